@@ -68,7 +68,7 @@ def _stamped(trees: tuple[Path, ...]) -> Iterator[tuple[str, Path, int, int]]:
 
 
 def _is_code(name: Path) -> bool:
-    folders = {"__pycache__", "config", "reference"}
+    folders = {"__pycache__", "checks", "config", "reference"}
     return not folders.intersection(name.parts[:-1]) and name.suffix not in (".md", ".pyc")
 
 

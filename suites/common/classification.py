@@ -110,6 +110,10 @@ def _train_source(ctx: Context) -> images.ImageSource:
         labels = torch.from_numpy(_training_labels(ctx, part.labels.numpy()))
         return images.MemoryImages(part.pixels, labels)
     listing = _listing(_folder(ctx, "train"))
+    if len(listing.classes) != config.num_classes:
+        raise images.ImagesError(
+            f"{listing.root}: {len(listing.classes)} class folders; expected num_classes = {config.num_classes}"
+        )
     return images.FolderImages(
         listing, config.image_size, images.random_box, _training_labels(ctx, listing.labels), mirror=True, seed=ctx.seed
     )

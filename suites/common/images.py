@@ -88,7 +88,8 @@ class Listing:
         """Number the classes as in another listing, e.g. validation as training."""
         if unknown := sorted(set(self.classes) - set(classes)):
             raise ImagesError(
-                f"{self.root}: unknown class {_some(unknown)}; not in the {len(classes)} training classes"
+                f"{self.root}: unknown class {_some(unknown)}; not in the {len(classes)} training classes: "
+                "both folders must come from the same data set"
             )
         numbers: Array = np.searchsorted(np.array(classes), np.array(self.classes))  # both are sorted
         return Listing(self.root, tuple(classes), self.names, numbers[self.labels])
@@ -118,7 +119,7 @@ def default_cache() -> Path:
 def _class_folders(root: Path) -> list[Path]:
     if not root.is_dir():
         raise ImagesError(f"{root}: folder not found; expected <class>/<image> below it")
-    if folders := sorted(Path(entry.path) for entry in os.scandir(root) if entry.is_dir()):
+    if folders := sorted(Path(entry.path) for entry in os.scandir(root) if entry.is_dir() and entry.name[0] != "."):
         return folders
     raise ImagesError(f"{root}: no class folders; expected <class>/<image> below it")
 
@@ -140,7 +141,8 @@ def _scan(folders: Sequence[Path]) -> tuple[Array, Array]:
 
 def _images_in(folder: Path) -> list[bytes]:
     names = (entry.name for entry in os.scandir(folder))
-    known = (name for name in names if Path(name).suffix.lower() in SUFFIXES)
+    # macOS adds hidden files such as ._n01440764_18.JPEG.
+    known = (name for name in names if name[0] != "." and Path(name).suffix.lower() in SUFFIXES)
     return sorted(os.fsencode(f"{folder.name}/{name}") for name in known)
 
 
@@ -224,8 +226,8 @@ class FolderImages:
         try:
             with Image.open(path) as file:
                 picture = file.convert("RGB")
-        except OSError as error:
-            raise ImagesError(f"{path}: cannot be read as an image: {error}") from error
+        except Exception as error:  # a damaged file may raise any error in Pillow
+            raise ImagesError(f"{path}: cannot be read as an image: {error}; copy the file again") from error
         box = self.box(picture.width, picture.height, rng)
         return np.asarray(picture.resize((self.size, self.size), Image.Resampling.BILINEAR, box))
 
@@ -371,7 +373,7 @@ class Loader:
 
     def __init__(self, source: ImageSource, share: Share, num_workers: int = 0, *, pin: bool = False) -> None:
         self._share = share
-        self._batches: Iterable[Images] = (
+        self._batches: Iterable[Images | ImagesError] = (
             _parallel(source, share, num_workers, pin=pin) if num_workers else _Inline(source, share)
         )
 
@@ -387,7 +389,10 @@ class Loader:
         return len(self._share)
 
     def __iter__(self) -> Iterator[Images]:
-        return iter(self._batches)
+        for batch in self._batches:
+            if isinstance(batch, ImagesError):
+                raise batch
+            yield batch
 
 
 @dataclass(frozen=True)
@@ -399,9 +404,22 @@ class _Inline:
         return (self.source[draw] for draw in self.share)
 
 
+@dataclass(frozen=True)
+class _ErrorsAsBatches:
+    """Returns a worker's error as its batch: the DataLoader would put the worker's traceback into the message."""
+
+    source: ImageSource
+
+    def __getitem__(self, draw: Draw) -> Images | ImagesError:
+        try:
+            return self.source[draw]
+        except ImagesError as error:
+            return error
+
+
 def _parallel(source: ImageSource, share: Share, num_workers: int, *, pin: bool) -> DataLoader[Any]:
     return DataLoader(
-        source,  # a key is a Draw, not an int
+        _ErrorsAsBatches(source),  # a key is a Draw, not an int
         sampler=share,
         batch_size=None,  # a draw is a batch already
         num_workers=num_workers,

@@ -188,16 +188,16 @@ def check_eval_shares_contain_each_sample_once() -> None:
     write_shard(checking.SCRATCH / "eval" / "b.hdf5", 9, 9)
     for world in (1, 2, 3, 7, 20):
         parts = [
-            shards.EvalShards(shard_context("eval", rank=rank, world_size=world, num_eval_samples=14))
+            shards.EvalShards(shard_context("eval", rank=rank, world_size=world, num_eval_samples=18))
             for rank in range(world)
         ]
-        assert list(itertools.chain(*map(numbers, parts))) == list(range(14)), world
-    checking.raises(
-        shards.ShardError,
-        lambda: shards.EvalShards(shard_context("eval", num_eval_samples=19)),
-        "18 samples",
-        "19",
-    )
+        assert list(itertools.chain(*map(numbers, parts))) == list(range(18)), world
+    for expected in (17, 19):
+        checking.raises(
+            shards.ShardError,
+            functools.partial(shards.EvalShards, shard_context("eval", num_eval_samples=expected)),
+            "18 samples", "a.hdf5 (9), b.hdf5 (9)", str(expected),
+        )  # fmt: skip
 
 
 def check_shards_of_another_layout_are_errors() -> None:

@@ -5,6 +5,7 @@ A file of checks is run as ``python <model>_checks.py SUITE_DIR SCRATCH_DIR``.
 
 from __future__ import annotations
 
+import importlib
 import json
 import runpy
 import sys
@@ -51,10 +52,27 @@ def run(checks: Mapping[str, Any]) -> None:
     torch.set_num_threads(1)
     results: dict[str, str | None] = {}
     for name, check in list(checks.items()):
-        if name.startswith("check_"):
+        if name.rpartition(".")[2].startswith("check_"):
             try:
                 check()
                 results[name] = None
             except Exception:
                 results[name] = traceback.format_exc()
     print(json.dumps(results))
+
+
+def main() -> None:
+    """Run all modules in the suite's folder ``checks``."""
+    sys.modules["checking"] = sys.modules["__main__"]
+    sys.path.insert(0, str(SUITE / "checks"))
+    checks = {
+        f"{file.stem}.{name}": value
+        for file in sorted(SUITE.glob("checks/*.py"))
+        for name, value in vars(importlib.import_module(file.stem)).items()
+        if name.startswith("check_")
+    }
+    run(checks)
+
+
+if __name__ == "__main__":
+    main()

@@ -47,7 +47,12 @@ def load_checkpoint(net: nn.Module, path: Path) -> None:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read the tensors by the library's names, without executing code from the file."""
-    content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    if not path.is_file():
+        raise BertCheckpointError(f"{path}: file not found; init_checkpoint is a path relative to the data directory")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # torch raises several types for a damaged file
+        raise BertCheckpointError(f"{path}: torch cannot read this file: {error}; convert it again") from error
     for key in ("model", "state_dict"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]

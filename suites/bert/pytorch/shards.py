@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -37,8 +38,8 @@ class ShardError(ValueError):
 
 
 def list_shards(folder: Path) -> list[Path]:
-    """List the HDF5 files."""
-    files = sorted(folder.glob("*.hdf5"))
+    """List the HDF5 files; hidden files, such as ``._part_0_of_2048.hdf5`` of an archive from macOS, are no shards."""
+    files = sorted(file for file in folder.glob("*.hdf5") if file.name[0] != ".")
     if not files:
         raise ShardError(f"{folder}: no *.hdf5 files; expected MLPerf's BERT shards (README.md)")
     return files
@@ -58,16 +59,29 @@ def check_layout(file: h5py.File, length: int, predictions: int) -> None:
             raise ShardError(f"{file.filename}: {key} has shape {shape}; expected rows of {row or 'one number'}")
 
 
-def open_shard(path: Path, length: int, predictions: int) -> h5py.File:
-    """Open and check one file."""
-    file = h5py.File(path, "r")
-    check_layout(file, length, predictions)
-    return file
+@contextmanager
+def open_shard(path: Path, config: SimpleNamespace) -> Iterator[h5py.File]:
+    """Open and check one file; errors of reading it name the file."""
+    try:
+        with h5py.File(path, "r") as file:
+            check_layout(file, config.max_seq_length, config.max_predictions_per_seq)
+            yield file
+    except OSError as error:
+        raise ShardError(f"{path}: cannot be read as HDF5: {error}; copy the file again") from error
 
 
-def read_rows(file: h5py.File, start: int, end: int) -> Arrays:
-    """Read some rows of every key."""
-    return {key: file[key][start:end].astype(np.int64) for key in KEYS}
+def read_rows(file: h5py.File, start: int, end: int, config: SimpleNamespace) -> Arrays:
+    """Read some rows of every key and check their values: a device would fail on them without a useful message."""
+    rows = {key: file[key][start:end] for key in KEYS}
+    limits = {
+        "input_ids": config.vocab_size, "masked_lm_ids": config.vocab_size,
+        "masked_lm_positions": config.max_seq_length, "segment_ids": 2, "next_sentence_labels": 2,
+    }  # fmt: skip
+    for key, limit in limits.items():
+        wrong = rows[key][(rows[key] < 0) | (rows[key] >= limit)]
+        if len(wrong):
+            raise ShardError(f"{file.filename}: {key} contains {wrong[0]}; expected 0 to {limit - 1}")
+    return {key: array.astype(np.int64) for key, array in rows.items()}
 
 
 def share(count: int, rank: int, world_size: int) -> tuple[int, int]:
@@ -144,16 +158,16 @@ class TrainShards:
         ctx, config = self.ctx, self.ctx.config
         rng = np.random.default_rng((ctx.seed, self.epoch))  # the same on all ranks
         for index in rng.permutation(len(self.files)):
-            with open_shard(self.files[index], config.max_seq_length, config.max_predictions_per_seq) as file:
+            with open_shard(self.files[index], config) as file:
                 begin, end = equal_share(len(file["input_ids"]), ctx.rank, ctx.world_size)
                 for start in rng.permutation(np.arange(begin, end, BLOCK)):
-                    rows = read_rows(file, int(start), min(int(start) + BLOCK, end))
+                    rows = read_rows(file, int(start), min(int(start) + BLOCK, end), config)
                     rows = take(rows, rng.permutation(len(rows["input_ids"])))
                     yield shuffle_labels(rows, rng) if config.shuffle_labels else rows
 
 
 class EvalShards:
-    """A rank's share of the first ``num_eval_samples`` rows, read once and kept in memory."""
+    """A rank's share of the evaluation set, read once and kept in memory."""
 
     def __init__(self, ctx: Context) -> None:
         assert ctx.data_dir is not None
@@ -172,17 +186,20 @@ class EvalShards:
 
 
 def read_share(files: Sequence[Path], config: SimpleNamespace, start: int, end: int) -> Arrays:
-    """Read rows start to end of the concatenated files."""
-    parts, offset = [], 0
+    """Read rows start to end of the concatenated files, which must contain exactly the evaluation set."""
+    parts, counts = [], {}
     for path in files:
-        with open_shard(path, config.max_seq_length, config.max_predictions_per_seq) as file:
-            count = len(file["input_ids"])
-            low = max(start - offset, 0)
-            parts.append(read_rows(file, low, max(low, min(end - offset, count))))
-        offset += count
-    count = sum(len(part["input_ids"]) for part in parts)
-    if count < end - start:
-        raise ShardError(f"{files[0].parent}: {offset} samples found; num_eval_samples needs rows {start} to {end}")
+        offset = sum(counts.values())
+        with open_shard(path, config) as file:
+            counts[path.name] = count = len(file["input_ids"])
+            low = min(max(start - offset, 0), count)
+            parts.append(read_rows(file, low, max(low, min(end - offset, count)), config))
+    if sum(counts.values()) != config.num_eval_samples:
+        found = ", ".join(f"{name} ({count})" for name, count in counts.items())
+        raise ShardError(
+            f"{files[0].parent}: {sum(counts.values())} samples found in {found}; expected num_eval_samples = "
+            f"{config.num_eval_samples}: only the files of the evaluation set may be in this folder"
+        )
     return join(parts)
 
 

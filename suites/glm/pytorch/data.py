@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Protocol
 
@@ -13,6 +14,7 @@ import record
 import sparse
 import torch
 from cloze import Batch, ClozeSet
+from record import RecordError
 from torch import Tensor, nn
 
 from flagperf_driver.pytorch import Context
@@ -60,7 +62,7 @@ def _pin(batch: Batch) -> Batch:
 def shuffled(size: int, batch: int, rank: int, world_size: int, seed: int) -> Order:
     """Return an order of training: a random order of batches, of which each rank takes every world_size-th batch."""
     if size < batch * world_size:
-        raise ValueError(
+        raise RecordError(
             f"{size} examples are too few for one batch of {batch} on each of {world_size} ranks; "
             "reduce train_batch_size"
         )
@@ -103,17 +105,26 @@ def _read(ctx: Context, *, training: bool) -> ClozeSet:
         count, seed = (config.train_examples, ctx.seed) if training else (config.eval_examples, EVAL_SEED)
         return small(config, count, seed, training=training)
     if ctx.data_dir is None:
-        raise ValueError("GLM's reference scale needs data; pass --data-dir, or --synthetic to measure throughput only")
+        raise RecordError(
+            "GLM's reference scale needs data; pass --data-dir, or --synthetic to measure throughput only"
+        )
     path = ctx.data_dir / (config.train_data if training else config.eval_data)
     if path.suffix in (".hdf5", ".h5"):
         return sparse.read(path, training=training, vocab_size=config.vocab_size, length=config.max_seq_length)
-    tokenizer = record.WordPieces(ctx.data_dir / config.vocab_file)
-    if tokenizer.size > config.vocab_size:
-        raise ValueError(
-            f"{config.vocab_file}: {tokenizer.size} tokens; expected at most vocab_size = {config.vocab_size}"
-        )
+    tokenizer = _tokenizer(ctx.data_dir / config.vocab_file, config.vocab_size)
     questions = record.read(path, training=training, candidates=config.max_candidates, seed=ctx.seed)
     return cloze.encode(questions, tokenizer, config.max_seq_length, config.max_answer_length)
+
+
+def _tokenizer(path: Path, vocab_size: int) -> record.WordPieces:
+    """Return the tokenizer; ``vocab_size`` is its number of tokens, rounded up to a multiple of 128."""
+    tokenizer = record.WordPieces(path)
+    if not vocab_size - 128 < tokenizer.size <= vocab_size:
+        raise RecordError(
+            f"{path}: {tokenizer.size - record.ADDED} lines; expected {vocab_size - 127 - record.ADDED} to "
+            f"{vocab_size - record.ADDED} for vocab_size = {vocab_size}"
+        )
+    return tokenizer
 
 
 def small(config: SimpleNamespace, count: int, seed: int, *, training: bool) -> ClozeSet:

@@ -13,6 +13,9 @@ from cloze import Example, Symbols
 PLACEHOLDER = "@placeholder"
 REQUIRED_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
+ADDED = 2
+"""The start symbol and the end symbol of an answer, after the vocabulary."""
+
 
 class RecordError(ValueError):
     """A data file was not found or is invalid."""
@@ -28,13 +31,17 @@ class WordPieces:
             raise RecordError(
                 f"{path}: file not found; vocab_file must name the wordpiece vocabulary, one token per line"
             )
-        vocabulary = {line.rstrip("\n"): place for place, line in enumerate(path.open(encoding="utf-8"))}
+        try:
+            lines = path.read_text(encoding="utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise RecordError(f"{path}: not a wordpiece vocabulary: {error}") from error
+        vocabulary = {line: place for place, line in enumerate(lines[:-1] if lines[-1] == "" else lines)}
         missing = [token for token in REQUIRED_TOKENS if token not in vocabulary]
         if missing:
             raise RecordError(f"{path}: not a wordpiece vocabulary; missing {', '.join(missing)}")
         pad, _, cls, _, mask = (vocabulary[token] for token in REQUIRED_TOKENS)
         self.symbols = Symbols(pad=pad, cls=cls, mask=mask, start=len(vocabulary), end=len(vocabulary) + 1)
-        self.size = len(vocabulary) + 2
+        self.size = len(vocabulary) + ADDED
         self._pieces = BertWordPieceTokenizer(vocabulary, lowercase=True)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -47,12 +54,14 @@ def read(path: Path, *, training: bool, candidates: int, seed: int) -> list[Exam
         raise RecordError(f"{path}: file not found")
     draw = random.Random(seed)
     examples: list[Example] = []
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 examples += _questions(json.loads(line), draw, candidates if training else None)
-            except (KeyError, TypeError, ValueError) as error:
-                raise RecordError(f"{path}:{number}: invalid line; expected a line of ReCoRD: {error!r}") from error
+            except KeyError as error:
+                raise RecordError(f"{path}:{number}: no {error}; expected a line of ReCoRD with answers") from error
+            except (TypeError, ValueError) as error:
+                raise RecordError(f"{path}:{number}: invalid line; expected a line of ReCoRD: {error}") from error
     if not examples:
         raise RecordError(f"{path}: no questions in the file")
     return examples
@@ -60,7 +69,11 @@ def read(path: Path, *, training: bool, candidates: int, seed: int) -> list[Exam
 
 def _questions(item: dict[str, Any], draw: random.Random, max_candidates: int | None) -> Iterator[Example]:
     text = item["passage"]["text"]
-    entities = sorted({text[place["start"] : place["end"] + 1] for place in item["passage"]["entities"]})
+    places = [(place["start"], place["end"]) for place in item["passage"]["entities"]]
+    outside = [place for place in places if not 0 <= place[0] <= place[1] < len(text)]
+    if outside:
+        raise ValueError(f"the entity {outside[0]} is outside the passage of {len(text)} characters")
+    entities = sorted({text[start : end + 1] for start, end in places})
     passage = text.replace("@highlight\n", "- ")
     for question in item["qas"]:
         before, placeholder, after = question["query"].partition(PLACEHOLDER)

@@ -1,0 +1,115 @@
+"""Checks of BERT's reference data: MLPerf's shards and checkpoint are read as published; damaged files are reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import checking
+import h5py
+import model
+import torch
+
+from tests.suites import trials
+from tests.suites.tiny_data import bert_shards
+
+SMALLER = {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+    "hidden_dropout_prob": 0.0, "train_batch_size": 4, "eval_batch_size": 4, "learning_rate": 0.1,
+    "num_eval_samples": bert_shards.EVAL_ROWS, "lr_schedule": "constant",
+}  # fmt: skip
+CHECKPOINT = "model.ckpt-28252.pt"
+
+
+def folder(name: str) -> Path:
+    """Write the tiny data and a checkpoint of the smaller model."""
+    path = checking.SCRATCH / name
+    bert_shards.write(path)
+    torch.manual_seed(7)
+    ctx = checking.context("reference", **SMALLER, init_checkpoint=None)
+    torch.save({"model": model.create_model(ctx).net.state_dict()}, path / CHECKPOINT)
+    return path
+
+
+def train(path: Path, **settings: object) -> trials.Trained:
+    return trials.train(checking.SUITE, path, **{**SMALLER, **settings})
+
+
+def check_shards_are_read_and_learnt() -> None:
+    path = folder("shards")
+    trained = train(path)
+    assert trained.steps == trials.STEPS
+    assert trained.learnt(), trained.losses
+    assert not train(path, learning_rate=0.0, max_steps=10).learnt()
+
+
+def damaged(name: str, change: Callable[[Path], object], *words: str) -> None:
+    """Check that a training on changed data ends with an error that contains the words."""
+    path = folder(name)
+    change(path)
+    trials.fails(lambda: train(path), *words)
+
+
+SHARD = f"{bert_shards.TRAIN}/part_1_of_3.hdf5"
+
+
+def check_a_cut_shard_is_named() -> None:
+    def cut(path: Path) -> None:
+        (path / SHARD).write_bytes((path / SHARD).read_bytes()[:4000])
+
+    damaged("cut", cut, SHARD, "cannot be read as HDF5", "copy the file again")
+
+
+def check_a_file_that_is_not_hdf5_is_named() -> None:
+    damaged("text", lambda path: (path / SHARD).write_text("<html>not found</html>"), SHARD, "cannot be read as HDF5")
+
+
+def check_values_that_the_model_cannot_take_are_named() -> None:
+    for key, value, words in [
+        ("input_ids", 30522, "expected 0 to 30521"),
+        ("masked_lm_positions", 512, "expected 0 to 511"),
+        ("next_sentence_labels", -1, "expected 0 to 1"),
+    ]:
+
+        def change(path: Path, key: str = key, value: int = value) -> None:
+            with h5py.File(path / SHARD, "a") as file:
+                file[key][0] = value
+
+        damaged(key, change, SHARD, f"{key} contains {value}", words)
+
+
+def check_an_empty_folder_and_a_shard_without_a_key_are_named() -> None:
+    def empty(path: Path) -> None:
+        for file in (path / bert_shards.TRAIN).iterdir():
+            file.unlink()
+
+    def without(path: Path) -> None:
+        with h5py.File(path / SHARD, "a") as file:
+            del file["masked_lm_ids"]
+
+    damaged("empty", empty, bert_shards.TRAIN, "no *.hdf5 files", "README.md")
+    damaged("without", without, SHARD, "missing masked_lm_ids")
+
+
+def check_files_that_are_no_shards_are_ignored() -> None:
+    path = folder("surplus")
+    for name in (".DS_Store", "README.txt", "._part_0_of_3.hdf5"):
+        (path / bert_shards.TRAIN / name).write_text("surplus")
+    assert train(path, max_steps=2) == train(folder("without surplus"), max_steps=2)
+
+
+def check_other_files_in_the_evaluation_folder_are_reported() -> None:
+    def add(path: Path) -> None:
+        file = path / bert_shards.EVAL
+        file.with_name("eval_all.hdf5").write_bytes(file.read_bytes())
+
+    words = "16 samples found in eval_all.hdf5 (8), part_eval_10k.hdf5 (8)", "num_eval_samples = 8"
+    damaged("other", add, Path(bert_shards.EVAL).parent.name, *words)
+
+
+def check_a_damaged_checkpoint_is_named() -> None:
+    def cut(path: Path) -> None:
+        (path / CHECKPOINT).write_bytes((path / CHECKPOINT).read_bytes()[:-2000])
+
+    damaged("cut checkpoint", cut, CHECKPOINT, "torch cannot read this file", "convert it again")
+    damaged("no checkpoint", lambda path: (path / CHECKPOINT).unlink(), CHECKPOINT, "file not found", "init_checkpoint")

@@ -1,0 +1,128 @@
+"""Checks of ResNet-50's reference data: ImageNet's folders are read as published; damaged data are reported."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import checking
+import numpy as np
+import torch
+from common import images
+from PIL import Image, ImageOps
+
+from tests.suites import trials
+from tests.suites.tiny_data import imagenet
+
+SMALLER = {
+    "layers": [1, 1, 1, 1], "width_per_group": 16, "expansion": 1, "num_classes": len(imagenet.CLASSES),
+    "train_batch_size": 6, "learning_rate": 0.005, "num_workers": 2,
+}  # fmt: skip
+
+COUNTER = itertools.count()
+PICTURE = "train/n01440764/n01440764_5.JPEG"
+EVALUATED = "val/n02105855/ILSVRC2012_val_00000006.JPEG"
+
+
+def folder(name: str) -> Path:
+    path = checking.SCRATCH / name
+    imagenet.write(path)
+    return path
+
+
+def train(path: Path, **settings: object) -> trials.Trained:
+    return trials.train(checking.SUITE, path, **{**SMALLER, **settings})
+
+
+def check_imagenet_is_read_and_learnt() -> None:
+    path = folder("imagenet")
+    trained = train(path)
+    assert trained.steps == trials.STEPS
+    assert trained.learnt(), trained.losses
+    assert not train(path, learning_rate=0.0, max_steps=10).learnt()
+
+
+# -- the pictures
+
+
+def pixels(path: Path, name: str) -> torch.Tensor:
+    """Return the middle of a training picture as the reader returns it."""
+    listing = images.list_folder(path / "train")
+    source = images.FolderImages(listing, 32, images.center_box(1.0), listing.labels)
+    index = [listing.path(number).relative_to(path).as_posix() for number in range(len(listing))].index(name)
+    return source[images.Draw(0, np.array([index]))].pixels[0].float()
+
+
+def check_unusual_pictures_are_read_as_their_colours() -> None:
+    path = folder("unusual")
+    usual = pixels(path, "train/n01440764/n01440764_5.JPEG").mean((1, 2))
+    for name in (imagenet.CMYK, imagenet.PNG, imagenet.TURNED):
+        assert torch.allclose(pixels(path, name).mean((1, 2)), usual, atol=8), name
+    red, green, blue = pixels(path, imagenet.GREY).mean((1, 2))
+    assert red == green == blue
+    assert abs(float(red) - float(usual @ torch.tensor([0.299, 0.587, 0.114]))) < 8
+
+
+def check_the_orientation_is_ignored_as_by_other_users_of_imagenet() -> None:
+    def darker_at_the_top(name: str) -> bool:
+        top, bottom = pixels(path, name).chunk(2, dim=1)
+        return bool(bottom.mean() - top.mean() > 20)
+
+    path = folder("turned")
+    with Image.open(path / imagenet.TURNED) as picture:
+        assert picture.getexif()[imagenet.ORIENTATION] == imagenet.ROTATED
+        turned = ImageOps.exif_transpose(picture)
+    assert darker_at_the_top(imagenet.TURNED)
+    turned.save(path / imagenet.TURNED, "JPEG")
+    assert not darker_at_the_top(imagenet.TURNED), "the control: a turned picture is darker at its side"
+
+
+# -- damaged, missing and surplus files
+
+
+def damaged(change: Callable[[Path], object], *words: str, **settings: object) -> None:
+    """Check that a training on changed data ends with an error that contains the words."""
+    path = folder(f"damaged{next(COUNTER)}")
+    change(path)
+    trials.fails(lambda: train(path, **settings), *words)
+
+
+def check_a_damaged_picture_is_named_with_and_without_worker_processes() -> None:
+    def cut(path: Path) -> None:
+        for name in (imagenet.PNG, PICTURE):
+            (path / name).write_bytes((path / name).read_bytes()[:900])
+
+    for workers in (0, 2):
+        damaged(cut, "train/n01440764/", "cannot be read as an image", "copy the file again", num_workers=workers)
+    damaged(lambda path: (path / PICTURE).write_text("<html>"), PICTURE, "cannot be read as an image")
+    damaged(lambda path: (path / EVALUATED).write_bytes(b""), EVALUATED, "cannot be read as an image")
+
+
+def check_missing_and_unknown_classes_are_named() -> None:
+    def rename(path: Path) -> None:
+        (path / "val/n01443537").rename(path / "val/n99999999")
+
+    def empty(path: Path) -> None:
+        for file in (path / "train/n02105855").iterdir():
+            file.unlink()
+
+    damaged(rename, "/val", "unknown class n99999999", "the same data set")
+    damaged(lambda path: shutil.rmtree(path / "train/n02105855"), "/train", "2 class folders", "num_classes = 3")
+    damaged(lambda path: shutil.rmtree(path / "val"), "/val", "folder not found", "<class>/<image>")
+    damaged(empty, "/train", "no images in n02105855", ".jpeg")
+
+
+def check_files_that_are_no_pictures_are_ignored() -> None:
+    path = folder("surplus")
+    for name in ("train/.DS_Store", "train/README.txt", "train/n01440764/README", "train/n01440764/._n01440764_1.JPEG"):
+        (path / name).write_text("surplus")
+    (path / "train/.cache").mkdir()
+    (path / "train/.cache/n01440764_1.JPEG").write_text("surplus")
+    assert train(path, max_steps=3) == train(folder("without surplus"), max_steps=3)
+
+
+def check_too_few_pictures_are_an_error() -> None:
+    path = folder("few")
+    trials.fails(lambda: train(path, train_batch_size=25), "24 samples are too few", "reduce train_batch_size")

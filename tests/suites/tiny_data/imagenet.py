@@ -1,0 +1,51 @@
+"""ImageNet as folders of classes: ``train/<wnid>/<wnid>_<n>.JPEG`` and ``val/<wnid>/ILSVRC2012_val_<n>.JPEG``.
+
+The pictures have the peculiarities of the published ones: many sizes and proportions, grey and CMYK pictures, an EXIF
+orientation, which the data set's users ignore, and a PNG whose name ends in .JPEG.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+CLASSES = {"n01440764": (200, 40, 40), "n01443537": (40, 200, 40), "n02105855": (40, 40, 200)}
+"""The folders and their main colours."""
+TRAIN, EVAL = 8, 2
+"""Pictures of each class."""
+SIZES = [(500, 375), (375, 500), (120, 90), (256, 256), (640, 200), (60, 44)]
+ORIENTATION, ROTATED = 0x0112, 6
+GREY, CMYK, TURNED, PNG = (f"train/n01440764/n01440764_{n}.JPEG" for n in (1, 2, 3, 4))
+
+
+def write(folder: Path) -> None:
+    """Write the training and the evaluation pictures."""
+    rng = np.random.default_rng(7)
+    for label, (wnid, colour) in enumerate(CLASSES.items()):
+        for number in range(1, TRAIN + 1):
+            _save(folder / f"train/{wnid}/{wnid}_{number}.JPEG", _picture(colour, number, rng), folder)
+        for number in range(1, EVAL + 1):
+            name = f"ILSVRC2012_val_{label * EVAL + number:08d}.JPEG"
+            _save(folder / f"val/{wnid}/{name}", _picture(colour, number, rng), folder)
+
+
+def _picture(colour: tuple[int, int, int], number: int, rng: np.random.Generator) -> Image.Image:
+    width, height = SIZES[number % len(SIZES)]
+    brightness = np.linspace(0.6, 1.2, height)[:, None, None]  # darker at the top
+    pixels = rng.normal(0, 25, (height, width, 3)) + brightness * np.array(colour)
+    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8), "RGB")
+
+
+def _save(path: Path, picture: Image.Image, folder: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kind = path.relative_to(folder).as_posix()
+    if kind == PNG:
+        picture.save(path, "PNG")
+    elif kind == TURNED:
+        exif = Image.Exif()
+        exif[ORIENTATION] = ROTATED
+        picture.save(path, "JPEG", exif=exif)
+    else:
+        picture.convert({GREY: "L", CMYK: "CMYK"}.get(kind, "RGB")).save(path, "JPEG")

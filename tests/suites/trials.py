@@ -1,0 +1,133 @@
+"""Train a suite in this process as a rank does, with the suite's own steps, on any data directory."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import runpy
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from flagperf_driver import defaults, events
+from flagperf_driver.driver import Rank, RunCase, World
+from flagperf_driver.heartbeat import Heartbeat
+from flagperf_driver.perflog import PerfLog, read_records
+from flagperf_driver.pytorch import Context
+from flagperf_driver.pytorch.parts import context
+from flagperf_driver.pytorch.trainer import TorchTrainer
+from flagperf_driver.training.loop import Training
+from flagperf_driver.training.timeline import Timeline
+from tests.suites.flops import steps_of
+
+REPO = Path(__file__).resolve().parents[2]
+STEPS = 20
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a training."""
+
+    losses: list[float]
+    metrics: dict[str, float]
+    steps: int
+
+    def learnt(self) -> bool:
+        """Return whether the loss of the last steps is below that of the first steps."""
+        return sum(self.losses[-5:]) < 0.9 * sum(self.losses[:5])
+
+
+def rank_of(suite: Path, data_dir: Path | None, log: io.StringIO, *, synthetic: bool = False, **settings: Any) -> Rank:
+    """Return a rank at the reference scale, with these config values instead of the suite's."""
+    config: dict[str, Any] = {}
+    for file in (Path(defaults.__file__), suite / "config/_base.py"):
+        config.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
+    unknown = settings.keys() - config.keys()
+    assert not unknown, f"{suite}: unknown config keys {unknown}"
+    toml = (suite / "suite.toml").read_text(encoding="utf-8")
+    name, direction = (re.search(rf'(?m)^{key} = "(\w+)"', toml).group(1) for key in ("name", "direction"))  # type: ignore[union-attr]
+    target = math.inf if direction == "higher" else -math.inf  # no training reaches it
+    body = {
+        "schema": 1, "case": f"{suite.parent.name}:{suite.name}:CPU:1:1:1", "model": suite.parent.name,
+        "framework": suite.name, "vendor": "cpu", "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "token": "",
+        "seed": 42, "scale": "reference", "synthetic": synthetic, "throughput_only": False,
+        "metric": {"name": name, "direction": direction, "unit": "", "target": target},
+        "sample_unit": "samples", "device": "cpu", "backend": "gloo", "modules": [], "device_module": None,
+        "data_dir": data_dir and str(data_dir), "extern": None, "config": {**config, **settings},
+    }  # fmt: skip
+    return Rank(RunCase.from_json(body), World(), PerfLog(0, log), Heartbeat(None))
+
+
+def train(suite: Path, data_dir: Path, **settings: Any) -> Trained:
+    """Train some steps with an evaluation in the middle and one at the end."""
+    how = {"max_steps": STEPS, "max_epochs": None, "max_samples": None, "eval_steps": STEPS // 2, "log_freq": 1}
+    log = io.StringIO()
+    rank = rank_of(suite, data_dir, log, **{**how, "eval_at_start": False, "precision": "fp32", **settings})
+    ctx = context(rank, torch.device("cpu"), suite)
+    Training(rank, TorchTrainer(rank, ctx, steps_of(suite))).run()
+    records = list(read_records(io.BytesIO(log.getvalue().encode())))
+    losses = [record.value["loss"] for record in records if record.event == events.STEP_END]
+    finished = records[-1].value
+    return Trained(losses, finished["final_metrics"], finished["steps"])
+
+
+@dataclass(frozen=True)
+class Step:
+    """The result of one optimizer step."""
+
+    loss: float
+    parameters: int
+    unchanged: list[str]
+    """The parameters that the step did not change."""
+
+
+def one_step(suite: Path, frozen: str = "", **settings: Any) -> Step:
+    """Train one optimizer step of the reference model with synthetic data; do not train the parameter ``frozen``."""
+    rank = rank_of(suite, None, io.StringIO(), synthetic=True, **{"precision": "fp32", **settings})
+    ctx = context(rank, torch.device("cpu"), suite)
+    steps = steps_of(suite)
+
+    def create_model(ctx: Context) -> nn.Module:
+        model = steps.create_model(ctx)
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name != frozen)
+        return model
+
+    trainer = TorchTrainer(rank, ctx, replace(steps, create_model=create_model))
+    model = trainer.parts.model
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    timeline = Timeline(trainer.marks, warmup_steps=0)
+    timeline.resume()
+    batches = trainer.epoch(0, 0)
+    trainer.step(next(batches), batches, timeline)
+    unchanged = [name for name, parameter in model.named_parameters() if torch.equal(parameter, before[name])]
+    return Step(trainer.losses(1)[0], sum(parameter.numel() for parameter in before.values()), unchanged)
+
+
+def fails(call: Callable[[], object], *words: str) -> None:
+    """Check that the call raises an error of this repository, not of a library, with these words in its message."""
+    error = _error_of(call)
+    assert error is not None, f"no error; expected one with {words}"
+    assert _is_ours(type(error)), f"{error!r} is not an error of the suite"
+    missing = [word for word in words if word not in str(error)]
+    assert not missing, f"{error} does not contain {missing}"
+    assert "Traceback" not in str(error), error
+
+
+def _error_of(call: Callable[[], object]) -> Exception | None:
+    try:
+        call()
+    except Exception as error:
+        return error
+    return None
+
+
+def _is_ours(kind: type[Exception]) -> bool:
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return file is not None and Path(file).resolve().is_relative_to(REPO)
