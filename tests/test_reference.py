@@ -14,8 +14,6 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.commands import main
-from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.plan import make_plan
 from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.measured.outcome import Evaluation, Outcome, Step, Target
@@ -23,8 +21,6 @@ from pytest_flagperf.results.verdicts import Verdict, converges, failed, referen
 from pytest_flagperf.results.verdicts.reference import Reference
 from pytest_flagperf.stored import FormatError
 from tests.results_help import recorded
-from tests.stored_runs import faster, run_of
-from tests.trees import write_suite
 
 SUITES = Path(__file__).resolve().parent.parent / "suites"
 
@@ -261,7 +257,7 @@ def test_unknown_parity_is_a_failure(spoil: Any, words: str) -> None:
 def test_parity_needs_a_reference() -> None:
     found = {one.name: one for one in converges(stopped(TEN[0], 12_800))}
     assert not found["parity"].ok
-    assert "flagperf reference" in found["parity"].sentence
+    assert "flagperf calibrate" in found["parity"].sentence
 
 
 def test_the_tolerance_is_no_less_than_declared() -> None:
@@ -306,95 +302,7 @@ def test_a_thinned_curve_keeps_its_end() -> None:
     assert curves.thinned([1.0, 2.0], 5) == [1.0, 2.0]
 
 
-# -- the command -------------------------------------------------------------------------------------------------
-
-
-def stored(folder: Path, rounds: int, replay: str = "converged_1x1", **plan: Any) -> Path:
-    return run_of(folder, replay, faster(*[1.0] * rounds), **plan)
-
-
-def output_of(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
-    assert main(["reference", *map(str, arguments)]) == code
-    out, err = capsys.readouterr()
-    return out + err
-
-
-def test_stored_rounds_become_a_file_that_judges_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "small.json"
-    output = output_of(capsys, stored(tmp_path / "run1", 6, "evaluated_every_30"), "--to", file)
-    assert "a batch of 32 (1x1), 6 rounds:" in output
-    assert "too rarely" not in output
-    body = json.loads(file.read_text())
-    found = {one.name: one for one in converges(replace(recorded("evaluated_every_30"), reference=body))}
-    assert found["not_too_early"].ok
-    assert "6 reference rounds needed" in found["not_too_early"].expected
-    others = stored(tmp_path / "run2", 5, "converged_1x2")
-    both = output_of(capsys, others, "--to", file)
-    assert "a batch of 32 (1x1), 6 rounds" in both
-    assert "a batch of 64 (1x2), 5 rounds" in both
-
-
-def test_rounds_with_too_few_evaluations_for_a_verdict_are_a_note(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = output_of(capsys, stored(tmp_path / "run1", 6), "--to", tmp_path / "small.json")
-    assert "note: a batch of 32: the rounds were evaluated every 1,600 images, too rarely for" in output
-    assert "set eval_samples to 1,467 or less" in output
-
-
-def test_too_few_rounds_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "small.json"
-    output = output_of(capsys, stored(tmp_path / "run1", 4), "--to", file, code=2)
-    assert "no batch size has 5 rounds that converged" in output
-    assert not file.exists()
-
-
-@pytest.mark.parametrize("replay", ["missed_target", "throughput_only", "synthetic", "did_not_learn"])
-def test_rounds_that_did_not_converge_are_left_out(
-    replay: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = [stored(tmp_path / "good", 5), stored(tmp_path / "bad", 2, replay)]
-    assert output_of(capsys, *runs, "--to", tmp_path / "small.json").count("note: left out: bad") == 2
-    assert "no batch size has 5" in output_of(capsys, runs[1], "--to", tmp_path / "other.json", code=2)
-
-
-def test_a_seed_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = [stored(tmp_path / "run1", 5), stored(tmp_path / "run2", 5)]
-    output = output_of(capsys, *runs, "--to", tmp_path / "small.json")
-    assert output.count("it has the same seed, 4") == 5
-    assert "(1x1), 5 rounds" in output
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"config": {"train_batch_size": 32, "learning_rate": 0.5}},
-        {"fingerprint": {"suite_code": "another"}},
-    ],
-)
-def test_unlike_rounds_are_refused(other: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = [stored(tmp_path / "run1", 5), stored(tmp_path / "run2", 5, **other)]
-    output = output_of(capsys, *runs, "--to", tmp_path / "small.json", code=2)
-    assert "in run1: " in output
-    assert ("learning_rate" in output) or ("suite_code" in output)
-    assert not (tmp_path / "small.json").exists()
-
-
-def test_one_file_is_for_one_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = [stored(tmp_path / "run1", 5), stored(tmp_path / "run2", 5, model="other")]
-    assert "expected runs of one suite and scale" in output_of(capsys, *runs, "--to", tmp_path / "a.json", code=2)
-
-
-def test_nothing_is_written_into_an_installed_package(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_suite(tmp_path / "site")
-    catalog = Catalog.scan([tmp_path / "site"], {(tmp_path / "site").resolve(): "maker 1.2"})
-    monkeypatch.setattr(tree, "catalog", lambda: catalog)
-    run = stored(tmp_path / "run1", 5, model="toy")
-    assert "toy:pytorch is part of the installed maker 1.2; pass --to=FILE" in output_of(capsys, run, code=2)
-    output_of(capsys, run, "--to", tmp_path / "a.json")  # the control
-    assert not list((tmp_path / "site").rglob("*.json"))
+# -- the suites' own ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", ["1:1", "1:2", "1:8", "2:8"])

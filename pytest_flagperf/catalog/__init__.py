@@ -3,7 +3,7 @@
 from .catalog import Catalog, list_configs
 from .roots import bundled, bundled_argument, bundled_name, scan
 from .suite import DIRECTIONS, REFERENCE, SCALES, DataItem, Scale, Suite, SuiteMetric
-from .toml_reader import CatalogError
+from .toml_reader import CatalogError, with_number
 from .vendor import BEST_EFFICIENCY, RUNTIMES, VENDOR_NAME, VENDOR_NAME_RULE, Chip, ContainerDefaults, Vendor
 
 __all__ = [
@@ -28,4 +28,5 @@ __all__ = [
     "bundled_name",
     "list_configs",
     "scan",
+    "with_number",
 ]

@@ -66,6 +66,25 @@ def where(file: Path, *at: str) -> str:
     return f"{file}:{_line(_lines(_text(file)), at)}"
 
 
+def with_number(text: str, at: KeyPath, value: float, file: Path) -> str:
+    """Return a TOML text with another number under a key; comments and all other values stay.
+
+    ``file`` is for the message if the key cannot be found or its value is not a number in the same line.
+    """
+    lines = text.splitlines(keepends=True)
+    number = _line(_lines(text), at)
+    changed = re.sub(rf"(\b{re.escape(at[-1])}\"?\s*=\s*)[-+\w.]+", rf"\g<1>{value!r}", lines[number - 1], count=1)
+    new = "".join([*lines[: number - 1], changed, *lines[number:]])
+    expected = tomllib.loads(text)
+    table = expected
+    for key in at[:-1]:
+        table = table[key]
+    table[at[-1]] = value
+    if tomllib.loads(new) != expected:
+        raise CatalogError([f"{file}:{number}: cannot change {_dotted(at)}; set it to {value!r} by hand and run again"])
+    return new
+
+
 def choice(file: Path, key: str, value: str, allowed: tuple[str, ...]) -> list[str]:
     """Return a problem if the value is not allowed."""
     if value in allowed:

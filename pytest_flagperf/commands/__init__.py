@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 
-from pytest_flagperf.commands import accept, bundle, compare, export, mllog, reference, report, show, table
+from pytest_flagperf.commands import accept, bundle, compare, export, mllog, report, show, table
 from pytest_flagperf.commands import list as list_
-from pytest_flagperf.commands.source_tree import affected, import_vendor, new_vendor, readme
+from pytest_flagperf.commands.source_tree import affected, calibrate, import_vendor, new_vendor, readme
 from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.frames import RunWarning, TablesMissing
@@ -36,7 +36,7 @@ COMMANDS: dict[str, ModuleType] = {
     "readme": readme,
     "export": export,
     "mllog": mllog,
-    "reference": reference,
+    "calibrate": calibrate,
     "bundle": bundle,
 }
 SUCCESS, PROBLEM_FOUND, COMMAND_FAILED = 0, 1, 2

@@ -15,6 +15,7 @@ from .files import (
     to_json_types,
     write,
     write_text,
+    write_texts,
     writing,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "to_json_types",
     "write",
     "write_text",
+    "write_texts",
     "writing",
 ]

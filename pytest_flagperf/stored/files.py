@@ -58,21 +58,32 @@ def write_text(path: Path, text: str, mode: int = 0o644) -> None:
     The file gets its name after its content is on the disk. After a failed write, a killed process or a power failure
     the disk has the old file or the new file, never a part of a file.
     """
-    make_folder(path.parent)
-    with writing(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(text.encode("utf-8", "backslashreplace"))
-                stream.flush()
-                os.fchmod(handle, mode)
-                os.fsync(handle)
-            Path(name).replace(path)
-        except BaseException:
+    write_texts({path: text}, mode)
+
+
+def write_texts(texts: Mapping[Path, str], mode: int = 0o644) -> None:
+    """Write text files that belong together; none gets its name before the contents of all are on the disk."""
+    prepared: dict[Path, Path] = {}
+    try:
+        for path, text in texts.items():
+            make_folder(path.parent)
+            with writing(path):
+                handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+                prepared[path] = Path(name)
+                with os.fdopen(handle, "wb") as stream:
+                    stream.write(text.encode("utf-8", "backslashreplace"))
+                    stream.flush()
+                    os.fchmod(handle, mode)
+                    os.fsync(handle)
+        for path, temporary in prepared.items():
+            with writing(path):
+                temporary.replace(path)
+                _sync_folder(path.parent)
+    except BaseException:
+        for temporary in prepared.values():
             with suppress(OSError):
-                Path(name).unlink()
-            raise
-        _sync_folder(path.parent)
+                temporary.unlink()
+        raise
 
 
 def write(path: Path, value: Any) -> None:

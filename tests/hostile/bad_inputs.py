@@ -397,7 +397,7 @@ READERS = [
     "table",
     "export",
     "mllog",
-    "reference",
+    "calibrate",
     "bundle",
 ]
 
@@ -415,7 +415,10 @@ def run_directories(inputs: Inputs, folder: Path) -> str:
     arguments = [command, str(run), *([str(folder / "other")] if command == "compare" else [])]
     if command == "compare":
         _STORED.copy(folder.parent, folder / "other")
-    arguments += ["--to", str(folder / "made")] if command in ("export", "mllog", "reference", "bundle") else []
+    arguments += ["--to", str(folder / "made")] if command in ("export", "mllog", "bundle") else []
+    if command == "calibrate":
+        trees.write_suite(folder)
+        arguments.append("--dry-run")
     with _in(folder):
         _command(arguments)
     return f"{file.relative_to(run)} {arguments}"

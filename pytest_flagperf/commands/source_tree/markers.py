@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from pytest_flagperf.problems import Problems, near
 
-BEGIN = "<!-- {name}: written by flagperf readme -->"
+BEGIN = "<!-- {name}: written by flagperf {command} -->"
 END = "<!-- end of {name} -->"
-_MARKER = re.compile(r"<!-- (?:(?P<begin>[\w-]+): written by flagperf readme|end of (?P<end>[\w-]+)) -->")
+CALIBRATION = "calibration"
+"""The section that ``flagperf calibrate`` writes; ``flagperf readme`` writes all others."""
+_MARKER = re.compile(
+    r"<!-- (?:(?P<begin>[\w-]+): written by flagperf (?P<command>readme|calibrate)|end of (?P<end>[\w-]+)) -->"
+)
 
 
 def read_document(file: Path) -> str:
@@ -37,8 +41,11 @@ def hand_written(text: str) -> str:
     return "\n".join(kept)
 
 
-def marker_problems(text: str, names: Mapping[str, object]) -> list[str]:
-    """Return the problems of the markers in a document, which must have exactly these sections."""
+def marker_problems(text: str, names: Collection[str]) -> list[str]:
+    """Return the problems of the markers in a document, which must have exactly these sections.
+
+    The section CALIBRATION may always exist.
+    """
     problems: list[str] = []
     seen: set[str] = set()
     opened: tuple[int, str] | None = None
@@ -51,7 +58,7 @@ def marker_problems(text: str, names: Mapping[str, object]) -> list[str]:
             problems.append(f"line {opened[0]}: section {opened[1]} has no end: expected the line {_end(opened[1])!r}")
         elif end and not opened:
             problems.append(f"line {number}: section {end} has no beginning: expected the line {_begin(end)!r} before")
-        if begin and begin not in names:
+        if begin and begin not in names and begin != CALIBRATION:
             allowed = near(begin, names) or f"; allowed: {', '.join(names)}"
             problems.append(f"line {number}: unknown section {begin!r}{allowed}")
         if begin in seen:
@@ -90,7 +97,7 @@ def _filled(text: str, sections: Mapping[str, str]) -> Iterator[str]:
 
 
 def _begin(name: str) -> str:
-    return BEGIN.format(name=name)
+    return BEGIN.format(name=name, command="calibrate" if name == CALIBRATION else "readme")
 
 
 def _end(name: str) -> str:

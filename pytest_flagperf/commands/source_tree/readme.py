@@ -23,7 +23,7 @@ from pytest_flagperf.stored import write_text
 _T = TypeVar("_T")
 _REASON = re.compile(r"^- (`\w+`(?:, `\w+`)*):", re.MULTILINE)
 _Sections = Mapping[str, Callable[[], str]]
-_OF_SUITE: Mapping[str, Callable[[Tree, Path, Suite], str]] = {
+OF_SUITE: Mapping[str, Callable[[Tree, Path, Suite], str]] = {
     "case": sections.case,
     "results": sections.suite_results,
 }
@@ -72,18 +72,27 @@ def run(arguments: argparse.Namespace) -> int:
     documents = list(_documents(Tree(root, Catalog.scan([root, *others]))))
     if not documents:
         raise Problems([f"{root}: no suites and no vendors' cases; expected suites/ or vendors/ in this folder"])
-    handle = _check if arguments.check else _update
-    if not arguments.check:
-        for document in documents:
-            document.create_if_missing()
-    problems = [
-        f"{document.file.relative_to(root)}: {problem}" for document in documents for problem in handle(document)
-    ]
+    problems = _handle(root, documents, _check) if arguments.check else _write(root, documents)
     for problem in problems:
         print(problem)
     if not problems:
         print(f"{len(documents)} READMEs are up to date")
     return 1 if problems else 0
+
+
+def write_sections(root: Path) -> list[str]:
+    """Write the generated sections of all READMEs in a tree; return their problems."""
+    return _write(root, list(_documents(Tree(root, Catalog.scan([root])))))
+
+
+def _write(root: Path, documents: Sequence[_Document]) -> list[str]:
+    for document in documents:
+        document.create_if_missing()
+    return _handle(root, documents, _update)
+
+
+def _handle(root: Path, documents: Sequence[_Document], handle: Callable[[_Document], list[str]]) -> list[str]:
+    return [f"{document.file.relative_to(root)}: {problem}" for document in documents for problem in handle(document)]
 
 
 def _documents(source_tree: Tree) -> Iterator[_Document]:
@@ -94,7 +103,7 @@ def _documents(source_tree: Tree) -> Iterator[_Document]:
         yield _Document(file, {"chips": partial(sections.chips, source_tree, file, suites)}, skeletons.of_model(model))
     for suite in source_tree.suites:
         file = suite.path / "README.md"
-        yield _Document(file, _bound(_OF_SUITE, source_tree, file, suite), skeletons.of_suite(suite.name))
+        yield _Document(file, _bound(OF_SUITE, source_tree, file, suite), skeletons.of_suite(suite.name))
     for vendor_case in source_tree.vendor_cases():
         file = vendor_case.folder / "README.md"
         skeleton = skeletons.of_vendor_case(vendor_case.suite.name, vendor_case.vendor.title)

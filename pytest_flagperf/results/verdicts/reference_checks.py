@@ -130,7 +130,7 @@ def _reference(outcome: Outcome) -> Reference | str:
     """Return the reference, or the reason why no reference can be used."""
     if outcome.reference is None:
         return (
-            f"the suite has no reference for the {outcome.scale} scale; flagperf reference makes one from five rounds"
+            f"the suite has no reference for the {outcome.scale} scale; flagperf calibrate makes one from five rounds"
             " that converged"
         )
     try:
