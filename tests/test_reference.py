@@ -88,6 +88,11 @@ def test_a_reference_survives_its_file_and_is_short() -> None:
 def test_what_is_no_reference_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(FormatError):
         Reference.from_json(wrong)
+    for also in ([0.5], {"top5": "high"}, {"top5": None}):
+        body = json.loads(HELD.text())
+        body["of"]["target"]["also"] = also
+        with pytest.raises(FormatError, match="not a valid reference"):
+            Reference.from_json(body)
     found = {one.name: one for one in converges(replace(TEN[0], reference={"schema": 1, "of": {}}))}
     assert not found["not_too_early"].ok
 
@@ -326,7 +331,8 @@ def test_the_suites_references_are_whole_and_of_their_present_targets(file: Path
     assert body is not None
     held = Reference.from_json(body, str(file))
     assert (held.model, held.framework, held.scale) == (suite.model, suite.framework, file.stem)
-    assert (held.target.name, held.target.value) == (suite.metric.name, suite.scales[file.stem].target)
+    scale = suite.scales[file.stem]
+    assert (held.target.name, held.target.value, held.target.also) == (suite.metric.name, scale.target, scale.also)
     for batch in held.batches:
         assert 0 < batch.earliest < min(batch.to_target)
         # Each of its own rounds is on the curve of all.

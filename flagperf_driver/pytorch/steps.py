@@ -108,8 +108,8 @@ class Steps:
     """Return one-dimensional sums, e.g. [correct, count], which are added in float64 over batches and ranks; or a list
     with one prediction for each item, of plain values and numpy arrays, which is joined over batches and ranks."""
     summarize: Callable[[Context, list[Any]], dict[str, float]]
-    """Return the metrics by name, including the suite's metric, from the sums over the whole evaluation set, or from
-    all predictions. With predictions only the first rank calls it."""
+    """Return the metrics by name, including all that have a target, from the sums over the whole evaluation set, or
+    from all predictions. With predictions only the first rank calls it."""
     count_samples: Callable[[Context, Batch], int]
     prepare_batch: Callable[[Context, Batch], Batch] = prepare_batch
     convert_model: Callable[[Context, nn.Module], nn.Module] = convert_model

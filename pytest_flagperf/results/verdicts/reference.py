@@ -130,7 +130,8 @@ class Reference:
             of = body["of"]
             named = {name: str(of[name]) for name in ("model", "framework", "scale", "sample_unit")}
             batches = sorted(map(_batch, of["batches"]), key=lambda batch: batch.global_batch)
-            return cls(**named, target=Target(**of["target"]), batches=tuple(batches))
+            also = {str(name): float(value) for name, value in of["target"].get("also", {}).items()}
+            return cls(**named, target=Target(**{**of["target"], "also": also}), batches=tuple(batches))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"{where}: not a valid reference: {type(error).__name__}: {error}") from error
 
