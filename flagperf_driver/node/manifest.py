@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
@@ -50,27 +51,41 @@ def _folder(path: Path, entry: Mapping[str, Any]) -> list[str]:
     if "files" not in entry and "folders" not in entry:
         return []
     files, folders = count(path)
-    counts = {"files": files, "folders": folders}
+    got = {"files": (sum(files.values()), _by_suffix(files)), "folders": (folders, "")}
     return [
-        f"{path}: got {counts[name]} {name}, expected {entry[name]}"
-        for name in counts
-        if name in entry and entry[name] != counts[name]
+        f"{path}: got {number} {name}{details}, expected {entry[name]}"
+        for name, (number, details) in got.items()
+        if name in entry and entry[name] != number
     ]
 
 
-def count(path: Path) -> tuple[int, int]:
-    """Return the number of files and of folders below ``path``, at any depth; links to folders are not followed."""
-    files = folders = 0
+def count(path: Path) -> tuple[Counter[str], int]:
+    """Return the number of files by suffix and the number of folders below ``path``, at any depth.
+
+    Hidden files and folders, such as ``.DS_Store``, are no data. Links to folders are not followed.
+    """
+    files: Counter[str] = Counter()
+    folders = 0
     stack = [os.fspath(path)]
     while stack:
         with os.scandir(stack.pop()) as items:
             for item in items:
+                if item.name.startswith("."):
+                    continue
                 if item.is_dir(follow_symlinks=False):
                     folders += 1
                     stack.append(item.path)
                 else:
-                    files += 1
+                    files[os.path.splitext(item.name)[1]] += 1  # noqa: PTH122 - of a million names
     return files, folders
+
+
+def _by_suffix(files: Counter[str]) -> str:
+    """Return how many files have which suffix, if not all have the same: the fewest are probably surplus."""
+    if len(files) < 2:
+        return ""
+    parts = [f"{number} {suffix or 'without suffix'}" for suffix, number in files.most_common()]
+    return f" ({', '.join(parts[:4] + ['...'] * (len(parts) > 4))})"
 
 
 def _file(path: Path, entry: Mapping[str, Any]) -> list[str]:

@@ -98,6 +98,17 @@ def test_data_that_differ_are_reported(data: Path, entry: Mapping[str, object], 
     assert problem in message
 
 
+def test_hidden_files_are_no_data_and_other_surplus_files_are_named(data: Path) -> None:
+    (data / "train/a/._1.txt").write_text("hidden")
+    (data / "train/.cache/c").mkdir(parents=True)
+    (data / "train/.cache/2.txt").write_text("hidden")
+    assert manifest.verify(str(data), WHOLE) == []
+    (data / "train/b/README").write_text("surplus")
+    (data / "train/b/1.txt.part").write_text("surplus")
+    [message] = manifest.verify(str(data), WHOLE)
+    assert message == f"{data}/train: got 4 files (2 .txt, 1 .part, 1 without suffix), expected 2"
+
+
 def test_all_problems_are_reported_and_a_missing_directory_is_one(data: Path) -> None:
     assert len(manifest.verify(str(data), [{"path": "a"}, {"path": "b"}])) == 2
     assert manifest.verify("/no/such", WHOLE) == ["/no/such: data directory not found"]

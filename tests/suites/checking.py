@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-SUITE, SCRATCH = (Path(argument) for argument in sys.argv[1:3])
+SUITE, SCRATCH = (Path(argument).resolve() for argument in sys.argv[1:3])
 REPO = SUITE.parents[2]
 sys.path[:0] = [str(REPO), str(REPO / "suites"), str(SUITE)]
 
@@ -62,9 +62,14 @@ def run(checks: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run all modules in the suite's folder ``checks``."""
+    """Run all modules in the suite's folder ``checks``; with --write, write the tiny data directory only."""
     sys.modules["checking"] = sys.modules["__main__"]
     sys.path.insert(0, str(SUITE / "checks"))
+    if "--write" in sys.argv:
+        reference_data = importlib.import_module("reference_data")
+        reference_data.write(SCRATCH)
+        print(json.dumps(reference_data.SMALLER))
+        return
     checks = {
         f"{file.stem}.{name}": value
         for file in sorted(SUITE.glob("checks/*.py"))

@@ -21,13 +21,17 @@ SMALLER = {
 CHECKPOINT = "model.ckpt-28252.pt"
 
 
-def folder(name: str) -> Path:
-    """Write the tiny data and a checkpoint of the smaller model."""
-    path = checking.SCRATCH / name
+def write(path: Path) -> None:
+    """Write the tiny data directory, with a checkpoint of the smaller model."""
     bert_shards.write(path)
     torch.manual_seed(7)
     ctx = checking.context("reference", **SMALLER, init_checkpoint=None)
     torch.save({"model": model.create_model(ctx).net.state_dict()}, path / CHECKPOINT)
+
+
+def folder(name: str) -> Path:
+    path = checking.SCRATCH / name
+    write(path)
     return path
 
 

@@ -29,15 +29,19 @@ COUNTER = itertools.count()
 CHECKPOINT = "blocklm-large-blank/200000/mp_rank_00_model_states.pt"
 
 
-def folder(name: str) -> Path:
-    """Write the tiny data and a checkpoint of the smaller model, beside the other values of the published file."""
-    path = checking.SCRATCH / name
+def write(path: Path) -> None:
+    """Write the tiny data directory, with a checkpoint of the smaller model and the published file's other values."""
     record.write(path)
     torch.manual_seed(7)
     weights = model.create_model(checking.context("reference", **SMALLER, init_checkpoint=None)).state_dict()
     (path / CHECKPOINT).parent.mkdir(parents=True)
     others = {"iteration": 200000, "args": Namespace(lr=1e-5), "np_rng_state": np.random.get_state()}
     torch.save({"module": weights, **others}, path / CHECKPOINT)
+
+
+def folder(name: str) -> Path:
+    path = checking.SCRATCH / name
+    write(path)
     return path
 
 

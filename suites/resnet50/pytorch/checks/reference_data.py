@@ -26,9 +26,14 @@ PICTURE = "train/n01440764/n01440764_5.JPEG"
 EVALUATED = "val/n02105855/ILSVRC2012_val_00000006.JPEG"
 
 
+def write(path: Path) -> None:
+    """Write the tiny data directory."""
+    imagenet.write(path)
+
+
 def folder(name: str) -> Path:
     path = checking.SCRATCH / name
-    imagenet.write(path)
+    write(path)
     return path
 
 

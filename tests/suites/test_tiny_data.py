@@ -1,0 +1,151 @@
+"""Train every suite's reference scale through the plugin on tiny data, and look for what is wrong with damaged data.
+
+The suites are copies whose ``_base.py`` ends with a smaller model, and whose ``suite.toml`` has the numbers of the tiny
+files and a target of 0, which the first evaluation reaches.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagperf_driver.node import manifest
+from pytest_flagperf.catalog import Catalog, Suite
+from tests.trees import set_options
+
+pytestmark = pytest.mark.slow
+HERE = Path(__file__).parent
+REPO = HERE.parents[1]
+SUITES = [suite for suite in Catalog.scan([REPO]).suites.values() if suite.framework == "pytorch"]
+STEPS = 20
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run."""
+
+    code: int
+    out: str
+    cases: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A tree with the smaller suites, and a data directory that contains the data of all of them."""
+
+    root: Path
+    data: Path
+
+    def run(self) -> Finished:
+        """Train every suite once."""
+        reports = self.root / "reports"
+        shutil.rmtree(reports, ignore_errors=True)
+        argv = [
+            sys.executable, "-m", "pytest", "suites", "-p", "no:cacheprovider", f"--rootdir={self.root}", "--hw=CPU",
+            f"--reports={reports}", "--vendor=cpu", "--scale=reference", "--nodes=1x1", f"--data-dir={self.data}",
+            "--no-throughput-only", "-k", "converges",
+        ]  # fmt: skip
+        done = subprocess.run(argv, cwd=self.root, capture_output=True, text=True, timeout=600)
+        files = list(reports.glob("run*/results.json"))
+        cases = json.loads(files[0].read_text())["cases"] if files else []
+        return Finished(done.returncode, done.stdout + done.stderr, cases)
+
+
+@pytest.fixture(scope="module")
+def site(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    site = Site(tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("data"))
+    ignored = shutil.ignore_patterns("__pycache__", "reference", "checks")
+    for folder in ("suites", "vendors/cpu"):
+        shutil.copytree(REPO / folder, site.root / folder, ignore=ignored)
+    set_options(site.root, roots=["."])
+    for suite in SUITES:
+        argv = [torch_python, "-B", str(HERE / "checking.py"), str(suite.path), str(site.data), "--write"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        make_smaller(site, suite, json.loads(done.stdout.splitlines()[-1]))
+    return site
+
+
+def make_smaller(site: Site, suite: Suite, settings: dict[str, Any]) -> None:
+    """Change the copy of a suite: its model, its target and the numbers of its files."""
+    folder = site.root / suite.path.relative_to(REPO)
+    settings = {**settings, "max_steps": STEPS, "max_epochs": None, "max_samples": None, "eval_steps": STEPS}
+    lines = [f"{key} = {value!r}\n" for key, value in settings.items()]
+    with (folder / "config/_base.py").open("a", encoding="utf-8") as base:
+        base.writelines(["\n", *lines, 'precision = "fp32"\n', "eval_at_start = False\n"])
+    toml = folder / "suite.toml"
+    text = re.sub(r"(?m)^target = .*", "target = 0.0", toml.read_text(encoding="utf-8"))
+    for item in suite.scales["reference"].data:
+        if item.kind == "folder":
+            files, folders = manifest.count(site.data / item.path)
+            text = text.replace(f"files = {item.files}\n", f"files = {files.total()}\n", 1)
+            text = text.replace(f"folders = {item.folders}\n", f"folders = {folders}\n", 1)
+    toml.write_text(text, encoding="utf-8")
+    config = site.root / "vendors/cpu" / suite.folder / "config/config_CPUx1x1.py"
+    config.parent.mkdir(parents=True)
+    config.write_text("")
+
+
+@pytest.fixture
+def damaged(site: Site, tmp_path: Path) -> Iterator[Site]:
+    """The site with a copy of the data, which a test may change."""
+    shutil.copytree(site.data, tmp_path / "data")
+    yield Site(site.root, tmp_path / "data")
+    shutil.rmtree(tmp_path / "data")
+
+
+def test_every_suite_trains_on_its_published_format(site: Site) -> None:
+    for folder in ("train/n01440764", "2048_shards_uncompressed"):
+        (site.data / folder / ".DS_Store").write_text("hidden files are no data")
+    finished = site.run()
+    assert finished.code == 0, finished.out
+    converged = {case["case"]: case["converged"] for case in finished.cases}
+    assert converged == {f"{suite.name}:CPU:1:1:1": 1 for suite in SUITES}
+
+
+CUT = {
+    "resnet50": "train/n01440764/n01440764_5.JPEG",
+    "bert": "2048_shards_uncompressed/part_1_of_3.hdf5",
+    "glm": "ReCoRD/glm_train_eval_hdf5_sparse/train_hdf5/train_sparse.hdf5",
+}
+
+
+def test_a_cut_file_of_each_suite_is_named_with_the_fix(damaged: Site) -> None:
+    assert CUT.keys() == {suite.model for suite in SUITES}
+    for name in CUT.values():
+        (damaged.data / name).write_bytes((damaged.data / name).read_bytes()[:900])
+    finished = damaged.run()
+    assert finished.code == 1, finished.out
+    for name in CUT.values():
+        sentences = [line for line in finished.out.splitlines() if line.startswith("round 1: ") and name in line]
+        assert len(sentences) == 1, finished.out
+        assert re.search(f"Error: {damaged.data / name}: cannot be read.* again", sentences[0]), sentences
+    assert "Original Traceback" not in finished.out
+
+
+def test_missing_and_surplus_files_are_named_before_a_rank_starts(damaged: Site) -> None:
+    (damaged.data / CUT["bert"]).unlink()
+    (damaged.data / "train/n01440764/README.txt").write_text("surplus")
+    shutil.rmtree(damaged.data / "val/n01443537")
+    finished = damaged.run()
+    assert finished.code == pytest.ExitCode.USAGE_ERROR, finished.out
+    assert finished.cases == []
+    for words in (
+        "2048_shards_uncompressed: got 2 files, expected 3",
+        "train: got 25 files (24 .JPEG, 1 .txt), expected 24",
+        "val: got 2 folders, expected 3",
+    ):
+        assert words in finished.out, finished.out
+    (damaged.data / CUT["glm"]).unlink()
+    finished = damaged.run()
+    assert finished.code == pytest.ExitCode.USAGE_ERROR, finished.out
+    assert f"{damaged.data / CUT['glm']} does not exist" in finished.out, finished.out
