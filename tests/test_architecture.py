@@ -211,10 +211,13 @@ def test_a_standard_case_has_no_package_of_a_vendor(suite: Path) -> None:
         ),
         ("requirements.txt", "git+https://example.org/apex.git\n", ["requirements.txt: git"]),
         ("model.py", "import torch\nimport data\nfrom PIL import Image\n", []),
+        ("checks/model.py", "import checking\nimport apex\nfrom tests import x\n", ["checks/model.py: apex"]),
+        ("model.py", "from tests import trials\n", ["model.py: tests"]),
     ],
 )
 def test_a_package_of_a_vendor_is_detected(tmp_path: Path, name: str, text: str, expected: list[str]) -> None:
     (tmp_path / "data.py").touch()
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(text)
     assert foreign(tmp_path) == expected
 
