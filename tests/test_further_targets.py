@@ -17,6 +17,7 @@ from pytest_flagperf.commands.source_tree import sections
 from pytest_flagperf.commands.source_tree.documented_tree import Tree
 from pytest_flagperf.plan import describe, make_plan
 from pytest_flagperf.report.export.junit import properties
+from pytest_flagperf.report.page import charts
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -115,6 +116,8 @@ def test_an_outcome_keeps_its_further_targets_in_its_file(tmp_path: Path) -> Non
 
 def test_reports_show_each_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = outcome_of(tmp_path, lambda step: 0.98)
+    titles = [chart.title for draw in charts.of_training([outcome]) if (chart := draw([outcome], 100))]
+    assert titles == ["Training loss", "top1 and its target", "top5 and its target", "Throughput, all cards"]
     assert metric([outcome]) == "top1 0.924 (>= 0.900), top5 0.980 (>= 0.970)"
     assert ("target.top5", "0.970") in properties([outcome])
     write_suite(tmp_path, toml=f"{SUITE_TOML}also = {{ top5 = 0.97 }}\n")

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from html import escape
 from statistics import median
 from typing import Any
@@ -87,22 +88,30 @@ class Chart:
 # -- of rounds -----------------------------------------------------------------------------------------------
 
 
+def of_training(outcomes: Sequence[Outcome]) -> list[Callable[[Sequence[Outcome], int], Chart | None]]:
+    """Return the functions that draw a training: its loss, each metric that has a target, and its throughput."""
+    names = outcomes[0].target.values if outcomes else ()
+    return [loss, *(partial(metric, name=name) for name in names), throughput]
+
+
 def loss(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
     """Return the training loss over steps, one line for each round."""
     lines = [_line(_round(outcome), [(step.step, step.loss) for step in outcome.steps], points) for outcome in outcomes]
     return make_chart("Training loss", "step", "loss", lines)
 
 
-def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
-    """Return the metric of the suite over steps with its target; the first value is that of the untrained model."""
+def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS, name: str = "") -> Chart | None:
+    """Return a metric over steps with its target, by default the suite's; the first value is of the untrained model."""
     if not outcomes:
         return None
     target = outcomes[0].target
-    lines = [_line(_round(outcome), _evaluated(outcome), points) for outcome in outcomes]
+    name = name or target.name
+    value = target.values.get(name)
+    lines = [_line(_round(outcome), _evaluated(outcome, name), points) for outcome in outcomes]
     levels: tuple[Level, ...] = ()
-    if target.value is not None and math.isfinite(target.value):
-        levels = (Level(f"target {quantity(target.value, target.unit)}", target.value),)
-    chart = make_chart(f"{target.name} and its target", "step", target.name, lines)
+    if value is not None and math.isfinite(value):
+        levels = (Level(f"target {quantity(value, target.unit)}", value),)
+    chart = make_chart(f"{name} and its target", "step", name, lines)
     return chart and replace(chart, levels=levels, dots=True)
 
 
@@ -117,10 +126,10 @@ def throughput(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart |
     return chart and replace(chart, kind="time", floor=0.0)
 
 
-def _evaluated(outcome: Outcome) -> list[tuple[float, float]]:
+def _evaluated(outcome: Outcome, name: str) -> list[tuple[float, float]]:
     evaluations = [outcome.untrained] if outcome.untrained else []
     evaluations += outcome.evaluations
-    return [(item.step, item.metrics.get(outcome.target.name, math.nan)) for item in evaluations]
+    return [(item.step, item.metrics.get(name, math.nan)) for item in evaluations]
 
 
 def _round(outcome: Outcome) -> str:

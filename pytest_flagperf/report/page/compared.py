@@ -204,7 +204,7 @@ def _drawn(page: ComparisonPage, case: Compared) -> str:
     points = max(min(int(numbers / 3 / max(len(shown), 1)), _MAX_POINTS), _MIN_POINTS)
     curves = [
         _combined([(name, draw([outcome], points)) for name, outcome in shown])
-        for draw in (charts.loss, charts.metric, charts.throughput)
+        for draw in charts.of_training([outcome for _, outcome in shown])
     ]
     sampled = _sampled(page, shown, numbers)
     if not any(curves) and not sampled:

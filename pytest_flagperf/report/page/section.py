@@ -81,7 +81,7 @@ def _body(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path
     yield _warnings(summary, rounds)
     yield _verdicts(case)
     per_line = detail.per_line(len(rounds) * 2)
-    drawn = [draw(rounds, per_line) for draw in (charts.loss, charts.metric, charts.throughput)]
+    drawn = [draw(rounds, per_line) for draw in charts.of_training(rounds)]
     yield f"<h3>Training</h3>{charts.html(drawn)}" if any(drawn) else ""
     yield _figures(rounds)
     for outcome in rounds:
