@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +18,7 @@ from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, VendorToml
 from pytest_flagperf.commands import main
 from pytest_flagperf.plan import make_plan
+from tests.walk import Copy
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -29,74 +26,6 @@ else:
     import tomli as tomllib
 
 REPO = Path(__file__).resolve().parent.parent
-_BLOCK = re.compile(r"(?:^`([\w./-]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def steps() -> Iterator[tuple[str, str]]:
-    """Yield the steps of the page in order: a file's name and its text, or "" and a command."""
-    walk = (REPO / "docs" / "vendors.md").read_text(encoding="utf-8").partition("\n## Elsewhere\n")[0]
-    for name, language, text in _BLOCK.findall(walk):
-        if language == "sh":
-            yield from (("", line) for line in text.splitlines())
-        else:
-            assert name, f"a block without the name of its file: {text:.60}"
-            yield name, text
-
-
-class Copy:
-    """A copy of this repository, with the output of each command that ran in it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.root = folder / "tree"
-        self.outputs: dict[str, str] = {}
-        bin_dir = Path(sys.executable).parent
-        self.environment = {
-            **os.environ,
-            "PATH": f"{bin_dir}:{os.environ['PATH']}",
-            "FLAGPERF_LEASES": str(folder / "leases"),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "COLUMNS": "200",
-        }
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=REPO, capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
-        for name in filter(None, listed.split("\0")):
-            if (REPO / name).is_file():
-                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(REPO / name, self.root / name)
-        for words in ("init -q", "add -A", "-c user.name=a -c user.email=a@b commit -qm all"):
-            self.git(*words.split())
-
-    def git(self, *words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=self.root, capture_output=True, text=True, check=True)
-        return done.stdout
-
-    @property
-    def changed(self) -> list[str]:
-        """Return the files that Git reports as new or changed."""
-        return self.git("status", "--porcelain", "--untracked-files=all").splitlines()
-
-    def run(self, command: str, code: int = 0) -> str:
-        done = subprocess.run(
-            ["bash", "-ec", command], cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=300,
-            check=False,
-        )  # fmt: skip
-        output = done.stdout + done.stderr
-        assert done.returncode == code, f"{command}\n{output[-6000:]}"
-        self.outputs[command] = output
-        return output
-
-    def write(self, name: str, text: str) -> None:
-        file = self.root / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-
-    @property
-    def runs(self) -> list[dict[str, Any]]:
-        return [json.loads(file.read_text()) for file in sorted((self.root / "reports").glob("run*/results.json"))]
-
-
 # -- the page ------------------------------------------------------------------------------------------------
 
 
@@ -104,11 +33,7 @@ class Copy:
 def walked(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Copy:
     """Run all steps of the page."""
     copy = Copy(tmp_path_factory.mktemp("walked"))
-    for name, text in steps():
-        if name:
-            copy.write(name, text)
-        else:
-            copy.run(text)
+    copy.follow("vendors.md", end="Elsewhere")
     return copy
 
 

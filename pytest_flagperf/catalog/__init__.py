@@ -4,16 +4,16 @@ from .catalog import Catalog, list_configs
 from .roots import bundled, bundled_argument, bundled_name, scan
 from .suite import DIRECTIONS, REFERENCE, SCALES, DataItem, Scale, Suite, SuiteMetric
 from .toml_reader import CatalogError, with_number
-from .vendor import BEST_EFFICIENCY, RUNTIMES, VENDOR_NAME, VENDOR_NAME_RULE, Chip, ContainerDefaults, Vendor
+from .vendor import BEST_EFFICIENCY, FOLDER_NAME, FOLDER_NAME_RULE, RUNTIMES, Chip, ContainerDefaults, Vendor
 
 __all__ = [
     "BEST_EFFICIENCY",
     "DIRECTIONS",
+    "FOLDER_NAME",
+    "FOLDER_NAME_RULE",
     "REFERENCE",
     "RUNTIMES",
     "SCALES",
-    "VENDOR_NAME",
-    "VENDOR_NAME_RULE",
     "Catalog",
     "CatalogError",
     "Chip",

@@ -25,9 +25,9 @@ RUNTIMES = ("host", "venv", "docker")
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
 BEST_EFFICIENCY = 1.5
 """Maximum value of min_efficiency."""
-VENDOR_NAME = re.compile(r"[a-z][a-z0-9_]*")
+FOLDER_NAME = re.compile(r"[a-z][a-z0-9_]*")
 """The name of a vendor's folder, which may contain modules and is part of file names."""
-VENDOR_NAME_RULE = "expected lowercase letters, digits and _, beginning with a letter"
+FOLDER_NAME_RULE = "expected lowercase letters, digits and _, beginning with a letter"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -151,8 +151,8 @@ class Vendor:
 
 
 def _problems(file: Path, table: VendorToml) -> Iterator[str]:
-    if not VENDOR_NAME.fullmatch(file.parent.name):
-        yield f"{file.parent}: invalid folder name {file.parent.name!r}; {VENDOR_NAME_RULE}"
+    if not FOLDER_NAME.fullmatch(file.parent.name):
+        yield f"{file.parent}: invalid folder name {file.parent.name!r}; {FOLDER_NAME_RULE}"
     if not table.chips:
         yield f"{file}: chips: expected at least one, as in [chips.NAME]"
     for key, allowed in (("runtime", RUNTIMES), ("scale", SCALES), ("lease", LEASES)):

@@ -17,7 +17,7 @@ from types import ModuleType
 
 from pytest_flagperf.commands import accept, bundle, compare, export, mllog, report, show, table
 from pytest_flagperf.commands import list as list_
-from pytest_flagperf.commands.source_tree import affected, calibrate, import_vendor, new_vendor, readme
+from pytest_flagperf.commands.source_tree import affected, calibrate, import_vendor, new_model, new_vendor, readme
 from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.frames import RunWarning, TablesMissing
@@ -25,6 +25,7 @@ from pytest_flagperf.stored import FormatError
 
 COMMANDS: dict[str, ModuleType] = {
     "list": list_,
+    "new-model": new_model,
     "new-vendor": new_vendor,
     "import-vendor": import_vendor,
     "affected": affected,

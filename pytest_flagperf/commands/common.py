@@ -103,6 +103,12 @@ def new_directory(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def created(folder: Path) -> Iterator[str]:
+    """Yield the lines that list the files of a new directory."""
+    yield f"{folder}:"
+    yield from (f"  {path.relative_to(folder)}" for path in sorted(folder.rglob("*")) if path.is_file())
+
+
 def _loaded(path: Path) -> StoredRun:
     run = store.load_run(path)
     if not run.cases:

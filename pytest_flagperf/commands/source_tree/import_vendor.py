@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import REFERENCE, VENDOR_NAME, VENDOR_NAME_RULE, Catalog, Suite, Vendor, list_configs
+from pytest_flagperf.catalog import FOLDER_NAME, FOLDER_NAME_RULE, REFERENCE, Catalog, Suite, Vendor, list_configs
 from pytest_flagperf.commands.source_tree import new_vendor, tree
 from pytest_flagperf.config import OUTCOMES, ConfigError, Resolved, Translated, resolve
 from pytest_flagperf.problems import Problems, near
@@ -40,8 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     catalog = tree.catalog()
     flagperf_vendor, case_folders = _folders(arguments.folder)
     name = arguments.name or flagperf_vendor.name
-    if not VENDOR_NAME.fullmatch(name):
-        raise Problems([f"{name!r}: {VENDOR_NAME_RULE}; set the vendor's name with --name"])
+    if not FOLDER_NAME.fullmatch(name):
+        raise Problems([f"{name!r}: {FOLDER_NAME_RULE}; set the vendor's name with --name"])
     target = root.resolve() / "vendors" / name
     if name in catalog.vendors and catalog.vendors[name].path != target:
         existing = catalog.vendors[name].path

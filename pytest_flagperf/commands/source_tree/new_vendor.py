@@ -15,7 +15,7 @@ from pathlib import Path
 
 from flagperf_driver.node.sampling.devices import HOST_LOGS
 from pytest_flagperf.case import CaseError, Shape
-from pytest_flagperf.catalog import VENDOR_NAME, VENDOR_NAME_RULE, Catalog, CatalogError
+from pytest_flagperf.catalog import FOLDER_NAME, FOLDER_NAME_RULE, Catalog, CatalogError
 from pytest_flagperf.commands import common
 from pytest_flagperf.commands.source_tree import skeletons, tree
 from pytest_flagperf.commands.source_tree.skeletons import filled as _filled
@@ -108,8 +108,8 @@ def _new_vendor(arguments: argparse.Namespace, catalog: Catalog) -> _NewVendor:
 
 
 def _name_problems(name: str, catalog: Catalog) -> Iterator[str]:
-    if not VENDOR_NAME.fullmatch(name):
-        yield f"{name!r}: {VENDOR_NAME_RULE}"
+    if not FOLDER_NAME.fullmatch(name):
+        yield f"{name!r}: {FOLDER_NAME_RULE}"
     elif name in catalog.vendors:
         yield f"vendor {name!r} already exists: {catalog.vendors[name].path}"
     elif name in HOST_LOGS:
@@ -191,8 +191,7 @@ def _about(shape: Shape) -> str:
 
 
 def _report(vendor: _NewVendor, folder: Path, catalog: Catalog, to: Path | None) -> Iterator[str]:
-    yield f"{folder}:"
-    yield from (f"  {path.relative_to(folder)}" for path in sorted(folder.rglob("*")) if path.is_file())
+    yield from common.created(folder)
     if similar := near(vendor.name, catalog.vendors):
         yield f"note: a vendor with a similar name exists{similar}"
     yield "Next: fill in these files, then see what would run:"

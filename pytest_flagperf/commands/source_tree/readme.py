@@ -85,6 +85,12 @@ def write_sections(root: Path) -> list[str]:
     return _write(root, list(_documents(Tree(root, Catalog.scan([root])))))
 
 
+def write_model_sections(root: Path, model: str) -> list[str]:
+    """Write the generated sections of the READMEs of a model and its suites; return their problems."""
+    documents = _documents_of_models(Tree(root, Catalog.scan([root])))
+    return _write(root, [one for one in documents if one.file.is_relative_to(root / "suites" / model)])
+
+
 def _write(root: Path, documents: Sequence[_Document]) -> list[str]:
     for document in documents:
         document.create_if_missing()
@@ -97,13 +103,7 @@ def _handle(root: Path, documents: Sequence[_Document], handle: Callable[[_Docum
 
 def _documents(source_tree: Tree) -> Iterator[_Document]:
     yield from _readmes_of_root(source_tree)
-    for model in dict.fromkeys(suite.model for suite in source_tree.suites):
-        suites = [suite for suite in source_tree.suites if suite.model == model]
-        file = suites[0].path.parent / "README.md"
-        yield _Document(file, {"chips": partial(sections.chips, source_tree, file, suites)}, skeletons.of_model(model))
-    for suite in source_tree.suites:
-        file = suite.path / "README.md"
-        yield _Document(file, _bound(OF_SUITE, source_tree, file, suite), skeletons.of_suite(suite.name))
+    yield from _documents_of_models(source_tree)
     for vendor_case in source_tree.vendor_cases():
         file = vendor_case.folder / "README.md"
         skeleton = skeletons.of_vendor_case(vendor_case.suite.name, vendor_case.vendor.title)
@@ -115,6 +115,16 @@ def _documents(source_tree: Tree) -> Iterator[_Document]:
             vendor_sections.changed_keys(vendor_case),
             vendor_sections.unchanged_keys(vendor_case),
         )
+
+
+def _documents_of_models(source_tree: Tree) -> Iterator[_Document]:
+    for model in dict.fromkeys(suite.model for suite in source_tree.suites):
+        suites = [suite for suite in source_tree.suites if suite.model == model]
+        file = suites[0].path.parent / "README.md"
+        yield _Document(file, {"chips": partial(sections.chips, source_tree, file, suites)}, skeletons.of_model(model))
+    for suite in source_tree.suites:
+        file = suite.path / "README.md"
+        yield _Document(file, _bound(OF_SUITE, source_tree, file, suite), skeletons.of_suite(suite.name))
 
 
 def _bound(

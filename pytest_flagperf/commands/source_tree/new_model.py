@@ -1,0 +1,121 @@
+"""Create the folder of a new model as a copy of a suite, which trains at once; change nothing outside it.
+
+The copy has no reference curves, no names of FlagPerf and no results: these belong to the copied model.
+docs/models.md describes the next steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pytest_flagperf.catalog import FOLDER_NAME, FOLDER_NAME_RULE, Catalog, CatalogError, Suite
+from pytest_flagperf.commands import common
+from pytest_flagperf.commands.source_tree import readme, skeletons, tree
+from pytest_flagperf.problems import Problems, near
+
+_NOT_COPIED = ("README.md", "reference", "config/original.toml", "__pycache__")
+"""What belongs to the copied model alone, and compiled code."""
+_SHOWN = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="name of its folder and in cases: lowercase letters, digits and _")
+    parser.add_argument("--like", metavar="MODEL", required=True, help="the model whose suite is copied")
+    parser.add_argument(
+        "--framework", metavar="NAME", default="pytorch", help="the framework of both suites (default: pytorch)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    root = tree.root().resolve()
+    catalog = tree.catalog(root)
+    name: str = arguments.name
+    like = _checked(root, catalog, arguments)
+    folder = root / "suites" / name
+    suite = folder / like.framework
+    with common.new_directory(folder) as temporary:
+        _copy_suite(like, temporary / like.framework)
+        for path, text in _texts(name, like.framework):
+            (temporary / path).write_text(text, encoding="utf-8")
+    problems = readme.write_model_sections(root, name)
+    print("\n".join([*_report(folder, like, catalog), *_old_names(suite, like.model), *problems]))
+    print("Next: train the copy, then replace its model, its data and its texts, as docs/models.md describes:")
+    print(f"  pytest suites/{name} --nodes=1x1")
+    return 1 if problems else 0
+
+
+def _checked(root: Path, catalog: Catalog, arguments: argparse.Namespace) -> Suite:
+    """Return the suite to copy; raise Problems with all invalid options."""
+    problems = [*_name_problems(root, catalog, arguments.name)]
+    try:
+        like = catalog.suite(arguments.like, arguments.framework)
+    except CatalogError as error:
+        raise Problems([*problems, *(f"--like={arguments.like}: {problem}" for problem in error.problems)]) from None
+    if like.root.resolve() != root:
+        problems.append(
+            f"--like={arguments.like}: this suite is in {like.root}, the current tree is {root}; a suite needs the"
+            " shared code of its own tree: run this command in the tree of the suite"
+        )
+    if problems:
+        raise Problems(problems)
+    return like
+
+
+def _name_problems(root: Path, catalog: Catalog, name: str) -> Iterator[str]:
+    existing = [suite.path.parent for suite in catalog.suites.values() if suite.model.lower() == name.lower()]
+    folder = root / "suites" / name
+    if not FOLDER_NAME.fullmatch(name):
+        yield f"{name!r}: {FOLDER_NAME_RULE}"
+    elif existing:
+        yield f"model {name!r} already exists: {existing[0]}"
+    elif folder.exists():
+        yield f"{name!r}: {folder} already exists; choose another name"
+
+
+# -- files -------------------------------------------------------------------------------------------------
+
+
+def _copy_suite(like: Suite, folder: Path) -> None:
+    def skipped(directory: str, names: Sequence[str]) -> list[str]:
+        paths = {name: (Path(directory) / name).relative_to(like.path).as_posix() for name in names}
+        return [name for name, path in paths.items() if name[0] == "." or {name, path} & {*_NOT_COPIED}]
+
+    shutil.copytree(like.path, folder, ignore=skipped)
+
+
+def _texts(name: str, framework: str) -> Iterator[tuple[str, str]]:
+    class_name = "".join(map(str.capitalize, name.split("_")))
+    yield f"test_{name}.py", skeletons.filled("test_model.py", {"class_name": class_name})
+    yield "README.md", skeletons.of_model(name)
+    yield f"{framework}/README.md", skeletons.of_suite(f"{name}:{framework}")
+
+
+# -- output ------------------------------------------------------------------------------------------------
+
+
+def _report(folder: Path, like: Suite, catalog: Catalog) -> Iterator[str]:
+    yield from common.created(folder)
+    others = sorted({suite.model for suite in catalog.suites.values()} - {like.model})
+    if similar := near(folder.name, others):
+        yield f"note: a model with a similar name exists{similar}"
+
+
+def _old_names(suite: Path, model: str) -> Iterator[str]:
+    """Yield the places in the copy that still contain the copied model's name, however it is written."""
+    name = re.compile(r"[-_ ]?".join(map(re.escape, model)), re.IGNORECASE)
+    places = [
+        f"  {path.relative_to(suite.parent)}:{number}"
+        for path in sorted(suite.rglob("*"))
+        if path.suffix in (".py", ".toml")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if name.search(line)
+    ]
+    if places:
+        yield f"These lines still describe {model}:"
+        yield from places[:_SHOWN]
+        if len(places) > _SHOWN:
+            yield f"  and {len(places) - _SHOWN} more"
