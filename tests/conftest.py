@@ -6,12 +6,17 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import own_places
+
+if TYPE_CHECKING:
+    from pytest_flagperf.catalog import Suite
 
 pytest_plugins = ["pytester", "tests.lab.fixtures"]
 REPO = Path(__file__).resolve().parent.parent
@@ -52,11 +57,21 @@ def repo() -> Path:
 
 
 @pytest.fixture(scope="session")
-def torch_python(repo: Path) -> str:
-    """The Python of the PyTorch environment that the suites run in, built on first use."""
-    given = os.environ.get("FLAGPERF_TEST_TORCH_PYTHON")
-    if given:
-        return given
+def suite_python(repo: Path) -> Callable[[Path], str]:
+    """A function that returns the Python of the environment of a suite's folder; it is built on first use."""
+    from pytest_flagperf.catalog import Catalog
+
+    suites = {suite.path: suite for suite in Catalog.scan([repo]).suites.values()}
+    return cache(lambda folder: os.environ.get("FLAGPERF_TEST_TORCH_PYTHON") or _built(repo, suites[folder]))
+
+
+@pytest.fixture(scope="session")
+def torch_python(repo: Path, suite_python: Callable[[Path], str]) -> str:
+    """The Python of a PyTorch environment: that of the first suite."""
+    return suite_python(min(repo.glob("suites/*/pytorch/suite.toml")).parent)
+
+
+def _built(repo: Path, suite: Suite) -> str:
     from flagperf_driver.node import environment
     from pytest_flagperf.catalog import Catalog
     from pytest_flagperf.engines.agents.runtime_request import requirements
@@ -64,7 +79,7 @@ def torch_python(repo: Path) -> str:
     from pytest_flagperf.hosts.local import LocalHost
     from pytest_flagperf.runtime import RuntimeRequest, runtimes, venv
 
-    request = RuntimeRequest("pytorch", requirements(Catalog.scan([repo]), "pytorch", None))
+    request = RuntimeRequest(suite.framework, requirements(Catalog.scan([repo]), suite))
     host = LocalHost()
     name = environment.describe(venv.spec_for(host, request)).folder.name
     shared = own_places.shared_cache() / "venv" / name

@@ -26,6 +26,7 @@ from pytest_flagperf.plan import Plan, describe, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.runtime import BuildFailed, EngineRequirements, Image, Interpreter, RuntimeSetupError
+from pytest_flagperf.runtime.requirements import union
 from pytest_flagperf.settings import read_settings
 from tests.rounds import tiny_plan
 from tests.trees import VENDOR_TOML, tree, write, write_suite, write_vendor
@@ -301,6 +302,44 @@ def test_a_temporary_problem_is_tried_again(tmp_path: Path, monkeypatch: pytest.
     agents_engine._environments.build_ahead(plan, vendor, agents_engine._pool, silent())
     assert builds.tries == {"h1": 1, "h2": 2, "h3": 1}
     assert len(agents_engine._pool.usable) == 3
+
+
+def required(catalog: Catalog, model: str, vendor: str = "acme") -> list[str]:
+    """Return the requirements of a case's environment."""
+    case = Case.parse(f"{model}:pytorch:X9:1:1:1")
+    request = runtime_request(read_settings({}, Path("/")), catalog, case, catalog.vendor(vendor), "venv")
+    return [line.text for line in union(request.requirements)]
+
+
+def test_suites_share_an_environment_while_their_pins_agree(tmp_path: Path) -> None:
+    tree(tmp_path)
+    for model, lines in {"toy": "frame==1\nextra", "two": "frame==1", "three": "frame>=1"}.items():
+        write(write_suite(tmp_path, model), "requirements.txt", lines)
+    write(write_suite(tmp_path, "toy", "paddle"), "requirements.txt", "frame==7")
+    catalog = Catalog.scan([tmp_path])
+    for model in ("toy", "two", "three"):
+        assert sorted(required(catalog, model)) == ["extra", "frame==1", "frame>=1"]
+    # A suite with other pins, and each that it conflicts with, have their own; the other suites still share one.
+    write(write_suite(tmp_path, "old"), "requirements.txt", "extra<=2\nframe==1.0.0\nmore==1")
+    write(write_suite(tmp_path, "new"), "requirements.txt", "more==2")
+    catalog = Catalog.scan([tmp_path])
+    assert required(catalog, "old") == ["extra<=2", "frame==1.0.0", "more==1"]
+    assert required(catalog, "new") == ["more==2"]
+    assert sorted(required(catalog, "toy")) == sorted(required(catalog, "two")) == ["extra", "frame==1", "frame>=1"]
+
+
+def test_a_case_whose_vendors_pins_conflict_with_another_suite_has_its_own_environment(tmp_path: Path) -> None:
+    tree(tmp_path)
+    write(tmp_path, "suites/toy/pytorch/requirements.txt", "frame==1")
+    write(write_suite(tmp_path, "two"), "requirements.txt", "part==1")
+    write(tmp_path, "vendors/acme/toy-pytorch/config/requirements.txt", "part==2")
+    catalog = Catalog.scan([tmp_path])
+    assert required(catalog, "toy") == ["frame==1", "part==2"]
+    assert sorted(required(catalog, "two")) == ["frame==1", "part==1"]
+    # The control: a conflict within the case has no solution.
+    write(tmp_path, "vendors/acme/toy-pytorch/config/requirements.txt", "frame==2")
+    with pytest.raises(RuntimeSetupError, match=r"frame==1\n.*frame==2"):
+        required(catalog, "toy")
 
 
 def test_the_folders_of_a_case_are_read_once_for_all_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.ssh import ssh_hosts
 from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeRequest, RuntimeSetupError, runtimes
 from pytest_flagperf.runtime.pip_settings import index_settings
-from pytest_flagperf.runtime.requirements import union
+from pytest_flagperf.runtime.requirements import conflicting, union
 from pytest_flagperf.runtime.venv import _uv
 from tests.package_index import PackageIndex, package_index
 
@@ -232,6 +232,17 @@ def test_all_conflicts_are_reported_with_file_and_line(tmp_path: Path) -> None:
     for place in (f"{one}:2: A_b==1.0", f"{two}:1: a-b==2.0", f"{one}:3: x>=2", f"{two}:2: x==1.5"):
         assert place in text
     assert "fine" not in text
+
+
+def test_only_files_that_conflict_with_another_file_are_listed(tmp_path: Path) -> None:
+    requirements(tmp_path, "base.txt", "a==1")
+    one = requirements(tmp_path, "one.txt", "-r base.txt", "b>=1")
+    two = requirements(tmp_path, "two.txt", "a>=2")
+    same = requirements(tmp_path, "same.txt", "-r base.txt", "b==3")
+    with_itself = requirements(tmp_path, "itself.txt", "c==1", "c==2")
+    missing = tmp_path / "missing.txt"
+    assert conflicting([one, same, with_itself, missing]) == set()
+    assert conflicting([one, two, same, with_itself, missing]) == {one, two, same}
 
 
 def test_pins_for_different_machines_do_not_conflict(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""The union of the requirements files of several suites, or an error that shows their conflicts."""
+"""The requirements files of several suites: their union, and their conflicts."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -58,10 +59,21 @@ def union(files: Iterable[Path]) -> list[RequirementLine]:
     for file in files:
         for line in read_lines(file, ()):
             lines.setdefault(line.text, line)
-    problems = list(_conflicts(lines.values()))
+    problems = [f"  {name}:\n    {one.where}\n    {other.where}" for name, one, other in _conflicts(lines.values())]
     if problems:
         raise RuntimeSetupError("conflicting requirements:\n" + "\n".join(problems))
     return list(lines.values())
+
+
+def conflicting(files: Iterable[Path]) -> set[Path]:
+    """Return the files with a line that conflicts with a line of another file; union() reports unreadable files."""
+    files_of: dict[RequirementLine, set[Path]] = defaultdict(set)
+    for file in files:
+        with contextlib.suppress(RuntimeSetupError):
+            for line in read_lines(file, ()):
+                files_of[line].add(file)
+    pairs = [(files_of[one], files_of[other]) for _, one, other in _conflicts(files_of)]
+    return {file for first, second in pairs if first.isdisjoint(second) for file in first | second}
 
 
 def read_lines(file: Path, including: tuple[Path, ...]) -> Iterator[RequirementLine]:
@@ -93,8 +105,8 @@ def _checked(line: RequirementLine) -> RequirementLine:
     return line
 
 
-def _conflicts(lines: Iterable[RequirementLine]) -> Iterator[str]:
-    """Yield pinned versions that another line forbids; the installer finds other conflicts."""
+def _conflicts(lines: Iterable[RequirementLine]) -> Iterator[tuple[str, RequirementLine, RequirementLine]]:
+    """Yield a package with a pinned version and the line that forbids it; the installer finds other conflicts."""
     by_name: dict[str, list[tuple[RequirementLine, Requirement]]] = defaultdict(list)
     for line in lines:
         requirement = line.requirement
@@ -104,7 +116,7 @@ def _conflicts(lines: Iterable[RequirementLine]) -> Iterator[str]:
         for index, (line, first) in enumerate(entries):
             for other, second in entries[index + 1 :]:
                 if _forbids(first.specifier, second.specifier) or _forbids(second.specifier, first.specifier):
-                    yield f"  {name}:\n    {line.where}\n    {other.where}"
+                    yield name, line, other
 
 
 def _forbids(specifier: SpecifierSet, pinned: SpecifierSet) -> bool:

@@ -1,4 +1,4 @@
-"""The runtime venv: one environment per framework on each host, built with uv on first use and reused by its inputs."""
+"""The runtime venv: environments of packages on each host, built with uv on first use and reused by their inputs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_T
 
 class _Venv(Runtime):
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:
-        """Return the environment of the framework on a host; of several processes one builds it and the others wait."""
+        """Return the environment of a case on a host; of several processes one builds it and the others wait."""
         specs = _specs(host, request)
         for spec in specs:
             result = _ask(host, code, {"op": "look", **spec}, _ANSWER_S, progress)

@@ -22,13 +22,13 @@ Count = Callable[[Path], dict[str, float]]
 
 
 @pytest.fixture(scope="module")
-def counted(torch_python: str) -> Count:
+def counted(suite_python: Callable[[Path], str]) -> Count:
     """Return a function that counts a suite's forward pass of one sample by scale; each suite is counted once."""
 
     @cache
     def count(suite: Path) -> dict[str, float]:
         scales = [scale.name for path, scale in SCALES if path == suite]
-        argv = [torch_python, "-B", str(HERE / "flops.py"), str(suite), *scales]
+        argv = [suite_python(suite), "-B", str(HERE / "flops.py"), str(suite), *scales]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         flops: dict[str, float] = json.loads(done.stdout.splitlines()[-1])

@@ -6,19 +6,23 @@ import shlex
 from pathlib import Path
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import Catalog, Vendor
+from pytest_flagperf.catalog import Catalog, Suite, Vendor
 from pytest_flagperf.runtime import Image, RuntimeRequest, runtimes
+from pytest_flagperf.runtime.requirements import conflicting
 from pytest_flagperf.settings import Settings
+
+_FILE = "requirements.txt"
 
 
 def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor, runtime: str) -> RuntimeRequest:
     """Return the request of a case, without the id of the run."""
-    kind, own = runtimes()[runtime], catalog.case_folder(catalog.suite(case.model, case.framework), vendor)
-    files = (*requirements(catalog, case.framework_name, vendor), own / "config" / "requirements.txt")
+    suite = catalog.suite(case.model, case.framework)
+    kind, own = runtimes()[runtime], catalog.case_folder(suite, vendor)
+    of_vendor = (vendor.path / "images" / suite.framework / _FILE, own / "config" / _FILE)
     environment = own / "config" / "environment_variables.sh"
     return RuntimeRequest(
         case.framework_name,
-        tuple(file for file in files if file.is_file()),
+        requirements(catalog, suite, *of_vendor),
         python=settings.python if kind.takes_python else None,
         pip_source=settings.pip_source,
         uv_settings=tuple(vendor.toml.uv.items()),
@@ -65,9 +69,15 @@ def _options_source(settings: Settings, vendor: Vendor) -> str:
     return " and ".join([*given, *([f"vendors/{vendor.name}/vendor.toml"] if vendor.toml.container.options else [])])
 
 
-def requirements(catalog: Catalog, framework: str, vendor: Vendor | None) -> tuple[Path, ...]:
-    """Return the requirements files of a framework's environment: of each of its suites and of the vendor."""
-    folders = [suite.path for (_, name), suite in sorted(catalog.suites.items()) if name == framework]
-    if vendor is not None:
-        folders.append(vendor.path / "images" / framework)
-    return tuple(file for folder in folders if (file := folder / "requirements.txt").is_file())
+def requirements(catalog: Catalog, suite: Suite, *more: Path) -> tuple[Path, ...]:
+    """Return the requirements files of a case's environment: of its suite, its vendor (more) and of other suites.
+
+    The suites of a framework share one environment. A suite whose requirements conflict with those of another suite has
+    its own, and so does a case whose vendor's requirements conflict with those of another suite.
+    """
+    others = [other.path / _FILE for _, other in sorted(catalog.suites.items()) if other.framework == suite.framework]
+    own = [file for file in (suite.path / _FILE, *more) if file.is_file()]
+    of_framework = [file for file in others if file.is_file()]
+    conflicts = conflicting(of_framework)
+    shared = dict.fromkeys([*(file for file in of_framework if file not in conflicts), *own])
+    return tuple(own if conflicts.intersection(own) or conflicting(shared) else shared)
