@@ -112,6 +112,13 @@ def test_a_vendors_environment_variables_change_the_fingerprint(tmp_path: Path, 
     assert {name for name in plain if by_table[name] != plain[name]} == {"key", "one_card_key", "deviations"}
 
 
+def test_a_training_that_does_not_stop_at_its_target_needs_a_limit(catalog: Catalog) -> None:
+    settings = ("stop_at_target=False",)
+    with pytest.raises(Problems, match="needs a limit; set one of max_steps, max_epochs, max_samples"):
+        planned(catalog, settings=settings, check_data=False, data_dir="/data")
+    planned(catalog, settings=(*settings, "max_steps=9"), check_data=False, data_dir="/data")  # the control
+
+
 def test_a_ranks_file_is_complete_and_has_the_rounds_seed(catalog: Catalog) -> None:
     body = planned(catalog, synthetic=False, check_data=False, data_dir="/data").case_json(3, "/code")
     assert json.loads(json.dumps(body)) == body

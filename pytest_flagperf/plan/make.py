@@ -66,7 +66,7 @@ def make_plan(
         resolved = resolve(suite, maker, case, scale, given, catalog=catalog, check_data=check)
     except ConfigError as error:
         raise PlanError([f"case {case}: {problem}" for problem in problems + error.problems]) from error
-    problems += _check_reference(suite, scale, resolved.values["parity_samples"])
+    problems += _check_reference(suite, scale, resolved.values["parity_samples"]) + _check_end(resolved)
     if problems:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
     resolved = _with_shape(resolved, case.shape, scale)
@@ -102,6 +102,14 @@ def _check_reference(suite: Suite, scale: str, parity: Value) -> list[str]:
         return []
     missing = file.relative_to(suite.root)
     return [f"{parity.where}: parity_samples needs the suite's reference, {missing}; flagperf calibrate creates it"]
+
+
+def _check_end(resolved: Resolved) -> list[str]:
+    """Return a problem if the training would never end."""
+    stops, limits = resolved.values["stop_at_target"], ("max_steps", "max_epochs", "max_samples")
+    if stops.value or any(resolved.values[name].value is not None for name in limits):
+        return []
+    return [f"{stops.where}: stop_at_target = False needs a limit; set one of {', '.join(limits)}"]
 
 
 def short_plan(plan: Plan) -> Plan:
