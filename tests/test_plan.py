@@ -116,7 +116,10 @@ def test_a_training_that_does_not_stop_at_its_target_needs_a_limit(catalog: Cata
     settings = ("stop_at_target=False",)
     with pytest.raises(Problems, match="needs a limit; set one of max_steps, max_epochs, max_samples"):
         planned(catalog, settings=settings, check_data=False, data_dir="/data")
-    planned(catalog, settings=(*settings, "max_steps=9"), check_data=False, data_dir="/data")  # the control
+    limited = planned(
+        catalog, settings=(*settings, "max_steps=9"), check_data=False, data_dir="/data", synthetic=False
+    )  # the control
+    assert "converges to its target and trains on to its limit" in describe(limited)
 
 
 def test_a_ranks_file_is_complete_and_has_the_rounds_seed(catalog: Catalog) -> None:

@@ -96,7 +96,7 @@ def _labels(plan: Plan) -> list[str]:
 def _goal(plan: Plan) -> str:
     parity = plan.config["parity_samples"]
     if parity is None:
-        return "converges to its target"
+        return "converges to its target" + ("" if plan.config["stop_at_target"] else " and trains on to its limit")
     return f"parity: {parity:,} samples, judged by the reference's loss curve instead of the target"
 
 
