@@ -14,7 +14,7 @@ from tests.suites import trials
 from tests.suites.tiny_data import bert_shards
 
 SMALLER = {
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+    "vocab_size": 2048, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
     "hidden_dropout_prob": 0.0, "train_batch_size": 4, "eval_batch_size": 4, "learning_rate": 0.1,
     "num_eval_samples": bert_shards.EVAL_ROWS, "lr_schedule": "constant",
 }  # fmt: skip
@@ -70,7 +70,7 @@ def check_a_file_that_is_not_hdf5_is_named() -> None:
 
 def check_values_that_the_model_cannot_take_are_named() -> None:
     for key, value, words in [
-        ("input_ids", 30522, "expected 0 to 30521"),
+        ("input_ids", 2048, "expected 0 to 2047"),
         ("masked_lm_positions", 512, "expected 0 to 511"),
         ("next_sentence_labels", -1, "expected 0 to 1"),
     ]:

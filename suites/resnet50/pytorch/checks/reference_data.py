@@ -18,6 +18,7 @@ from tests.suites.tiny_data import imagenet
 
 SMALLER = {
     "layers": [1, 1, 1, 1], "width_per_group": 16, "expansion": 1, "num_classes": len(imagenet.CLASSES),
+    "image_size": 96, "resize_size": 110,
     "train_batch_size": 6, "learning_rate": 0.005, "num_workers": 2,
 }  # fmt: skip
 
