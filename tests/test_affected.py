@@ -29,7 +29,10 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         write_vendor(tmp_path, name)
     for folder in ("toy-pytorch", "other-pytorch"):
         write(tmp_path, f"vendors/bolt/{folder}/config/config_X9x1x8.py", "")
-    write(tmp_path, "suites/common/images.py", "")
+    for name in ("shares.py", "images/__init__.py", "images/folders.py", "language/__init__.py"):
+        write(tmp_path, f"suites/common/{name}", "")
+    toml = tmp_path / "suites/toy/pytorch/suite.toml"
+    toml.write_text('common = ["images"]\n' + toml.read_text())
     git(tmp_path, "init", "-q", "-b", "main")
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "all")
@@ -59,7 +62,7 @@ def test_the_folders_of_the_vendors_that_have_the_case_are_listed(root: Path, ca
     ]
 
 
-@pytest.mark.parametrize("name", ["README.md", "config/_small.py", "reference/small.json", "small/text.txt"])
+@pytest.mark.parametrize("name", ["README.md", "config/_small.py", "reference/small.json", "checks/toy.py"])
 def test_files_that_no_vendors_results_depend_on_affect_nothing(root: Path, capsys: Capture, name: str) -> None:
     write(root, f"suites/toy/pytorch/{name}", "# changed\n")
     change(root, "vendors/acme/toy-pytorch/config/config_X9x1x8.py")
@@ -80,11 +83,14 @@ def test_a_branch_is_compared_with_the_commit_where_it_began(root: Path, capsys:
     assert "other" not in "".join(lines)
 
 
-def test_shared_files_affect_all_suites(root: Path, capsys: Capture) -> None:
-    change(root, "suites/common/images.py")
-    assert sorted(line for line in printed(capsys) if line.startswith("  ")) == [
+@pytest.mark.parametrize("name", ["shares.py", "images/folders.py"])
+def test_shared_files_affect_the_suites_that_use_them(root: Path, capsys: Capture, name: str) -> None:
+    change(root, "suites/common/language/__init__.py")
+    assert printed(capsys) == ["no standard case changed since HEAD"]
+    change(root, f"suites/common/{name}")
+    assert printed(capsys) == [
+        f"suites/toy/pytorch: changed: suites/common/{name}",
         "  affects vendors/acme/toy-pytorch",
-        "  affects vendors/bolt/other-pytorch",
         "  affects vendors/bolt/toy-pytorch",
     ]
 

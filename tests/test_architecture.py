@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.stored import layout
 
 REPO = Path(__file__).resolve().parent.parent
@@ -155,13 +156,13 @@ def test_no_vendor_and_no_model_is_named_in_shared_code(path: Path) -> None:
     words = {folder.name for root in ("vendors", "suites") for folder in (REPO / root).iterdir() if folder.is_dir()}
     # "cpu" is also a part of every host, and "common" an English word.
     words -= {"cpu", "common", "__pycache__"}
-    source = path.read_text(encoding="utf-8").lower()
-    assert [word for word in sorted(words) if word in source] == []
+    source = set(re.findall(r"[a-z0-9_]+", path.read_text(encoding="utf-8").lower()))
+    assert sorted(words & source) == []
 
 
 def foreign(suite: Path) -> list[str]:
     """The imports and requirements of a standard case that need a vendor's hardware, as FILE: NAME."""
-    own = {path.stem for path in suite.rglob("*.py")} | {"common"}
+    own = {path.stem for path in suite.rglob("*.py")} | {"common", "checking"}
     packages = {IMPORTED_AS.get(name, name) for name in FOR_ANY_VENDOR}
     allowed = set(sys.stdlib_module_names) | {"flagperf_driver", "pytest_flagperf", "pytest"} | packages | own
     packages_of_vendors = [
@@ -185,6 +186,47 @@ def named_imports(path: Path) -> Iterator[str]:
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if called in ("import_module", "__import__"):
             yield str(node.args[0].value)
+
+
+FRAMEWORKS = {"torch", "torchvision", "timm", "transformers", "paddle", "tensorflow", "keras", "mindspore"}
+
+
+def of_a_framework(common: Path) -> list[str]:
+    """The files of shared code that import a framework, except each folder's steps.py and augment.py, and checks."""
+    exempt = {"steps.py", "augment.py", "checks"}
+    files = [path for path in common.rglob("*.py") if not exempt.intersection(path.parts)]
+    return sorted(path.name for path in files if FRAMEWORKS & {name.split(".")[0] for name in imports(path)})
+
+
+def test_readers_of_data_serve_every_framework(tmp_path: Path) -> None:
+    assert of_a_framework(REPO / "suites" / "common") == []
+    (tmp_path / "reader.py").write_text("def read():\n    import torch\n")
+    (tmp_path / "steps.py").write_text("import torch\n")
+    assert of_a_framework(tmp_path) == ["reader.py"]
+
+
+def used_of_common(suite: Path) -> set[str]:
+    """The folders of suites/common that a suite's code imports, also through these folders."""
+    common, used, files = suite.parents[1] / "common", set[str](), set(suite.rglob("*.py"))
+    while files:
+        names = {name.split(".")[1] for path in files for name in imports(path) if name.startswith("common.")}
+        new = {name for name in names if (common / name).is_dir()} - used
+        used |= new
+        files = {path for name in new for path in (common / name).rglob("*.py")}
+    return used
+
+
+def test_a_suite_declares_what_it_uses_of_common(tmp_path: Path) -> None:
+    suites = Catalog.scan([REPO]).suites.values()
+    assert {suite.name: set(suite.common) for suite in suites} == {
+        suite.name: used_of_common(suite.path) for suite in suites
+    }
+    for name in ("first/__init__.py", "second/reader.py"):
+        (tmp_path / "common" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "common" / name).write_text("import common.second.reader\n" if "first" in name else "")
+    (tmp_path / "model" / "pytorch").mkdir(parents=True)
+    (tmp_path / "model" / "pytorch" / "data.py").write_text("from common import first\n")
+    assert used_of_common(tmp_path / "model" / "pytorch") == {"first", "second"}
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_the_wheel_contains_the_code_the_suites_and_the_vendors_and_no_other_fil
     code = wheel.below("pytest_flagperf", "flagperf_driver")
     data = [f"{BUNDLED}/{name}" for name in wheel.below("suites", "vendors")]
     assert [name for name in wheel.names if ".dist-info/" not in name] == sorted(code + data)
-    assert f"{BUNDLED}/suites/bert/pytorch/small/wikipedia-cc-by-sa-3.0.txt.xz" in wheel.names
+    assert f"{BUNDLED}/suites/common/language/wikipedia-cc-by-sa-3.0.txt.xz" in wheel.names
     assert f"{BUNDLED}/vendors/cpu/vendor.toml" in wheel.names
 
 

@@ -183,7 +183,9 @@ def grad_scaler(device: torch.device) -> Any:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """Return the batch with all nested tensors on the device; the copies are asynchronous."""
+    """Return the batch with all nested tensors and arrays as tensors on the device; the copies are asynchronous."""
+    if type(batch).__module__ == "numpy" and type(batch).__name__ == "ndarray":
+        batch = torch.from_numpy(batch)
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, dict):

@@ -71,6 +71,7 @@ class _SuiteTable:
     sample_unit: str
     metric: SuiteMetric
     scales: Mapping[str, _ScaleTable]
+    common: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,22 @@ class Suite:
     @property
     def sample_unit(self) -> str:
         return self._table.sample_unit
+
+    @property
+    def common(self) -> tuple[str, ...]:
+        """The folders of suites/common that the suite uses."""
+        return self._table.common
+
+    @property
+    def code(self) -> tuple[Path, ...]:
+        """The files and folders with the suite's code: its own, and that it shares with other suites."""
+        folder = self._common_folder
+        shared = (*sorted(folder.glob("*.py")), *(folder / name for name in self.common)) if self.common else ()
+        return self.path, *shared
+
+    @property
+    def _common_folder(self) -> Path:
+        return self.root / "suites" / "common"
 
     def reference_file(self, scale: str) -> Path:
         """The file for the reference curves of a scale; it may not exist."""
@@ -129,6 +146,9 @@ class Suite:
         table = read(_SuiteTable, file)
         problems = choice(file, "metric.direction", table.metric.direction, DIRECTIONS)
         problems += [*_ranges(file, table)]
+        for name in table.common:
+            known = sorted(path.parent.name for path in self._common_folder.glob("*/__init__.py"))
+            problems += choice(file, "common", name, tuple(known))
         for name, scale in table.scales.items():
             for item in scale.data:
                 problems += choice(file, f"scales.{name}.data: kind of {item.path}", item.kind, KINDS)

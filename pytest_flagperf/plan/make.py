@@ -245,11 +245,16 @@ def _facts(case: Case, vendor: Vendor, scale: str, synthetic: bool, runtime: str
 
 def _code(suite: Suite, vendor: Vendor, own: Path) -> dict[str, object]:
     return {
-        "suite_code": code_hash(suite.path, suite.root / "suites" / "common"),
+        "suite_code": code_hash(*suite.code),
         "vendor_code": code_hash(own, vendor.path / "device.py"),
-        "driver_code": code_hash(_DRIVER),
+        "driver_code": code_hash(*driver_code(suite.framework)),
         "requirements": code_hash(suite.path / "requirements.txt", own / "config" / "requirements.txt"),
     }
+
+
+def driver_code(framework: str) -> list[Path]:
+    """Return what a rank runs: not the agent's code, and not that of other frameworks."""
+    return [*sorted(_DRIVER.glob("*.py")), *(_DRIVER / name for name in ("launch", "training", framework))]
 
 
 def _environment(vendor: Vendor, own: Path) -> dict[str, object]:

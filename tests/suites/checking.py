@@ -1,37 +1,41 @@
-"""Functions for the checks of the text suites; import this module first, so that the suite's modules can be imported.
+"""Runs files of checks in a framework's environment, and offers them functions.
 
-A file of checks is run as ``python <model>_checks.py SUITE_DIR SCRATCH_DIR``.
+``python checking.py SUITE_DIR SCRATCH_DIR FILE...`` runs every function ``check_...`` of the files and prints one JSON
+line: by file, the traceback of each check, or null. With ``--write`` instead of files it writes the suite's tiny data.
 """
 
 from __future__ import annotations
 
-import importlib
+import contextlib
+import importlib.util
 import json
+import os
 import runpy
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import torch
-
 SUITE, SCRATCH = (Path(argument).resolve() for argument in sys.argv[1:3])
-REPO = SUITE.parents[2]
-sys.path[:0] = [str(REPO), str(REPO / "suites"), str(SUITE)]
+"""The suite's folder, and a folder for files that the checks write."""
+REPO = Path(__file__).resolve().parents[2]
 
 
 def context(scale: str = "small", rank: int = 0, world_size: int = 1, synthetic: bool = False, **settings: Any) -> Any:
-    """Return a context as the loop passes it to a step."""
-    config: dict[str, Any] = {}
+    """Return a context as the loop passes it to a step; ``settings`` are config keys."""
+    import torch
+
+    from flagperf_driver.driver import Config
+    from flagperf_driver.pytorch import Context
+
     files = [REPO / "flagperf_driver/defaults.py", SUITE / "config/_base.py"]
-    for file in files + ([SUITE / "config/_small.py"] if scale == "small" else []):
-        config.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
-    return SimpleNamespace(
-        config=SimpleNamespace(**{**config, **settings}), device=torch.device("cpu"), rank=rank,
-        world_size=world_size, seed=settings.get("seed", 42), scale=scale, synthetic=synthetic,
-        data_dir=SCRATCH, suite_dir=SUITE,
+    values: dict[str, Any] = {}
+    for file in files + ([] if scale == "reference" else [SUITE / f"config/_{scale}.py"]):
+        values.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
+    return Context(
+        config=Config({**values, **settings}), device=torch.device("cpu"), rank=rank, world_size=world_size,
+        seed=settings.get("seed", 42), scale=scale, synthetic=synthetic, data_dir=SCRATCH, suite_dir=SUITE,
     )  # fmt: skip
 
 
@@ -47,37 +51,48 @@ def raises(error: type[Exception], call: Callable[[], object], *words: str) -> N
         raise AssertionError(f"no error; expected {error.__name__} with {words}")
 
 
-def run(checks: Mapping[str, Any]) -> None:
-    """Run each ``check_...`` and print one JSON line with each check's traceback, or null."""
-    torch.set_num_threads(1)
+def main(files: list[str]) -> None:
+    sys.modules["checking"] = sys.modules[__name__]  # what the checks import
+    sys.path[:0] = [str(REPO), str(SUITE.parents[1]), str(SUITE)]
+    with contextlib.suppress(ImportError):
+        import torch
+
+        torch.set_num_threads(1)
+    if files[:1] == ["--write"]:
+        _write_data(SUITE / "checks" / "reference_data.py")
+    else:
+        print(json.dumps({file: _results(_loaded(Path(file))) for file in files}))
+
+
+def _write_data(file: Path) -> None:
+    """Write the suite's tiny data directory, and print the config that trains on it."""
+    checks = _loaded(file)
+    checks["write"](SCRATCH)
+    print(json.dumps(checks["SMALLER"]))
+
+
+def _loaded(file: Path) -> Mapping[str, Any]:
+    specification = importlib.util.spec_from_file_location(f"checks_{file.stem}", file)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return vars(module)
+
+
+def _results(names: Mapping[str, Any]) -> dict[str, str | None]:
     results: dict[str, str | None] = {}
-    for name, check in list(checks.items()):
-        if name.rpartition(".")[2].startswith("check_"):
+    for name, check in list(names.items()):
+        if name.startswith("check_"):
             try:
                 check()
                 results[name] = None
             except Exception:
                 results[name] = traceback.format_exc()
-    print(json.dumps(results))
-
-
-def main() -> None:
-    """Run all modules in the suite's folder ``checks``; with --write, write the tiny data directory only."""
-    sys.modules["checking"] = sys.modules["__main__"]
-    sys.path.insert(0, str(SUITE / "checks"))
-    if "--write" in sys.argv:
-        reference_data = importlib.import_module("reference_data")
-        reference_data.write(SCRATCH)
-        print(json.dumps(reference_data.SMALLER))
-        return
-    checks = {
-        f"{file.stem}.{name}": value
-        for file in sorted(SUITE.glob("checks/*.py"))
-        for name, value in vars(importlib.import_module(file.stem)).items()
-        if name.startswith("check_")
-    }
-    run(checks)
+    return results
 
 
 if __name__ == "__main__":
-    main()
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.dont_write_bytecode = True
+    main(sys.argv[3:])

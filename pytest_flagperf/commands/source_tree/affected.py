@@ -11,7 +11,7 @@ from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
 
-_NOT_THE_CASE = ("reference", "small", "_small.py")
+_NOT_THE_CASE = ("reference", "checks", "_small.py")
 """Folders and files of a suite that no vendor's folder depends on; the small scale is the same for all vendors."""
 
 
@@ -37,8 +37,8 @@ def changed_files(root: Path, since: str) -> list[PurePath]:
 
 
 def _affected(catalog: Catalog, suite: Suite, root: Path, changed: Sequence[PurePath]) -> Iterator[str]:
-    own, common = suite.path.resolve(), suite.root.resolve() / "suites" / "common"
-    of_suite = [name for name in changed if _is_part_of(own, root / name) or common in (root / name).parents]
+    own, *shared = (path.resolve() for path in suite.code)
+    of_suite = [name for name in changed if _is_part_of(own, root / name) or _is_any_part(shared, root / name)]
     if not of_suite:
         return
     folders = [catalog.case_folder(suite, vendor) for vendor in catalog.vendors.values()]
@@ -52,6 +52,10 @@ def _is_part_of(suite: Path, file: Path) -> bool:
     if suite not in file.parents or file.suffix == ".md":
         return False
     return not set(_NOT_THE_CASE).intersection(file.relative_to(suite).parts)
+
+
+def _is_any_part(shared: Sequence[Path], file: Path) -> bool:
+    return any(_is_part_of(folder, file) or folder == file for folder in shared)
 
 
 def _shown(path: Path, root: Path) -> str:

@@ -6,15 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from shards import EvalShards, TrainShards
-from text import EvalText, TrainText
-from torch import Tensor
+from common.language.mlperf_shards import Arrays, EvalShards, TrainShards
+from common.language.wikipedia import EvalText, TrainText
 
 if TYPE_CHECKING:
     from flagperf_driver.pytorch import Context
 
-Batch = dict[str, Tensor]
+Batch = Arrays
 """input_ids, segment_ids, input_mask (samples x length), positions, labels (samples x predictions),
 next_sentence_labels (samples)."""
 
@@ -73,4 +71,4 @@ def synthetic_batch(ctx: Context, rng: np.random.Generator) -> Batch:
         "labels": rng.integers(0, config.vocab_size, (samples, predictions)),
         "next_sentence_labels": rng.integers(0, 2, samples),
     }
-    return {name: torch.from_numpy(array.astype(np.int64)) for name, array in drawn.items()}
+    return {name: array.astype(np.int64) for name, array in drawn.items()}

@@ -10,7 +10,8 @@ from pathlib import Path
 import checking
 import numpy as np
 import torch
-from common import images
+from common.images import folders
+from common.shares import Draw
 from PIL import Image, ImageOps
 
 from tests.suites import trials
@@ -55,10 +56,10 @@ def check_imagenet_is_read_and_learnt() -> None:
 
 def pixels(path: Path, name: str) -> torch.Tensor:
     """Return the middle of a training picture as the reader returns it."""
-    listing = images.list_folder(path / "train")
-    source = images.FolderImages(listing, 32, images.center_box(1.0), listing.labels)
+    listing = folders.list_folder(path / "train")
+    source = folders.FolderImages(listing, 32, folders.center_box(1.0), listing.labels)
     index = [listing.path(number).relative_to(path).as_posix() for number in range(len(listing))].index(name)
-    return source[images.Draw(0, np.array([index]))].pixels[0].float()
+    return torch.from_numpy(source[Draw(0, np.array([index]))].pixels[0]).permute(2, 0, 1).float()
 
 
 def check_unusual_pictures_are_read_as_their_colours() -> None:

@@ -1,53 +1,18 @@
-"""Checks of ResNet-50's model and steps, run by test_resnet50.py with the PyTorch environment's Python."""
+"""Checks of ResNet-50's model and of the steps of image steps."""
 
 from __future__ import annotations
 
-import json
-import runpy
-import traceback
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import model
 import torch
-from common import classification, images
+from checking import context, raises
+from common.images import steps
+from common.images.folders import ImagesError
 from torch import nn
 
-from flagperf_driver import defaults
-from flagperf_driver.driver import Config
-from flagperf_driver.pytorch import Context, optimizers
-
-SUITE = Path(model.__file__).parent
-
-
-def context(scale: str = "small", **settings: Any) -> Context:
-    """Return the context of a rank's steps at a scale."""
-    files = [Path(defaults.__file__), SUITE / "config/_base.py"]
-    files += [] if scale == "reference" else [SUITE / f"config/_{scale}.py"]
-    values: dict[str, Any] = {}
-    for file in files:
-        values.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
-    return Context(config=Config({**values, **settings}), device=torch.device("cpu"), scale=scale)
-
-
-def report(names: dict[str, Any]) -> None:
-    """Run all functions named ``check_...`` and print the traceback of each, or null."""
-    torch.set_num_threads(1)
-    results: dict[str, str | None] = {}
-    for name, check in names.items():
-        if name.startswith("check_"):
-            results[name] = failure(check)
-    print(json.dumps(results))
-
-
-def failure(check: Any) -> str | None:
-    """Return the traceback of a check that failed, else None."""
-    try:
-        check()
-    except Exception:
-        return traceback.format_exc()
-    return None
+from flagperf_driver.pytorch import optimizers
 
 
 def parameters(net: nn.Module) -> int:
@@ -79,19 +44,19 @@ def check_weight_decay_applies_to_all_parameters() -> None:
 
 def check_the_rate_falls_every_thirty_epochs_of_the_shape() -> None:
     ctx = replace(context("reference"), synthetic=True, world_size=8)
-    assert classification.schedule_in_steps(ctx) == {"lr_step_steps": 30 * 5004}
-    assert classification.schedule_in_steps(replace(ctx, world_size=1)) == {"lr_step_steps": 30 * 40036}
+    assert steps.schedule_in_steps(ctx) == {"lr_step_steps": 30 * 5004}
+    assert steps.schedule_in_steps(replace(ctx, world_size=1)) == {"lr_step_steps": 30 * 40036}
     in_steps = context("reference", lr_step_steps=7)
-    assert classification.schedule_in_steps(replace(in_steps, synthetic=True)) == {}
+    assert steps.schedule_in_steps(replace(in_steps, synthetic=True)) == {}
     cosine = replace(context("reference", lr_schedule="cosine", lr_step_epochs=0), synthetic=True)
-    assert classification.schedule_in_steps(cosine) == {"lr_decay_steps": 100 * 40036}
+    assert steps.schedule_in_steps(cosine) == {"lr_decay_steps": 100 * 40036}
 
 
 def check_the_scheduler_gives_those_rates() -> None:
     settings = {"train_batch_size": 32768, "lr_warmup_epochs": 1}  # 39 steps per epoch
     ctx = replace(context("reference", **settings), synthetic=True)
     optimizer = model.create_optimizer(ctx, nn.Linear(1, 1))
-    scheduler, rates = classification.create_scheduler(ctx, optimizer), []
+    scheduler, rates = steps.create_scheduler(ctx, optimizer), []
     for _ in range(30 * 39 + 1):
         rates.append(optimizer.param_groups[0]["lr"])
         scheduler.step()
@@ -113,11 +78,11 @@ def check_evaluation_counts_every_image_once() -> None:
     totals, threes = torch.zeros(4, dtype=torch.float64), 0
     for rank in range(3):
         ctx = replace(context(eval_batch_size=50), rank=rank, world_size=3)
-        for batch in classification.create_eval_data(ctx):
+        for batch in steps.create_eval_data(ctx):
             threes += int((batch.labels == 3).sum())
-            seen = images.Images(batch.labels, batch.labels)
-            totals += classification.evaluate_batch(ctx, Oracle(), seen)
-    metrics = classification.summarize(context(), totals.tolist())
+            labels = torch.as_tensor(batch.labels)
+            totals += steps.evaluate_batch(ctx, Oracle(), steps.Prepared(labels, labels))
+    metrics = steps.summarize(context(), totals.tolist())
     assert totals[3] == 360
     assert abs(metrics["top1"] - (1 - threes / 360)) < 1e-12
     assert metrics["top5"] == 1.0
@@ -127,18 +92,16 @@ def check_labels_are_shuffled_for_training_only() -> None:
     def labels(shuffle: bool, data: Any) -> list[int]:
         return [int(label) for batch in data(context(shuffle_labels=shuffle)) for label in batch.labels]
 
-    assert labels(True, classification.create_train_data) != labels(False, classification.create_train_data)
-    assert labels(True, classification.create_eval_data) == labels(False, classification.create_eval_data)
+    assert labels(True, steps.create_train_data) != labels(False, steps.create_train_data)
+    assert labels(True, steps.create_eval_data) == labels(False, steps.create_eval_data)
 
 
 def check_training_needs_a_data_dir_or_synthetic_data() -> None:
-    ctx = context("reference")
-    message = failure(lambda: classification.create_train_data(ctx))
-    assert message is not None
-    assert "data_dir" in message
-    data: Any = classification.create_train_data(replace(ctx, synthetic=True, world_size=8))
+    ctx = replace(context("reference"), data_dir=None)
+    raises(ImagesError, lambda: steps.create_train_data(ctx), "data_dir")
+    data: Any = steps.create_train_data(replace(ctx, synthetic=True, world_size=8))
     assert len(data) == 5004
-    assert next(iter(data)).pixels.shape == (32, 3, 224, 224)
+    assert next(iter(data)).pixels.shape == (32, 224, 224, 3)
 
 
 def check_a_learning_rate_of_zero_changes_nothing() -> None:
@@ -152,16 +115,12 @@ def trained(**settings: Any) -> float:
     torch.manual_seed(1)
     net = model.create_model(ctx)
     optimizer = model.create_optimizer(ctx, net)
-    batch = classification.prepare_batch(ctx, next(iter(classification.create_train_data(ctx))))
+    batch = steps.prepare_batch(ctx, next(iter(steps.create_train_data(ctx))))
     losses = []
     for _ in range(11):
-        loss = classification.calculate_loss(ctx, net, batch)
+        loss = steps.calculate_loss(ctx, net, batch)
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     return float(losses[0] - losses[-1])
-
-
-if __name__ == "__main__":
-    report(globals())

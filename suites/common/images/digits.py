@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch.nn import functional
+from PIL import Image
 
-from common.images import Array, MemoryImages
+from common.images.folders import MemoryImages
+from common.shares import Array
 
 FILE = Path(__file__).with_name("digits.npz")
 CLASSES = 10
@@ -27,7 +27,9 @@ def load(size: int, *, train: bool) -> MemoryImages:
     with np.load(FILE) as file:
         chosen = split()[0 if train else 1]
         pixels, labels = file["x"][chosen], file["y"][chosen].astype(np.int64)
-    grey = torch.from_numpy(pixels).float().mul_(255 / 16)[:, None]  # the file has values from 0 to 16
-    resized = functional.interpolate(grey, size=(size, size), mode="bilinear", align_corners=False)
-    colour = resized.round_().to(torch.uint8).expand(-1, 3, -1, -1)
-    return MemoryImages(colour.contiguous(memory_format=torch.channels_last), torch.from_numpy(labels))
+    grey = pixels.astype(np.float32) * np.float32(255 / 16)  # the file has values from 0 to 16
+    resized = np.stack(
+        [np.asarray(Image.fromarray(one).resize((size, size), Image.Resampling.BILINEAR)) for one in grey]
+    )
+    colour = resized.round().astype(np.uint8)[..., None].repeat(3, axis=3)
+    return MemoryImages(colour, labels)

@@ -11,17 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import h5py
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from flagperf_driver.pytorch import Context
+from common.shares import RankContext
 
 Arrays = dict[str, NDArray[np.int64]]
 
@@ -95,10 +90,10 @@ def equal_share(count: int, rank: int, world_size: int) -> tuple[int, int]:
     return rank * part, (rank + 1) * part
 
 
-def to_batch(rows: Arrays) -> dict[str, Tensor]:
+def to_batch(rows: Arrays) -> Arrays:
     """Convert rows to a batch. Position 0 means "no prediction": it is [CLS], which is never masked."""
     positions = rows["masked_lm_positions"]
-    arrays = {
+    return {
         "input_ids": rows["input_ids"],
         "segment_ids": rows["segment_ids"],
         "input_mask": rows["input_mask"],
@@ -106,7 +101,6 @@ def to_batch(rows: Arrays) -> dict[str, Tensor]:
         "labels": np.where(positions != 0, rows["masked_lm_ids"], IGNORED),
         "next_sentence_labels": rows["next_sentence_labels"],
     }
-    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
 
 
 def take(rows: Arrays, which: slice | NDArray[np.int64]) -> Arrays:
@@ -134,7 +128,7 @@ def shuffle_labels(rows: Arrays, rng: np.random.Generator) -> Arrays:
 class TrainShards:
     """A rank's share of all files; seed and epoch determine the order of files, blocks and rows."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: RankContext) -> None:
         assert ctx.data_dir is not None
         self.ctx = ctx
         self.epoch = 0
@@ -143,7 +137,7 @@ class TrainShards:
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+    def __iter__(self) -> Iterator[Arrays]:
         size = self.ctx.config.train_batch_size
         rest: Arrays | None = None
         for block in read_ahead(self.blocks()):
@@ -169,10 +163,10 @@ class TrainShards:
 class EvalShards:
     """A rank's share of the evaluation set, read once and kept in memory."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: RankContext) -> None:
         assert ctx.data_dir is not None
         config = ctx.config
-        self.batches: list[dict[str, Tensor]] = []
+        self.batches: list[Arrays] = []
         files = list_shards(ctx.data_dir / config.eval_data)
         rows = read_share(files, config, *share(config.num_eval_samples, ctx.rank, ctx.world_size))
         for i in range(0, len(rows["input_ids"]), config.eval_batch_size):
@@ -181,7 +175,7 @@ class EvalShards:
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+    def __iter__(self) -> Iterator[Arrays]:
         return iter(self.batches)
 
 

@@ -1,4 +1,4 @@
-"""Checks of GLM in the PyTorch environment, one function per test, run by tests/suites/test_text_suites.py."""
+"""Checks of GLM: its model, its pretrained weights, ReCoRD and the questions of the small scale."""
 
 from __future__ import annotations
 
@@ -401,7 +401,3 @@ def check_synthetic_data_have_the_real_shapes() -> None:
     assert data.count_samples(ctx, batch) == 80
     assert int(batch["tokens"].max()) < ctx.config.vocab_size
     assert int((batch["text_length"][..., None] + 16).max()) <= 512
-
-
-if __name__ == "__main__":
-    checking.run(globals())

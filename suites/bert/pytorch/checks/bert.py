@@ -1,4 +1,4 @@
-"""Checks of BERT in the PyTorch environment, one function per test, run by tests/suites/test_text_suites.py."""
+"""Checks of BERT: its model, its checkpoint, MLPerf's shards and the text of the small scale."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import data
 import h5py
 import model
 import numpy as np
-import shards
-import text
 import torch
+from common.language import mlperf_shards as shards
+from common.language import wikipedia as text
+
+from flagperf_driver.pytorch.steps import prepare_batch
 
 LENGTH, PREDICTIONS = 12, 3
 
@@ -83,7 +85,7 @@ def check_text_is_encoded_to_the_alphabet() -> None:
 
 
 def check_train_and_eval_text_do_not_overlap() -> None:
-    train, held_out = text.read_text(checking.SUITE / text.FILE)
+    train, held_out = text.read_text(text.FILE)
     assert train.endswith("\n"), "the text is not split between paragraphs"
     assert 0.09 < len(held_out) / (len(train) + len(held_out)) < 0.11
     paragraphs = {line for line in train.splitlines() if len(line) > 80}
@@ -99,7 +101,7 @@ def check_text_shares_are_disjoint_and_repeatable() -> None:
         part.set_epoch(epoch)
         batches = list(part)
         assert len(batches) == len(part) == 4000 // (512 * world)
-        return [int(row) for batch in batches for row in batch["input_ids"][:, 1:11].amax(1)]
+        return [int(row) for batch in batches for row in batch["input_ids"][:, 1:11].max(1)]
 
     assert len(set(rows(0, 2)) | set(rows(1, 2))) == 2 * 3 * 512
     assert not set(rows(0, 2)) & set(rows(1, 2))
@@ -110,9 +112,9 @@ def check_text_shares_are_disjoint_and_repeatable() -> None:
 
 
 def check_eval_text_is_the_same_for_all_seeds_and_world_sizes() -> None:
-    def whole(world: int, seed: int) -> torch.Tensor:
+    def whole(world: int, seed: int) -> Any:
         parts = [text.EvalText(checking.context(rank=rank, world_size=world, seed=seed)) for rank in range(world)]
-        return torch.cat([batch["input_ids"] for part in parts for batch in part])
+        return np.concatenate([batch["input_ids"] for part in parts for batch in part])
 
     one = whole(1, 1)
     assert len(one) == checking.context().config.num_eval_samples
@@ -179,7 +181,7 @@ def check_shard_batches_mark_missing_predictions() -> None:
     write_shard(checking.SCRATCH / "marks" / "0.hdf5", 0, 8)
     batch = next(iter(shards.TrainShards(shard_context("marks"))))
     assert batch["labels"].tolist() == [[11, 12, model.IGNORED]] * 4
-    assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
+    assert {array.dtype for array in batch.values()} == {np.dtype(np.int64)}
     assert batch["next_sentence_labels"].shape == (4,)
 
 
@@ -269,8 +271,10 @@ def small_model() -> Any:
     return model.create_model(checking.context()).eval()
 
 
-def small_batch() -> data.Batch:
-    return next(iter(data.create_train_data(checking.context())))
+def small_batch() -> dict[str, torch.Tensor]:
+    ctx = checking.context()
+    batch: dict[str, torch.Tensor] = prepare_batch(ctx, next(iter(data.create_train_data(ctx))))
+    return batch
 
 
 def check_gathered_head_equals_the_full_head() -> None:
@@ -384,7 +388,3 @@ def check_checkpoints_that_do_not_fit_are_errors_with_reasons() -> None:
 def check_a_checkpoint_runs_no_code() -> None:
     path = saved("code.pt", {"model": SimpleNamespace(weights=1)})
     checking.raises(Exception, lambda: checkpoint.load_checkpoint(small_model().net, path), "weights_only")
-
-
-if __name__ == "__main__":
-    checking.run(globals())

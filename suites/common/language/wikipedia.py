@@ -7,23 +7,18 @@ import re
 import string
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from flagperf_driver.pytorch import Context
+from common.shares import RankContext
 
 Ids = NDArray[np.int64]
 
 PAD, CLS, SEP, MASK, FIRST = range(5)
 ALPHABET = string.ascii_lowercase + "., "
 VOCABULARY = FIRST + len(ALPHABET)
-FILE = Path("small") / "wikipedia-cc-by-sa-3.0.txt.xz"
+FILE = Path(__file__).with_name("wikipedia-cc-by-sa-3.0.txt.xz")
 EVAL_SHARE = 0.1
 """The last tenth of the text, split at the end of a paragraph, is for evaluation only."""
 
@@ -76,13 +71,13 @@ def mask(sequences: Ids, predictions: int, rng: np.random.Generator) -> tuple[Id
     return inputs, positions, labels
 
 
-def make_batch(first: Ids, second: Ids, predictions: int, rng: np.random.Generator) -> dict[str, Tensor]:
+def make_batch(first: Ids, second: Ids, predictions: int, rng: np.random.Generator) -> dict[str, Ids]:
     """Make a batch of rows: pair them and mask characters."""
     follows = rng.random(len(first)) < 0.5
     inputs, positions, labels = mask(pair(first, second, follows), predictions, rng)
     segments = np.zeros_like(inputs)
     segments[:, first.shape[1] // 2 + 2 :] = 1
-    arrays = {
+    return {
         "input_ids": inputs,
         "segment_ids": segments,
         "input_mask": np.ones_like(inputs),
@@ -90,16 +85,15 @@ def make_batch(first: Ids, second: Ids, predictions: int, rng: np.random.Generat
         "labels": labels,
         "next_sentence_labels": (~follows).astype(np.int64),  # 0: B follows A, as in BERT's data
     }
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 class TrainText:
     """A rank's share of the rows; seed and epoch determine the order and the masks."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: RankContext) -> None:
         self.ctx = ctx
         self.epoch = 0
-        characters = encode(read_text(ctx.suite_dir / FILE)[0])
+        characters = encode(read_text(FILE)[0])
         if ctx.config.shuffle_labels:  # a control: no character can be predicted from its context
             characters = np.random.default_rng(ctx.seed).permutation(characters)
         self.rows = split_rows(characters, ctx.config.max_seq_length)
@@ -110,7 +104,7 @@ class TrainText:
     def __len__(self) -> int:
         return len(self.rows) // (self.ctx.config.train_batch_size * self.ctx.world_size)
 
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+    def __iter__(self) -> Iterator[dict[str, Ids]]:
         ctx, size = self.ctx, self.ctx.config.train_batch_size
         order = np.random.default_rng((ctx.seed, self.epoch)).permutation(len(self.rows))[ctx.rank :: ctx.world_size]
         for i in range(len(self)):
@@ -123,19 +117,19 @@ class TrainText:
 class EvalText:
     """A rank's share of sequences spread over the evaluation text, the same for all seeds."""
 
-    def __init__(self, ctx: Context) -> None:
-        rows = split_rows(encode(read_text(ctx.suite_dir / FILE)[1]), ctx.config.max_seq_length)
+    def __init__(self, ctx: RankContext) -> None:
+        rows = split_rows(encode(read_text(FILE)[1]), ctx.config.max_seq_length)
         count, size = min(ctx.config.num_eval_samples, len(rows)), ctx.config.eval_batch_size
         chosen = rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]
         rng = np.random.default_rng(0)
         whole = make_batch(chosen, rng.permutation(chosen), ctx.config.max_predictions_per_seq, rng)
         start, end = (count * part // ctx.world_size for part in (ctx.rank, ctx.rank + 1))
-        self.batches: list[dict[str, Tensor]] = [
-            {name: tensor[i : min(i + size, end)] for name, tensor in whole.items()} for i in range(start, end, size)
+        self.batches: list[dict[str, Ids]] = [
+            {name: array[i : min(i + size, end)] for name, array in whole.items()} for i in range(start, end, size)
         ]
 
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+    def __iter__(self) -> Iterator[dict[str, Ids]]:
         return iter(self.batches)

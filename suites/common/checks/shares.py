@@ -1,0 +1,58 @@
+"""Checks of the ranks' shares: exact, disjoint, and the same order for any number of ranks."""
+
+from __future__ import annotations
+
+import itertools
+
+from checking import raises
+from common.shares import EvalShare, Share, TooFewSamples, TrainShare
+
+
+def order(share: Share) -> list[list[int]]:
+    return [batch.indices.tolist() for batch in share]
+
+
+def check_training_shares_are_equal_and_disjoint_and_not_padded() -> None:
+    shares = [TrainShare(103, 10, rank, 3, seed=5) for rank in range(3)]
+    parts = [[index for batch in order(share) for index in batch] for share in shares]
+    assert [len(part) for part in parts] == [30, 30, 30]
+    together = [index for part in parts for index in part]
+    assert len(set(together)) == 90, "a sample was drawn twice"
+    assert max(together) < 103
+
+
+def check_every_epoch_has_its_own_order_by_the_seed() -> None:
+    def of(seed: int, epoch: int) -> list[list[int]]:
+        share = TrainShare(100, 10, 0, 1, seed)
+        share.set_epoch(epoch)
+        return order(share)
+
+    assert of(1, 0) == of(1, 0)
+    assert of(1, 0) != of(1, 1)
+    assert of(1, 0) != of(2, 0)
+
+
+def check_the_global_order_does_not_depend_on_the_ranks() -> None:
+    one = order(TrainShare(100, 20, 0, 1, seed=4))
+    two = [order(TrainShare(100, 10, rank, 2, seed=4)) for rank in range(2)]
+    assert one == [left + right for left, right in zip(*two, strict=True)]
+
+
+def check_a_resumed_epoch_continues_after_the_skipped_batches() -> None:
+    share = TrainShare(100, 10, 0, 1, seed=4)
+    whole = order(share)
+    share.skip(7)
+    assert order(share) == whole[7:]
+    assert order(share) == whole, "the next epoch must not skip batches"
+
+
+def check_too_few_samples_are_an_error() -> None:
+    raises(TooFewSamples, lambda: TrainShare(15, 8, 0, 2, seed=1), "15 samples", "train_batch_size")
+    assert len(TrainShare(16, 8, 0, 2, seed=1)) == 1
+
+
+def check_evaluation_shares_are_exact() -> None:
+    for samples, batch, ranks in itertools.product((1, 7, 360, 361), (1, 4, 180), (1, 2, 3, 8)):
+        shares = [EvalShare(samples, batch, rank, ranks) for rank in range(ranks)]
+        assert sorted(i for share in shares for part in order(share) for i in part) == list(range(samples))
+        assert all(len(order(share)) == len(share) for share in shares)

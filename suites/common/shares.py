@@ -1,0 +1,133 @@
+"""The ranks' shares of the samples, epoch by epoch: for samples of any kind, in Python and numpy only.
+
+A *source* reads the batch that a ``Draw`` selects; a *share* yields one rank's draws of an epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class RankContext(Protocol):
+    """What a reader must know of its rank; the steps' context of every framework has it."""
+
+    config: Any
+    rank: int
+    world_size: int
+    seed: int
+    """The round's seed, the same on all ranks."""
+    data_dir: Path | None
+
+
+class SourceError(ValueError):
+    """A source cannot read its data; the message names the file."""
+
+
+class TooFewSamples(ValueError):
+    """There are too few samples for one batch on each rank."""
+
+
+class Share(Protocol):
+    """One rank's batches of an epoch."""
+
+    def set_epoch(self, epoch: int) -> None: ...
+
+    def skip(self, batches: int) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Draw]: ...
+
+
+class Draw(NamedTuple):
+    """The samples of one batch, and their epoch; random changes of a sample depend on both."""
+
+    epoch: int
+    indices: Array
+
+
+class Source(Protocol):
+    """Reads batches: named tuples or dicts of numpy arrays."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, draw: Draw) -> Any: ...
+
+
+class TrainShare:
+    """One rank's part of each global batch; every epoch has a new order, the same on all ranks.
+
+    Samples that do not fill a global batch are left out, different samples in each epoch. With equal global
+    batches the order does not depend on the number of ranks.
+    """
+
+    def __init__(self, samples: int, batch_size: int, rank: int, world_size: int, seed: int) -> None:
+        self._samples, self._batch_size, self._rank, self._world_size = samples, batch_size, rank, world_size
+        self._seed, self._epoch, self._start = seed, 0, 0
+        if not len(self):
+            raise TooFewSamples(
+                f"{samples} samples are too few for one batch of {batch_size} on each of {world_size} ranks; "
+                "reduce train_batch_size"
+            )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next pass."""
+        self._epoch = epoch
+
+    def skip(self, batches: int) -> None:
+        """Leave out the first batches of the next pass, which a resumed training has done."""
+        self._start = batches
+
+    def __len__(self) -> int:
+        return self._samples // (self._batch_size * self._world_size)
+
+    def __iter__(self) -> Iterator[Draw]:
+        epoch, start, self._start = self._epoch, self._start, 0  # only this pass skips batches
+        order = np.random.default_rng((self._seed, epoch)).permutation(self._samples)
+        stride = self._batch_size * self._world_size
+        for batch in range(start, len(self)):
+            first = batch * stride + self._rank * self._batch_size
+            yield Draw(epoch, order[first : first + self._batch_size])
+
+
+class EvalShare:
+    """One rank's part of all samples; the last batch may be shorter, and a rank may have no batch."""
+
+    def __init__(self, samples: int, batch_size: int, rank: int, world_size: int) -> None:
+        self._mine, self._batch_size = np.arange(rank, samples, world_size), batch_size
+
+    def set_epoch(self, epoch: int) -> None:
+        """Do nothing: all epochs are the same."""
+
+    def skip(self, batches: int) -> None:
+        """Do nothing: an evaluation is never resumed."""
+
+    def __len__(self) -> int:
+        return math.ceil(len(self._mine) / self._batch_size)
+
+    def __iter__(self) -> Iterator[Draw]:
+        for first in range(0, len(self._mine), self._batch_size):
+            yield Draw(0, self._mine[first : first + self._batch_size])
+
+
+class Repeated:
+    """A few batches, made once and returned in turn: for throughput only, at no cost of reading."""
+
+    def __init__(self, batches: Sequence[Any], samples: int) -> None:
+        self._batches, self._samples, self._turn = batches, samples, 0
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, draw: Draw) -> Any:
+        self._turn = (self._turn + 1) % len(self._batches)
+        batch, count = self._batches[self._turn], len(draw.indices)
+        return type(batch)(*(None if part is None else part[:count] for part in batch))

@@ -1,0 +1,104 @@
+"""Run the checks of every suite in the environment of its framework, one process per suite.
+
+A suite's checks are the functions ``check_...`` in ``suites/<model>/<framework>/checks/*.py``, and those of shared code
+are in ``suites/common/**/checks``. The checks of a new suite are found without a change here.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.catalog import Catalog
+
+HERE = Path(__file__).resolve().parent
+REPO = HERE.parents[1]
+Results = dict[str, dict[str, str | None]]
+"""By file and check, its traceback or None."""
+
+
+def files_of_suites(root: Path) -> dict[Path, list[Path]]:
+    """Return by folder of a PyTorch suite the files of checks that its process runs.
+
+    The first suite that uses shared code also runs the checks of that code.
+    """
+    suites = [suite for suite in Catalog.scan([root]).suites.values() if suite.framework == "pytorch"]
+    shared = root / "suites" / "common"
+    left = {shared / "checks", *shared.glob("*/checks")}
+    files: dict[Path, list[Path]] = {}
+    for suite in sorted(suites, key=lambda suite: suite.path):
+        folders = {shared / "checks", *(shared / name / "checks" for name in suite.common)} & left
+        left -= folders
+        files[suite.path] = sorted(file for folder in (suite.path / "checks", *folders) for file in folder.glob("*.py"))
+    return {suite: found for suite, found in files.items() if found}
+
+
+def names(file: Path) -> list[str]:
+    """Return the names of a file's checks; the file cannot be imported here."""
+    body = ast.parse(file.read_text()).body
+    return [node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")]
+
+
+def run(python: str, suite: Path, files: Sequence[Path], scratch: Path) -> Results:
+    """Run the files in one process."""
+    argv = [python, "-B", str(HERE / "checking.py"), str(suite), str(scratch), *map(str, files)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    results: Results = json.loads(done.stdout.splitlines()[-1])
+    return results
+
+
+FILES = files_of_suites(REPO)
+CHECKS = [(suite, file, name) for suite, files in FILES.items() for file in files for name in names(file)]
+IDS = [f"{file.relative_to(REPO / 'suites').as_posix()}-{name}" for _, file, name in CHECKS]
+
+
+@pytest.fixture(scope="module")
+def results(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Results]:
+    @cache
+    def of(suite: Path) -> Results:
+        return run(torch_python, suite, FILES[suite], tmp_path_factory.mktemp("checks"))
+
+    return of
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("suite", "file", "check"), CHECKS, ids=IDS)
+def test_check(results: Callable[[Path], Results], suite: Path, file: Path, check: str) -> None:
+    traceback = results(suite)[str(file)][check]
+    assert traceback is None, traceback
+
+
+def test_every_suite_has_checks_and_no_file_is_left_out() -> None:
+    suites = {path.parent for path in REPO.glob("suites/*/pytorch/suite.toml")}
+    assert set(FILES) == suites
+    found = [file for files in FILES.values() for file in files]
+    assert sorted(found) == sorted(REPO.glob("suites/**/checks/*.py"))
+
+
+@pytest.mark.parametrize("suite", FILES, ids=lambda suite: suite.parent.name)
+def test_every_suite_checks_its_reference_data_and_model(suite: Path) -> None:
+    assert {file.stem for file in FILES[suite]} >= {"reference_data", "reference_model"}
+
+
+@pytest.mark.slow
+def test_a_new_suite_is_found_and_its_failing_check_fails(torch_python: str, tmp_path: Path) -> None:
+    shutil.copytree(REPO / "suites" / "common", tmp_path / "suites" / "common")
+    suite = tmp_path / "suites" / "newmodel" / "pytorch"
+    shutil.copytree(REPO / "suites" / "resnet50" / "pytorch", suite)
+    shutil.rmtree(suite / "checks")
+    (suite / "checks").mkdir()
+    checks = suite / "checks" / "newmodel.py"
+    checks.write_text("def check_one():\n    pass\n\ndef check_two():\n    assert 1 == 2, 'two is wrong'\n")
+    files = files_of_suites(tmp_path)
+    assert checks in files[suite]
+    result = run(torch_python, suite, [checks], tmp_path)[str(checks)]
+    assert result["check_one"] is None
+    assert "two is wrong" in (result["check_two"] or "")
