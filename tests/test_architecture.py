@@ -162,7 +162,7 @@ def test_no_vendor_and_no_model_is_named_in_shared_code(path: Path) -> None:
 
 def foreign(suite: Path) -> list[str]:
     """The imports and requirements of a standard case that need a vendor's hardware, as FILE: NAME."""
-    own = {path.stem for path in suite.rglob("*.py")} | {"common", "checking"}
+    own = {path.stem for path in suite.rglob("*.py")} | {"common", "checking", "tests"}
     packages = {IMPORTED_AS.get(name, name) for name in FOR_ANY_VENDOR}
     allowed = set(sys.stdlib_module_names) | {"flagperf_driver", "pytest_flagperf", "pytest"} | packages | own
     packages_of_vendors = [

@@ -7,6 +7,7 @@ import itertools
 import json
 from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import checking
@@ -69,8 +70,7 @@ def check_both_forms_contain_the_same_questions() -> None:
 
     def read(**settings: object) -> data.ClozeSet:
         ctx = checking.context("reference", **{**SMALLER, "max_seq_length": record.LENGTH, **settings})
-        ctx.data_dir = path
-        return data.evaluation(ctx).data
+        return data.evaluation(replace(ctx, data_dir=path)).data
 
     encoded, lines = read(), read(**LINES)
     differing = [
