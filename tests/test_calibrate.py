@@ -25,7 +25,7 @@ from tests.trees import SUITE_TOML, write_suite
 
 Capture = pytest.CaptureFixture[str]
 FILES = ("suites/toy/pytorch/suite.toml", "suites/toy/pytorch/README.md", "suites/toy/pytorch/reference/small.json")
-SMALL = "target = 0.9  # a guess\n"
+SMALL = "target = 0.90  # a guess\n"
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_a_dry_run_writes_nothing_and_shows_the_changes(root: Path, capsys: Capt
     before = contents(root)
     run = full_run(root / "run1", lambda seed, nproc: ends(seed, nproc) - 0.35)
     output = calibrate(capsys, run, "--dry-run")
-    assert "-target = 0.9  # a guess\n+target = 0.58  # a guess" in output
+    assert "-target = 0.90  # a guess\n+target = 0.58  # a guess" in output
     assert "+**The target is top1 >= 0.580.**" in output
     assert "nothing written, 3 files to change" in output
     assert contents(root) == before

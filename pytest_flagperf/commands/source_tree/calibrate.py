@@ -202,11 +202,12 @@ def _add_curves(suite: Suite, scale: str, target: Target, rounds: Sequence[Store
 def _add_target(suite: Suite, scale: str, target: Target, rounds: Sequence[StoredRound], change: _Change) -> None:
     """Set the targets in suite.toml and write the table of the README."""
     file, document_file = suite.path / "suite.toml", suite.path / "README.md"
-    text = file.read_text(encoding="utf-8")
-    for name, value in target.values.items():
-        key = ("scales", scale, "target") if name == target.name else ("scales", scale, "also", name)
-        if value is not None:
-            text = with_number(text, key, value, file)
+    declared, text = suite.scales[scale], file.read_text(encoding="utf-8")
+    for name, current in {suite.metric.name: declared.target, **declared.also}.items():
+        key = ("target",) if name == target.name else ("also", name)
+        value = target.values[name]
+        if value is not None and value != current:
+            text = with_number(text, ("scales", scale, *key), value, file)
     change.texts[file] = text
     document = markers.read_document(document_file) if document_file.is_file() else ""
     problems = (
