@@ -13,9 +13,10 @@ import pytest
 
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.stored import layout
+from tests.trees import write, write_suite
 
 REPO = Path(__file__).resolve().parent.parent
-FRAMEWORKS = {"torch", "torchvision", "paddle", "tensorflow", "mindspore", "transformers", "numpy"}
+FRAMEWORKS = {"torch", "torchvision", "timm", "transformers", "paddle", "tensorflow", "keras", "mindspore"}
 FOR_ANY_VENDOR = {"torch", "torchvision", "transformers", "tokenizers", "numpy", "h5py", "pillow"}
 """The packages that suites may require: they run on the hardware of any vendor."""
 IMPORTED_AS = {"pillow": "PIL"}
@@ -125,7 +126,7 @@ def test_an_upward_import_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path:
 @pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
 def test_the_harness_imports_no_framework_and_pytest_only_in_the_top_layer(path: Path) -> None:
     names = {name.split(".")[0] for name in imports(path)}
-    assert not names & (FRAMEWORKS | {"suites", "vendors"})
+    assert not names & (FRAMEWORKS | {"numpy", "suites", "vendors"})
     if path.parent.name != "plugin" and path.name != "benchmark.py":
         assert not names & {"pytest", "_pytest", "xdist", "pytest_html"}
 
@@ -162,7 +163,7 @@ def test_no_vendor_and_no_model_is_named_in_shared_code(path: Path) -> None:
 
 def foreign(suite: Path) -> list[str]:
     """The imports and requirements of a standard case that need a vendor's hardware, as FILE: NAME."""
-    own = {path.stem for path in suite.rglob("*.py")} | {"common", "checking", "tests"}
+    own = {path.stem for path in suite.rglob("*.py")} | {"common"}
     packages = {IMPORTED_AS.get(name, name) for name in FOR_ANY_VENDOR}
     allowed = set(sys.stdlib_module_names) | {"flagperf_driver", "pytest_flagperf", "pytest"} | packages | own
     packages_of_vendors = [
@@ -186,9 +187,6 @@ def named_imports(path: Path) -> Iterator[str]:
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if called in ("import_module", "__import__"):
             yield str(node.args[0].value)
-
-
-FRAMEWORKS = {"torch", "torchvision", "timm", "transformers", "paddle", "tensorflow", "keras", "mindspore"}
 
 
 def of_a_framework(common: Path) -> list[str]:
@@ -216,17 +214,34 @@ def used_of_common(suite: Path) -> set[str]:
     return used
 
 
+def wrong_declarations(root: Path) -> list[str]:
+    """The suites whose suite.toml does not list exactly the folders that they use."""
+    suites = Catalog.scan([root]).suites.values()
+    return [
+        f"{suite.name}: common = {sorted(suite.common)}, imports {sorted(used)}"
+        for suite in suites
+        if set(suite.common) != (used := used_of_common(suite.path))
+    ]
+
+
 def test_a_suite_declares_what_it_uses_of_common(tmp_path: Path) -> None:
-    suites = Catalog.scan([REPO]).suites.values()
-    assert {suite.name: set(suite.common) for suite in suites} == {
-        suite.name: used_of_common(suite.path) for suite in suites
-    }
-    for name in ("first/__init__.py", "second/reader.py"):
-        (tmp_path / "common" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "common" / name).write_text("import common.second.reader\n" if "first" in name else "")
-    (tmp_path / "model" / "pytorch").mkdir(parents=True)
-    (tmp_path / "model" / "pytorch" / "data.py").write_text("from common import first\n")
-    assert used_of_common(tmp_path / "model" / "pytorch") == {"first", "second"}
+    assert wrong_declarations(REPO) == []
+    toml = write_suite(tmp_path) / "suite.toml"
+    write(tmp_path, "suites/common/first/__init__.py", "import common.second.reader\n")
+    write(tmp_path, "suites/common/second/__init__.py", "")
+    write(tmp_path, "suites/common/second/reader.py", "from common import shares\n")
+    write(tmp_path, "suites/common/shares.py", "")
+    rest = toml.read_text(encoding="utf-8")
+    for code, declared, expected in [
+        ("from common import first\n", ["first", "second"], []),
+        ("from common import first\n", ["first"], ["common = ['first'], imports ['first', 'second']"]),
+        ("import common.second.reader\n", [], ["common = [], imports ['second']"]),
+        ("from common import shares\n", ["second"], ["common = ['second'], imports []"]),
+        ("from common import shares\n", [], []),
+    ]:
+        write(tmp_path, "suites/toy/pytorch/data.py", code)
+        toml.write_text(f"common = {declared}\n{rest}", encoding="utf-8")
+        assert wrong_declarations(tmp_path) == [f"toy:pytorch: {text}" for text in expected]
 
 
 @pytest.mark.parametrize(

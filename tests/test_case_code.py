@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pytest_flagperf.plan.make import driver_code
 
 from .trees import tree, write
 
+REPO = Path(__file__).resolve().parent.parent
 DRIVER = Path(flagperf_driver.__file__).parent
 
 
@@ -50,6 +52,24 @@ def test_other_code_checks_and_documents_do_not(root: Path, name: str) -> None:
     before = hashed(root)
     write(root, f"suites/{name}", "changed = True\n")
     assert hashed(root) == before
+
+
+def test_the_suites_of_this_repository_depend_on_their_own_readers_only(tmp_path: Path) -> None:
+    for name in ("common", "bert/pytorch", "glm/pytorch", "resnet50/pytorch"):
+        shutil.copytree(REPO / "suites" / name, tmp_path / "suites" / name)
+    catalog = Catalog.scan([tmp_path])
+
+    def changed_by(name: str) -> set[str]:
+        before = {suite.model: code_hash(*suite.code) for suite in catalog.suites.values()}
+        file = tmp_path / "suites" / name
+        file.write_text(file.read_text(encoding="utf-8") + "\n# changed\n", encoding="utf-8")
+        return {suite.model for suite in catalog.suites.values() if code_hash(*suite.code) != before[suite.model]}
+
+    assert changed_by("common/images/folders.py") == {"resnet50"}
+    assert changed_by("common/language/mlperf_shards.py") == {"bert"}
+    assert changed_by("glm/pytorch/record.py") == {"glm"}
+    assert changed_by("common/shares.py") == {"bert", "glm", "resnet50"}
+    assert changed_by("common/images/README.md") == changed_by("bert/pytorch/checks/bert.py") == set()
 
 
 def test_an_unknown_folder_of_shared_code_is_an_error(tmp_path: Path) -> None:

@@ -107,10 +107,9 @@ class Suite:
 
     @property
     def code(self) -> tuple[Path, ...]:
-        """The files and folders with the suite's code: its own, and that it shares with other suites."""
-        folder = self._common_folder
-        shared = (*sorted(folder.glob("*.py")), *(folder / name for name in self.common)) if self.common else ()
-        return self.path, *shared
+        """The suite's folder, the modules of suites/common that serve all suites, and the folders that it declares."""
+        shared = self._common_folder
+        return self.path, *sorted(shared.glob("*.py")), *(shared / name for name in self.common)
 
     @property
     def _common_folder(self) -> Path:

@@ -25,15 +25,16 @@ Results = dict[str, dict[str, str | None]]
 
 
 def files_of_suites(root: Path) -> dict[Path, list[Path]]:
-    """Return by folder of a PyTorch suite the files of checks that its process runs.
+    """Return by a suite's folder the files of checks that its process runs.
 
-    The first suite that uses shared code also runs the checks of that code.
+    The first suite that uses shared code also runs the checks of that code. PyTorch's suites come first, because these
+    checks include those of steps.py, which uses PyTorch.
     """
-    suites = [suite for suite in Catalog.scan([root]).suites.values() if suite.framework == "pytorch"]
+    suites = Catalog.scan([root]).suites.values()
     shared = root / "suites" / "common"
     left = {shared / "checks", *shared.glob("*/checks")}
     files: dict[Path, list[Path]] = {}
-    for suite in sorted(suites, key=lambda suite: suite.path):
+    for suite in sorted(suites, key=lambda suite: (suite.framework != "pytorch", suite.path)):
         folders = {shared / "checks", *(shared / name / "checks" for name in suite.common)} & left
         left -= folders
         files[suite.path] = sorted(file for folder in (suite.path / "checks", *folders) for file in folder.glob("*.py"))
@@ -61,10 +62,10 @@ IDS = [f"{file.relative_to(REPO / 'suites').as_posix()}-{name}" for _, file, nam
 
 
 @pytest.fixture(scope="module")
-def results(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Results]:
+def results(suite_python: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Results]:
     @cache
     def of(suite: Path) -> Results:
-        return run(torch_python, suite, FILES[suite], tmp_path_factory.mktemp("checks"))
+        return run(suite_python(suite), suite, FILES[suite], tmp_path_factory.mktemp("checks"))
 
     return of
 
@@ -77,7 +78,7 @@ def test_check(results: Callable[[Path], Results], suite: Path, file: Path, chec
 
 
 def test_every_suite_has_checks_and_no_file_is_left_out() -> None:
-    suites = {path.parent for path in REPO.glob("suites/*/pytorch/suite.toml")}
+    suites = {path.parent for path in REPO.glob("suites/*/*/suite.toml")}
     assert set(FILES) == suites
     found = [file for files in FILES.values() for file in files]
     assert sorted(found) == sorted(REPO.glob("suites/**/checks/*.py"))

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,14 +61,14 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Site:
+def site(suite_python: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory) -> Site:
     site = Site(tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("data"))
     ignored = shutil.ignore_patterns("__pycache__", "reference", "checks")
     for folder in ("suites", "vendors/cpu"):
         shutil.copytree(REPO / folder, site.root / folder, ignore=ignored)
     set_options(site.root, roots=["."])
     for suite in SUITES:
-        argv = [torch_python, "-B", str(HERE / "checking.py"), str(suite.path), str(site.data), "--write"]
+        argv = [suite_python(suite.path), "-B", str(HERE / "checking.py"), str(suite.path), str(site.data), "--write"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         make_smaller(site, suite, json.loads(done.stdout.splitlines()[-1]))
