@@ -1,7 +1,9 @@
-"""A new model: the command that creates its folder."""
+"""Follow docs/models.md step by step for a small model, and test the command that creates a model's folder."""
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -12,12 +14,105 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
+from pytest_flagperf.commands.source_tree import markers
 from pytest_flagperf.plan import make_plan
 from tests.test_architecture import foreign
+from tests.walk import Copy
 
 REPO = Path(__file__).resolve().parent.parent
 MODELS = sorted({suite.model for suite in Catalog.scan([REPO]).suites.values()})
 LIKE = "resnet50"
+PAGE = REPO / "docs" / "models.md"
+
+
+# -- the page ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def walked(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    """Run all steps of the page."""
+    copy = Copy(tmp_path_factory.mktemp("walked"))
+    copy.follow("models.md", end="suite.toml")
+    return copy
+
+
+def outside(copy: Copy, folder: str) -> list[str]:
+    """Return what Git reports outside a folder, without files whose generated sections alone differ."""
+    lines = copy.git("status", "--porcelain").splitlines()
+    return [line for line in lines if line != f"?? {folder}/" and not only_generated(copy, line[3:])]
+
+
+def only_generated(copy: Copy, name: str) -> bool:
+    """Return whether a README differs from the committed one in its generated sections only."""
+    if not re.fullmatch(r"README[.\w]*\.md", name):
+        return False
+    texts = [(copy.root / name).read_text(encoding="utf-8"), copy.git("show", f"HEAD:{name}")]
+    return markers.hand_written(texts[0]) == markers.hand_written(texts[1])
+
+
+@pytest.mark.slow
+def test_adding_a_model_takes_one_folder(walked: Copy) -> None:
+    assert "?? suites/gru/" in walked.git("status", "--porcelain").splitlines()
+    assert outside(walked, "suites/gru") == []
+    controls = {"suites/common/more.py": "", "README.md": f"more\n{(walked.root / 'README.md').read_text()}"}
+    for name, text in controls.items():
+        walked.write(name, text)
+    assert outside(walked, "suites/gru") == [" M README.md", "?? suites/common/more.py"]
+    (walked.root / "suites/common/more.py").unlink()
+    walked.git("checkout", "README.md")
+
+
+@pytest.mark.slow
+def test_the_model_reaches_its_target_on_one_card_and_on_two_and_the_controls_miss_it(walked: Copy) -> None:
+    copied, trained, untrained, mislabelled, calibrating = (
+        {(case["case"], round_["state"], case["converged"]) for case in run["cases"] for round_ in case["outcomes"]}
+        for run in walked.runs
+    )
+    one, two = (f"gru:pytorch:CPU:1:{cards}:1" for cards in (1, 2))
+    assert copied == {(one, "finished", 1)}
+    assert trained == {(one, "finished", 1), (two, "finished", 1)}
+    assert untrained == mislabelled == {(one, "finished", 0)}
+    assert {name for name, _, _ in calibrating} == {f"{name.rpartition(':')[0]}:5" for name in (one, two)}
+
+
+@pytest.mark.slow
+def test_calibrating_sets_the_target_and_the_curves(walked: Copy) -> None:
+    suite = Catalog.scan([walked.root]).suite("gru", "pytorch")
+    assert suite.reference("small") is not None
+    assert markers.CALIBRATION in (suite.path / "README.md").read_text()
+    (before,) = re.findall(r"\[scales.small\]\ntarget = ([\d.]+)", PAGE.read_text().partition("\n## suite.toml\n")[0])
+    assert suite.scales["small"].target != float(before)
+
+
+# -- the page's tables ---------------------------------------------------------------------------------------
+
+
+def fields_of_context() -> list[str]:
+    """Return the fields of the steps' context; its module imports the framework."""
+    module = ast.parse((REPO / "flagperf_driver/pytorch/steps.py").read_text(encoding="utf-8"))
+    (context,) = (node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "Context")
+    fields = (node.target for node in context.body if isinstance(node, ast.AnnAssign))
+    return [field.id for field in fields if isinstance(field, ast.Name)]
+
+
+def described(heading: str) -> list[str]:
+    """Return the first column of a table of the page."""
+    table = PAGE.read_text(encoding="utf-8").partition(f"| {heading} | contents |\n|---|---|\n")[2].partition("\n\n")[0]
+    return re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+
+
+def test_the_page_describes_all_fields_of_the_context_in_their_order() -> None:
+    assert len(fields_of_context()) > 10
+    assert described("field of `ctx`") == fields_of_context()
+
+
+def test_the_page_describes_all_files_of_the_copy(tree: Path) -> None:
+    assert main(["new-model", "gru", f"--like={LIKE}"]) == 0
+    names = {re.sub(r"^pytorch/checks/\w+", "pytorch/checks/*", name) for name in files(tree / "suites/gru")}
+    assert {*described("file")} == names
+
+
+# -- the files of new-model ----------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ class Copy:
 
     def run(self, command: str, code: int = 0) -> str:
         done = subprocess.run(
-            ["bash", "-ec", command], cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=300,
+            ["bash", "-ec", command], cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=900,
             check=False,
         )  # fmt: skip
         output = done.stdout + done.stderr
