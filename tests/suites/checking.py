@@ -65,10 +65,10 @@ def main(files: list[str]) -> None:
 
 
 def _write_data(file: Path) -> None:
-    """Write the suite's tiny data directory, and print the config that trains on it."""
+    """Write the suite's tiny data directory; print the config that trains on it, and a file that a test may cut."""
     checks = _loaded(file)
     checks["write"](SCRATCH)
-    print(json.dumps(checks["SMALLER"]))
+    print(json.dumps({"smaller": checks["SMALLER"], "cut": checks["CUT"]}))
 
 
 def _loaded(file: Path) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """Train every suite's reference scale through the plugin on tiny data, and look for what is wrong with damaged data.
 
 The suites are copies whose ``_base.py`` ends with a smaller model, and whose ``suite.toml`` has the numbers of the tiny
-files and a target of 0, which the first evaluation reaches.
+files and a target that the first evaluation reaches.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Site:
 
     root: Path
     data: Path
+    to_cut: list[str]
+    """A file of each suite's data."""
 
     def run(self) -> Finished:
         """Train every suite once."""
@@ -62,7 +64,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(suite_python: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory) -> Site:
-    site = Site(tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("data"))
+    site = Site(tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("data"), [])
     ignored = shutil.ignore_patterns("__pycache__", "reference", "checks")
     for folder in ("suites", "vendors/cpu"):
         shutil.copytree(REPO / folder, site.root / folder, ignore=ignored)
@@ -71,7 +73,9 @@ def site(suite_python: Callable[[Path], str], tmp_path_factory: pytest.TempPathF
         argv = [suite_python(suite.path), "-B", str(HERE / "checking.py"), str(suite.path), str(site.data), "--write"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
-        make_smaller(site, suite, json.loads(done.stdout.splitlines()[-1]))
+        written = json.loads(done.stdout.splitlines()[-1])
+        make_smaller(site, suite, written["smaller"])
+        site.to_cut.append(written["cut"])
     return site
 
 
@@ -83,7 +87,9 @@ def make_smaller(site: Site, suite: Suite, settings: dict[str, Any]) -> None:
     with (folder / "config/_base.py").open("a", encoding="utf-8") as base:
         base.writelines(["\n", *lines, 'precision = "fp32"\n', "eval_at_start = False\n"])
     toml = folder / "suite.toml"
-    text = re.sub(r"(?m)^target = .*", "target = 0.0", toml.read_text(encoding="utf-8"))
+    easiest = suite.metric.range[0 if suite.metric.direction == "higher" else 1]
+    text = re.sub(r"(?m)^target = .*", f"target = {easiest}", toml.read_text(encoding="utf-8"))
+    text = re.sub(r"(?m)^also = .*\n", "", text)
     for item in suite.scales["reference"].data:
         if item.kind == "folder":
             files, folders = manifest.count(site.data / item.path)
@@ -99,7 +105,7 @@ def make_smaller(site: Site, suite: Suite, settings: dict[str, Any]) -> None:
 def damaged(site: Site, tmp_path: Path) -> Iterator[Site]:
     """The site with a copy of the data, which a test may change."""
     shutil.copytree(site.data, tmp_path / "data")
-    yield Site(site.root, tmp_path / "data")
+    yield Site(site.root, tmp_path / "data", site.to_cut)
     shutil.rmtree(tmp_path / "data")
 
 
@@ -112,20 +118,12 @@ def test_every_suite_trains_on_its_published_format(site: Site) -> None:
     assert converged == {f"{suite.name}:CPU:1:1:1": 1 for suite in SUITES}
 
 
-CUT = {
-    "resnet50": "train/n01440764/n01440764_5.JPEG",
-    "bert": "2048_shards_uncompressed/part_1_of_3.hdf5",
-    "glm": "ReCoRD/glm_train_eval_hdf5_sparse/train_hdf5/train_sparse.hdf5",
-}
-
-
 def test_a_cut_file_of_each_suite_is_named_with_the_fix(damaged: Site) -> None:
-    assert CUT.keys() == {suite.model for suite in SUITES}
-    for name in CUT.values():
+    for name in damaged.to_cut:
         (damaged.data / name).write_bytes((damaged.data / name).read_bytes()[:900])
     finished = damaged.run()
     assert finished.code == 1, finished.out
-    for name in CUT.values():
+    for name in damaged.to_cut:
         sentences = [line for line in finished.out.splitlines() if line.startswith("round 1: ") and name in line]
         assert len(sentences) == 1, finished.out
         assert re.search(f"Error: {damaged.data / name}: cannot be read.* again", sentences[0]), sentences
@@ -133,7 +131,7 @@ def test_a_cut_file_of_each_suite_is_named_with_the_fix(damaged: Site) -> None:
 
 
 def test_missing_and_surplus_files_are_named_before_a_rank_starts(damaged: Site) -> None:
-    (damaged.data / CUT["bert"]).unlink()
+    (damaged.data / "2048_shards_uncompressed/part_1_of_3.hdf5").unlink()
     (damaged.data / "train/n01440764/README.txt").write_text("surplus")
     shutil.rmtree(damaged.data / "val/n01443537")
     finished = damaged.run()
@@ -145,7 +143,8 @@ def test_missing_and_surplus_files_are_named_before_a_rank_starts(damaged: Site)
         "val: got 2 folders, expected 3",
     ):
         assert words in finished.out, finished.out
-    (damaged.data / CUT["glm"]).unlink()
+    encoded = damaged.data / "ReCoRD/glm_train_eval_hdf5_sparse/train_hdf5/train_sparse.hdf5"
+    encoded.unlink()
     finished = damaged.run()
     assert finished.code == pytest.ExitCode.USAGE_ERROR, finished.out
-    assert f"{damaged.data / CUT['glm']} does not exist" in finished.out, finished.out
+    assert f"{encoded} does not exist" in finished.out, finished.out

@@ -18,6 +18,7 @@ SMALLER = {
     "hidden_dropout_prob": 0.0, "train_batch_size": 4, "eval_batch_size": 4, "learning_rate": 0.1,
     "num_eval_samples": bert_shards.EVAL_ROWS, "lr_schedule": "constant",
 }  # fmt: skip
+CUT = f"{bert_shards.TRAIN}/part_1_of_3.hdf5"
 CHECKPOINT = "model.ckpt-28252.pt"
 
 
@@ -54,18 +55,15 @@ def damaged(name: str, change: Callable[[Path], object], *words: str) -> None:
     trials.fails(lambda: train(path), *words)
 
 
-SHARD = f"{bert_shards.TRAIN}/part_1_of_3.hdf5"
-
-
 def check_a_cut_shard_is_named() -> None:
     def cut(path: Path) -> None:
-        (path / SHARD).write_bytes((path / SHARD).read_bytes()[:4000])
+        (path / CUT).write_bytes((path / CUT).read_bytes()[:4000])
 
-    damaged("cut", cut, SHARD, "cannot be read as HDF5", "copy the file again")
+    damaged("cut", cut, CUT, "cannot be read as HDF5", "copy the file again")
 
 
 def check_a_file_that_is_not_hdf5_is_named() -> None:
-    damaged("text", lambda path: (path / SHARD).write_text("<html>not found</html>"), SHARD, "cannot be read as HDF5")
+    damaged("text", lambda path: (path / CUT).write_text("<html>not found</html>"), CUT, "cannot be read as HDF5")
 
 
 def check_values_that_the_model_cannot_take_are_named() -> None:
@@ -76,10 +74,10 @@ def check_values_that_the_model_cannot_take_are_named() -> None:
     ]:
 
         def change(path: Path, key: str = key, value: int = value) -> None:
-            with h5py.File(path / SHARD, "a") as file:
+            with h5py.File(path / CUT, "a") as file:
                 file[key][0] = value
 
-        damaged(key, change, SHARD, f"{key} contains {value}", words)
+        damaged(key, change, CUT, f"{key} contains {value}", words)
 
 
 def check_an_empty_folder_and_a_shard_without_a_key_are_named() -> None:
@@ -88,11 +86,11 @@ def check_an_empty_folder_and_a_shard_without_a_key_are_named() -> None:
             file.unlink()
 
     def without(path: Path) -> None:
-        with h5py.File(path / SHARD, "a") as file:
+        with h5py.File(path / CUT, "a") as file:
             del file["masked_lm_ids"]
 
     damaged("empty", empty, bert_shards.TRAIN, "no *.hdf5 files", "README.md")
-    damaged("without", without, SHARD, "missing masked_lm_ids")
+    damaged("without", without, CUT, "missing masked_lm_ids")
 
 
 def check_files_that_are_no_shards_are_ignored() -> None:

@@ -26,6 +26,7 @@ SMALLER = {
     "lr_warmup_steps": 0, "generative_weight": 1.0, "checkpoint_activations": False,
 }  # fmt: skip
 LINES = {"train_data": record.TRAIN_LINES, "eval_data": record.EVAL_LINES, "vocab_file": record.VOCABULARY}
+CUT = record.TRAIN
 COUNTER = itertools.count()
 CHECKPOINT = "blocklm-large-blank/200000/mp_rank_00_model_states.pt"
 

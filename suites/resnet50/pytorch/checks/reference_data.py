@@ -24,7 +24,7 @@ SMALLER = {
 }  # fmt: skip
 
 COUNTER = itertools.count()
-PICTURE = "train/n01440764/n01440764_5.JPEG"
+CUT = "train/n01440764/n01440764_5.JPEG"
 EVALUATED = "val/n02105855/ILSVRC2012_val_00000006.JPEG"
 
 
@@ -98,12 +98,12 @@ def damaged(change: Callable[[Path], object], *words: str, **settings: object) -
 
 def check_a_damaged_picture_is_named_with_and_without_worker_processes() -> None:
     def cut(path: Path) -> None:
-        for name in (imagenet.PNG, PICTURE):
+        for name in (imagenet.PNG, CUT):
             (path / name).write_bytes((path / name).read_bytes()[:900])
 
     for workers in (0, 2):
         damaged(cut, "train/n01440764/", "cannot be read as an image", "copy the file again", num_workers=workers)
-    damaged(lambda path: (path / PICTURE).write_text("<html>"), PICTURE, "cannot be read as an image")
+    damaged(lambda path: (path / CUT).write_text("<html>"), CUT, "cannot be read as an image")
     damaged(lambda path: (path / EVALUATED).write_bytes(b""), EVALUATED, "cannot be read as an image")
 
 
