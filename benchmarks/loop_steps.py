@@ -28,7 +28,7 @@ from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.pytorch import Context, Steps
 from flagperf_driver.pytorch.parts import context
 from flagperf_driver.pytorch.trainer import TorchTrainer
-from flagperf_driver.training import Training
+from flagperf_driver.training.loop import Training
 
 LOG_FREQ = 50
 WARM_UP = 100

@@ -33,16 +33,23 @@ seed = 42  # round i trains with seed + i - 1
 optimizer: Literal["sgd", "adam", "adamw", "lamb"] = "adamw"
 learning_rate = 1e-3
 weight_decay = 0.0
+decay_vectors = False  # True: weight decay also applies to biases and norms (one-dimensional)
+no_decay: list[str] = []  # parts of parameters' names without weight decay, beside the vectors
 momentum = 0.9  # sgd
 beta1 = 0.9  # adam, adamw, lamb
 beta2 = 0.999
 epsilon = 1e-8
 max_grad_norm: float | None = None  # clip the norm of the gradients to this value
-lr_schedule: Literal["constant", "linear", "cosine", "step"] = "constant"  # after a linear warm-up
-lr_warmup_steps = 0
-lr_decay_steps: int | None = None  # last step of linear and cosine; None: max_steps
-lr_step_steps: int | None = None  # step: multiply by lr_gamma every so many steps
+lr_schedule: Literal["constant", "linear", "cosine", "step", "milestones", "inverse_sqrt"] = "constant"
+lr_unit: Literal["steps", "epochs"] = "steps"  # unit of lr_warmup, lr_decay, lr_step and lr_milestones
+lr_warmup: float = 0  # length of the linear warm-up
+lr_warmup_unit: Literal["steps", "epochs"] | None = None  # None: lr_unit
+lr_warmup_from = 0.0  # share of learning_rate at the begin of the warm-up
+lr_decay: float | None = None  # end of linear and cosine; None: max_steps, or else max_epochs
+lr_floor = 0.0  # lowest share of learning_rate; linear and cosine end there
+lr_step: float | None = None  # step: multiply by lr_gamma at the end of each such length
 lr_gamma = 0.1
+lr_milestones: list[list[float]] | None = None  # milestones: [[when, share of learning_rate from then on], ...]
 
 # -- performance -----------------------------------------------------------------------------------------
 precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"  # autocast's data type; fp16 uses a loss scaler
@@ -84,7 +91,8 @@ MUTABLE = [
     "compile", "cudnn_benchmark", "cudnn_deterministic", "data_dir", "epsilon", "eval_batch_size",
     "eval_start_steps", "eval_steps", "expected_time_s",
     "fused_optimizer", "gradient_accumulation_steps", "hang_timeout_s", "init_timeout_s",
-    "learning_rate", "log_freq", "lr_decay_steps", "lr_gamma", "lr_step_steps", "lr_warmup_steps",
+    "learning_rate", "log_freq", "lr_decay", "lr_floor", "lr_gamma", "lr_milestones", "lr_step", "lr_unit", "lr_warmup",
+    "lr_warmup_from", "lr_warmup_unit",
     "max_epochs", "max_samples", "max_steps", "max_time_s", "min_efficiency", "momentum", "num_workers",
     "parallel", "parity_samples", "precision", "round_timeout_s", "scaling", "seed", "shuffle_labels", "stop_at_target",
     "throughput_only", "throughput_steps", "timing_warmup_steps", "train_batch_size", "vendor", "weight_decay",

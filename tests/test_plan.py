@@ -122,6 +122,12 @@ def test_a_training_that_does_not_stop_at_its_target_needs_a_limit(catalog: Cata
     assert "converges to its target and trains on to its limit" in describe(limited)
 
 
+def test_a_wrong_schedule_is_refused_before_anything_starts(catalog: Catalog) -> None:
+    with pytest.raises(Problems, match=r"lr_floor is 2; expected a share of learning_rate, 0 to 1"):
+        planned(catalog, settings=("lr_floor=2",), check_data=False, data_dir="/data")
+    planned(catalog, settings=("lr_floor=0.5",), check_data=False, data_dir="/data")  # the control
+
+
 def test_a_ranks_file_is_complete_and_has_the_rounds_seed(catalog: Catalog) -> None:
     body = planned(catalog, synthetic=False, check_data=False, data_dir="/data").case_json(3, "/code")
     assert json.loads(json.dumps(body)) == body

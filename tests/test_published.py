@@ -121,13 +121,13 @@ def test_a_table_with_a_mistake_names_its_line(tmp_path: Path) -> None:
 # decides how long it trains. FlagPerf's fp32 on its NVIDIA chips was TF32, which no key of a file says.
 BY_HAND = [
     # max_steps 30,000 micro-steps / 4; the rate falls over 30,000; at most 4,500,000 sequences.
-    ("nvidia", "bert:A100:1x8", (24, 3.5e-4, 0, 7500, "fp16"), {"lr_decay_steps": 30000, "max_samples": 4500000}),
+    ("nvidia", "bert:A100:1x8", (24, 3.5e-4, 0, 7500, "fp16"), {"lr_decay": 30000, "max_samples": 4500000}),
     # 240,000 micro-steps / 56 = 4285.7; evaluated every 2,000 micro-steps: 35.7 steps.
     ("kunlunxin", "bert:R300:1x1", (8, 3.5e-4, 0, 4285, "fp32"), {"eval_steps": 35, "max_samples": 45000000}),
     # 20,000 micro-steps / 4.
-    ("iluvatar", "bert:BI-V100:2x8", (20, 3.5e-4, 0, 5000, "fp16"), {"lr_decay_steps": 20000, "max_samples": 4500000}),
+    ("iluvatar", "bert:BI-V100:2x8", (20, 3.5e-4, 0, 5000, "fp16"), {"lr_decay": 20000, "max_samples": 4500000}),
     # 5,553,080 examples / (8 * 8) = 86,766.9; a tenth of 4,338 steps of decay; evaluated every 19,200 examples.
-    ("nvidia", "glm:A100:1x8", (8, 1e-5, 434, 86766, "fp16"), {"eval_steps": 300, "lr_decay_steps": 4338}),
+    ("nvidia", "glm:A100:1x8", (8, 1e-5, 434, 86766, "fp16"), {"eval_steps": 300, "lr_decay": 4338}),
     # 24,135 examples / 16 = 1508.4.
     ("nvidia", "glm:A100:1x1", (16, 1e-5, 434, 1508, "fp16"), {"eval_steps": 1200}),
     # No max_samples_termination: that of FlagPerf's _base.py, 5,553,080 / (8 * 4) = 173,533.8.
@@ -148,7 +148,7 @@ def test_ten_files_resolve_to_what_was_worked_out_by_hand(
     catalog: Catalog, vendor: str, short: str, numbers: tuple[object, ...], more: dict[str, object]
 ) -> None:
     config = config_of(catalog, vendor, case(*short.split(":"))).config
-    keys = ("train_batch_size", "learning_rate", "lr_warmup_steps", "max_steps", "precision")
+    keys = ("train_batch_size", "learning_rate", "lr_warmup", "max_steps", "precision")
     assert tuple(config[key] for key in keys) == numbers
     assert {key: config[key] for key in more} == more
 
@@ -183,7 +183,7 @@ def test_a_file_with_our_names_alone_is_ours(tmp_path: Path) -> None:
     found = own(tmp_path / "ours", ours, "bert:A100:1x8")
     assert (found.config["max_steps"], found.translated) == (1000, ())
     theirs = own(tmp_path / "theirs", f"{ours}fp16 = True\n", "bert:A100:1x8")
-    assert (theirs.config["max_steps"], theirs.config["lr_decay_steps"]) == (250, 1000)
+    assert (theirs.config["max_steps"], theirs.config["lr_decay"]) == (250, 1000)
 
 
 def test_our_names_may_stand_in_a_file_of_the_originals(tmp_path: Path) -> None:
@@ -201,9 +201,9 @@ def test_two_names_for_one_key_must_agree(tmp_path: Path) -> None:
 def test_of_two_names_of_the_original_the_one_that_decides_there_decides_here(tmp_path: Path) -> None:
     """FlagPerf's BERT reads warmup_steps where warmup_proportion is 0 alone, and its base has 0.01."""
     both = own(tmp_path, "max_steps = 3000\nwarmup_proportion = 0\nwarmup_steps = 100\nfp16 = True\n", "bert:A100:1x8")
-    assert both.config["lr_warmup_steps"] == 100
+    assert both.config["lr_warmup"] == 100
     base = own(tmp_path, "max_steps = 3000\nwarmup_steps = 100\nfp16 = True\n", "bert:A100:1x8")
-    assert base.config["lr_warmup_steps"] == 30
+    assert base.config["lr_warmup"] == 30
     assert outcomes(base)["warmup_steps"][1].startswith("warmup_proportion = 0.01 decides (suites/bert/")
 
 

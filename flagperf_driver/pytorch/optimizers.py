@@ -11,14 +11,20 @@ from torch.optim import Optimizer
 Groups = List[Dict[str, Any]]
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
-    """Return two groups: weight decay applies to matrices, but not to biases and norms (one-dimensional)."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not weight_decay:
-        return [{"params": trained, "weight_decay": 0.0}]
-    matrices = [parameter for parameter in trained if parameter.ndim > 1]
-    vectors = [parameter for parameter in trained if parameter.ndim <= 1]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+def parameter_groups(model: nn.Module, config: Any) -> Groups:
+    """Return the parameters with weight decay and those without.
+
+    Biases and norms (one-dimensional) have none unless ``decay_vectors`` is set; ``no_decay`` names further ones.
+    """
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    unknown = [part for part in config.no_decay if not any(part in name for name, _ in named)]
+    if unknown:
+        raise ValueError(f"no_decay: no parameter's name contains {', '.join(map(repr, unknown))}")
+    groups: Groups = [{"params": [], "weight_decay": config.weight_decay}, {"params": [], "weight_decay": 0.0}]
+    for name, parameter in named:
+        vector = parameter.ndim <= 1 and not config.decay_vectors
+        without = not config.weight_decay or vector or any(part in name for part in config.no_decay)
+        groups[without]["params"].append(parameter)
     return [group for group in groups if group["params"]]
 
 

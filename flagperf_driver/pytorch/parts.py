@@ -12,7 +12,7 @@ from torch import nn
 from flagperf_driver import extern, seeds
 from flagperf_driver.driver import Rank
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch import vendor_step_checks
+from flagperf_driver.pytorch import distributed, vendor_step_checks
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.schedules import Scheduler
 from flagperf_driver.pytorch.steps import Context, Steps
@@ -83,16 +83,26 @@ def build(ctx: Context, steps: Steps, own: Steps) -> Parts:
     seed(ctx, seeds.RANK, ctx.rank)
     optimizer = steps.create_optimizer(ctx, model)
     deviations = vendor_step_checks.check_optimizer(ctx, steps, own, model, optimizer)
+    train_data = steps.create_train_data(ctx)
+    ctx.progress.steps_per_epoch = _steps_per_epoch(ctx, train_data)
     return Parts(
         model=model,
         optimizer=optimizer,
         scheduler=steps.create_scheduler(ctx, optimizer),
         scaler=steps.create_grad_scaler(ctx),
-        train_data=steps.create_train_data(ctx),
+        train_data=train_data,
         eval_data=steps.create_eval_data(ctx),
         replaced=vendor_step_checks.replaced(steps, own),
         deviations=deviations,
     )
+
+
+def _steps_per_epoch(ctx: Context, train_data: Any) -> int | None:
+    """Return the number of optimizer steps in an epoch, which is the smallest of all ranks; None if unknown."""
+    if not hasattr(train_data, "__len__"):
+        return None
+    batches = distributed.minimum([len(train_data)], ctx.device)[0]
+    return int(batches) // int(ctx.config.gradient_accumulation_steps)
 
 
 def description(ctx: Context, parts: Parts) -> dict[str, Any]:

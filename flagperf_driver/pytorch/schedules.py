@@ -45,6 +45,6 @@ class Schedule:
             group["lr"] = peak * factor
 
 
-def create(config: Any, optimizer: Optimizer) -> Scheduler:
+def create(config: Any, optimizer: Optimizer, steps_per_epoch: int | None = None) -> Scheduler:
     """Return the schedule that the config describes."""
-    return Schedule(optimizer, factor(config))
+    return Schedule(optimizer, factor(config, steps_per_epoch))

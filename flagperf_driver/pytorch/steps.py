@@ -72,13 +72,13 @@ def model_to_ddp(ctx: Context, model: nn.Module) -> nn.Module:
 
 
 def create_optimizer(ctx: Context, model: nn.Module) -> torch.optim.Optimizer:
-    """Return the optimizer that the config names; biases and norms (one-dimensional) have no weight decay."""
-    return optimizers.create(ctx.config, optimizers.parameter_groups(model, ctx.config.weight_decay))
+    """Return the optimizer that the config names, with the weight decay that the config describes."""
+    return optimizers.create(ctx.config, optimizers.parameter_groups(model, ctx.config))
 
 
 def create_scheduler(ctx: Context, optimizer: torch.optim.Optimizer) -> schedules.Scheduler:
     """Return the learning-rate schedule ``config.lr_schedule``."""
-    return schedules.create(ctx.config, optimizer)
+    return schedules.create(ctx.config, optimizer, ctx.progress.steps_per_epoch)
 
 
 def create_grad_scaler(ctx: Context) -> torch.amp.GradScaler | None:

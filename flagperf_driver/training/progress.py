@@ -18,6 +18,8 @@ class TrainingProgress:
     """Completed epochs."""
     position: int = 0
     """Completed batches of the current epoch."""
+    steps_per_epoch: int | None = None
+    """Optimizer steps in an epoch; None if the training data do not know it."""
     converged: bool = False
     """Whether an evaluation reached all targets."""
     train_time: float = 0.0

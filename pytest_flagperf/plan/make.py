@@ -7,10 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import flagperf_driver
 from flagperf_driver.launch import DEFAULT as DEFAULT_LAUNCHER
 from flagperf_driver.launch import frameworks_of, launchers
+from flagperf_driver.training import schedules
 
 from ..case import Case, Shape
 from ..catalog import REFERENCE, RUNTIMES, Catalog, DataItem, Suite, Vendor
@@ -66,7 +68,11 @@ def make_plan(
         resolved = resolve(suite, maker, case, scale, given, catalog=catalog, check_data=check)
     except ConfigError as error:
         raise PlanError([f"case {case}: {problem}" for problem in problems + error.problems]) from error
-    problems += _check_reference(suite, scale, resolved.values["parity_samples"]) + _check_end(resolved)
+    problems += (
+        _check_reference(suite, scale, resolved.values["parity_samples"])
+        + _check_end(resolved)
+        + _check_schedule(resolved)
+    )
     if problems:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
     resolved = _with_shape(resolved, case.shape, scale)
@@ -110,6 +116,12 @@ def _check_end(resolved: Resolved) -> list[str]:
     if stops.value or any(resolved.values[name].value is not None for name in limits):
         return []
     return [f"{stops.where}: stop_at_target = False needs a limit; set one of {', '.join(limits)}"]
+
+
+def _check_schedule(resolved: Resolved) -> list[str]:
+    """Return the problems of the learning-rate schedule, with the line that selects it."""
+    config = SimpleNamespace(**{key: value.value for key, value in resolved.values.items()})
+    return [f"{resolved.values['lr_schedule'].where}: {problem}" for problem in schedules.problems(config)]
 
 
 def short_plan(plan: Plan) -> Plan:

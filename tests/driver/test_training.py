@@ -14,12 +14,12 @@ import pytest
 
 from flagperf_driver import driver, perflog
 from flagperf_driver.heartbeat import Heartbeat
-from flagperf_driver.training import Trainer, Training
 from flagperf_driver.training.checkpoint import CheckpointError
 from flagperf_driver.training.evaluation import EvaluationError, RankEvaluation, evaluate
-from flagperf_driver.training.loop import MAX_WINDOW, DataError, NonFiniteLoss
+from flagperf_driver.training.loop import MAX_WINDOW, DataError, NonFiniteLoss, Training
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Marks, Timeline
+from flagperf_driver.training.trainer import Trainer
 from tests.driver.pytorch.toy_case import case
 
 BATCHES = 10

@@ -88,7 +88,7 @@ def test_a_configs_learning_rate_does_not_end_before_the_training(
     vendor: str, suite: str, hardware: str, shape: Shape
 ) -> None:
     config = planned(vendor, suite, hardware, shape).config
-    until, steps = config["lr_decay_steps"], config["max_steps"]
+    until, steps = config["lr_decay"], config["max_steps"]
     if suite == BERT and isinstance(until, int) and isinstance(steps, int):
         assert until >= steps
 

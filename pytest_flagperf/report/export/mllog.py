@@ -34,7 +34,6 @@ _OPTIMIZERS = {
 _OPTIONS = {
     "opt_name": "optimizer",
     "opt_base_learning_rate": "learning_rate",
-    "opt_learning_rate_warmup_steps": "lr_warmup_steps",
     "opt_weight_decay": "weight_decay",
     "opt_gradient_clip_norm": "max_grad_norm",
     "gradient_accumulation_steps": "gradient_accumulation_steps",
@@ -153,8 +152,10 @@ def _options(config: Mapping[str, Any]) -> dict[str, str]:
     """Return our names by MLPerf's; options of an optimizer have MLPerf names with its name."""
     name = str(config.get("optimizer"))
     of_optimizer = {f"opt_{name}_{key}": option for key, option in _OPTIMIZERS.get(name, {}).items()}
-    steps = "lr_decay_steps" if config.get("lr_decay_steps") is not None else "max_steps"
-    return {**_OPTIONS, **of_optimizer, "opt_learning_rate_training_steps": steps}
+    unit = config.get("lr_unit", "steps")
+    steps = "lr_decay" if config.get("lr_decay") is not None and unit == "steps" else "max_steps"
+    warmup = f"opt_learning_rate_warmup_{config.get('lr_warmup_unit') or unit}"
+    return {**_OPTIONS, **of_optimizer, warmup: "lr_warmup", "opt_learning_rate_training_steps": steps}
 
 
 def _samples(outcome: Outcome, benchmark: Benchmark, begin: Record) -> Iterator[MllogEntry]:

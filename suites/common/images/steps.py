@@ -1,8 +1,7 @@
 """The steps that image classification suites share; a suite adds its model and may replace steps.
 
 The steps read these config keys in addition to those of every training: ``dataset`` (imagenet or digits),
-``image_size``, ``resize_size``, ``num_classes``, ``label_smoothing``, and the schedule in epochs:
-``lr_step_epochs``, ``lr_warmup_epochs``.
+``image_size``, ``resize_size``, ``num_classes``, ``label_smoothing``.
 """
 
 from __future__ import annotations
@@ -22,9 +21,7 @@ from common.images.folders import Images
 from common.shares import Array, EvalShare, Repeated, Source, TrainShare
 from common.steps import Loader
 from flagperf_driver import seeds
-from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch import schedules
 
 if TYPE_CHECKING:
     from flagperf_driver.pytorch import Context
@@ -92,30 +89,6 @@ def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG
 def count_samples(ctx: Context, batch: Images | Prepared) -> int:  # noqa: ARG001 - a step's signature
     """Return the number of images."""
     return len(batch.labels)
-
-
-def create_scheduler(ctx: Context, optimizer: torch.optim.Optimizer) -> schedules.Scheduler:
-    """Return the schedule, with settings in epochs converted to this shape's steps."""
-    config = Config({**ctx.config.as_dict(), **schedule_in_steps(ctx)})
-    return schedules.create(config, optimizer)
-
-
-def schedule_in_steps(ctx: Context) -> dict[str, int]:
-    """Convert the config's settings in epochs to steps; settings in steps take precedence."""
-    config = ctx.config
-    in_epochs = {"lr_step_steps": config.lr_step_epochs, "lr_warmup_steps": config.lr_warmup_epochs}
-    if config.lr_schedule in ("linear", "cosine") and config.max_steps is None:
-        in_epochs["lr_decay_steps"] = config.max_epochs
-    missing = {key: epochs for key, epochs in in_epochs.items() if epochs and not getattr(config, key)}
-    per_epoch = steps_per_epoch(ctx) if missing else 0
-    return {key: max(1, round(epochs * per_epoch)) for key, epochs in missing.items()}
-
-
-def steps_per_epoch(ctx: Context) -> int:
-    """Return the number of optimizer steps in one pass over the training set."""
-    config = ctx.config
-    batches = _train_samples(ctx) // (config.train_batch_size * ctx.world_size)
-    return int(batches // config.gradient_accumulation_steps)
 
 
 # -- sources of images ---------------------------------------------------------------------------------------

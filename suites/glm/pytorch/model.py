@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from flagperf_driver.pytorch import Context, schedules
+from flagperf_driver.pytorch import Context
 
 
 @dataclass(frozen=True)
@@ -155,17 +155,3 @@ def create_model(ctx: Context) -> nn.Module:
     if ctx.config.init_checkpoint and ctx.data_dir and not ctx.synthetic:
         pretrained.load(model, ctx.data_dir / ctx.config.init_checkpoint)
     return model
-
-
-def create_scheduler(ctx: Context, optimizer: torch.optim.Optimizer) -> schedules.Scheduler:
-    """Warm up, then fall linearly to ``lr_decay_ratio`` of the learning rate and stay there."""
-    config = ctx.config
-    warmup = config.lr_warmup_steps
-    fall = max(1, (config.lr_decay_steps or config.max_steps or 1) - warmup)
-
-    def factor(step: int) -> float:
-        if step <= warmup:
-            return step / warmup
-        return 1.0 - (1.0 - config.lr_decay_ratio) * min(1.0, (step - warmup) / fall)
-
-    return schedules.Schedule(optimizer, factor)

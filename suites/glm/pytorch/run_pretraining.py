@@ -16,6 +16,5 @@ if __name__ == "__main__":
             evaluate_batch=data.evaluate_batch,
             summarize=data.summarize,
             count_samples=data.count_samples,
-            create_scheduler=model.create_scheduler,
         )
     )

@@ -18,7 +18,5 @@ if __name__ == "__main__":
             evaluate_batch=steps.evaluate_batch,
             summarize=steps.summarize,
             count_samples=steps.count_samples,
-            create_optimizer=model.create_optimizer,
-            create_scheduler=steps.create_scheduler,
         )
     )

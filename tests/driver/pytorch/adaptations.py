@@ -10,7 +10,7 @@ from toy import train  # type: ignore[import-not-found]
 
 HEAD = "import torch\nfrom torch import nn\nfrom flagperf_driver.pytorch import optimizers, steps\n\n"
 ADAM = "lr=ctx.config.learning_rate, betas=(ctx.config.beta1, ctx.config.beta2), eps=ctx.config.epsilon"
-GROUPS = "optimizers.parameter_groups(model, ctx.config.weight_decay)"
+GROUPS = "optimizers.parameter_groups(model, ctx.config)"
 CONVERT = "def convert_model(ctx, model):\n"
 CREATE = "def create_optimizer(ctx, model):\n"
 TOY = "import sys\nClassifier = sys.modules['toy'].Classifier\n"

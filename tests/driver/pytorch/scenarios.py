@@ -333,6 +333,13 @@ def switches() -> dict[str, list[Any]]:
     return switches_by_vendor
 
 
+def decay_groups(**settings: Any) -> list[tuple[float, list[int]]]:
+    """Return the weight decay of each group of two linear layers, and the dimensions of its parameters."""
+    layers = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    groups = optimizers.parameter_groups(layers, Config(config(**settings)))
+    return [(group["weight_decay"], [parameter.ndim for parameter in group["params"]]) for group in groups]
+
+
 def error_of(action: Callable[[], Any]) -> str:
     """Return the type and the message of the error that ``action`` raises."""
     try:
@@ -345,16 +352,15 @@ def error_of(action: Callable[[], Any]) -> str:
 def units() -> dict[str, Any]:
     nested = {"a": torch.zeros(2), "b": [torch.ones(1), (torch.ones(1), "text", 3)]}
     moved = devices.to_device(nested, torch.device("meta"))
-    groups = optimizers.parameter_groups(nn.Linear(3, 3), 0.1)
     return {
         "device_clock": device_clock(),
         "host_clock": host_clock(),
         "copied_aside": copied_aside(),
         "lamb": lamb(),
-        "linear": schedule(8, lr_schedule="linear", lr_warmup_steps=2, max_steps=6),
-        "cosine": schedule(6, lr_schedule="cosine", lr_decay_steps=4),
-        "step": schedule(6, lr_schedule="step", lr_step_steps=2, lr_gamma=0.5),
-        "constant": schedule(4, lr_warmup_steps=3),
+        "linear": schedule(8, lr_schedule="linear", lr_warmup=2, max_steps=6),
+        "cosine": schedule(6, lr_schedule="cosine", lr_decay=4),
+        "step": schedule(6, lr_schedule="step", lr_step=2, lr_gamma=0.5),
+        "constant": schedule(4, lr_warmup=3),
         "no_end": error_of(lambda: schedule(1, lr_schedule="linear", max_steps=None)),
         "no_schedule": error_of(lambda: schedule(1, lr_schedule="cosin")),
         "no_optimizer": error_of(lambda: optimizers.create(Config(config(optimizer="lion")), [])),
@@ -367,7 +373,10 @@ def units() -> dict[str, Any]:
         "no_scaler": error_of(lambda: Hooks().grad_scaler(torch.device("cuda"))),
         "no_lower": error_of(lambda: Hooks().autocast(torch.device("cuda"), torch.float16)),
         "moved": [str(tensor.device) for tensor in devices.tensors(moved)] + [moved["b"][1][1:]],
-        "decays": [(group["weight_decay"], len(group["params"])) for group in groups],
+        "decays": decay_groups(weight_decay=0.1),
+        "decay_all": decay_groups(weight_decay=0.1, decay_vectors=True),
+        "decay_but": decay_groups(weight_decay=0.1, no_decay=["1.weight"]),
+        "no_parameter": error_of(lambda: decay_groups(weight_decay=0.1, no_decay=["2.weight"])),
     }
 
 

@@ -39,8 +39,8 @@ def test_each_step_has_its_learning_rate(alone: RankResults, kind: str, rates: l
 @pytest.mark.parametrize(
     ("scenario", "words"),
     [
-        ("no_end", ["ValueError", "lr_schedule='linear'", "lr_decay_steps or max_steps"]),
-        ("no_schedule", ["ValueError", "'cosin'", "choose from constant, linear, cosine, step"]),
+        ("no_end", ["ScheduleError", "lr_schedule='linear'", "set lr_decay, max_steps or max_epochs"]),
+        ("no_schedule", ["ScheduleError", "'cosin'", "choose from constant, linear, cosine, step"]),
         ("no_optimizer", ["ValueError", "'lion'", "choose from sgd, adam, adamw, lamb"]),
         ("no_device", ["DeviceError", "'acme'", "has no torch.acme", "modules in vendor.toml"]),
         ("no_module", ["DeviceError", "module 'torch_acme'", "cannot be imported", "torch 2", "install it beside"]),
@@ -84,7 +84,13 @@ def test_nested_tensors_are_moved_to_the_device(alone: RankResults) -> None:
 
 
 def test_biases_have_no_weight_decay(alone: RankResults) -> None:
-    assert alone.value("units", "decays") == [[0.1, 1], [0.0, 1]]
+    assert alone.value("units", "decays") == [[0.1, [2, 2]], [0.0, [1, 1]]]
+    assert alone.value("units", "decay_all") == [[0.1, [2, 1, 2, 1]]]
+
+
+def test_a_suite_names_further_parameters_without_weight_decay(alone: RankResults) -> None:
+    assert alone.value("units", "decay_but") == [[0.1, [2]], [0.0, [1, 2, 1]]]
+    assert alone.value("units", "no_parameter") == "ValueError: no_decay: no parameter's name contains '2.weight'"
 
 
 def test_vendors_turn_their_own_tf32_switches_off_for_fp32(alone: RankResults) -> None:

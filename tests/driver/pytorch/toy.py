@@ -18,7 +18,7 @@ from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.pytorch import Context, Steps, main
 from flagperf_driver.pytorch.parts import context, with_vendor_steps
 from flagperf_driver.pytorch.trainer import TorchTrainer
-from flagperf_driver.training import Training
+from flagperf_driver.training.loop import Training
 
 TRAIN, EVAL = 320, 301
 

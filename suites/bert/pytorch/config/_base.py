@@ -2,7 +2,7 @@
 
 The original counts micro-steps where we count optimizer steps; with its gradient accumulation of 4 its
 ``max_steps`` of 30000 are 7500 of ours. Its learning rate falls linearly over optimizer steps, to zero at
-optimizer step ``max_steps``, which a training never reaches: hence ``lr_decay_steps`` in the vendor's files.
+optimizer step ``max_steps``, which a training never reaches: hence ``lr_decay`` in the vendor's files.
 """
 
 # -- paths, relative to data_dir
@@ -38,5 +38,5 @@ beta2 = 0.999
 epsilon = 1e-6
 max_grad_norm = 1.0
 lr_schedule = "linear"
-lr_warmup_steps = 15  # one hundredth of max_steps
+lr_warmup = 15  # one hundredth of max_steps
 eval_steps = 500

@@ -26,5 +26,5 @@ optimizer = "adamw"
 learning_rate = 4e-3
 max_grad_norm = None
 lr_schedule = "cosine"
-lr_warmup_steps = 20
+lr_warmup = 20
 eval_samples = 3200  # less than half of the bound of not_too_early (reference/small.json)

@@ -23,7 +23,7 @@ from tests.suites.tiny_data import record
 SMALLER = {
     "hidden_size": 32, "num_layers": 2, "num_attention_heads": 2, "hidden_dropout": 0.0, "attention_dropout": 0.0,
     "max_candidates": 4, "max_seq_length": 64, "train_batch_size": 4, "eval_batch_size": 4, "learning_rate": 3e-3,
-    "lr_warmup_steps": 0, "generative_weight": 1.0, "checkpoint_activations": False,
+    "lr_warmup": 0, "generative_weight": 1.0, "checkpoint_activations": False,
 }  # fmt: skip
 LINES = {"train_data": record.TRAIN_LINES, "eval_data": record.EVAL_LINES, "vocab_file": record.VOCABULARY}
 CUT = record.TRAIN

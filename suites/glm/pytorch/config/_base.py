@@ -40,9 +40,9 @@ weight_decay = 0.1
 max_grad_norm = 1.0
 generative_weight = 0.0  # weight of the right answer's own loss
 lr_schedule = "linear"
-lr_warmup_steps = 434  # a tenth of the decay
-lr_decay_steps = 4338
-lr_decay_ratio = 0.1  # final learning rate, relative to learning_rate
+lr_warmup = 434  # a tenth of the decay
+lr_decay = 4338
+lr_floor = 0.1
 precision = "fp16"
 
 # -- evaluation ----------------------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ generative_weight = 1.0  # the model starts from random weights, not from a pret
 learning_rate = 3e-3
 weight_decay = 0.01
 beta2 = 0.98
-lr_warmup_steps = 20
-lr_decay_steps = 120
+lr_warmup = 20
+lr_decay = 120
 precision = "fp32"
 
 # -- evaluation ----------------------------------------------------------------------------------------------

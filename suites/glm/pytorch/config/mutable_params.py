@@ -3,7 +3,6 @@
 mutable_params = [
     "eval_data",
     "init_checkpoint",
-    "lr_decay_ratio",
     "synthetic_examples",
     "train_data",
     "vocab_file",

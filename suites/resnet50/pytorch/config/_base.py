@@ -20,12 +20,13 @@ max_epochs = 100
 optimizer = "sgd"
 learning_rate = 0.1
 momentum = 0.9
-weight_decay = 1e-4  # applies to all parameters
+weight_decay = 1e-4
+decay_vectors = True  # as in FlagPerf
 label_smoothing = 0.0
 lr_schedule = "step"
-lr_step_epochs = 30  # lr_step_steps in epochs; converted to steps for each shape
+lr_unit = "epochs"
+lr_step = 30
 lr_gamma = 0.1
-lr_warmup_epochs = 0  # lr_warmup_steps, in epochs
 
 # -- speed -------------------------------------------------------------------------------------------------
 num_workers = 4

@@ -18,8 +18,8 @@ learning_rate = 2e-3
 weight_decay = 0.05
 label_smoothing = 0.1
 lr_schedule = "cosine"
-lr_warmup_steps = 15
-lr_step_epochs = 0
+lr_unit = "steps"
+lr_warmup = 15
 
 channels_last = True
 num_workers = 0

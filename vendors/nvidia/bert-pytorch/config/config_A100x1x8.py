@@ -1,5 +1,5 @@
 from config_common import *
 
 max_steps = 30000 // gradient_accumulation_steps
-lr_decay_steps = 30000
+lr_decay = 30000
 expected_time_s = 3309  # FlagPerf's published e2e_time

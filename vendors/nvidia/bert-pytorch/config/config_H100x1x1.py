@@ -6,6 +6,6 @@ train_batch_size = 64
 eval_batch_size = 64
 gradient_accumulation_steps = 1
 learning_rate = 3.5e-4
-lr_warmup_steps = 0
+lr_warmup = 0
 max_steps = 90000
 max_samples = 4_500_000  # as on A100

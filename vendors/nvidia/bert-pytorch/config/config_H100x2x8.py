@@ -6,4 +6,4 @@ train_batch_size = 48
 eval_batch_size = 48
 gradient_accumulation_steps = 2
 max_steps = 20000 // 4
-lr_decay_steps = 20000
+lr_decay = 20000

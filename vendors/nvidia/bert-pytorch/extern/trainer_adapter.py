@@ -21,7 +21,7 @@ def create_optimizer(ctx: Context, model: nn.Module) -> torch.optim.Optimizer:
     from .fused_lamb import FusedLamb
 
     config = ctx.config
-    groups = optimizers.parameter_groups(model, config.weight_decay)
+    groups = optimizers.parameter_groups(model, config)
     return FusedLamb(groups, config.learning_rate, (config.beta1, config.beta2), config.epsilon)
 
 

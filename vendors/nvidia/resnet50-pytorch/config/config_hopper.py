@@ -11,5 +11,5 @@ compile = True  # noqa: A001
 cudnn_benchmark = True
 train_batch_size = 256
 eval_batch_size = 256
-lr_warmup_epochs = 5
+lr_warmup = 5
 num_workers = 16
