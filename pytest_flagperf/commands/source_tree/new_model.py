@@ -58,7 +58,7 @@ def _checked(root: Path, catalog: Catalog, arguments: argparse.Namespace) -> Sui
     if like.root.resolve() != root:
         problems.append(
             f"--like={arguments.like}: this suite is in {like.root}, the current tree is {root}; a suite needs the"
-            " shared code of its own tree: run this command in the tree of the suite"
+            " shared code of its own tree: run this command in a checkout that contains the suite"
         )
     if problems:
         raise Problems(problems)
