@@ -6,8 +6,10 @@ STAMP := $(VENV)/.complete
 BENCH ?=
 TESTS ?= tests
 LAB ?=
+VENDOR ?= nvidia
+MINUTES ?= 10
 
-.PHONY: help setup bench bench-harness test check unit lint format types lab clean
+.PHONY: help setup bench bench-harness gpu test check unit lint format types lab clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +28,9 @@ bench: setup ## train every suite at its small scale on the CPU and write a repo
 
 bench-harness: setup ## measure the harness against its goals; as root, it writes docs/performance.md
 	$(BIN)/python -m benchmarks
+
+gpu: setup ## measure this machine's GPUs, most valuable first (MINUTES=10 VENDOR=nvidia); docs/gpu.md
+	$(BIN)/python -m benchmarks.gpu --vendor=$(VENDOR) --minutes=$(MINUTES)
 
 test: setup ## run all tests, including trainings
 	$(BIN)/python -m tests $(TESTS)
