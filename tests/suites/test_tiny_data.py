@@ -125,8 +125,8 @@ def test_a_cut_file_of_each_suite_is_named_with_the_fix(damaged: Site) -> None:
     assert finished.code == 1, finished.out
     for name in damaged.to_cut:
         sentences = [line for line in finished.out.splitlines() if line.startswith("round 1: ") and name in line]
-        assert len(sentences) == 1, finished.out
-        assert re.search(f"Error: {damaged.data / name}: cannot be read.* again", sentences[0]), sentences
+        assert len(sentences) == damaged.to_cut.count(name), finished.out
+        assert re.search(f"Error: {damaged.data / name}: .* again", sentences[0]), sentences
     assert "Original Traceback" not in finished.out
 
 
