@@ -1,0 +1,232 @@
+"""Check what slows a device down in one training step: ``python speed.py SUITE_DIR...`` prints problems as JSON.
+
+The program runs the steps of each suite on the CPU, at the small scale, on synthetic data, under autocast to bf16. It
+records every operation of the forward pass, the backward pass and the optimizer's step. The printed object has for each
+folder a list of problems by check. Two suites can share a process only if they have no modules of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from flops import context, steps_of  # type: ignore[import-not-found, unused-ignore]
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+from torch.utils.module_tracker import ModuleTracker
+
+BATCHES = 20
+LOWER = 0.99
+"""The least share of the FLOPs that bf16 must have."""
+READ_BACKS = {
+    "_local_scalar_dense", "bincount", "equal", "is_nonzero", "masked_select", "nonzero", "_unique2", "unique_dim",
+}  # fmt: skip
+INDEXED = {"_unsafe_index", "index", "index_put", "index_put_"}
+COPIES = {"_to_copy", "clone", "contiguous", "copy_"}
+Problems = dict[str, list[str]]
+
+
+class Attention(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
+    """Knows whether scaled_dot_product_attention runs: its parts do not count as attention written by hand."""
+
+    running = False
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is not torch.nn.functional.scaled_dot_product_attention:
+            return function(*args, **(kwargs or {}))
+        self.running = True
+        try:
+            return function(*args, **(kwargs or {}))
+        finally:
+            self.running = False
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
+    """Collects the problems of the operations that run below it."""
+
+    def __init__(self, code: tuple[Path, ...], attention: Attention) -> None:
+        super().__init__()
+        self.problems: Problems = {"read_back": [], "layout": [], "attention": [], "precision": []}
+        self._code, self._attention = tuple(map(str, code)), attention
+        self._modules = ModuleTracker()
+        self._scores: dict[int, Any] = {}
+        """Results of batched matrix products and of what uses them, by storage; kept, so that no id repeats."""
+        self._flops = {True: 0.0, False: 0.0}
+        self._others: list[tuple[bool, float, str]] = []
+
+    def __enter__(self) -> Any:
+        self._modules.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self._modules.__exit__(*error)
+        lower, other = self._flops[True], self._flops[False]
+        if error[0] is None and lower < LOWER * (lower + other):
+            share = f"{lower / (lower + other):.1%} of the FLOPs are in bf16; expected at least {LOWER:.0%}"
+            self.problems["precision"] = [f"{share}; most others: {max(self._others)[2]}"]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        self._read_back(name, args, given)
+        self._layout(name, given, made)
+        self._softmax(name, given, made)
+        self._precision(func, args, kwargs or {}, result, given)
+        return result
+
+    def _read_back(self, name: str, args: Any, given: list[Any]) -> None:
+        masks = [index for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)] if (
+            name in INDEXED
+        ) else []  # fmt: skip
+        if name in READ_BACKS or masks:
+            what = "a masked index waits for the device" if masks else "waits for the device"
+            self._report("read_back", name, what, given)
+
+    def _layout(self, name: str, given: list[Any], made: list[Any]) -> None:
+        if name == "convolution" and given[0].dim() == 4 and not _channels_last(given[0]):
+            self._report("layout", name, "the input is not channels_last", given)
+        if name in COPIES and made and made[0].dim() == 4:
+            source = given[1] if name == "copy_" else given[0]
+            kept = _channels_last(source) == _channels_last(made[0])
+            if source.shape == made[0].shape and not kept and source.is_contiguous() != made[0].is_contiguous():
+                self._report("layout", name, "a copy changes the layout of a 4-D tensor", given)
+
+    def _softmax(self, name: str, given: list[Any], made: list[Any]) -> None:
+        if self._attention.running:
+            return
+        sources = [tensor for tensor in given if _storage(tensor) in self._scores]
+        if name in ("_softmax", "_safe_softmax") and sources:
+            self._report("attention", name, "attention without scaled_dot_product_attention", given)
+        for tensor in made:
+            if name in ("bmm", "baddbmm") or any(source.numel() == tensor.numel() for source in sources):
+                self._scores[_storage(tensor)] = tensor
+
+    def _precision(self, func: Any, args: Any, kwargs: Any, result: Any, given: list[Any]) -> None:
+        count = flop_registry.get(func.overloadpacket)
+        if count is None:
+            return
+        flops = float(count(*args, **kwargs, out_val=result))
+        factors = [tensor for tensor in given if tensor.is_floating_point()][:2]  # attention also has float32 sums
+        lower = all(tensor.dtype == torch.bfloat16 for tensor in factors)
+        self._flops[lower] += flops
+        if not lower:
+            self._others.append((not self._modules.is_bw, flops, f"{func.overloadpacket.__name__} {self._place()}"))
+
+    def _report(self, check: str, name: str, what: str, given: list[Any]) -> None:
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in given)
+        problem = f"{name}({shapes}) {self._place()}: {what}"
+        if problem not in self.problems[check]:
+            self.problems[check].append(problem)
+
+    def _place(self) -> str:
+        """Return the module and the suite's line; the backward pass has no line."""
+        module = max(self._modules.parents - {"Global"}, key=len, default="no module")
+        frame: Any = sys._getframe(1)
+        while frame is not None and not frame.f_code.co_filename.startswith(self._code):
+            frame = frame.f_back
+        line = "" if frame is None else f" at {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        part = "backward pass" if self._modules.is_bw else "forward pass"
+        return f"in {module}{line}, {part}"
+
+
+def _channels_last(tensor: Any) -> bool:
+    return bool(tensor.is_contiguous(memory_format=torch.channels_last))
+
+
+def _storage(tensor: Any) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def step_problems(steps: Any, suite: Path) -> Problems:
+    """Run one step of the training."""
+    from flagperf_driver.pytorch.parts import build
+
+    ctx = _context(suite, channels_last=True)
+    parts = build(ctx, steps, steps)
+    batch = steps.prepare_batch(ctx, next(iter(parts.train_data)))
+    with Attention() as attention, Recorder((suite, suite.parents[1] / "common"), attention) as recorder:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = steps.calculate_loss(ctx, parts.model, batch)
+        steps.backward(ctx, loss, None)
+        if ctx.config.max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(list(parts.model.parameters()), ctx.config.max_grad_norm)
+        parts.optimizer.step()
+    found: Problems = recorder.problems
+    return found
+
+
+def graph_problems(steps: Any, suite: Path) -> list[str]:
+    """Compile with the suite's own compile_model; each of its parts must be one graph for each shape of a batch."""
+    from flagperf_driver.pytorch.parts import build
+
+    graphs, compiled = [], torch.compile
+
+    def collect(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    calls = []
+
+    def strict(model: Any = None, **options: Any) -> Any:
+        calls.append(model)
+        return compiled(model, **{**options, "backend": collect, "fullgraph": True, "mode": None})
+
+    torch.compile = strict
+    try:
+        ctx = _context(suite, compile=True)
+        parts = build(ctx, steps, steps)
+        shapes = set()
+        for raw in islice(parts.train_data, BATCHES):
+            batch = steps.prepare_batch(ctx, raw)
+            shapes.add(tuple(leaf.shape for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)))
+            steps.backward(ctx, steps.calculate_loss(ctx, parts.model, batch), None)
+    except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
+        return [f"the model is not one graph: {error}"]
+    finally:
+        torch.compile = compiled
+        torch._dynamo.reset()
+    if not graphs:
+        return ["compile_model compiles nothing"]
+    if len(graphs) > len(shapes) * len(calls):
+        return [f"{len(graphs)} graphs for {len(shapes)} shapes of batches and {len(calls)} compiled parts"]
+    return []
+
+
+def _context(suite: Path, **settings: Any) -> Any:
+    from dataclasses import replace
+
+    from flagperf_driver.driver import Config
+
+    ctx = context(suite, "small", "cpu")
+    return replace(ctx, config=Config({**ctx.config.as_dict(), **settings}))
+
+
+def problems(suite: Path) -> Problems:
+    steps = steps_of(suite)
+    return {**step_problems(steps, suite), "graph": graph_problems(steps, suite)}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    results: dict[str, Any] = {}
+    for suite in (Path(argument).resolve() for argument in sys.argv[1:]):
+        sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(suite.parents[1]), str(suite)]
+        try:
+            results[str(suite)] = problems(suite)
+        except Exception:
+            results[str(suite)] = {"program": [traceback.format_exc()]}
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
