@@ -42,20 +42,52 @@ def problems(config: Any) -> list[str]:
     if kind == "inverse_sqrt" and not config.lr_warmup:
         found.append("lr_schedule='inverse_sqrt' needs lr_warmup: the learning rate falls from the end of the warm-up")
     if kind == "milestones":
-        found += _milestone_problems(config.lr_milestones)
+        found += _milestone_problems(config.lr_milestones, config.lr_unit)
+    elif config.lr_milestones is not None:
+        found.append(f"lr_milestones has no effect with lr_schedule={kind!r}; set lr_schedule = 'milestones', or None")
+    found += _length_problems(config)
     for name in ("lr_warmup_from", "lr_floor"):
         if not 0 <= getattr(config, name) <= 1:
             found.append(f"{name} is {getattr(config, name)!r}; expected a share of learning_rate, 0 to 1")
     return found
 
 
-def _milestone_problems(milestones: Any) -> list[str]:
+def _length_problems(config: Any) -> list[str]:
+    found, warmup_unit = [], config.lr_warmup_unit or config.lr_unit
+    for name, unit in (("lr_warmup", warmup_unit), ("lr_decay", config.lr_unit), ("lr_step", config.lr_unit)):
+        length = getattr(config, name)
+        if length is not None and not _is_length(length, unit):
+            whole = "a whole number of steps" if unit == "steps" else "a number of epochs"
+            found.append(f"{name} is {length!r}; expected {whole}, at least 0")
+    if not found and config.lr_decay and warmup_unit == config.lr_unit and config.lr_decay <= config.lr_warmup:
+        found.append(f"lr_decay is {config.lr_decay!r}; expected more than lr_warmup, {config.lr_warmup!r}")
+    return found
+
+
+def _milestone_problems(milestones: Any, unit: str) -> list[str]:
     expected = "expected [[when, share of learning_rate], ...] with rising times, as in [[30, 0.1], [60, 0.01]]"
-    pairs = [pair for pair in milestones or [] if isinstance(pair, (list, tuple)) and len(pair) == 2]
-    times = [when for when, _ in pairs]
-    if not pairs or len(pairs) != len(milestones) or any(late <= early for early, late in zip(times, times[1:])):
+    if not isinstance(milestones, (list, tuple)) or not milestones or not all(_is_pair(pair) for pair in milestones):
         return [f"lr_milestones is {milestones!r}; {expected}"]
+    times = [when for when, _ in milestones]
+    if any(late <= early for early, late in zip(times, times[1:])):
+        return [f"lr_milestones is {milestones!r}; {expected}"]
+    if not all(_is_length(when, unit) for when in times):
+        return [f"lr_milestones is {milestones!r}; expected times of at least 0, and whole ones if lr_unit is 'steps'"]
     return []
+
+
+def _is_pair(pair: Any) -> bool:
+    return (
+        isinstance(pair, (list, tuple)) and len(pair) == 2 and all(_is_number(value) and value >= 0 for value in pair)
+    )
+
+
+def _is_length(length: Any, unit: str) -> bool:
+    return _is_number(length) and length >= 0 and (unit == "epochs" or length == int(length))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _after_warmup(config: Any, warmup: int, steps_per_epoch: int | None) -> Factor:

@@ -64,6 +64,21 @@ def test_the_small_scales_are_in_steps() -> None:
         assert shares(settings, 1) == pytest.approx([1 / settings.lr_warmup])
 
 
+@pytest.mark.parametrize("step", [1, 7, 15, 16, 17, 100, 149, 150, 151])
+def test_shares_without_a_floor_equal_the_published_formulas_bit_for_bit(step: int) -> None:
+    """The floor and the start of the warm-up must not change a rounding of BERT's and ResNet50's curves."""
+    warm = step / 15
+    progress = min(1.0, (step - 1 - 15) / (150 - 15))
+    linear, cosine = 1.0 - progress, 0.5 * (1.0 + math.cos(math.pi * progress))
+    bert = config("bert", lr_decay=150)
+    assert bert.lr_warmup == 15
+    assert shares(bert, step) == [warm if step <= 15 else linear]
+    assert shares(config("resnet50", "small"), step) == [warm if step <= 15 else cosine]
+    assert shares(config("resnet50"), step, per_epoch=1) == [0.1 ** ((step - 1) // 30)]
+    if 16 < step <= 150:
+        assert shares(config("bert", lr_decay=150, lr_floor=1e-9), step) != [linear], "the control must differ"
+
+
 # -- recipes of other models ---------------------------------------------------------------------------------
 
 
@@ -110,6 +125,12 @@ def test_step_falls_each_epoch_but_not_below_the_floor() -> None:
         ({"lr_schedule": "milestones"}, ["lr_milestones is None", "[[30, 0.1], [60, 0.01]]"]),
         ({"lr_schedule": "milestones", "lr_milestones": [[20, 0.1], [10, 0.01]]}, ["rising times"]),
         ({"lr_schedule": "milestones", "lr_milestones": [20, 40]}, ["lr_milestones is [20, 40]"]),
+        ({"lr_schedule": "milestones", "lr_milestones": [[20, "a tenth"]]}, ["'a tenth'"]),
+        ({"lr_schedule": "milestones", "lr_milestones": [[2.5, 0.1]]}, ["[[2.5, 0.1]]", "whole ones"]),
+        ({"lr_milestones": [[20, 0.1]]}, ["lr_schedule='constant'", "set lr_schedule = 'milestones'"]),
+        ({"lr_warmup": -1}, ["lr_warmup is -1", "at least 0"]),
+        ({"lr_schedule": "step", "lr_step": 0.3}, ["lr_step is 0.3", "whole number of steps"]),
+        ({"lr_schedule": "linear", "lr_warmup": 50, "lr_decay": 50}, ["lr_decay is 50", "lr_warmup, 50"]),
         ({"lr_floor": 1.5}, ["lr_floor is 1.5", "0 to 1"]),
         ({"lr_warmup_from": -0.1}, ["lr_warmup_from is -0.1"]),
     ],
@@ -123,6 +144,7 @@ def test_a_wrong_schedule_is_refused(settings: dict[str, Any], words: list[str])
 
 def test_epochs_need_data_of_known_length() -> None:
     settings = config(lr_schedule="step", lr_unit="epochs", lr_step=1)
+    assert problems(config(lr_schedule="step", lr_unit="epochs", lr_step=0.3)) == []
     assert shares(settings, 1, per_epoch=7) == [1]
     with pytest.raises(ScheduleError, match="give them __len__, or set lr_unit = 'steps'"):
         factor(settings)
