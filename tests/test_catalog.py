@@ -34,7 +34,8 @@ def test_a_suite_has_the_values_of_its_toml(tmp_path: Path) -> None:
     assert (suite.metric.name, suite.metric.direction, suite.sample_unit) == ("top1", "higher", "images")
     assert suite.scales["reference"].target == 0.75
     assert suite.scales["reference"].data[0].files == 3
-    assert (suite.scales["small"].flops_per_sample, suite.scales["small"].data) == (None, ())
+    small = suite.scales["small"]
+    assert (small.flops_per_sample, small.counted_on, small.data) == (None, "meta", ())
 
 
 def test_a_vendor_has_the_values_of_its_toml(tmp_path: Path) -> None:
@@ -189,6 +190,10 @@ def test_all_problems_of_a_suite_toml_are_reported_at_once(tmp_path: Path) -> No
     [
         (('direction = "higher"', 'direction = "up"'), "metric.direction is 'up'; allowed: higher, lower"),
         (('kind = "folder"', 'kind = "foldr"'), "'foldr'; allowed: file, folder; did you mean folder"),
+        (
+            ("target = 0.75", 'target = 0.75\ncounted_on = "gpu"'),
+            "scales.reference.counted_on is 'gpu'; allowed: meta, cpu",
+        ),
     ],
 )
 def test_an_invalid_choice_is_reported(tmp_path: Path, change: tuple[str, str], message: str) -> None:

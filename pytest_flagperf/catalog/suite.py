@@ -13,6 +13,8 @@ from .toml_reader import CatalogError, choice, raise_if_any, read, where
 
 DIRECTIONS = ("higher", "lower")
 KINDS = ("file", "folder")
+COUNTED_ON = ("meta", "cpu")
+"""Devices on which the tests count a forward pass; on meta, tensors have no values."""
 REFERENCE = "reference"
 """The scale of the full model; vendors tune only this scale."""
 SCALES = (REFERENCE, "small")
@@ -55,6 +57,8 @@ class Scale:
     also: Mapping[str, float]
     """Further metrics with their targets: the same direction, unit and range as the metric's."""
     flops_per_sample: float | None
+    counted_on: str
+    """The device on which the tests count flops_per_sample: cpu if shapes depend on values."""
     data: tuple[DataItem, ...]
 
 
@@ -63,6 +67,7 @@ class _ScaleTable:
     target: float
     also: Mapping[str, float] = field(default_factory=dict)
     flops_per_sample: float | None = None
+    counted_on: str = COUNTED_ON[0]
     data: tuple[DataItem, ...] = ()
 
 
@@ -134,10 +139,7 @@ class Suite:
 
     @cached_property
     def scales(self) -> Mapping[str, Scale]:
-        return {
-            name: Scale(name, scale.target, scale.also, scale.flops_per_sample, scale.data)
-            for name, scale in self._table.scales.items()
-        }
+        return {name: Scale(name, **vars(scale)) for name, scale in self._table.scales.items()}
 
     @cached_property
     def _table(self) -> _SuiteTable:
@@ -149,6 +151,7 @@ class Suite:
             known = sorted(path.parent.name for path in self._common_folder.glob("*/__init__.py"))
             problems += choice(file, "common", name, tuple(known))
         for name, scale in table.scales.items():
+            problems += choice(file, f"scales.{name}.counted_on", scale.counted_on, COUNTED_ON)
             for item in scale.data:
                 problems += choice(file, f"scales.{name}.data: kind of {item.path}", item.kind, KINDS)
         raise_if_any(problems)

@@ -1,8 +1,9 @@
-"""Count a suite's forward pass: ``python flops.py SUITE_DIR SCALE...`` prints FLOPs per sample by scale, as JSON.
+"""Count a suite's forward pass: ``flops.py SUITE_DIR SCALE=DEVICE...`` prints FLOPs per sample by scale, as JSON.
 
-The program runs one micro-step of the suite's own steps on synthetic data, with tensors on the meta device. It counts
-only the forward pass, because torch's counter counts the weight gradient of a grouped convolution once for each group:
-a depthwise convolution's backward pass would count as hundreds of forward passes.
+The program runs one micro-step of the suite's own steps on synthetic data, on the device meta (the shapes of tensors
+without their values) or cpu. It counts only the forward pass, because torch's counter counts the weight gradient of a
+grouped convolution once for each group: a depthwise convolution's backward pass would count as hundreds of forward
+passes.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ def context(suite: Path, scale: str, device: str) -> Any:
     return Context(config=Config(values), device=torch.device(device), scale=scale, synthetic=True, suite_dir=suite)
 
 
-def counted(steps: Any, suite: Path, scale: str) -> float:
+def counted(steps: Any, suite: Path, scale: str, device: str) -> float:
+    torch.manual_seed(0)  # shapes may depend on the initial weights
     batch = next(iter(steps.create_train_data(context(suite, scale, "cpu"))))
-    ctx = context(suite, scale, "meta")
+    ctx = context(suite, scale, device)
     with ctx.device:
         model = steps.create_model(ctx).train()
     samples: int = steps.count_samples(ctx, batch)
@@ -59,9 +61,10 @@ def counted(steps: Any, suite: Path, scale: str) -> float:
 def main() -> None:
     suite, *scales = sys.argv[1:]
     root = Path(suite).resolve()
-    sys.path[:0] = [str(root.parents[2]), str(root.parents[1]), str(root)]
+    sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(root.parents[1]), str(root)]
     steps = steps_of(root)
-    print(json.dumps({scale: counted(steps, root, scale) for scale in scales}))
+    pairs = [scale.split("=") for scale in scales]
+    print(json.dumps({scale: counted(steps, root, scale, device) for scale, device in pairs}))
 
 
 if __name__ == "__main__":

@@ -27,14 +27,18 @@ def counted(suite_python: Callable[[Path], str]) -> Count:
 
     @cache
     def count(suite: Path) -> dict[str, float]:
-        scales = [scale.name for path, scale in SCALES if path == suite]
-        argv = [suite_python(suite), "-B", str(HERE / "flops.py"), str(suite), *scales]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
+        scales = [f"{scale.name}={scale.counted_on}" for path, scale in SCALES if path == suite]
+        done = run(suite_python(suite), suite, *scales)
         assert done.returncode == 0, done.stderr
         flops: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return flops
 
     return count
+
+
+def run(python: str, suite: Path, *scales: str) -> subprocess.CompletedProcess[str]:
+    argv = [python, "-B", str(HERE / "flops.py"), str(suite), *scales]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=300)
 
 
 def problem(declared: float | None, forward: float) -> str | None:
@@ -54,6 +58,45 @@ def test_flops_are_three_counted_forward_passes(counted: Count, path: Path, scal
     others = [other.flops_per_sample for other_path, other in SCALES if other_path == path and other is not scale]
     for wrong in (*others, forward, 2 * forward, 3.003 * forward, 1.5 * forward, None):
         assert problem(wrong, forward) is not None, f"{wrong} passes for three times {forward}"
+
+
+TOY = """
+import torch
+from torch import nn
+from flagperf_driver import pytorch
+
+def calculate_loss(ctx, model, batch):
+    return model(batch[batch[..., 0] > 0]).square().mean()
+
+pytorch.main(pytorch.Steps(
+    create_model=lambda ctx: nn.Linear(5, 7),
+    create_train_data=lambda ctx: [torch.tensor([1.0, 1.0, -1.0, 1.0]).reshape(1, 4, 1).expand(2, 4, 5)],
+    create_eval_data=lambda ctx: [],
+    calculate_loss=calculate_loss,
+    evaluate_batch=None,
+    summarize=None,
+    count_samples=lambda ctx, batch: len(batch),
+))
+"""
+"""A suite whose layer gets only the rows that begin with a positive number: three of four in each sample."""
+
+
+@pytest.mark.slow
+def test_a_model_whose_shapes_depend_on_values_is_counted_on_the_cpu(torch_python: str, tmp_path: Path) -> None:
+    suite = tmp_path / "suites" / "toy" / "pytorch"
+    (suite / "config").mkdir(parents=True)
+    for file in ("_base.py", "_small.py"):
+        (suite / "config" / file).write_text("optimizer = 'sgd'\n")
+    (suite / "run_pretraining.py").write_text(TOY)
+    on_meta = run(torch_python, suite, "small=meta")
+    assert on_meta.returncode == 1
+    assert "nonzero" in on_meta.stderr, on_meta.stderr
+    on_cpu = run(torch_python, suite, "small=cpu")
+    assert on_cpu.returncode == 0, on_cpu.stderr
+    forward = json.loads(on_cpu.stdout)["small"]
+    assert forward == 2 * 5 * 7 * 3
+    assert problem(3 * forward, forward) is None
+    assert problem(3 * forward * 4 / 3, forward) is not None, "the control: as if all rows were computed"
 
 
 def test_every_suite_is_counted() -> None:
