@@ -29,12 +29,13 @@ target = 0.5
 """
 VENDOR = """
 name = "Acme"
-device = "cpu"
-backend = "gloo"
 runtime = "host"
 scale = "{scale}"
 shapes = ["1x1"]
 lease = "host"
+[framework.pytorch]
+device = "cpu"
+backend = "gloo"
 [chips.X1]
 devices_per_host = 64
 """

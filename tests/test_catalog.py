@@ -9,6 +9,7 @@ import pytest
 
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import Catalog, CatalogError
+from pytest_flagperf.plan import make_plan
 
 from .trees import SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
 
@@ -76,6 +77,26 @@ def test_a_root_may_contain_configs_of_its_suites_for_a_vendor_of_another_root(t
     config = write_config(tmp_path / "mine")
     catalog = Catalog.scan([tmp_path / "theirs", tmp_path / "mine"])
     assert catalog.find(Case.parse("toy:pytorch:X9:1:8:1"), "acme", "reference") == config
+
+
+def test_a_suite_in_a_framework_that_the_vendor_lacks_is_refused(tmp_path: Path) -> None:
+    write_suite(tmp_path, framework="mindspore")
+    catalog, case = tree(tmp_path), Case.parse("toy:mindspore:X9:1:1:1")
+    file = tmp_path / "vendors/acme/vendor.toml"
+    with pytest.raises(CatalogError) as caught:
+        catalog.find(case, "acme", "small")
+    assert str(caught.value) == (
+        f"case {case}: acme has no framework 'mindspore' (choose from pytorch); "
+        f"add [framework.mindspore] with device and backend to {file}"
+    )
+    table = '[framework.mindspore]\ndevice = "Ascend"\nbackend = "hccl"\n'
+    write_vendor(tmp_path, toml=VENDOR_TOML + table.replace("mindspore]", "mindspor]"))
+    with pytest.raises(CatalogError, match=r"did you mean mindspor\?"):
+        Catalog.scan([tmp_path]).find(case, "acme", "small")
+    write_vendor(tmp_path, toml=VENDOR_TOML + table)
+    assert make_plan(Catalog.scan([tmp_path]), case, vendor="acme", scale="small").device == "Ascend"
+    pytorch = Case.parse("toy:pytorch:X9:1:1:1")
+    assert make_plan(Catalog.scan([tmp_path]), pytorch, vendor="acme", scale="small").device == "acme"
 
 
 # -- configs ----------------------------------------------------------------------------------------------
@@ -243,7 +264,7 @@ def test_the_range_of_a_metric_must_contain_its_targets(tmp_path: Path, change: 
     [
         (('"1x8"]', '"8"]'), "shapes: shape '8': expected NxP"),
         (('backend = "acl"\n', ""), "backend is missing"),
-        (('backend = "acl"', 'backend = "acl"\nruntime = "vemv"'), "did you mean venv"),
+        (("min_efficiency = 0.7", 'runtime = "vemv"'), "did you mean venv"),
         (("devices_per_host", "devices_per_hots"), "chips.X9.devices_per_hots: no such key; did you mean"),
         (("min_efficiency = 0.7", "min_efficiency = true"), "min_efficiency: expected a number; got True"),
     ],

@@ -14,11 +14,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 VENDOR = """
 name = "Sly"
-device = "cpu"
-backend = "gloo"
 runtime = "venv"
 scale = "small"
 shapes = ["1x1"]
+[framework.pytorch]
+device = "cpu"
+backend = "gloo"
 [chips.S1]
 devices_per_host = 2
 """

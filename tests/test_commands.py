@@ -96,11 +96,14 @@ def test_list_names_suites_vendors_chips_shapes_and_scales(tmp_path: Path, capsy
     assert "toy:pytorch acme X9 1x1, 1x8" in out
 
 
+CPU = '[framework.pytorch]\ndevice = "cpu"\nbackend = "gloo"\n'
+
+
 def test_list_of_many_chips_fits_a_terminal(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     trees.tree(tmp_path)
     chips = "".join(f"[chips.C{number}]\ndevices_per_host = 8\n" for number in range(20))
-    trees.write_vendor(tmp_path, "many", toml=f'name = "Many"\ndevice = "cpu"\nbackend = "gloo"\n{chips}')
+    trees.write_vendor(tmp_path, "many", toml=f'name = "Many"\n{CPU}{chips}')
     lines = output_of(capsys, "list", tmp_path).splitlines()
     assert max(map(len, lines)) <= 80
     assert sum(line.count("(up to 8 per host)") for line in lines) == 21
@@ -113,6 +116,17 @@ def test_a_path_that_cannot_be_written_is_named_in_the_error(tmp_path: Path, cap
     assert flagperf("compare", run, run, "--html", folder) == 2
     assert capsys.readouterr().err == f"flagperf: {folder}: expected a file, got a folder\n"
     assert errors_of(capsys, "accept", run, "--baselines", file) == [f"{file}: expected a folder, got a file"]
+
+
+def test_list_reports_a_misspelt_framework_of_a_vendor(tmp_path: Path, capsys: Capture) -> None:
+    trees.tree(tmp_path)
+    trees.write_vendor(tmp_path, "many", toml=f'name = "Many"\n{CPU.replace("pytorch", "pytroch")}[chips.C1]\n')
+    file = tmp_path / "vendors/many/vendor.toml"
+    problem = f"{file}:2: framework.pytroch: no suite uses this framework; did you mean pytorch?"
+    assert errors_of(capsys, "list", tmp_path) == [problem]
+    paddle = CPU.replace("pytorch", "paddle")
+    trees.write_vendor(tmp_path, "many", toml=f'name = "Many"\n{CPU}{paddle}[chips.C1]\n')
+    assert "many" in output_of(capsys, "list", tmp_path), "a framework without a suite is allowed"
 
 
 def test_list_reports_all_problems_at_once(tmp_path: Path, capsys: Capture) -> None:

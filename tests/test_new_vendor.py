@@ -15,7 +15,7 @@ from flagperf_driver.node.sampling import probe
 from flagperf_driver.node.sampling.tool_output import NotUnderstood
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, VendorToml
+from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, FrameworkNames, VendorToml
 from pytest_flagperf.commands import main
 from pytest_flagperf.plan import make_plan
 from tests.walk import Copy
@@ -119,6 +119,8 @@ def test_its_vendor_toml_is_valid_with_all_optional_keys(tmp_path: Path, options
     shown = tomllib.loads(text)
     known = {field.name for field in fields(VendorToml)}
     assert shown.keys() | {"visible_devices"} == known
+    assert shown["framework"].keys() == {"pytorch"}
+    assert shown["framework"]["pytorch"].keys() == {field.name for field in fields(FrameworkNames)}
     assert shown["container"].keys() == {field.name for field in fields(ContainerDefaults)}
     assert shown["chips"]["M1"].keys() == {field.name for field in fields(Chip)}
     file.write_text(text)

@@ -57,7 +57,7 @@ def test_a_plan_contains_the_values_of_suite_vendor_and_config(catalog: Catalog)
 
 
 def test_defaults_come_from_the_vendor(tmp_path: Path, catalog: Catalog) -> None:
-    write_vendor(tmp_path, toml=VENDOR_TOML.replace("[chips.X9]", 'scale = "small"\nruntime = "host"\n[chips.X9]', 1))
+    write_vendor(tmp_path, toml='scale = "small"\nruntime = "host"\n' + VENDOR_TOML)
     plan = planned(Catalog.scan([tmp_path]), synthetic=False)
     assert (plan.scale, plan.runtime, plan.target, plan.throughput_only) == ("small", "host", 0.9, False)
     assert planned(catalog, scale="reference", runtime="docker").runtime == "docker"
@@ -88,7 +88,7 @@ def test_a_vendors_own_device_is_named_and_part_of_the_fingerprint(tmp_path: Pat
     before = planned(catalog)
     assert (before.modules, before.device_module) == ((), None)
     assert before.case_json(1, "/code")["device_module"] is None
-    write_vendor(tmp_path, toml='modules = ["torch_acme", "acme.collectives"]\n' + VENDOR_TOML)
+    write_vendor(tmp_path, toml=VENDOR_TOML.replace('"acl"\n', '"acl"\nmodules = ["torch_acme", "acme.collectives"]\n'))
     write(tmp_path, "vendors/acme/device.py", "def synchronize(device): pass\n")
     plan = planned(Catalog.scan([tmp_path]))
     stored = plan.case_json(1, "/code")
@@ -352,7 +352,7 @@ def test_the_description_names_unknown_values(tmp_path: Path) -> None:
     ids=["no monitor", "NVML", "the whole host"],
 )
 def test_the_description_lists_the_requirements_of_a_host(tmp_path: Path, asked: str, host: str, monitors: str) -> None:
-    toml = VENDOR_TOML.replace("[chips.X9]", f'{asked}\n[chips.X9]\nnames = ["Acme X-?9"]', 1)
+    toml = f"{asked}\n" + VENDOR_TOML.replace("[chips.X9]", '[chips.X9]\nnames = ["Acme X-?9"]', 1)
     tree(tmp_path)
     write_vendor(tmp_path, toml=toml)
     catalog = Catalog.scan([tmp_path])

@@ -30,11 +30,12 @@ target = 0.9
 """
 VENDOR_TOML = """\
 name = "Acme"
-device = "acme"
-backend = "acl"
 visible_devices = "ACME_VISIBLE"
 shapes = ["1x1", "1x8"]
 min_efficiency = 0.7
+[framework.pytorch]
+device = "acme"
+backend = "acl"
 [chips.X9]
 devices_per_host = 8
 peak_tflops = { fp32 = 10, bf16 = 80.5 }

@@ -62,8 +62,8 @@ def _count(name: str) -> int:
     build = f"torch {torch.__version__} in {sys.executable}"
     if module is None or not hasattr(module, "is_available"):
         raise DeviceError(
-            f"device {name!r}: {build} has no torch.{name}; add the module that provides it to modules in vendor.toml, "
-            "or use a torch that is built for this device"
+            f"device {name!r}: {build} has no torch.{name}; add the module that provides it to modules of "
+            "[framework.pytorch] in vendor.toml, or use a torch that is built for this device"
         )
     if not module.is_available():
         raise DeviceError(

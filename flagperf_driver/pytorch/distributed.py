@@ -42,7 +42,8 @@ def check_backend(backend: str) -> None:
         choices = ", ".join(name for name in available if name != "undefined")
         raise devices.DeviceError(
             f"backend {missing[0]!r} not found in torch {torch.__version__} of {sys.executable}; "
-            f"add the module that registers it to modules in vendor.toml, or choose from {choices}"
+            f"add the module that registers it to modules of [framework.pytorch] in vendor.toml, "
+            f"or choose from {choices}"
         )
 
 

@@ -81,9 +81,9 @@ def import_modules(modules: Iterable[str], device: str) -> None:
             importlib.import_module(name)
         except Exception as error:  # without its driver a plug-in may raise anything
             raise DeviceError(
-                f"device {device!r} needs the module {name!r} (modules in vendor.toml), which cannot be imported by "
-                f"{sys.executable} (torch {torch.__version__}): {type(error).__name__}: {error}; "
-                "install it beside torch, or use a runtime that has it"
+                f"device {device!r} needs the module {name!r} (modules of [framework.pytorch] in vendor.toml), "
+                f"which cannot be imported by {sys.executable} (torch {torch.__version__}): "
+                f"{type(error).__name__}: {error}; install it beside torch, or use a runtime that has it"
             ) from error
 
 

@@ -108,7 +108,8 @@ class Catalog:
             names = sorted(suite.scales)
             return f"{suite.name} has no scale {scale!r}{_choices(scale, names)}"
         return (
-            self._unknown_hardware(suite, vendor, hardware)
+            _no_framework(suite, vendor)
+            or self._unknown_hardware(suite, vendor, hardware)
             or _too_many(vendor, hardware, shape)
             or (self._no_config(suite, vendor, hardware, shape) if scale == REFERENCE else None)
         )
@@ -159,6 +160,14 @@ def list_configs(folder: Path) -> Configs:
         return {}
     matches = filter(None, map(_CONFIG.fullmatch, names))
     return {(match[1], Shape(int(match[2]), int(match[3]))): folder / match[0] for match in matches}
+
+
+def _no_framework(suite: Suite, vendor: Vendor) -> str | None:
+    names = sorted(vendor.toml.framework)
+    if suite.framework in names:
+        return None
+    add = f"add [framework.{suite.framework}] with device and backend to {vendor.path / 'vendor.toml'}"
+    return f"{vendor.name} has no framework {suite.framework!r}{_choices(suite.framework, names)}; {add}"
 
 
 def _too_many(vendor: Vendor, hardware: str, shape: Shape) -> str | None:

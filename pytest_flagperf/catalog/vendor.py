@@ -28,6 +28,7 @@ BEST_EFFICIENCY = 1.5
 FOLDER_NAME = re.compile(r"[a-z][a-z0-9_]*")
 """The name of a vendor's folder, which may contain modules and is part of file names."""
 FOLDER_NAME_RULE = "expected lowercase letters, digits and _, beginning with a letter"
+_FRAMEWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -49,15 +50,23 @@ class ContainerDefaults:
 
 
 @dataclass(frozen=True)
+class FrameworkNames:
+    """A framework's names of the vendor's devices: the table [framework.NAME]."""
+
+    device: str
+    backend: str
+    """The backend of collective communication."""
+    modules: tuple[str, ...] = ()
+    """Modules that each rank imports first, in this order."""
+
+
+@dataclass(frozen=True)
 class VendorToml:
     """The contents of a vendor.toml."""
 
     name: str
-    device: str
-    backend: str
+    framework: Mapping[str, FrameworkNames]
     chips: Mapping[str, Chip]
-    modules: tuple[str, ...] = ()
-    """Modules that each rank imports first, in this order."""
     visible_devices: str | None = None
     runtime: str = "venv"
     scale: str = REFERENCE
@@ -118,6 +127,15 @@ class Vendor:
         """Return notes on images without effect; ``frameworks`` are the frameworks of all suites."""
         return images.unused(self.toml.images, self.path / "vendor.toml", framework, frameworks)
 
+    def misspelled_frameworks(self, frameworks: Collection[str]) -> list[str]:
+        """Return the tables whose framework no suite uses and whose name is like the name of a suite's framework."""
+        file = self.path / "vendor.toml"
+        return [
+            f"{where(file, 'framework', name)}: framework.{name}: no suite uses this framework{similar}"
+            for name in self.toml.framework
+            if name not in frameworks and (similar := near(name, frameworks))
+        ]
+
     @property
     def environment(self) -> Mapping[str, str]:
         """Environment variables of every rank; a case's environment_variables.sh may override them."""
@@ -157,10 +175,12 @@ def _problems(file: Path, table: VendorToml) -> Iterator[str]:
         yield f"{file}: chips: expected at least one, as in [chips.NAME]"
     for key, allowed in (("runtime", RUNTIMES), ("scale", SCALES), ("lease", LEASES)):
         yield from choice(file, key, getattr(table, key), allowed)
-    for key in ("name", "device", "backend"):
-        if not getattr(table, key).strip():
-            yield f"{where(file, key)}: {key} is empty"
-    yield from _modules(file, table.modules)
+    if not table.name.strip():
+        yield f"{where(file, 'name')}: name is empty"
+    if not table.framework:
+        yield f"{file}: framework: expected at least one, as in [framework.pytorch]"
+    for name, names in table.framework.items():
+        yield from _framework(file, name, names)
     if not 0 < table.min_efficiency <= BEST_EFFICIENCY:
         problem = f"min_efficiency is {table.min_efficiency}; expected more than 0 and at most {BEST_EFFICIENCY}"
         yield f"{where(file, 'min_efficiency')}: {problem}"
@@ -198,10 +218,18 @@ def _shapes(shapes: tuple[str, ...]) -> Iterator[str]:
             yield from error.problems
 
 
-def _modules(file: Path, modules: tuple[str, ...]) -> list[str]:
-    invalid = [name for name in modules if not all(part.isidentifier() for part in name.split("."))]
-    expected = 'expected module names, as in ["torch_acme"]'
-    return [f"{where(file, 'modules')}: modules: {name!r} is not a module name; {expected}" for name in invalid]
+def _framework(file: Path, name: str, names: FrameworkNames) -> Iterator[str]:
+    table = f"framework.{name}"
+    if not _FRAMEWORK.fullmatch(name):
+        expected = "expected a framework without a version, as in [framework.pytorch]"
+        yield f"{where(file, 'framework', name)}: {table}: {expected}"
+    for key in ("device", "backend"):
+        if not getattr(names, key).strip():
+            yield f"{where(file, 'framework', name, key)}: {table}.{key} is empty"
+    at = f"{where(file, 'framework', name, 'modules')}: {table}.modules"
+    for module in names.modules:
+        if not all(part.isidentifier() for part in module.split(".")):
+            yield f'{at}: {module!r} is not a module name; expected module names, as in ["torch_acme"]'
 
 
 def _chip(file: Path, name: str, chip: Chip) -> list[str]:

@@ -48,7 +48,7 @@ def find_additions(suite: Suite, vendor: Vendor, own: Path, *, in_image: bool) -
     additions = [
         *_replaced("step", "the suite's", steps, vendor, f"{case}/extern/{extern.MODULE}.py"),
         *_replaced("hook", "the framework's", hooks, vendor, f"{vendor_folder}/device.py"),
-        *_modules(vendor, vendor_folder, hooks),
+        *_modules(suite, vendor, vendor_folder, hooks),
         *_variables(vendor, vendor_folder, own, case),
         *_packages(suite, own, case),
         *_extensions(own, case, in_image=in_image),
@@ -70,9 +70,9 @@ def _replaced(kind: str, owner: str, lines: Mapping[str, int], vendor: Vendor, f
         yield Addition(f"{kind} {name}", f"{vendor.name}'s own", f"{owner} own", file, line)
 
 
-def _modules(vendor: Vendor, folder: str, hooks: Mapping[str, int]) -> Iterator[Addition]:
+def _modules(suite: Suite, vendor: Vendor, folder: str, hooks: Mapping[str, int]) -> Iterator[Addition]:
     """Yield the modules that each rank imports, without a ``device.py`` whose hooks are listed."""
-    for name in vendor.toml.modules:
+    for name in vendor.toml.framework[suite.framework].modules:
         yield Addition(f"module {name}", _IMPORTED, NONE, f"{folder}/vendor.toml")
     if vendor.device_module and not hooks:
         yield Addition(f"module {vendor.device_module.name}", _IMPORTED, NONE, f"{folder}/device.py")

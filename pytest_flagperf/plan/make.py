@@ -171,6 +171,7 @@ def _plan(
         | _environment(vendor, own)
         | {"data": digest_of(manifest)}
     )
+    names = vendor.toml.framework[suite.framework]
     min_efficiency = config["min_efficiency"]
     return Plan(
         case=case,
@@ -182,9 +183,9 @@ def _plan(
         target=declared.target,
         also=declared.also,
         sample_unit=suite.sample_unit,
-        device=vendor.toml.device,
-        backend=vendor.toml.backend,
-        modules=vendor.toml.modules,
+        device=names.device,
+        backend=names.backend,
+        modules=names.modules,
         device_module=f"vendors/{vendor.name}/{module.name}" if (module := vendor.device_module) else None,
         visible_devices=vendor.toml.visible_devices,
         runtime=runtime,

@@ -26,12 +26,13 @@ target = 0.8
 """
 VENDOR_TOML = """\
 name = "Cpu"
-device = "cpu"
-backend = "gloo"
 runtime = "host"
 scale = "small"
 shapes = ["1x1", "1x2"]
 min_efficiency = 0.8
+[framework.plain]
+device = "cpu"
+backend = "gloo"
 [environment]
 ACME_MODE = "fast"
 [container]

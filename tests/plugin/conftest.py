@@ -43,13 +43,14 @@ target = 0.8
 """
 VENDOR = """
 name = "{name}"
-device = "cpu"
-backend = "gloo"
 runtime = "host"
 scale = "{scale}"
 shapes = ["1x1", "1x2"]
 lease = "device"
 min_efficiency = 0.8
+[framework.plain]
+device = "cpu"
+backend = "gloo"
 [chips.{chip}]
 devices_per_host = 8
 """

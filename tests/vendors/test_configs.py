@@ -97,7 +97,7 @@ def test_a_configs_learning_rate_does_not_end_before_the_training(
 def test_the_small_scale_needs_no_config(vendor: str, suite: str) -> None:
     chip = CATALOG.vendors[vendor].hardware
     plan = make_plan(CATALOG, Case.parse(f"{suite}:{chip}:1:2:1"), vendor=vendor, scale="small")
-    assert plan.device == CATALOG.vendors[vendor].toml.device
+    assert plan.device == CATALOG.vendors[vendor].toml.framework[suite.rpartition(":")[2]].device
 
 
 @pytest.mark.parametrize("vendor", sorted(CATALOG.vendors.keys() - {"cpu"}))

@@ -24,10 +24,20 @@ def problems(folder: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("backend =", "backendd =", "vendor.toml:3: backendd: no such key; did you mean backend?"),
-        ("device =", "module = ['acme']\ndevice =", "module: no such key; did you mean modules?"),
-        ("device =", "modules = 'acme'\ndevice =", 'modules: expected a list, as in ["acme"]'),
-        ("device =", "modules = ['torch acme']\ndevice =", "modules: 'torch acme' is not a module name; expected"),
+        ("backend =", "backendd =", "vendor.toml:7: framework.pytorch.backendd: no such key; did you mean backend?"),
+        ("device =", "module = ['acme']\ndevice =", "framework.pytorch.module: no such key; did you mean modules?"),
+        ("device =", "modules = 'acme'\ndevice =", 'framework.pytorch.modules: expected a list, as in ["acme"]'),
+        (
+            "device =",
+            "modules = ['torch acme']\ndevice =",
+            "framework.pytorch.modules: 'torch acme' is not a module name; expected",
+        ),
+        (
+            "[framework.pytorch]",
+            "[framework.'pytorch_2.1']",
+            "framework.pytorch_2.1: expected a framework without a version",
+        ),
+        ("[framework.pytorch]\n", "", "vendor.toml:5: device: no such key"),
         ("[chips.A1x2]", "[chips.A1x2]\nmemory = 32", "chips.A1x2.memory: no such key; did you mean memory_gib?"),
         ("[chips.A1x2]", "[chips.A1x2]\nmemory_gib = '32'", "chips.A1x2.memory_gib: expected a number; got '32'"),
         ("[chips.A1x2]", "[chips.A1x2]\nmemory_gib = 0", "chips.A1x2.memory_gib is 0; expected more than 0"),
@@ -39,33 +49,33 @@ def problems(folder: Path, text: str) -> str:
             "[chips]\nnames = ['A1']",
             "chips contains names; expected tables only, as in [chips.NAME]",
         ),
-        ('"acl"', "acl", "vendor.toml:3: Invalid value (at line 3, column 11): backend = ..."),
-        ('"acl"', '""', "vendor.toml:3: backend is empty"),
+        ('"acl"', "acl", "vendor.toml:7: Invalid value (at line 7, column 11): backend = ..."),
+        ('"acl"', '""', "vendor.toml:7: framework.pytorch.backend is empty"),
         (
-            '"acl"',
-            '"acl"\nscale = "smal"',
-            "vendor.toml:4: scale is 'smal'; allowed: reference, small; did you mean small",
+            "shapes =",
+            'scale = "smal"\nshapes =',
+            "vendor.toml:3: scale is 'smal'; allowed: reference, small; did you mean small",
         ),
-        ("[chips.A1x2]", "[chips.A1x2]\nnames = ['']", "vendor.toml:11: chips.A1x2.names: '' matches every name"),
-        ("[chips.A1x2]", "[chips.A1x2]\nnames = ['A (']", "vendor.toml:11: chips.A1x2.names: 'A (' is not a regular"),
-        ('["1x1", "1x8"]', "[]", "vendor.toml:5: shapes: empty list; expected at least one shape"),
-        ('"1x8"', '"1x1"', "vendor.toml:5: shapes: '1x1' is listed 2 times"),
-        ("0.7", "70", "vendor.toml:6: min_efficiency is 70.0; expected more than 0 and at most"),
+        ("[chips.A1x2]", "[chips.A1x2]\nnames = ['']", "vendor.toml:12: chips.A1x2.names: '' matches every name"),
+        ("[chips.A1x2]", "[chips.A1x2]\nnames = ['A (']", "vendor.toml:12: chips.A1x2.names: 'A (' is not a regular"),
+        ('["1x1", "1x8"]', "[]", "vendor.toml:3: shapes: empty list; expected at least one shape"),
+        ('"1x8"', '"1x1"', "vendor.toml:3: shapes: '1x1' is listed 2 times"),
+        ("0.7", "70", "vendor.toml:4: min_efficiency is 70.0; expected more than 0 and at most"),
         ("[chips.A1x2]", "[expected]\ncase = '*'", "expected a list, as in [[expected]]"),
-        ("[chips.A1x2]", "[container]\nimage = 'a'", "vendor.toml:11: container.image: no such key"),
-        ("[chips.A1x2]", "[images]\npytorch = 2", "vendor.toml:11: images.pytorch: expected a string; got 2"),
-        ("[chips.A1x2]", "[images]\n'a b' = 'x'", "vendor.toml:11: images.a b: expected a framework"),
+        ("[chips.A1x2]", "[container]\nimage = 'a'", "vendor.toml:12: container.image: no such key"),
+        ("[chips.A1x2]", "[images]\npytorch = 2", "vendor.toml:12: images.pytorch: expected a string; got 2"),
+        ("[chips.A1x2]", "[images]\n'a b' = 'x'", "vendor.toml:12: images.a b: expected a framework"),
         (
             "[chips.A1x2]",
             "[images]\n'a_2.10' = 'x y'",
-            "vendor.toml:11: images.a_2.10 is 'x y'; expected an image",
+            "vendor.toml:12: images.a_2.10 is 'x y'; expected an image",
         ),
         ("[chips.A1x2]", "[environment]\nN = 1\n[chips.A1x2]", "environment.N: expected a string; got a number"),
         ("[chips.A1x2]", "[environment]\n'A-B' = '1'\n[chips.A1x2]", "environment.A-B: invalid name of a variable"),
         (
             "[chips.A1x2]",
             "[container]\noptions = ['--devices=/dev/a']",
-            "vendor.toml:11: container.options: unsupported docker option",
+            "vendor.toml:12: container.options: unsupported docker option",
         ),
     ],
 )
@@ -78,7 +88,7 @@ def test_an_invalid_file_is_an_error_with_a_suggestion(tmp_path: Path, old: str,
 def test_a_vendor_of_this_repository_has_all_keys_that_a_run_needs(name: str) -> None:
     vendor = VENDORS[name]
     assert vendor.title
-    assert vendor.toml.backend
+    assert vendor.toml.framework
     assert vendor.shapes
     assert vendor.hardware in vendor.chips
     if name == "cpu":
@@ -87,8 +97,12 @@ def test_a_vendor_of_this_repository_has_all_keys_that_a_run_needs(name: str) ->
     assert vendor.probe is not None, "probe.py is missing"
     assert all(chip.devices_per_host for chip in vendor.chips.values()), "a chip has no devices_per_host"
     assert vendor.toml.container.options, "container.options is missing"
-    if vendor.toml.device != "cuda":
-        assert vendor.toml.modules
+    if vendor.toml.framework["pytorch"].device != "cuda":
+        assert vendor.toml.framework["pytorch"].modules
+
+
+def test_the_cpu_supports_the_framework_of_each_suite() -> None:
+    assert VENDORS["cpu"].toml.framework.keys() >= {suite.framework for suite in Catalog.scan([REPO]).suites.values()}
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ class _NewVendor:
     tool: Sequence[str]
     suites: Sequence[str]
     shapes: Sequence[Shape]
+    frameworks: Sequence[str] = ("pytorch",)
 
     @property
     def title(self) -> str:
@@ -104,7 +105,8 @@ def _new_vendor(arguments: argparse.Namespace, catalog: Catalog) -> _NewVendor:
     folders = [folder for suite in arguments.suite if (folder := _folder_of(suite, catalog, problems))]
     if problems:
         raise Problems(problems)
-    return _NewVendor(arguments.name, arguments.hw, arguments.device, str(backend), tool, folders, shapes)
+    frameworks = tuple(dict.fromkeys(folder.rpartition("-")[2] for folder in folders)) or ("pytorch",)
+    return _NewVendor(arguments.name, arguments.hw, arguments.device, str(backend), tool, folders, shapes, frameworks)
 
 
 def _name_problems(name: str, catalog: Catalog) -> Iterator[str]:
@@ -171,14 +173,20 @@ def _files(vendor: _NewVendor) -> Iterator[tuple[str, str]]:
 def _toml_words(vendor: _NewVendor) -> dict[str, str]:
     maker = f"{vendor.name.upper()}_VISIBLE_DEVICES"
     return {
-        "device": vendor.device,
-        "backend": vendor.backend,
+        "frameworks": "\n".join(_framework_table(name, vendor) for name in vendor.frameworks),
         "visible": _VISIBLE.get(vendor.device, f'# visible_devices = "{maker}"  # limits a process to its devices'),
         "uv": _UV_SETTINGS.get(vendor.device, _UV_EXAMPLE),
         "runtime": "venv" if vendor.device == "cpu" else "host",
         "scale": "reference" if vendor.suites else "small",
         "shapes": ", ".join(f'"{shape}"' for shape in vendor.shapes),
     }
+
+
+def _framework_table(framework: str, vendor: _NewVendor) -> str:
+    modules = '# modules = ["maker"]  # modules that each rank imports first, in this order'
+    device = f'device = "{vendor.device}"  # the device type of {framework}'
+    backend = f'backend = "{vendor.backend}"  # collective communication'
+    return "\n".join([f"[framework.{framework}]", device, backend, modules, ""])
 
 
 def _about(shape: Shape) -> str:

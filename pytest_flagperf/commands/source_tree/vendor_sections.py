@@ -29,7 +29,7 @@ def environment(tree: Tree, document: Path, vendor_case: VendorCase) -> str:
 def _surroundings(tree: Tree, document: Path, vendor_case: VendorCase, plan: Plan) -> Iterator[str]:
     vendor, config = vendor_case.vendor, vendor_case.folder / "config"
     toml = tree.link(document, vendor.path / "vendor.toml", "vendor.toml")
-    yield f"- Device `{vendor.toml.device}`, backend `{vendor.toml.backend}` ({toml})."
+    yield f"- Device `{plan.device}`, backend `{plan.backend}` ({toml})."
     yield f"- Default runtime: `{vendor.runtime}`. Image for `--runtime=docker`: {_image(tree, document, vendor_case)}."
     yield f"- Packages of the suite: {packages(tree, document, vendor_case.suite.path / 'requirements.txt')}."
     if (own := config / "requirements.txt").is_file():

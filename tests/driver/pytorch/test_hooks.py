@@ -199,7 +199,11 @@ def failed(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFacto
             "DeviceError",
             ["device.py cannot be imported: ModuleNotFoundError: No module named"],
         ),
-        ("no module", "DeviceError", ["device 'acme' needs the module 'acme_device' (modules in vendor.toml)"]),
+        (
+            "no module",
+            "DeviceError",
+            ["device 'acme' needs the module 'acme_device' (modules of [framework.pytorch] in vendor.toml)"],
+        ),
     ],
 )
 def test_a_fault_of_a_hook_is_logged_as_failed(

@@ -42,9 +42,18 @@ def test_each_step_has_its_learning_rate(alone: RankResults, kind: str, rates: l
         ("no_end", ["ScheduleError", "lr_schedule='linear'", "set lr_decay, max_steps or max_epochs"]),
         ("no_schedule", ["ScheduleError", "'cosin'", "choose from constant, linear, cosine, step"]),
         ("no_optimizer", ["ValueError", "'lion'", "choose from sgd, adam, adamw, lamb"]),
-        ("no_device", ["DeviceError", "'acme'", "has no torch.acme", "modules in vendor.toml"]),
+        ("no_device", ["DeviceError", "'acme'", "has no torch.acme", "modules of [framework.pytorch] in vendor.toml"]),
         ("no_module", ["DeviceError", "module 'torch_acme'", "cannot be imported", "torch 2", "install it beside"]),
-        ("no_backend", ["DeviceError", "backend 'accl' not found", "modules in vendor.toml", "choose from ", "gloo"]),
+        (
+            "no_backend",
+            [
+                "DeviceError",
+                "backend 'accl' not found",
+                "modules of [framework.pytorch] in vendor.toml",
+                "choose from ",
+                "gloo",
+            ],
+        ),
         ("no_events", ["DeviceError", "torch.meta has no Event; define 'events' in the vendor's device.py"]),
         ("no_scaler", ["DeviceError", "precision='fp16'", "has no loss scaler for 'cuda'", "bf16 or fp32"]),
         (
