@@ -154,9 +154,13 @@ class ClusterToy:
     def use_nvidia(self, **more: Any) -> None:
         """The checkout's own vendor instead of toys: eight A100s in the first host, the only one from now on."""
         shutil.rmtree(self.root / "vendors")
+        vendor = self.root / "vendors" / "nvidia"
+        shutil.copytree(REPO / "vendors" / "nvidia", vendor, ignore=shutil.ignore_patterns("*-pytorch"))
+        with (vendor / "vendor.toml").open("a") as file:
+            file.write('[framework.plain]\ndevice = "cuda"\nbackend = "nccl"\n')
         del self.hosts[1:]
         self.hosts[0].nvml.on(8)
-        self.always = {"roots": [str(self.root), str(REPO)], "vendor": "nvidia", "scale": "small", "runtime": "host"}
+        self.always = {"vendor": "nvidia", "scale": "small", "runtime": "host"}
         self.settings(**more)
 
     def use_docker(self, **more: Any) -> None:
