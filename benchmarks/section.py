@@ -62,8 +62,9 @@ class Section:
     @property
     def text(self) -> str:
         """The section as Markdown."""
-        judged = table(("goal", "bound", "measured", ""), [goal.row for goal in self.goals])
-        return "\n\n".join([*self.tables, judged])
+        head = ("goal", "bound", "measured", "")
+        judged = [table(head, [goal.row for goal in self.goals])] if self.goals else []
+        return "\n\n".join([*self.tables, *judged])
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -30,7 +30,8 @@ def steps_of(suite: Path) -> Any:
     return passed[0]
 
 
-def context(suite: Path, scale: str, device: str) -> Any:
+def context(suite: Path, scale: str, device: str, batch: int | None = BATCH) -> Any:
+    """Return the context of a step; without a batch size, it has that of the suite's own config."""
     from flagperf_driver import defaults
     from flagperf_driver.driver import Config
     from flagperf_driver.pytorch import Context
@@ -41,7 +42,8 @@ def context(suite: Path, scale: str, device: str) -> Any:
     for file in files:
         values.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
     # Initial weights do not change the count, and are not available here.
-    values.update({"train_batch_size": BATCH, **({"init_checkpoint": None} if "init_checkpoint" in values else {})})
+    values.update({"init_checkpoint": None} if "init_checkpoint" in values else {})
+    values.update({} if batch is None else {"train_batch_size": batch})
     return Context(config=Config(values), device=torch.device(device), scale=scale, synthetic=True, suite_dir=suite)
 
 

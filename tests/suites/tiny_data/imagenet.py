@@ -25,27 +25,32 @@ def write(folder: Path) -> None:
     rng = np.random.default_rng(7)
     for label, (wnid, colour) in enumerate(CLASSES.items()):
         for number in range(1, TRAIN + 1):
-            _save(folder / f"train/{wnid}/{wnid}_{number}.JPEG", _picture(colour, number, rng), folder)
+            size = SIZES[number % len(SIZES)]
+            _save(folder / f"train/{wnid}/{wnid}_{number}.JPEG", picture(colour, size, rng), folder)
         for number in range(1, EVAL + 1):
             name = f"ILSVRC2012_val_{label * EVAL + number:08d}.JPEG"
-            _save(folder / f"val/{wnid}/{name}", _picture(colour, number, rng), folder)
+            size = SIZES[number % len(SIZES)]
+            _save(folder / f"val/{wnid}/{name}", picture(colour, size, rng), folder)
 
 
-def _picture(colour: tuple[int, int, int], number: int, rng: np.random.Generator) -> Image.Image:
-    width, height = SIZES[number % len(SIZES)]
+def picture(
+    colour: tuple[int, int, int], size: tuple[int, int], rng: np.random.Generator, noise: float = 25
+) -> Image.Image:
+    """Make a picture of one colour with noise."""
+    width, height = size
     brightness = np.linspace(0.6, 1.2, height)[:, None, None]  # darker at the top
-    pixels = rng.normal(0, 25, (height, width, 3)) + brightness * np.array(colour)
+    pixels = rng.normal(0, noise, (height, width, 3)) + brightness * np.array(colour)
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8), "RGB")
 
 
-def _save(path: Path, picture: Image.Image, folder: Path) -> None:
+def _save(path: Path, image: Image.Image, folder: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = path.relative_to(folder).as_posix()
     if kind == PNG:
-        picture.save(path, "PNG")
+        image.save(path, "PNG")
     elif kind == TURNED:
         exif = Image.Exif()
         exif[ORIENTATION] = ROTATED
-        picture.save(path, "JPEG", exif=exif)
+        image.save(path, "JPEG", exif=exif)
     else:
-        picture.convert({GREY: "L", CMYK: "CMYK"}.get(kind, "RGB")).save(path, "JPEG")
+        image.convert({GREY: "L", CMYK: "CMYK"}.get(kind, "RGB")).save(path, "JPEG")

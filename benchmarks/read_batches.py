@@ -1,0 +1,84 @@
+"""Measure how many samples a suite's reader reads per second of CPU time: ``read_batches.py MODEL SAMPLES FOLDER``.
+
+The program writes generated data in the original format into the folder, and reads them with the suite's own
+``create_train_data`` in one process. It runs in the PyTorch environment of the suites and prints JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from flagperf_driver.driver import Config
+from tests.suites.flops import context, steps_of
+from tests.suites.tiny_data import bert_shards, imagenet
+
+PASSES = 5
+"""Measured passes over the data, after one that fills the caches."""
+PICTURE = (500, 375)
+"""The commonest size in ImageNet, in pixels."""
+NOISE, QUALITY = 15, 95
+"""They give files of ImageNet's mean size, 115 kB: ILSVRC2012_img_train.tar has 148 GB for 1,281,167 pictures."""
+SHARDS = 2
+
+
+def write_pictures(folder: Path, samples: int) -> dict[str, Any]:
+    """Write ImageNet's folders with pictures of one size."""
+    rng = np.random.default_rng(7)
+    for number in range(samples):
+        wnid, colour = list(imagenet.CLASSES.items())[number % len(imagenet.CLASSES)]
+        path = folder / "train" / wnid / f"{wnid}_{number}.JPEG"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        imagenet.picture(colour, PICTURE, rng, NOISE).save(path, "JPEG", quality=QUALITY)
+    return {"num_classes": len(imagenet.CLASSES)}
+
+
+def write_sequences(folder: Path, samples: int) -> dict[str, Any]:
+    """Write BERT's shards."""
+    rng = np.random.default_rng(7)
+    for shard in range(SHARDS):
+        path = folder / bert_shards.TRAIN / f"part_{shard}_of_{SHARDS}.hdf5"
+        bert_shards.write_file(path, samples // SHARDS, rng)
+    return {}
+
+
+WRITERS: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {"resnet50": write_pictures, "bert": write_sequences}
+"""By model, a function that writes so many training samples and returns the config for them."""
+
+
+def measure(model: str, samples: int, folder: Path) -> dict[str, float]:
+    """Return the median of the passes, and the size of the files."""
+    suite = Path(__file__).resolve().parents[1] / "suites" / model / "pytorch"
+    sys.path[:0] = [str(suite.parents[1]), str(suite)]
+    settings = {**WRITERS[model](folder, samples), "num_workers": 0}
+    ctx = context(suite, "reference", "cpu", batch=None)
+    ctx = replace(ctx, config=Config({**ctx.config.as_dict(), **settings}), synthetic=False, data_dir=folder)
+    steps = steps_of(suite)
+    data = steps.create_train_data(ctx)
+    speeds, read = [], 0
+    for epoch in range(1 + PASSES):
+        data.set_epoch(epoch)
+        began = time.process_time()  # of all threads
+        read = sum(steps.count_samples(ctx, batch) for batch in data)
+        speeds.append(read / (time.process_time() - began))
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return {"samples": read, "per_cpu_second": statistics.median(speeds[1:]), "bytes_per_sample": size / samples}
+
+
+def main() -> None:
+    model, samples, folder = sys.argv[1:]
+    torch.set_num_threads(1)
+    print(json.dumps(measure(model, int(samples), Path(folder))))
+
+
+if __name__ == "__main__":
+    main()
