@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from flagperf_driver import defaults, extern
+from flagperf_driver.pytorch import defaults as pytorch_defaults
 from flagperf_driver.pytorch import steps
 
 FOLDER = Path(__file__).resolve().parent.parent / "vendors" / "nvidia" / "bert-pytorch" / "extern"
@@ -86,7 +87,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=100)
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    config = SimpleNamespace(**{**vars(defaults), **BERT})
+    config = SimpleNamespace(**{**vars(defaults), **vars(pytorch_defaults), **BERT})
     ctx: Any = SimpleNamespace(config=config, device=device, world_size=1)
     shapes = parameters(options.layers, options.width, options.words)
     gradients = [0.01 * torch.randn(shape, device=device) for shape in shapes]

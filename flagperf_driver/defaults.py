@@ -1,7 +1,8 @@
-"""All config keys of a training with their default values: the config's lowest layer.
+"""The config keys that every framework has, with their default values: the config's lowest layer.
 
 A suite's ``_base.py`` overrides these values. A vendor's file may override the keys in ``MUTABLE`` and in the suite's
-``mutable_params.py``. The comments document the keys.
+``mutable_params.py``. The comments document the keys. ``<framework>/defaults.py`` beside this file has the
+keys that one framework has.
 """
 
 from __future__ import annotations
@@ -53,12 +54,6 @@ lr_milestones: list[list[float]] | None = None  # milestones: [[when, share of l
 
 # -- performance -----------------------------------------------------------------------------------------
 precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"  # autocast's data type; fp16 uses a loss scaler
-compile = False  # noqa: A001 - torch.compile
-channels_last = False
-fused_optimizer = True  # if the device supports it
-parallel: Literal["ddp", "fsdp"] = "ddp"
-cudnn_benchmark = True
-cudnn_deterministic = False
 num_workers = 0  # loader processes per rank
 checkpoint_activations = False  # trade compute for memory
 
@@ -87,14 +82,14 @@ round_timeout_s: float | None = None  # for the whole round
 shuffle_labels = False  # train with labels of other samples
 
 MUTABLE = [
-    "beta1", "beta2", "channels_last", "checkpoint_activations", "checkpoint_dir", "checkpoint_steps",
-    "compile", "cudnn_benchmark", "cudnn_deterministic", "data_dir", "epsilon", "eval_batch_size",
+    "beta1", "beta2", "checkpoint_activations", "checkpoint_dir", "checkpoint_steps",
+    "data_dir", "epsilon", "eval_batch_size",
     "eval_start_steps", "eval_steps", "expected_time_s",
-    "fused_optimizer", "gradient_accumulation_steps", "hang_timeout_s", "init_timeout_s",
+    "gradient_accumulation_steps", "hang_timeout_s", "init_timeout_s",
     "learning_rate", "log_freq", "lr_decay", "lr_floor", "lr_gamma", "lr_milestones", "lr_step", "lr_unit", "lr_warmup",
     "lr_warmup_from", "lr_warmup_unit",
     "max_epochs", "max_samples", "max_steps", "max_time_s", "min_efficiency", "momentum", "num_workers",
-    "parallel", "parity_samples", "precision", "round_timeout_s", "scaling", "seed", "shuffle_labels", "stop_at_target",
+    "parity_samples", "precision", "round_timeout_s", "scaling", "seed", "shuffle_labels", "stop_at_target",
     "throughput_only", "throughput_steps", "timing_warmup_steps", "train_batch_size", "vendor", "weight_decay",
 ]  # fmt: skip
 """Keys that a vendor's file and ``--set`` may override in every suite."""

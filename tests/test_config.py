@@ -13,7 +13,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.config import DEFAULTS, ConfigError, Resolved, Value, load, parse_settings, resolve
 
-from .trees import BASE, MUTABLE, resolved, tree, write, write_config
+from .trees import BASE, MUTABLE, VENDOR_TOML, resolved, tree, write, write_config, write_suite, write_vendor
 
 CONFIG = "vendors/acme/toy-pytorch/config/config_X9x1x8.py"
 
@@ -39,6 +39,41 @@ def test_each_layer_overrides_the_layers_below_and_has_its_line(tmp_path: Path) 
     assert values["momentum"].file == "flagperf_driver/defaults.py"
     assert "momentum = " in DEFAULTS.read_text().splitlines()[values["momentum"].line - 1]
     assert values["vendor"].value == "acme"
+
+
+def test_the_compile_mode_must_be_one_of_torch(tmp_path: Path) -> None:
+    allowed = resolved(tmp_path, settings=("compile_mode=max-autotune",)).values["compile_mode"]
+    assert (allowed.value, allowed.layer) == ("max-autotune", "setting")
+    message = problems(tmp_path, settings=("compile_mode=max-autotun",))[0]
+    assert "--set compile_mode=max-autotun: expected 'default' or 'reduce-overhead' or 'max-autotune'" in message
+    assert "did you mean max-autotune?" in message
+
+
+def test_an_option_of_a_framework_is_unknown_in_suites_of_others(tmp_path: Path) -> None:
+    write_suite(tmp_path, framework="numpy")
+    write_vendor(tmp_path, toml=VENDOR_TOML + '[framework.numpy]\ndevice = "acme"\nbackend = "acl"\n')
+    catalog = Catalog.scan([tmp_path])
+    suite, vendor, case = catalog.suite("toy", "numpy"), catalog.vendor("acme"), Case.parse("toy:numpy:X9:1:1:1")
+
+    def small(setting: str) -> Resolved:
+        given = parse_settings([setting])
+        return resolve(suite, vendor, case, "small", given, catalog=catalog, check_data=False)
+
+    values = small("learning_rate=0.5").values
+    assert values["learning_rate"].value == 0.5
+    assert "compile" not in values
+    with pytest.raises(ConfigError) as caught:
+        small("channels_last=True")
+    assert caught.value.problems == ["--set channels_last: toy:numpy has no such key; only suites of pytorch have it"]
+    own = resolved(tmp_path, settings=("channels_last=True",)).values["parallel"]
+    assert own.file == "flagperf_driver/pytorch/defaults.py"
+
+
+def test_no_key_is_defined_for_all_frameworks_and_for_one() -> None:
+    common = load(DEFAULTS).names.keys() - {"MUTABLE"}
+    files = sorted(DEFAULTS.parent.glob("*/defaults.py"))
+    assert files
+    assert [common & load(file).names.keys() for file in files] == [set() for _ in files]
 
 
 def test_the_small_scale_has_its_own_layer_and_no_vendor_layer(tmp_path: Path) -> None:

@@ -60,9 +60,9 @@ def model_to_fp16(ctx: Context, model: nn.Module) -> nn.Module:  # noqa: ARG001 
     return model
 
 
-def compile_model(ctx: Context, model: nn.Module) -> nn.Module:  # noqa: ARG001 - a step's signature
+def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
     """Compile the model in place, which keeps the parameters' names; called if ``config.compile`` is set."""
-    model.compile()
+    model.compile(mode=ctx.config.compile_mode)
     return model
 
 

@@ -29,6 +29,7 @@ class TorchTrainer:
         self.parts = build(ctx, steps, own or steps)
         self.marks = ctx.hooks.events(ctx.device)
         self.learning_rate = 0.0
+        self.compiles = bool(ctx.config.compile)
         self._rank, self._ctx, self._steps, self._own = rank, ctx, steps, own or steps
         self._sharded = ctx.config.parallel == "fsdp" and ctx.world_size > 1
         self._random_state: Mapping[str, Any] | None = None

@@ -265,7 +265,7 @@ class Training:
         measured = int(self.trainer.total([totals.measured_samples])[0])
         whole, training = progress.train_time, progress.train_time - progress.eval_time
         step_time = totals.step_time()
-        compiled = self.config.compile and step_time is not None
+        compiled = self.trainer.compiles and step_time is not None
         return {
             "e2e_time": self.rank.age(),
             "init_time": self._init_time,

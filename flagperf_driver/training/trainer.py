@@ -18,6 +18,8 @@ class Trainer(Protocol):
     """How steps are timed."""
     learning_rate: float
     """The learning rate of the last step."""
+    compiles: bool
+    """Does the first step compile the model?"""
 
     def describe(self) -> Mapping[str, Any]:
         """Return the fields of INIT_END: parameters, libraries, device, optimizer, ..."""

@@ -80,7 +80,8 @@ class _Resolver:
         """Unreadable files: no problem is reported for keys that these files may define."""
 
     def merge(self) -> None:
-        self._define_keys(self._load(self.defaults), "defaults")
+        for file in self._defaults:
+            self._define_keys(self._load(file), "defaults")
         self._define_keys(self._load(self.folder / "_base.py"), "suite")
         self._require()
         if self.scale.name != REFERENCE:
@@ -96,10 +97,16 @@ class _Resolver:
         self._limit_evaluations()
 
     @cached_property
+    def _defaults(self) -> list[Path]:
+        """The files with the keys of every framework and, if it exists, with those of the suite's framework."""
+        own = self.defaults.parent / self.suite.framework / "defaults.py"
+        return [self.defaults, *([own] if own.is_file() else [])]
+
+    @cached_property
     def mutable(self) -> frozenset[str]:
         """The keys that a vendor's file and ``--set`` may set."""
         file = self.folder / "mutable_params.py"
-        common = self._names_in(self.defaults, "MUTABLE")
+        common = [name for defaults in self._defaults for name in self._names_in(defaults, "MUTABLE")]
         own = self._names_in(file, "mutable_params") if file.exists() else []
         return frozenset([*common, *own])
 
@@ -173,11 +180,11 @@ class _Resolver:
     @property
     def _keys_unknown(self) -> bool:
         """Return True if a file that defines the existing keys is unreadable."""
-        return not self.broken.isdisjoint({self.defaults, self.folder / "_base.py"})
+        return not self.broken.isdisjoint({*self._defaults, self.folder / "_base.py"})
 
     @property
     def _mutable_unknown(self) -> bool:
-        return not self.broken.isdisjoint({self.defaults, self.folder / "mutable_params.py"})
+        return not self.broken.isdisjoint({*self._defaults, self.folder / "mutable_params.py"})
 
     # -- layers ------------------------------------------------------------------------------------------
 
@@ -344,6 +351,9 @@ class _Resolver:
         self.problems.append(f"{value.where}: {assignment}{reason}")
 
     def _unknown(self, key: str) -> str:
+        for file in sorted(self.defaults.parent.glob("*/defaults.py")):
+            if file not in self._defaults and key in load(file).names:
+                return f"{self.suite.name} has no such key; only suites of {file.parent.name} have it"
         return f"{self.suite.name} has no such key{near(key, sorted(self.values))}"
 
 

@@ -49,6 +49,7 @@ class CountingTrainer:
         self.progress = TrainingProgress()
         self.marks: Marks = Clock()
         self.learning_rate = 0.0
+        self.compiles = False
         self.weight = 0
         self.accumulation: int = rank.config.gradient_accumulation_steps
         self.epochs: list[tuple[int, int]] = []

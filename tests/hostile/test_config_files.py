@@ -111,7 +111,11 @@ def test_a_changed_file_is_run_again(tmp_path: Path) -> None:
 # -- files that are read without being run ----------------------------------------------------------------------------
 
 SHIPPED = sorted(
-    [*REPO.glob("suites/*/*/config/*.py"), *REPO.glob("vendors/*/*/config/*.py"), REPO / "flagperf_driver/defaults.py"]
+    [
+        *REPO.glob("suites/*/*/config/*.py"),
+        *REPO.glob("vendors/*/*/config/*.py"),
+        *REPO.glob("flagperf_driver/**/defaults.py"),
+    ]
 )
 
 

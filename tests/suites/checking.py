@@ -29,7 +29,11 @@ def context(scale: str = "small", rank: int = 0, world_size: int = 1, synthetic:
     from flagperf_driver.driver import Config
     from flagperf_driver.pytorch import Context
 
-    files = [REPO / "flagperf_driver/defaults.py", SUITE / "config/_base.py"]
+    files = [
+        REPO / "flagperf_driver/defaults.py",
+        REPO / "flagperf_driver/pytorch/defaults.py",
+        SUITE / "config/_base.py",
+    ]
     values: dict[str, Any] = {}
     for file in files + ([] if scale == "reference" else [SUITE / f"config/_{scale}.py"]):
         values.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})

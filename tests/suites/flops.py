@@ -32,11 +32,11 @@ def steps_of(suite: Path) -> Any:
 
 def context(suite: Path, scale: str, device: str, batch: int | None = BATCH) -> Any:
     """Return the context of a step; without a batch size, it has that of the suite's own config."""
-    from flagperf_driver import defaults
+    from flagperf_driver import defaults, pytorch
     from flagperf_driver.driver import Config
     from flagperf_driver.pytorch import Context
 
-    files = [Path(defaults.__file__), suite / "config/_base.py"]
+    files = [Path(defaults.__file__), Path(pytorch.__file__).with_name("defaults.py"), suite / "config/_base.py"]
     files += [] if scale == "reference" else [suite / f"config/_{scale}.py"]
     values: dict[str, Any] = {}
     for file in files:

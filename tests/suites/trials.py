@@ -46,7 +46,8 @@ class Trained:
 def rank_of(suite: Path, data_dir: Path | None, log: io.StringIO, *, synthetic: bool = False, **settings: Any) -> Rank:
     """Return a rank at the reference scale, with these config values instead of the suite's."""
     config: dict[str, Any] = {}
-    for file in (Path(defaults.__file__), suite / "config/_base.py"):
+    driver = Path(defaults.__file__).parent
+    for file in (driver / "defaults.py", driver / "pytorch/defaults.py", suite / "config/_base.py"):
         config.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
     unknown = settings.keys() - config.keys()
     assert not unknown, f"{suite}: unknown config keys {unknown}"

@@ -24,7 +24,7 @@ from toy_case import config  # type: ignore[import-not-found]
 from flagperf_driver import seeds
 from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, schedules
+from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, schedules, steps
 from flagperf_driver.pytorch.evaluation import evaluate as evaluate_share
 from flagperf_driver.pytorch.feed import feed
 from flagperf_driver.pytorch.hooks import Hooks
@@ -349,6 +349,17 @@ def error_of(action: Callable[[], Any]) -> str:
     return "no error"
 
 
+def compile_mode(**settings: Any) -> Any:
+    """Return the mode that the default compile_model passes to torch.compile."""
+    passed: list[Any] = []
+    usual, torch.compile = torch.compile, lambda call, **options: passed.append(options["mode"]) or call  # type: ignore
+    try:
+        steps.compile_model(Context(config=Config(config(**settings)), device=torch.device("cpu")), nn.Linear(1, 1))
+    finally:
+        torch.compile = usual
+    return passed
+
+
 def units() -> dict[str, Any]:
     nested = {"a": torch.zeros(2), "b": [torch.ones(1), (torch.ones(1), "text", 3)]}
     moved = devices.to_device(nested, torch.device("meta"))
@@ -361,6 +372,7 @@ def units() -> dict[str, Any]:
         "cosine": schedule(6, lr_schedule="cosine", lr_decay=4),
         "step": schedule(6, lr_schedule="step", lr_step=2, lr_gamma=0.5),
         "constant": schedule(4, lr_warmup=3),
+        "compile_mode": [compile_mode(), compile_mode(compile_mode="max-autotune")],
         "no_end": error_of(lambda: schedule(1, lr_schedule="linear", max_steps=None)),
         "no_schedule": error_of(lambda: schedule(1, lr_schedule="cosin")),
         "no_optimizer": error_of(lambda: optimizers.create(Config(config(optimizer="lion")), [])),

@@ -36,6 +36,10 @@ def test_each_step_has_its_learning_rate(alone: RankResults, kind: str, rates: l
     assert alone.value("units", kind) == pytest.approx(rates)
 
 
+def test_the_compile_mode_reaches_torch(alone: RankResults) -> None:
+    assert alone.value("units", "compile_mode") == [["default"], ["max-autotune"]]
+
+
 @pytest.mark.parametrize(
     ("scenario", "words"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 from flagperf_driver import defaults
@@ -21,7 +23,9 @@ TOY_KEYS = {
 
 
 def config(**settings: Any) -> dict[str, Any]:
-    values = {key: value for key, value in vars(defaults).items() if key[0] != "_" and key[0].islower()}
+    files = [Path(defaults.__file__), Path(defaults.__file__).parent / "pytorch/defaults.py"]
+    names = {key: value for file in files for key, value in runpy.run_path(str(file)).items()}
+    values = {key: value for key, value in names.items() if key[0] != "_" and key[0].islower()}
     values.pop("annotations")
     values.update(TOY_KEYS)
     values.update(train_batch_size=32, eval_batch_size=32, max_steps=12, learning_rate=1e-2, eval_steps=6)

@@ -1,4 +1,4 @@
-"""GLM-large (blank-filling) on ReCoRD, the reference scale. flagperf_driver/defaults.py has all other keys."""
+"""GLM-large (blank-filling) on ReCoRD, the reference scale. The driver's defaults have all other keys."""
 
 vendor = ""
 data_dir = ""

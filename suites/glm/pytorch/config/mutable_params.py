@@ -1,4 +1,4 @@
-"""Keys that a vendor's file and ``--set`` may override, in addition to ``MUTABLE`` of flagperf_driver/defaults.py."""
+"""Keys that a vendor's file and ``--set`` may override, in addition to ``MUTABLE`` of the driver's defaults."""
 
 mutable_params = [
     "eval_data",

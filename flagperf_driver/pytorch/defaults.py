@@ -1,0 +1,21 @@
+"""The config keys that only PyTorch has, with their default values, beside those of ``flagperf_driver/defaults.py``.
+
+The harness reads this file without PyTorch, so it imports nothing of it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+compile = False  # noqa: A001 - torch.compile
+compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"  # mode of torch.compile
+channels_last = False
+fused_optimizer = True  # if the device supports it
+parallel: Literal["ddp", "fsdp"] = "ddp"
+cudnn_benchmark = True
+cudnn_deterministic = False
+
+MUTABLE = [
+    "channels_last", "compile", "compile_mode", "cudnn_benchmark", "cudnn_deterministic", "fused_optimizer", "parallel",
+]  # fmt: skip
+"""Keys that a vendor's file and ``--set`` may override in every suite of PyTorch."""
