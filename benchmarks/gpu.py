@@ -3,12 +3,13 @@
     python -m benchmarks.gpu                             # what fits into ten minutes on NVIDIA's devices (make gpu)
     python -m benchmarks.gpu --vendor=cpu --minutes=5    # the same commands without an accelerator
 
-The exit code is 1 if an item failed; without a device it is 0.
+The exit code is 1 if an item failed or the devices cannot be used, 0 without a device, and 128 + N after signal N.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import re
@@ -20,33 +21,70 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flagperf_driver.node.preflight_facts import collect_facts
+from flagperf_driver.node.sampling.probe import ProbeError, Tool
 from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.engines.agents.preflight.device_rules import is_named
 from pytest_flagperf.stored.layout import CASE
 
-from .items import NOT_RUN, PASSED, Figures, Item, exit_code, run_items
+from .items import NOT_RUN, PASSED, STOPPED, Figures, Item, StopSignals, exit_code, run_items, with_last_durations
 from .section import PYTEST, REPO
 
 KEPT = ("p_core", "mfu", "device_energy_per_sample", "e2e_time", "input_wait_share")
 MOST_DIFFERENCE = 1e-3
 """Largest difference of a weight after the two optimizers' steps, relative to the largest weight."""
+LIMIT_S = 1800
+"""Longest duration of an item: compiling takes minutes on some devices. The available time is another limit."""
 
 
-def find_devices(vendor: Vendor) -> tuple[str, int, str]:
-    """Return chip, number of devices, and why no device is usable."""
+class NoDeviceError(Exception):
+    """No device of the vendor in this machine."""
+
+
+class UnusableDeviceError(Exception):
+    """The devices cannot be read, or vendor.toml does not have their chip."""
+
+
+def find_devices(vendor: Vendor) -> tuple[str, int]:
+    """Return chip and number of devices; raise NoDeviceError or UnusableDeviceError with the reason."""
     chips = vendor.chips
     if not vendor.toml.nvml and not vendor.probe:
-        return next(iter(chips)), len(os.sched_getaffinity(0)), ""
+        return next(iter(chips)), len(os.sched_getaffinity(0))
     probe = str((vendor.path / "probe.py").relative_to(REPO)) if vendor.probe else None
     survey = collect_facts({"nvml": vendor.toml.nvml, "probe": probe})["devices"]
-    devices = [device for device in survey["devices"] if not device.get("error")]
-    if not devices:
-        return "", 0, str(survey["error"] or "no readable device")
+    devices, error = survey["devices"], survey["error"]
+    if not devices and (not error or not _is_driver_installed(vendor)):
+        raise NoDeviceError(error or "the driver reports no device")
+    errors = [f"device {device['index']}: {device['error']}" for device in devices if device["error"]]
+    if error or errors:
+        reasons = "; ".join([*([str(error)] if error else []), *errors])
+        raise UnusableDeviceError(f"{reasons}. Repair the driver or the device, then run the command again")
+    for device in devices:
+        if not [chip for chip, entry in chips.items() if is_named(str(device["name"]), chip, entry.names)]:
+            file = (vendor.path / "vendor.toml").relative_to(REPO)
+            raise UnusableDeviceError(
+                f"device {device['index']}: got {device['name']!r}, expected one of {', '.join(chips)}."
+                f" Add the chip as [chips.NAME] to {file} (docs/vendors.md)"
+            )
     name = str(devices[0]["name"])
-    for chip, entry in chips.items():
-        if is_named(name, chip, entry.names):
-            return chip, len(devices), ""
-    return "", 0, f"device {name!r}: expected one of {', '.join(chips)}; add it to {vendor.path / 'vendor.toml'}"
+    return next(chip for chip, entry in chips.items() if is_named(name, chip, entry.names)), len(devices)
+
+
+def _is_driver_installed(vendor: Vendor) -> bool:
+    """Return True if the vendor's tool or NVML's library exists, even if it does not work."""
+    if vendor.toml.nvml:
+        try:
+            ctypes.CDLL("libnvidia-ml.so.1")
+            return True
+        except OSError as error:
+            if "No such file" not in str(error):
+                return True
+    if not vendor.probe:
+        return False
+    try:
+        tool = Tool(str(vendor.path / "probe.py"))
+    except ProbeError:
+        return True
+    return shutil.which(tool.command[0], path=tool.environment.get("PATH")) is not None
 
 
 def case_figures(folder: Path) -> Figures:
@@ -84,7 +122,7 @@ def make_items(models: Sequence[str], vendor: Vendor, chip: str, devices: int, f
     def run(name: str, estimate: float, *words: str, suite: str = "", nodes: str = "1x1", skip: str = "") -> Item:
         places = [f"--vendor={vendor.name}", f"--hw={chip}", f"--nodes={nodes}", f"--reports={folder / name}"]
         command = [*PYTEST, "-q", f"suites/{suite}".rstrip("/"), *places, *words]
-        return Item(name, command, estimate, 3 * estimate, case_figures, skip=skip)
+        return Item(name, command, estimate, LIMIT_S, case_figures, skip=skip)
 
     first = run("environment", 600, "--scale=small", "--synthetic", suite="resnet50")
     preflight = run("preflight", 10, "--scale=small", "--preflight")
@@ -95,7 +133,7 @@ def make_items(models: Sequence[str], vendor: Vendor, chip: str, devices: int, f
     all_devices = f"1x{devices}"
     precision = {True: "compiled", False: "eager"}
     return [
-        Item(preflight.name, preflight.command, 10, 60),
+        Item(preflight.name, preflight.command, 10, 300),
         Item(first.name, first.command, first.estimate_s, first.limit_s, case_figures, counted=False),
         *(
             run(f"{model}-bf16-{word}", 90 if compiled else 45, *synthetic, "--set=precision=bf16",
@@ -103,7 +141,7 @@ def make_items(models: Sequence[str], vendor: Vendor, chip: str, devices: int, f
             for compiled, word in precision.items() for model in models
         ),
         *(run(f"{model}-converges", 45, "--scale=small", suite=model) for model in models),
-        Item("lamb", [*rank_python, "benchmarks/extern_step.py", *size], 30, 120, optimizer_figures, skip=kernels),
+        Item("lamb", [*rank_python, "benchmarks/extern_step.py", *size], 30, LIMIT_S, optimizer_figures, skip=kernels),
         run("resnet50-fp16-converges", 30, "--scale=small", "--set=precision=fp16", suite="resnet50"),
         run("glm-fsdp-converges", 60, "--scale=small", "--set=parallel=fsdp", suite="glm", nodes=all_devices, skip=one),
         run("resnet50-speedup", 90, *synthetic, suite="resnet50", nodes=f"1x1,{all_devices}", skip=one),
@@ -136,14 +174,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.vendor not in catalog.vendors:
         parser.error(f"--vendor={options.vendor}: unknown vendor; choose from {', '.join(sorted(catalog.vendors))}")
     vendor = catalog.vendor(options.vendor)
-    chip, count, problem = find_devices(vendor)
-    if problem:
-        print(f"no GPU found: {problem}")
+    try:
+        chip, count = find_devices(vendor)
+    except NoDeviceError as error:
+        print(f"no GPU found: {error}")
         return 0
+    except UnusableDeviceError as error:
+        print(f"cannot use the devices: {error}", file=sys.stderr)
+        return 1
     folder = REPO / "reports" / f"gpu{time.strftime('%Y%m%d%H%M%S')}"
     models = sorted({model for model, framework in catalog.suites if framework == "pytorch"}, reverse=True)
     print(f"{vendor.name} {chip}, {count} devices, {options.minutes:g} minutes; results: {folder}")
-    results = run_items(make_items(models, vendor, chip, count, folder), 60 * options.minutes, folder)
+    items = with_last_durations(make_items(models, vendor, chip, count, folder), folder)
+    with StopSignals() as stop:
+        results = run_items(items, 60 * options.minutes, folder, stop)
     for result in results:
         # Only the runs of passed items can be published.
         for path in (folder / result.name).glob("run*/results.json") if result.status == PASSED else ():
@@ -152,9 +196,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             shutil.copy(path, target / "results.json")
     print((folder / "items.md").read_text())
     for result in results:
-        if result.status == NOT_RUN:
-            print(f"not run: {result.name}: {result.reason}\n  {result.command}")
-    return exit_code(results)
+        if result.status in (NOT_RUN, STOPPED):
+            print(f"{result.status}: {result.name}: {result.reason}\n  {result.command}")
+    return 128 + stop.number if stop.number else exit_code(results)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,16 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from pathlib import Path
+from typing import final
 
 from .section import REPO, table
 
-PASSED, FAILED, TIMED_OUT, NOT_RUN = "passed", "failed", "timed out", "not run"
+PASSED, FAILED, TIMED_OUT, STOPPED, NOT_RUN = "passed", "failed", "timed out", "stopped", "not run"
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+POLL_S = 0.05
 GRACE_S = 15.0
 """Time of an interrupted command to end its own processes."""
 Figures = Mapping[str, float]
@@ -38,6 +42,15 @@ class Item:
     """False: the time of the item is not taken from the available time."""
     skip: str = ""
     """The reason why the item cannot run on this machine."""
+    estimate_from: str = "guess"
+    """``guess`` or ``last run``."""
+
+    def result(
+        self, status: str, reason: str = "", took_s: float | None = None, figures: Figures | None = None
+    ) -> Result:
+        """Return the result of this item."""
+        command = shlex.join(self.command)
+        return Result(self.name, command, status, self.estimate_s, self.estimate_from, took_s, figures or {}, reason)
 
 
 @dataclass(frozen=True)
@@ -48,6 +61,7 @@ class Result:
     command: str
     status: str
     estimate_s: float
+    estimate_from: str = "guess"
     took_s: float | None = None
     figures: Figures = field(default_factory=dict)
     reason: str = ""
@@ -57,28 +71,68 @@ class Result:
         """The row of the table of results."""
         figures = ", ".join(f"{name} {value:.4g}" for name, value in self.figures.items())
         took = "" if self.took_s is None else f"{self.took_s:.0f}"
-        return (self.name, self.status, f"{self.estimate_s:.0f}", took, figures or self.reason)
+        estimate = f"{self.estimate_s:.0f} ({self.estimate_from})"
+        return (self.name, self.status, estimate, took, figures or self.reason)
 
 
-def run_items(items: Sequence[Item], seconds: float, folder: Path) -> list[Result]:
-    """Run the items that fit into the time, in order; write the results after each one."""
+@final
+class StopSignals:
+    """Record a signal that asks this program to stop, so that the program can end its item and report."""
+
+    number = 0
+
+    def __enter__(self) -> StopSignals:
+        self._before = {number: signal.signal(number, self._record) for number in STOP_SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _record(self, number: int, _: object) -> None:
+        self.number = number
+
+    @property
+    def reason(self) -> str:
+        """The sentence for the results, empty without a signal."""
+        return f"{signal.Signals(self.number).name} received" if self.number else ""
+
+
+def run_items(items: Sequence[Item], seconds: float, folder: Path, stop: StopSignals | None = None) -> list[Result]:
+    """Run the items that fit into the time, in order, until a signal; write the results after each one."""
     results: list[Result] = []
     left = seconds
+    stop = stop or StopSignals()
     for item in items:
-        command = shlex.join(item.command)
-        if item.skip:
-            results.append(Result(item.name, command, NOT_RUN, item.estimate_s, reason=item.skip))
+        if reason := item.skip or stop.reason:
+            results.append(item.result(NOT_RUN, reason))
         elif item.counted and item.estimate_s > left:
             reason = f"needs about {item.estimate_s:.0f} s, {max(left, 0):.0f} s left"
-            results.append(Result(item.name, command, NOT_RUN, item.estimate_s, reason=reason))
+            results.append(item.result(NOT_RUN, reason))
         else:
-            print(f"{item.name}: {command}", flush=True)
-            result = _run(item, folder / item.name, min(item.limit_s, left) if item.counted else item.limit_s)
+            print(f"{item.name}: {shlex.join(item.command)}", flush=True)
+            result = _run(item, folder / item.name, left if item.counted else inf, stop)
             print(f"  {result.status} after {result.took_s:.0f} s {result.reason}".rstrip(), flush=True)
             left -= result.took_s if item.counted and result.took_s else 0
             results.append(result)
         write_results(results, folder)
     return results
+
+
+def with_last_durations(items: Sequence[Item], folder: Path) -> list[Item]:
+    """Replace the estimates by the durations of the same commands in the runs beside this folder; the last counts."""
+    durations: dict[str, float] = {}
+    for path in sorted(folder.parent.glob("gpu*/items.json")):
+        with suppress(ValueError, KeyError, TypeError):  # a stopped run may have left half a file
+            for result in json.loads(path.read_text()):
+                if result["status"] == PASSED:
+                    command = result["command"].replace(str(path.parent), str(folder))
+                    durations[command] = float(result["took_s"])
+    return [
+        replace(item, estimate_s=durations[command], estimate_from="last run") if command in durations else item
+        for item in items
+        for command in [shlex.join(item.command)]
+    ]
 
 
 def write_results(results: Sequence[Result], folder: Path) -> None:
@@ -94,10 +148,11 @@ def exit_code(results: Sequence[Result]) -> int:
     return int(any(result.status in (FAILED, TIMED_OUT) for result in results))
 
 
-def _run(item: Item, folder: Path, limit_s: float) -> Result:
+def _run(item: Item, folder: Path, left_s: float, stop: StopSignals) -> Result:
     folder.mkdir(parents=True)
-    command, log = shlex.join(item.command), folder / "output.log"
+    log = folder / "output.log"
     began = time.monotonic()
+    deadline = began + min(item.limit_s, left_s)
     environment = {**os.environ, "PYTHONPATH": str(REPO)}
     with log.open("wb") as output:
         try:
@@ -105,24 +160,26 @@ def _run(item: Item, folder: Path, limit_s: float) -> Result:
                 item.command, cwd=REPO, env=environment, stdout=output, stderr=output, start_new_session=True
             )
         except OSError as error:
-            return Result(item.name, command, FAILED, item.estimate_s, 0.0, reason=f"cannot start: {error}")
+            return item.result(FAILED, f"cannot start: {error}", 0.0)
         try:
-            code: int | None = process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            code = None
+            while (code := process.poll()) is None and time.monotonic() < deadline and not stop.number:
+                time.sleep(POLL_S)
         finally:
             _end(process)
     took = time.monotonic() - began
+    if code is None and stop.number:
+        return item.result(STOPPED, stop.reason, took)
+    if code is None and left_s < item.limit_s:
+        return item.result(STOPPED, "the available time is spent; pass more minutes", took)
     if code is None:
-        reason = f"stopped at its limit of {limit_s:.0f} s; see {log}"
-        return Result(item.name, command, TIMED_OUT, item.estimate_s, took, reason=reason)
+        return item.result(TIMED_OUT, f"stopped at its limit of {item.limit_s:.0f} s; see {log}", took)
     figures: Figures = {}
     reason = "" if code == 0 else f"exit code {code}; see {log}"
     try:
         figures = item.figures(folder) if item.figures and not code else {}
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"expected its figures in {folder}, got {type(error).__name__}: {error}"
-    return Result(item.name, command, FAILED if reason else PASSED, item.estimate_s, took, figures, reason)
+    return item.result(FAILED if reason else PASSED, reason, took, figures)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

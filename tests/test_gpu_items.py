@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from benchmarks import gpu
-from benchmarks.items import FAILED, NOT_RUN, PASSED, TIMED_OUT, Item, exit_code, run_items
+from benchmarks.items import (
+    FAILED,
+    NOT_RUN,
+    PASSED,
+    STOPPED,
+    TIMED_OUT,
+    Item,
+    exit_code,
+    run_items,
+    with_last_durations,
+)
 from benchmarks.section import REPO
 from pytest_flagperf.catalog import Catalog
+from tests.lab.nvml import GPU_IS_LOST
 from tests.processes import running
 from tests.sampling import gpus
 
@@ -109,12 +122,21 @@ def test_one_device_leaves_out_the_items_for_several() -> None:
     assert skipped == [["glm-fsdp-converges", "resnet50-speedup"], []]
 
 
-FIND = "from benchmarks import gpu; from pytest_flagperf.catalog import Catalog; "
-FIND += "print(gpu.find_devices(Catalog.scan([gpu.REPO]).vendor('nvidia')))"
+FIND = """
+from benchmarks import gpu
+from pytest_flagperf.catalog import Catalog
+try:
+    print(gpu.find_devices(Catalog.scan([gpu.REPO]).vendor("nvidia")))
+except (gpu.NoDeviceError, gpu.UnusableDeviceError) as error:
+    print(type(error).__name__, error)
+"""
 
 
-def test_devices_are_found_through_nvml_and_named_after_their_chip(tmp_path: Path) -> None:
+def test_only_a_missing_device_is_no_failure(tmp_path: Path) -> None:
     nvml, environment = gpus(tmp_path, 3)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    environment["PATH"] = f"{tools}:{os.environ['PATH']}"
 
     def find() -> str:
         command = [sys.executable, "-c", FIND]
@@ -122,17 +144,104 @@ def test_devices_are_found_through_nvml_and_named_after_their_chip(tmp_path: Pat
             command, cwd=REPO, env={**os.environ, **environment}, capture_output=True, text=True, check=True
         ).stdout
 
-    assert find() == "('A100', 3, '')\n"
+    assert find() == "('A100', 3)\n"
+    nvml[1].set(error=GPU_IS_LOST)
+    assert find().startswith("UnusableDeviceError device 1: ")
+    nvml[1].set({"name": "NVIDIA Unheard 9"}, error=0)
+    assert find().startswith("UnusableDeviceError device 1: got 'NVIDIA Unheard 9', expected one of A100, ")
+    nvml.error(9)  # the library is installed, and the driver is not loaded
+    assert find().startswith("UnusableDeviceError NVML: ")
     nvml.off()
-    assert "nvidia-smi" in find()
+    assert find().startswith("NoDeviceError ")
+    (tools / "nvidia-smi").write_text("#!/bin/sh\necho broken >&2; exit 9\n")
+    (tools / "nvidia-smi").chmod(0o755)
+    assert "exit code 9: broken" in find()
+    assert find().startswith("UnusableDeviceError ")
 
 
-def test_without_a_device_it_says_so_and_succeeds(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [(gpu.NoDeviceError, 0, "no GPU found: why"), (gpu.UnusableDeviceError, 1, "cannot use the devices: why")],
+)
+def test_the_command_reports_why_it_measures_nothing(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception],
+    code: int,
+    message: str,
 ) -> None:
-    monkeypatch.setattr(gpu, "find_devices", lambda _: ("", 0, "no driver"))
-    assert gpu.main([]) == 0
-    assert capsys.readouterr().out == "no GPU found: no driver\n"
+    def fail(_: object) -> tuple[str, int]:
+        raise error("why")
+
+    monkeypatch.setattr(gpu, "find_devices", fail)
+    assert gpu.main([]) == code
+    assert message in "".join(capsys.readouterr())
+
+
+STOPPABLE = """
+import sys
+from pathlib import Path
+from benchmarks import gpu
+from benchmarks.items import Item
+child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(987653)'])"
+gpu.REPO = Path(sys.argv[1])
+gpu.Catalog.scan = lambda _, scan=gpu.Catalog.scan, root=Path.cwd(): scan([root])
+gpu.make_items = lambda *_: [
+    Item("first", [sys.executable, "-c", ""], 1, 60),
+    Item("hangs", [sys.executable, "-c", child], 1, 60),
+    Item("later", [sys.executable, "-c", ""], 1, 60),
+]
+sys.exit(gpu.main(["--vendor=cpu"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_item_and_reports_the_others(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", STOPPABLE, str(tmp_path)]
+    process = subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+    def hanging() -> list[int]:
+        return [one.pid for one in running() if one.words[-1:] == ["import time; time.sleep(987653)"]]
+
+    try:
+        deadline = time.monotonic() + 60
+        while not hanging() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert hanging()
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number
+    assert not hanging()
+    (stored,) = tmp_path.glob("reports/gpu*/items.json")
+    assert [result["status"] for result in json.loads(stored.read_text())] == [PASSED, STOPPED, NOT_RUN]
+    assert f"stopped: hangs: {number.name} received" in output
+    assert f"not run: later: {number.name} received" in output
+
+
+def test_an_item_is_cut_without_failure_when_the_time_is_spent(tmp_path: Path) -> None:
+    hangs = item("hangs", "import time; time.sleep(99)", estimate=0.5, limit=60)
+    (result,) = run_items([hangs], 1, tmp_path)
+    assert (result.status, exit_code([result])) == (STOPPED, 0)
+    assert "time is spent" in result.reason
+    control = item("hangs", "import time; time.sleep(99)", estimate=0.5, limit=1)
+    (result,) = run_items([control], 60, tmp_path / "control")
+    assert (result.status, exit_code([result])) == (TIMED_OUT, 1)
+
+
+def test_the_last_durations_replace_the_guesses(tmp_path: Path) -> None:
+    last, new = tmp_path / "gpu1", tmp_path / "gpu2"
+    run_items([Item("one", ["echo", str(last)], 50, 60), Item("two", ["false"], 50, 60)], 100, last)
+    (tmp_path / "gpu0").mkdir()
+    (tmp_path / "gpu0/items.json").write_text("[{")
+    items = [Item("one", ["echo", str(new)], 50, 60), Item("two", ["false"], 50, 60), Item("one", ["echo"], 50, 60)]
+    known = with_last_durations(items, new)
+    assert [item.estimate_from for item in known] == ["last run", "guess", "guess"]
+    assert known[0].estimate_s < 50
+    results = run_items(known[:2], 100, new)
+    assert "(last run)" in (new / "items.md").read_text()
+    assert results[1].row[2] == "50 (guess)"
 
 
 @pytest.mark.parametrize(("word", "message"), [("--vendor=nvdia", "unknown vendor; choose"), ("--minutes=0", "more")])
