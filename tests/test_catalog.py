@@ -252,6 +252,10 @@ def test_a_scale_may_have_further_targets(tmp_path: Path) -> None:
         (("[0, 1]", "[0]"), "metric.range is [0.0]; expected"),
         (("[0, 1]", "[0, inf]"), "metric.range.1: expected a finite number; got inf"),
         (("[0, 1]", "[0, 1]\nloss_range = [3]"), "suite.toml:7: metric.loss_range is [3.0]; expected"),
+        (
+            ("[scales.small]", "[goal]\nchip = 'X9'\nrate = 0\nbatch = 8\nsource = 'a'\n[scales.small]"),
+            "goal.rate and goal.batch are 0 and 8; expected more than 0",
+        ),
         (("[0, 1]", "[0, 0.8]"), "suite.toml:15: scales.small.target is 0.9; expected 0 to 0.8, the metric's range"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from .catalog import Catalog, list_configs
 from .roots import bundled, bundled_argument, bundled_name, scan
-from .suite import DIRECTIONS, REFERENCE, SCALES, DataItem, Scale, Suite, SuiteMetric
+from .suite import DIRECTIONS, REFERENCE, SCALES, DataItem, Goal, Scale, Suite, SuiteMetric
 from .toml_reader import CatalogError, with_number
 from .vendor import BEST_EFFICIENCY, FOLDER_NAME, FOLDER_NAME_RULE, RUNTIMES, Chip, ContainerDefaults, Vendor
 
@@ -19,6 +19,7 @@ __all__ = [
     "Chip",
     "ContainerDefaults",
     "DataItem",
+    "Goal",
     "Scale",
     "Suite",
     "SuiteMetric",

@@ -63,6 +63,19 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Goal:
+    """The rate that one device should reach at the reference scale."""
+
+    chip: str
+    rate: float
+    """Samples per second, in the suite's sample unit."""
+    batch: float
+    """Samples of a step at this rate."""
+    source: str
+    """Where the rate comes from."""
+
+
+@dataclass(frozen=True)
 class _ScaleTable:
     target: float
     also: Mapping[str, float] = field(default_factory=dict)
@@ -77,6 +90,7 @@ class _SuiteTable:
     metric: SuiteMetric
     scales: Mapping[str, _ScaleTable]
     common: tuple[str, ...] = ()
+    goal: Goal | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +118,10 @@ class Suite:
     @property
     def sample_unit(self) -> str:
         return self._table.sample_unit
+
+    @property
+    def goal(self) -> Goal | None:
+        return self._table.goal
 
     @property
     def common(self) -> tuple[str, ...]:
@@ -147,6 +165,9 @@ class Suite:
         table = read(_SuiteTable, file)
         problems = choice(file, "metric.direction", table.metric.direction, DIRECTIONS)
         problems += [*_ranges(file, table)]
+        if table.goal and not (table.goal.rate > 0 and table.goal.batch > 0):
+            got = f"{table.goal.rate:g} and {table.goal.batch:g}"
+            problems.append(f"{where(file, 'goal')}: goal.rate and goal.batch are {got}; expected more than 0")
         for name in table.common:
             known = sorted(path.parent.name for path in self._common_folder.glob("*/__init__.py"))
             problems += choice(file, "common", name, tuple(known))

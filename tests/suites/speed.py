@@ -1,5 +1,7 @@
 """Check what slows a device down in one training step: ``python speed.py SUITE_DIR...`` prints problems as JSON.
 
+``python speed.py --launches SUITE_DIR`` prints how many operations a step of the reference model launches.
+
 The program runs the steps of each suite on the CPU, at the small scale, on synthetic data, under autocast to bf16. It
 records every operation of the forward pass, the backward pass and the optimizer's step. The printed object has for each
 folder a list of problems by check. Two suites can share a process only if they have no modules of their own.
@@ -147,6 +149,28 @@ def _storage(tensor: Any) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+class Launches(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
+    """Counts the operations that a device would launch: views launch nothing."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def launches(steps: Any, suite: Path) -> int:
+    """Count forward and backward pass of a step of the reference model, without values; optimizers are fused."""
+    batch = next(iter(steps.create_train_data(context(suite, "reference", "cpu"))))
+    ctx = context(suite, "reference", "meta")
+    with ctx.device:
+        model = steps.create_model(ctx).train()
+    batch = steps.prepare_batch(ctx, batch)
+    with Launches() as launched:
+        steps.backward(ctx, steps.calculate_loss(ctx, model, batch), None)
+    return int(launched.count)
+
+
 def step_problems(steps: Any, suite: Path) -> Problems:
     """Run one step of the training."""
     from flagperf_driver.pytorch.parts import build
@@ -218,6 +242,11 @@ def problems(suite: Path) -> Problems:
 
 def main() -> None:
     torch.set_num_threads(1)
+    if sys.argv[1] == "--launches":
+        suite = Path(sys.argv[2]).resolve()
+        sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(suite.parents[1]), str(suite)]
+        print(launches(steps_of(suite), suite))
+        return
     results: dict[str, Any] = {}
     for suite in (Path(argument).resolve() for argument in sys.argv[1:]):
         sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(suite.parents[1]), str(suite)]

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.catalog import Catalog, Goal, Suite
 
 HERE = Path(__file__).resolve().parent
-SUITES = [suite.path for suite in Catalog.scan([HERE.parents[1]]).suites.values() if suite.framework == "pytorch"]
+CATALOG = [suite for suite in Catalog.scan([HERE.parents[1]]).suites.values() if suite.framework == "pytorch"]
+SUITES = [suite.path for suite in CATALOG]
+LAUNCH_S = 5e-6
+"""Time in which a host launches an operation."""
 Problems = dict[str, list[str]]
 
 TOY = """
@@ -56,6 +60,7 @@ BROKEN = {
     "graph for each step": {"tokens": "self.calls += 1; x = x * self.calls"},
     "layout": {"image": "x = x.contiguous()"},
     "attention": {"tokens": "x = functional.dropout((x @ x.transpose(1, 2) / 3).softmax(-1), 0.1) @ x"},
+    "small operations": {"tokens": "for _ in range(3000): x = x + 1.5 * x"},
     "float32": {"tokens": "with torch.autocast('cpu', enabled=False): x = x.float() @ x.float().transpose(1, 2)"},
 }
 """By name, the parts of the toy that differ from the good one."""
@@ -80,6 +85,42 @@ def measured(python: str, *suites: Path) -> dict[str, Problems]:
     return {Path(folder).name: problems for folder, problems in results.items()}
 
 
+def launched(python: str, suite: Path) -> int:
+    """Return the number of operations that a step of the reference model launches."""
+    argv = [python, "-B", str(HERE / "speed.py"), "--launches", str(suite)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.splitlines()[-1])
+
+
+def launch_problem(count: int, goal: Goal) -> str | None:
+    """Return a problem if launching takes more of a step's time than the goal leaves."""
+    step, launching = goal.batch / goal.rate, count * LAUNCH_S
+    if launching <= step:
+        return None
+    return f"{count} launches take {launching:.3g} s; a step at {goal.rate:g} samples/s takes {step:.3g} s"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suite", [suite for suite in CATALOG if suite.goal], ids=lambda suite: suite.model)
+def test_the_goal_leaves_time_for_the_launches_of_a_step(suite_python: Callable[[Path], str], suite: Suite) -> None:
+    assert suite.goal is not None
+    count = launched(suite_python(suite.path), suite.path)
+    assert count > 100, f"{suite.name}: {count} operations were counted"
+    assert launch_problem(count, suite.goal) is None
+    faster = replace(suite.goal, rate=suite.goal.batch / (0.9 * count * LAUNCH_S))
+    assert "launches take" in (launch_problem(count, faster) or ""), "the control: a goal that leaves too little time"
+
+
+@pytest.mark.slow
+def test_many_small_operations_are_counted(torch_python: str, toys: dict[str, Problems], toy_folder: Path) -> None:
+    few, many = (launched(torch_python, toy_folder / name) for name in ("good", "small operations"))
+    assert many - few >= 2 * 3000, "a forward and a backward operation of each"
+    goal = Goal("H200", rate=1000, batch=10, source="a step of 10 ms")
+    assert launch_problem(few, goal) is None
+    assert launch_problem(many, goal) is not None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.parent.name)
 def test_a_training_step_has_nothing_slow(suite_python: Callable[[Path], str], suite: Path) -> None:
@@ -89,15 +130,20 @@ def test_a_training_step_has_nothing_slow(suite_python: Callable[[Path], str], s
 
 
 @pytest.fixture(scope="module")
-def toys(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Problems]:
-    root = tmp_path_factory.mktemp("toys") / "suites" / "toy"
+def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("toys") / "suites" / "toy"
+
+
+@pytest.fixture(scope="module")
+def toys(torch_python: str, toy_folder: Path) -> dict[str, Problems]:
+    root = toy_folder
     for name, parts in BROKEN.items():
         (root / name / "config").mkdir(parents=True)
         for file in ("_base.py", "_small.py"):
             (root / name / "config" / file).write_text("optimizer = 'sgd'\n")
         code = TOY.format(**{"image": "pass", "tokens": GOOD, "width": "0", **parts})
         (root / name / "run_pretraining.py").write_text(code)
-    return measured(torch_python, *(root / name for name in BROKEN))
+    return measured(torch_python, *(root / name for name in BROKEN if name != "small operations"))
 
 
 @pytest.mark.slow
