@@ -144,7 +144,7 @@ def write_results(results: Sequence[Result], folder: Path) -> None:
 
 
 def exit_code(results: Sequence[Result]) -> int:
-    """Return 1 if an item failed or reached its limit; an item that did not run is no failure."""
+    """Return 1 if an item failed or reached its limit; an item that did not run does not count."""
     return int(any(result.status in (FAILED, TIMED_OUT) for result in results))
 
 

@@ -23,7 +23,7 @@ from tests.suites.flops import context, steps_of
 from tests.suites.tiny_data import bert_shards, imagenet
 
 PASSES = 5
-"""Measured passes over the data, after one that fills the caches."""
+"""Measured passes over the data, after a pass that fills the caches."""
 PICTURE = (500, 375)
 """The commonest size in ImageNet, in pixels."""
 NOISE, QUALITY = 15, 95

@@ -62,7 +62,7 @@ def _folder(path: Path, entry: Mapping[str, Any]) -> list[str]:
 def count(path: Path) -> tuple[Counter[str], int]:
     """Return the number of files by suffix and the number of folders below ``path``, at any depth.
 
-    Hidden files and folders, such as ``.DS_Store``, are no data. Links to folders are not followed.
+    Hidden files and folders, such as ``.DS_Store``, are not data. Links to folders are not followed.
     """
     files: Counter[str] = Counter()
     folders = 0

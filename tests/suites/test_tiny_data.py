@@ -111,7 +111,7 @@ def damaged(site: Site, tmp_path: Path) -> Iterator[Site]:
 
 def test_every_suite_trains_on_its_published_format(site: Site) -> None:
     for folder in ("train/n01440764", "2048_shards_uncompressed"):
-        (site.data / folder / ".DS_Store").write_text("hidden files are no data")
+        (site.data / folder / ".DS_Store").write_text("hidden files are not data")
     finished = site.run()
     assert finished.code == 0, finished.out
     converged = {case["case"]: case["converged"] for case in finished.cases}

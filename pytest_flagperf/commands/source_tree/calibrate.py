@@ -157,7 +157,7 @@ def _check_seeds(suite: Suite, scale: str, rounds: Sequence[StoredRound], change
 
 
 def _target(suite: Suite, scale: str, rounds: Sequence[StoredRound], change: _Change) -> Target | None:
-    """Return the target of the scale: the given one, or for the small scale the one that the rounds give."""
+    """Return the target of the scale: the given target, or for the small scale the target that the rounds give."""
     metric, declared = suite.metric, suite.scales[scale]
     values = {metric.name: declared.target, **declared.also}
     if scale != REFERENCE:

@@ -33,7 +33,7 @@ class ShardError(ValueError):
 
 
 def list_shards(folder: Path) -> list[Path]:
-    """List the HDF5 files; hidden files, such as ``._part_0_of_2048.hdf5`` of an archive from macOS, are no shards."""
+    """List the HDF5 files; hidden files, such as ``._part_0_of_2048.hdf5`` of an archive from macOS, are not."""
     files = sorted(file for file in folder.glob("*.hdf5") if file.name[0] != ".")
     if not files:
         raise ShardError(f"{folder}: no *.hdf5 files; expected MLPerf's BERT shards (README.md)")
