@@ -22,8 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from flagperf_driver import defaults, extern
-from flagperf_driver.pytorch import defaults as pytorch_defaults
+from flagperf_driver import extern, options
 from flagperf_driver.pytorch import steps
 
 FOLDER = Path(__file__).resolve().parent.parent / "vendors" / "nvidia" / "bert-pytorch" / "extern"
@@ -85,16 +84,16 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--words", type=int, default=30528)
     parser.add_argument("--pairs", type=int, default=100)
-    options = parser.parse_args()
+    arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    config = SimpleNamespace(**{**vars(defaults), **vars(pytorch_defaults), **BERT})
+    config = SimpleNamespace(**{**options.values("pytorch"), **BERT})
     ctx: Any = SimpleNamespace(config=config, device=device, world_size=1)
-    shapes = parameters(options.layers, options.width, options.words)
+    shapes = parameters(arguments.layers, arguments.width, arguments.words)
     gradients = [0.01 * torch.randn(shape, device=device) for shape in shapes]
     twins = [twin(shapes, gradients, device) for _ in range(2)]
-    makers = [steps.create_optimizer, extern.load_steps(options.folder)["create_optimizer"]]
+    makers = [steps.create_optimizer, extern.load_steps(arguments.folder)["create_optimizer"]]
     optimizers = [make(ctx, model) for make, model in zip(makers, twins, strict=True)]
-    pairs = measure(optimizers, device, options.pairs)
+    pairs = measure(optimizers, device, arguments.pairs)
     standard, own = (statistics.median(pair[which] for pair in pairs) for which in (0, 1))
     lower, ratio, upper = statistics.quantiles([pair[0] / pair[1] for pair in pairs], n=4)
     where = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"

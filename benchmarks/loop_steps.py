@@ -23,10 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flagperf_driver import defaults, driver, perflog
+from flagperf_driver import driver, options, perflog
 from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.pytorch import Context, Steps
-from flagperf_driver.pytorch import defaults as pytorch_defaults
 from flagperf_driver.pytorch.parts import context
 from flagperf_driver.pytorch.trainer import TorchTrainer
 from flagperf_driver.training.loop import Training
@@ -93,8 +92,7 @@ def steps(model: nn.Module, data: TimedData) -> Steps:
 
 
 def rank(folder: Path, count: int) -> driver.Rank:
-    keys = {**vars(defaults), **vars(pytorch_defaults)}
-    values = {key: value for key, value in keys.items() if key[0] != "_" and key[0].islower()}
+    values = options.values("pytorch")
     values.update(max_steps=count, eval_at_start=False, log_freq=LOG_FREQ)
     metric = {"name": "none", "direction": "higher", "unit": "", "target": 1.0}
     case = {

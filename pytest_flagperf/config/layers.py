@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 import flagperf_driver
+from flagperf_driver import options
 
 from ..case import Case
 from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
@@ -99,8 +100,7 @@ class _Resolver:
     @cached_property
     def _defaults(self) -> list[Path]:
         """The files with the keys of every framework and, if it exists, with those of the suite's framework."""
-        own = self.defaults.parent / self.suite.framework / "defaults.py"
-        return [self.defaults, *([own] if own.is_file() else [])]
+        return options.files(self.suite.framework, self.defaults.parent)
 
     @cached_property
     def mutable(self) -> frozenset[str]:

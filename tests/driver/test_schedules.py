@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver import defaults
+from flagperf_driver import options
 from flagperf_driver.training.schedules import KINDS, ScheduleError, factor, problems
 
 REPO = Path(__file__).resolve().parents[2]
-DEFAULTS = {key: value for key, value in runpy.run_path(str(defaults.__file__)).items() if key[0] != "_"}
+DEFAULTS = options.values("pytorch")
 
 
 def config(suite: str = "", scale: str = "reference", **settings: Any) -> Any:

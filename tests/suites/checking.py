@@ -10,7 +10,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import runpy
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -26,17 +25,12 @@ def context(scale: str = "small", rank: int = 0, world_size: int = 1, synthetic:
     """Return a context as the loop passes it to a step; ``settings`` are config keys."""
     import torch
 
+    from flagperf_driver import options
     from flagperf_driver.driver import Config
     from flagperf_driver.pytorch import Context
 
-    files = [
-        REPO / "flagperf_driver/defaults.py",
-        REPO / "flagperf_driver/pytorch/defaults.py",
-        SUITE / "config/_base.py",
-    ]
-    values: dict[str, Any] = {}
-    for file in files + ([] if scale == "reference" else [SUITE / f"config/_{scale}.py"]):
-        values.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
+    names = ["_base.py", *([] if scale == "reference" else [f"_{scale}.py"])]
+    values = options.values(SUITE.name, *(SUITE / "config" / name for name in names))
     return Context(
         config=Config({**values, **settings}), device=torch.device("cpu"), rank=rank, world_size=world_size,
         seed=settings.get("seed", 42), scale=scale, synthetic=synthetic, data_dir=SCRATCH, suite_dir=SUITE,

@@ -32,15 +32,12 @@ def steps_of(suite: Path) -> Any:
 
 def context(suite: Path, scale: str, device: str, batch: int | None = BATCH) -> Any:
     """Return the context of a step; without a batch size, it has that of the suite's own config."""
-    from flagperf_driver import defaults, pytorch
+    from flagperf_driver import options
     from flagperf_driver.driver import Config
     from flagperf_driver.pytorch import Context
 
-    files = [Path(defaults.__file__), Path(pytorch.__file__).with_name("defaults.py"), suite / "config/_base.py"]
-    files += [] if scale == "reference" else [suite / f"config/_{scale}.py"]
-    values: dict[str, Any] = {}
-    for file in files:
-        values.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
+    names = ["_base.py", *([] if scale == "reference" else [f"_{scale}.py"])]
+    values = options.values("pytorch", *(suite / "config" / name for name in names))
     # Initial weights do not change the count, and are not available here.
     values.update({"init_checkpoint": None} if "init_checkpoint" in values else {})
     values.update({} if batch is None else {"train_batch_size": batch})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import re
-import runpy
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from flagperf_driver import defaults, events
+from flagperf_driver import events, options
 from flagperf_driver.driver import Rank, RunCase, World
 from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.perflog import PerfLog, read_records
@@ -45,10 +44,7 @@ class Trained:
 
 def rank_of(suite: Path, data_dir: Path | None, log: io.StringIO, *, synthetic: bool = False, **settings: Any) -> Rank:
     """Return a rank at the reference scale, with these config values instead of the suite's."""
-    config: dict[str, Any] = {}
-    driver = Path(defaults.__file__).parent
-    for file in (driver / "defaults.py", driver / "pytorch/defaults.py", suite / "config/_base.py"):
-        config.update({key: value for key, value in runpy.run_path(str(file)).items() if key[0] != "_"})
+    config = options.values("pytorch", suite / "config/_base.py")
     unknown = settings.keys() - config.keys()
     assert not unknown, f"{suite}: unknown config keys {unknown}"
     toml = (suite / "suite.toml").read_text(encoding="utf-8")

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from flagperf_driver import defaults, extern
-from flagperf_driver.pytorch import defaults as pytorch_defaults
+from flagperf_driver import extern, options
 from flagperf_driver.pytorch import steps, vendor_step_checks
 
 FOLDER = Path(__file__).resolve().parents[2] / "vendors" / "nvidia" / "bert-pytorch" / "extern"
@@ -25,7 +24,7 @@ TABLES = ("pointers", "sizes", "owners", "offsets", "begins")
 def context(**more: Any) -> Any:
     how = {"optimizer": "lamb", "learning_rate": 0.02, "weight_decay": 0.01, "epsilon": 1e-6, **more}
     return SimpleNamespace(
-        config=SimpleNamespace(**{**vars(defaults), **vars(pytorch_defaults), **how}),
+        config=SimpleNamespace(**{**options.values("pytorch"), **how}),
         device=torch.device("cpu"),
         world_size=2 if "parallel" in more else 1,
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
 from typing import Any
 
-from flagperf_driver import defaults
+from flagperf_driver import options
 
 TOY_KEYS = {
     "norm": False,  # a batch norm in the model
@@ -23,10 +21,7 @@ TOY_KEYS = {
 
 
 def config(**settings: Any) -> dict[str, Any]:
-    files = [Path(defaults.__file__), Path(defaults.__file__).parent / "pytorch/defaults.py"]
-    names = {key: value for file in files for key, value in runpy.run_path(str(file)).items()}
-    values = {key: value for key, value in names.items() if key[0] != "_" and key[0].islower()}
-    values.pop("annotations")
+    values = options.values("pytorch")
     values.update(TOY_KEYS)
     values.update(train_batch_size=32, eval_batch_size=32, max_steps=12, learning_rate=1e-2, eval_steps=6)
     unknown = set(settings) - set(values)

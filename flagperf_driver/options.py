@@ -1,0 +1,23 @@
+"""The options of a training: ``defaults.py`` has those of every framework, ``<framework>/defaults.py`` those of one."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+
+
+def files(framework: str, folder: Path = FOLDER) -> list[Path]:
+    """Return the files with the options of a framework: those of every framework first."""
+    own = folder / framework / "defaults.py"
+    return [folder / "defaults.py", *([own] if own.is_file() else [])]
+
+
+def values(framework: str, *more: Path) -> dict[str, Any]:
+    """Return the default values of a framework's options, and of further config files, without the framework itself."""
+    named: dict[str, Any] = {}
+    for file in (*files(framework), *more):
+        named.update(runpy.run_path(str(file)))
+    return {key: value for key, value in named.items() if key[0].islower() and key != "annotations"}
