@@ -72,6 +72,7 @@ def tiny_plan(
         "precision": "fp32",
         "scaling": "weak",
         "parity_samples": None,
+        "stop_at_target": True,
         **(config or {}),
     }
     return Plan(
