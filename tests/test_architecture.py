@@ -17,7 +17,7 @@ from tests.trees import write, write_suite
 
 REPO = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch", "torchvision", "timm", "transformers", "paddle", "tensorflow", "keras", "mindspore"}
-FOR_ANY_VENDOR = {"torch", "torchvision", "transformers", "tokenizers", "numpy", "h5py", "pillow"}
+FOR_ANY_VENDOR = {"torch", "torchvision", "timm", "transformers", "tokenizers", "numpy", "h5py", "pillow"}
 """The packages that suites may require: they run on the hardware of any vendor."""
 IMPORTED_AS = {"pillow": "PIL"}
 

@@ -52,6 +52,8 @@ class Draw(NamedTuple):
 
     epoch: int
     indices: Array
+    copies: Array | None = None
+    """For each sample, which of its copies in this epoch it is, from 0; None: every sample occurs once."""
 
 
 class Source(Protocol):
@@ -67,11 +69,16 @@ class TrainShare:
 
     Samples that do not fill a global batch are left out, different samples in each epoch. With equal global
     batches the order does not depend on the number of ranks.
+
+    With ``repeats``, a global batch has that many copies of fewer samples, far apart from each other, and an epoch of
+    the same length has fewer different samples: repeated augmentation (https://arxiv.org/abs/1902.05509).
     """
 
-    def __init__(self, samples: int, batch_size: int, rank: int, world_size: int, seed: int) -> None:
+    def __init__(
+        self, samples: int, batch_size: int, rank: int, world_size: int, seed: int, *, repeats: int = 1
+    ) -> None:
         self._samples, self._batch_size, self._rank, self._world_size = samples, batch_size, rank, world_size
-        self._seed, self._epoch, self._start = seed, 0, 0
+        self._seed, self._epoch, self._start, self._repeats = seed, 0, 0, repeats
         if not len(self):
             raise TooFewSamples(
                 f"{samples} samples are too few for one batch of {batch_size} on each of {world_size} ranks; "
@@ -92,10 +99,11 @@ class TrainShare:
     def __iter__(self) -> Iterator[Draw]:
         epoch, start, self._start = self._epoch, self._start, 0  # only this pass skips batches
         order = np.random.default_rng((self._seed, epoch)).permutation(self._samples)
-        stride = self._batch_size * self._world_size
+        different = math.ceil(self._batch_size * self._world_size / self._repeats)  # samples of a global batch
+        places = self._rank * self._batch_size + np.arange(self._batch_size)
+        copies = None if self._repeats == 1 else places // different
         for batch in range(start, len(self)):
-            first = batch * stride + self._rank * self._batch_size
-            yield Draw(epoch, order[first : first + self._batch_size])
+            yield Draw(epoch, order[batch * different + places % different], copies)
 
 
 class EvalShare:

@@ -46,6 +46,41 @@ def check_a_resumed_epoch_continues_after_the_skipped_batches() -> None:
     assert order(share) == whole, "the next epoch must not skip batches"
 
 
+def check_repeated_samples_are_copies_of_fewer_samples() -> None:
+    for ranks, batch in ((1, 12), (2, 6), (3, 4)):
+        shares = [TrainShare(100, batch, rank, ranks, seed=4, repeats=3) for rank in range(ranks)]
+        for parts in zip(*shares, strict=True):
+            together = [
+                (int(index), int(copy))
+                for part in parts
+                for index, copy in zip(part.indices, part.copies, strict=True)  # type: ignore[arg-type]
+            ]
+            assert len(set(together)) == 12
+            assert len({index for index, _ in together}) == 4
+            assert all(copies == [0, 1, 2] for copies in _by_sample(together).values())
+            indices = [index for index, _ in together]
+            assert all(one != next_one for one, next_one in itertools.pairwise(indices)), "copies are neighbours"
+    batches = order(TrainShare(100, 12, 0, 1, seed=4, repeats=3))
+    assert len(batches) == 8
+    assert len({index for batch in batches for index in batch}) == 32, "an epoch must not repeat a global batch"
+
+
+def _by_sample(drawn: list[tuple[int, int]]) -> dict[int, list[int]]:
+    copies: dict[int, list[int]] = {}
+    for index, copy in drawn:
+        copies.setdefault(index, []).append(copy)
+    return copies
+
+
+def check_batches_that_the_repeats_do_not_divide_are_full() -> None:
+    share = TrainShare(100, 10, 0, 1, seed=4, repeats=4)
+    assert all(len(batch) == 10 and len(set(batch)) == 3 for batch in order(share))
+
+
+def check_without_repeats_there_are_no_copies() -> None:
+    assert next(iter(TrainShare(100, 10, 0, 1, seed=4))).copies is None
+
+
 def check_too_few_samples_are_an_error() -> None:
     raises(TooFewSamples, lambda: TrainShare(15, 8, 0, 2, seed=1), "15 samples", "train_batch_size")
     assert len(TrainShare(16, 8, 0, 2, seed=1)) == 1

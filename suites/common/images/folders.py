@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from common.images.mixing import Mix
 from common.shares import Array, Draw, SourceError
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
@@ -39,6 +40,8 @@ class Images(NamedTuple):
     labels: Array
     mirrored: Array | None = None
     """For each image, whether left and right are exchanged on the device; None: in no image."""
+    mix: Mix | None = None
+    """How the images are mixed on the device; None: not at all."""
 
 
 # -- listing a folder --------------------------------------------------------------------------------------
@@ -169,6 +172,21 @@ def center_box(fraction: float) -> Callable[[int, int, np.random.Generator], Box
     return choose
 
 
+def whole_box(width: int, height: int, _: np.random.Generator) -> Box:
+    """Choose the whole picture."""
+    return 0, 0, width, height
+
+
+def shifted_box(fraction: float) -> Callable[[int, int, np.random.Generator], Box]:
+    """Choose a box of this fraction of both sides, at a random place."""
+
+    def choose(width: int, height: int, rng: np.random.Generator) -> Box:
+        left, top = (side * (1 - fraction) * rng.random() for side in (width, height))
+        return left, top, left + width * fraction, top + height * fraction
+
+    return choose
+
+
 def _middle(width: int, height: int, w: float, h: float) -> Box:
     left, top = (width - w) / 2, (height - h) / 2
     return left, top, left + w, top + h
@@ -182,7 +200,12 @@ class FolderImages:
     size: int
     box: Callable[[int, int, np.random.Generator], Box]
     labels: Array
+    resampling: Image.Resampling = Image.Resampling.BILINEAR
     mirror: bool = False
+    change: Callable[[Image.Image, np.random.Generator], Image.Image] | None = None
+    """A random change of the resized picture."""
+    erase: Callable[[Array, np.random.Generator], Array] | None = None
+    """A random change of its pixels."""
     seed: int = 0
 
     def __len__(self) -> int:
@@ -191,13 +214,16 @@ class FolderImages:
     def __getitem__(self, draw: Draw) -> Images:
         pixels: Array = np.empty((len(draw.indices), self.size, self.size, 3), np.uint8)
         mirrored: Array = np.zeros(len(draw.indices), np.bool_)
-        for place, index in enumerate(draw.indices):
-            rng = np.random.default_rng((self.seed, draw.epoch, int(index)))
-            pixels[place] = self._read(int(index), rng)
+        copies = np.zeros(len(draw.indices), np.int64) if draw.copies is None else draw.copies
+        for place, (index, copy) in enumerate(zip(draw.indices, copies, strict=True)):
+            # A training without copies sees the first copy of each picture.
+            rng = np.random.default_rng((self.seed, draw.epoch, int(index), *([int(copy)] if copy else [])))
+            picture = self._read(int(index), rng)
             mirrored[place] = self.mirror and rng.random() < 0.5
+            pixels[place] = self._changed(picture, rng)
         return Images(pixels, self.labels[draw.indices], mirrored if self.mirror else None)
 
-    def _read(self, index: int, rng: np.random.Generator) -> Array:
+    def _read(self, index: int, rng: np.random.Generator) -> Image.Image:
         path = self.listing.path(index)
         try:
             with Image.open(path) as file:
@@ -205,7 +231,11 @@ class FolderImages:
         except Exception as error:  # a damaged file may raise any error in Pillow
             raise ImagesError(f"{path}: cannot be read as an image: {error}; copy the file again") from error
         box = self.box(picture.width, picture.height, rng)
-        return np.asarray(picture.resize((self.size, self.size), Image.Resampling.BILINEAR, box))
+        return picture.resize((self.size, self.size), self.resampling, box)
+
+    def _changed(self, picture: Image.Image, rng: np.random.Generator) -> Array:
+        pixels = np.asarray(picture if self.change is None else self.change(picture, rng))
+        return pixels if self.erase is None else self.erase(pixels, rng)
 
 
 @dataclass(frozen=True)

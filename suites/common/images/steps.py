@@ -1,36 +1,50 @@
 """The steps that image classification suites share; a suite adds its model and may replace steps.
 
 The steps read these config keys in addition to those of every training: ``dataset`` (imagenet or digits),
-``image_size``, ``resize_size``, ``num_classes``, ``label_smoothing``.
+``train_data``, ``eval_data``, ``image_size``, ``resize_size``, ``num_classes``, ``label_smoothing``, and those of
+``OPTIONAL``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from common.images import digits, folders
+from common.images import augment, digits, folders
 from common.images.folders import Images
+from common.images.mixing import Mix, Mixed
 from common.shares import Array, EvalShare, Repeated, Source, TrainShare
 from common.steps import Loader
 from flagperf_driver import seeds
+from flagperf_driver.pytorch import Context, Steps
 from flagperf_driver.pytorch import device as devices
 
-if TYPE_CHECKING:
-    from flagperf_driver.pytorch import Context
+OPTIONAL = {
+    "eval_size": None,  # the size of evaluation images; None: image_size
+    "interpolation": "bilinear",  # or "bicubic"
+    "pixel_mean": (0.485, 0.456, 0.406),  # ImageNet's
+    "pixel_deviation": (0.229, 0.224, 0.225),
+    "crop": "area",  # random area and aspect; "shifted": image_size/resize_size of both sides at a random place
+    "augment": None,  # "randaugment", "trivialaugment", or timm's, such as "rand-m9-mstd0.5-inc1"
+    "erase": 0.0,  # the share of training images with an erased rectangle
+    "erase_noise": False,  # the rectangle has noise instead of the mean colour
+    "mixup": 0.0,  # the parameter of the beta distribution; 0: none
+    "cutmix": 0.0,
+    "repeats": 1,  # copies of an image in an epoch, each changed in another way
+}
+"""The config keys that a suite may leave out, with the values that they then have."""
 
 IMAGENET_TRAIN = 1_281_167
 """The number of images in ImageNet's training set, also of an epoch of synthetic images."""
 SYNTHETIC_BATCHES = 4
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
 
 
 class Prepared(NamedTuple):
@@ -39,12 +53,36 @@ class Prepared(NamedTuple):
     pixels: Tensor
     """(N, 3, H, W), normalised."""
     labels: Tensor
+    mix: Mix | None = None
+    """How each image was mixed with its neighbour, the image before it in the batch."""
+
+
+def classification(create_model: Callable[[Context], nn.Module]) -> Steps:
+    """Return all steps of a suite that classifies images."""
+    return Steps(
+        create_model=create_model,
+        create_train_data=create_train_data,
+        create_eval_data=create_eval_data,
+        prepare_batch=prepare_batch,
+        calculate_loss=calculate_loss,
+        evaluate_batch=evaluate_batch,
+        summarize=summarize,
+        count_samples=count_samples,
+    )
+
+
+def setting(ctx: Context, name: str) -> Any:
+    """Return an optional config key."""
+    return getattr(ctx.config, name) if name in ctx.config else OPTIONAL[name]
 
 
 def create_train_data(ctx: Context) -> Iterable[Images]:
     """Return this rank's share of every epoch."""
-    config, source = ctx.config, _train_source(ctx)
-    share = TrainShare(len(source), config.train_batch_size, ctx.rank, ctx.world_size, ctx.seed)
+    batch_size, source = ctx.config.train_batch_size, _train_source(ctx)
+    repeats, mixup, cutmix = (setting(ctx, name) for name in ("repeats", "mixup", "cutmix"))
+    if mixup or cutmix:
+        source = Mixed(source, ctx.config.image_size, mixup, cutmix, ctx.seed)
+    share = TrainShare(len(source), batch_size, ctx.rank, ctx.world_size, ctx.seed, repeats=repeats)
     return Loader(source, share, _workers(ctx), pin=_pin(ctx))
 
 
@@ -56,20 +94,35 @@ def create_eval_data(ctx: Context) -> Iterable[Images]:
 
 
 def prepare_batch(ctx: Context, batch: Images) -> Prepared:
-    """Copy the batch to the device as bytes, then mirror and normalise it there."""
-    pixels, labels, mirrored = devices.to_device(batch, ctx.device)
+    """Copy the batch to the device as bytes, then mirror, normalise and mix it there."""
+    pixels, labels, mirrored, mix = devices.to_device(batch, ctx.device)
     pixels = pixels.permute(0, 3, 1, 2)  # channels last in memory, as decoded
     if mirrored is not None:
         pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
     layout = torch.channels_last if ctx.config.channels_last else torch.contiguous_format
-    mean, deviation = _moments(ctx.device)
-    return Prepared((pixels.to(torch.float32, memory_format=layout) - mean).div_(deviation), labels)
+    mean, deviation = _moments(ctx.device, *(tuple(setting(ctx, f"pixel_{name}")) for name in ("mean", "deviation")))
+    pixels = (pixels.to(torch.float32, memory_format=layout) - mean).div_(deviation)
+    return Prepared(pixels if mix is None else mixed(pixels, mix), labels, mix)
+
+
+def mixed(pixels: Tensor, mix: Mix) -> Tensor:
+    """Return the images mixed with their neighbours."""
+    neighbours = pixels.roll(1, 0)
+    if mix.box is None:
+        return neighbours.lerp_(pixels, mix.share)
+    top, bottom, left, right = mix.box
+    pixels[..., top:bottom, left:right] = neighbours[..., top:bottom, left:right]
+    return pixels
 
 
 def calculate_loss(ctx: Context, model: nn.Module, batch: Prepared) -> Tensor:
-    """Return the cross entropy."""
-    smoothing = ctx.config.label_smoothing
-    return functional.cross_entropy(model(batch.pixels), batch.labels, label_smoothing=smoothing)
+    """Return the cross entropy; of mixed images, that of both labels by their shares."""
+    scores, smoothing = model(batch.pixels), ctx.config.label_smoothing
+    loss = functional.cross_entropy(scores, batch.labels, label_smoothing=smoothing)
+    if batch.mix is None:
+        return loss
+    other = functional.cross_entropy(scores, batch.labels.roll(1, 0), label_smoothing=smoothing)
+    return other.lerp(loss, batch.mix.share)
 
 
 def evaluate_batch(ctx: Context, model: nn.Module, batch: Prepared) -> Tensor:  # noqa: ARG001 - a step's signature
@@ -97,7 +150,7 @@ def count_samples(ctx: Context, batch: Images | Prepared) -> int:  # noqa: ARG00
 def _train_source(ctx: Context) -> Source:
     config = ctx.config
     if ctx.synthetic:
-        return _synthetic(ctx, _train_samples(ctx), config.train_batch_size)
+        return _synthetic(ctx, _train_samples(ctx), config.train_batch_size, config.image_size)
     if config.dataset == "digits":
         part = digits.load(config.image_size, train=True)
         return folders.MemoryImages(part.pixels, _training_labels(ctx, part.labels))
@@ -106,25 +159,35 @@ def _train_source(ctx: Context) -> Source:
         raise folders.ImagesError(
             f"{listing.root}: {len(listing.classes)} class folders; expected num_classes = {config.num_classes}"
         )
-    labels = _training_labels(ctx, listing.labels)
-    return folders.FolderImages(listing, config.image_size, folders.random_box, labels, mirror=True, seed=ctx.seed)
+    size, resampling, mean = config.image_size, _resampling(ctx), tuple(setting(ctx, "pixel_mean"))
+    name, share, deviation = setting(ctx, "augment"), setting(ctx, "erase"), tuple(setting(ctx, "pixel_deviation"))
+    return folders.FolderImages(
+        listing,
+        size,
+        folders.shifted_box(size / config.resize_size) if _shifted(ctx) else folders.random_box,
+        _training_labels(ctx, listing.labels),
+        resampling=resampling,
+        mirror=True,
+        change=augment.create(name, size, mean, resampling) if name else None,
+        erase=augment.Eraser(share, mean, deviation, noise=setting(ctx, "erase_noise")) if share else None,
+        seed=ctx.seed,
+    )
 
 
 def _eval_source(ctx: Context) -> Source:
-    config = ctx.config
+    config, size = ctx.config, setting(ctx, "eval_size") or ctx.config.image_size
     if ctx.synthetic:
-        return _synthetic(ctx, config.eval_batch_size * ctx.world_size, config.eval_batch_size)
+        return _synthetic(ctx, config.eval_batch_size * ctx.world_size, config.eval_batch_size, size)
     if config.dataset == "digits":
-        return digits.load(config.image_size, train=False)
+        return digits.load(size, train=False)
     listing = _listing(_folder(ctx, "val")).relabelled(_listing(_folder(ctx, "train")).classes)
-    box = folders.center_box(config.image_size / config.resize_size)
-    return folders.FolderImages(listing, config.image_size, box, listing.labels)
+    box = folders.whole_box if _shifted(ctx) else folders.center_box(size / config.resize_size)
+    return folders.FolderImages(listing, size, box, listing.labels, resampling=_resampling(ctx))
 
 
-def _synthetic(ctx: Context, samples: int, batch_size: int) -> Source:
+def _synthetic(ctx: Context, samples: int, batch_size: int, size: int) -> Source:
     """Return batches of random bytes that cost no more than the copy to the device."""
-    config = ctx.config
-    shape = folders.BatchShape(batch_size, config.image_size, config.num_classes)
+    shape = folders.BatchShape(batch_size, size, ctx.config.num_classes)
     rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.rank))
     drawn = (
         devices.to_device(folders.random_images(shape, rng), torch.device("cpu")) for _ in range(SYNTHETIC_BATCHES)
@@ -153,6 +216,21 @@ def _folder(ctx: Context, part: str) -> Path:
 _listing = cache(folders.list_folder)  # the data and the schedule share one listing per process
 
 
+def _shifted(ctx: Context) -> bool:
+    return _one_of(ctx, "crop", ("area", "shifted")) == "shifted"
+
+
+def _resampling(ctx: Context) -> Image.Resampling:
+    return Image.Resampling[_one_of(ctx, "interpolation", ("bilinear", "bicubic")).upper()]
+
+
+def _one_of(ctx: Context, name: str, allowed: tuple[str, ...]) -> str:
+    value: str = setting(ctx, name)
+    if value not in allowed:
+        raise folders.ImagesError(f"{name}={value!r}: unknown; expected {' or '.join(map(repr, allowed))}")
+    return value
+
+
 def _workers(ctx: Context) -> int:
     """Return the number of loader processes; images in memory need no process."""
     return 0 if ctx.synthetic or ctx.config.dataset == "digits" else int(ctx.config.num_workers)
@@ -166,7 +244,6 @@ def _pin(ctx: Context) -> bool:
 
 
 @cache
-def _moments(device: torch.device) -> tuple[Tensor, Tensor]:
+def _moments(device: torch.device, *moments: tuple[float, ...]) -> tuple[Tensor, ...]:
     """Return mean and deviation of bytes; kept, because a copy for each batch would be a synchronization."""
-    mean, deviation = (torch.tensor(of, device=device).mul_(255).view(3, 1, 1) for of in (MEAN, STD))
-    return mean, deviation
+    return tuple(torch.tensor(of, device=device).mul_(255).view(3, 1, 1) for of in moments)

@@ -193,9 +193,10 @@ def check_skipped_images_are_not_read() -> None:
 def check_prepared_images_are_normalised_and_mirrored() -> None:
     pixels = np.arange(12, dtype=np.uint8).reshape(1, 2, 2, 3).repeat(2, 0)
     raw = folders.Images(pixels, np.array([0, 1]), np.array([False, True]))
-    mean, deviation = (torch.tensor(of).view(3, 1, 1) for of in (steps.MEAN, steps.STD))
+    moments = {"pixel_mean": (0.1, 0.2, 0.3), "pixel_deviation": (0.4, 0.5, 0.6)}
+    mean, deviation = (torch.tensor(of).view(3, 1, 1) for of in moments.values())
     for channels_last in (False, True):
-        ready = steps.prepare_batch(context(channels_last=channels_last), raw).pixels
+        ready = steps.prepare_batch(context(channels_last=channels_last, **moments), raw).pixels
         expected = (torch.from_numpy(pixels[0]).permute(2, 0, 1) / 255 - mean) / deviation
         assert torch.allclose(ready[0], expected, atol=1e-6)
         assert torch.allclose(ready[1], expected.flip(2), atol=1e-6)
