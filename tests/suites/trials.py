@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,43 @@ def train(suite: Path, data_dir: Path, **settings: Any) -> Trained:
     losses = [record.value["loss"] for record in records if record.event == events.STEP_END]
     finished = records[-1].value
     return Trained(losses, finished["final_metrics"], finished["steps"])
+
+
+@dataclass(frozen=True)
+class TinyData:
+    """A suite's reference scale on tiny data, with a smaller model."""
+
+    suite: Path
+    scratch: Path
+    smaller: dict[str, Any]
+    """The config values of the smaller model."""
+    write: Callable[[Path], None]
+    """Writes the data to a folder."""
+    _numbers: Iterator[int] = field(default_factory=itertools.count, init=False)
+
+    def folder(self, name: str) -> Path:
+        """Return a new folder with the data."""
+        path = self.scratch / name
+        self.write(path)
+        return path
+
+    def train(self, path: Path, **settings: Any) -> Trained:
+        """Train some steps on this folder."""
+        return train(self.suite, path, **{**self.smaller, **settings})
+
+    def check_learnt(self, path: Path, **settings: Any) -> Trained:
+        """Check that a training on this folder learns, and that it does not learn at a learning rate of 0."""
+        trained = self.train(path, **settings)
+        assert trained.steps == STEPS
+        assert trained.learnt(), trained.losses
+        assert not self.train(path, **{**settings, "learning_rate": 0.0, "max_steps": STEPS // 2}).learnt()
+        return trained
+
+    def damaged(self, change: Callable[[Path], object], *words: str, **settings: Any) -> None:
+        """Check that a training on changed data ends with an error that contains the words."""
+        path = self.folder(f"damaged{next(self._numbers)}")
+        change(path)
+        fails(lambda: self.train(path, **settings), *words)
 
 
 @dataclass(frozen=True)

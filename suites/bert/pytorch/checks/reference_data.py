@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import checking
@@ -30,40 +29,22 @@ def write(path: Path) -> None:
     torch.save({"model": model.create_model(ctx).net.state_dict()}, path / CHECKPOINT)
 
 
-def folder(name: str) -> Path:
-    path = checking.SCRATCH / name
-    write(path)
-    return path
-
-
-def train(path: Path, **settings: object) -> trials.Trained:
-    return trials.train(checking.SUITE, path, **{**SMALLER, **settings})
+TINY = trials.TinyData(checking.SUITE, checking.SCRATCH, SMALLER, write)
 
 
 def check_shards_are_read_and_learnt() -> None:
-    path = folder("shards")
-    trained = train(path)
-    assert trained.steps == trials.STEPS
-    assert trained.learnt(), trained.losses
-    assert not train(path, learning_rate=0.0, max_steps=10).learnt()
-
-
-def damaged(name: str, change: Callable[[Path], object], *words: str) -> None:
-    """Check that a training on changed data ends with an error that contains the words."""
-    path = folder(name)
-    change(path)
-    trials.fails(lambda: train(path), *words)
+    TINY.check_learnt(TINY.folder("shards"))
 
 
 def check_a_cut_shard_is_named() -> None:
     def cut(path: Path) -> None:
         (path / CUT).write_bytes((path / CUT).read_bytes()[:4000])
 
-    damaged("cut", cut, CUT, "cannot be read as HDF5", "copy the file again")
+    TINY.damaged(cut, CUT, "cannot be read as HDF5", "copy the file again")
 
 
 def check_a_file_that_is_not_hdf5_is_named() -> None:
-    damaged("text", lambda path: (path / CUT).write_text("<html>not found</html>"), CUT, "cannot be read as HDF5")
+    TINY.damaged(lambda path: (path / CUT).write_text("<html>not found</html>"), CUT, "cannot be read as HDF5")
 
 
 def check_values_that_the_model_cannot_take_are_named() -> None:
@@ -77,7 +58,7 @@ def check_values_that_the_model_cannot_take_are_named() -> None:
             with h5py.File(path / CUT, "a") as file:
                 file[key][0] = value
 
-        damaged(key, change, CUT, f"{key} contains {value}", words)
+        TINY.damaged(change, CUT, f"{key} contains {value}", words)
 
 
 def check_an_empty_folder_and_a_shard_without_a_key_are_named() -> None:
@@ -89,15 +70,15 @@ def check_an_empty_folder_and_a_shard_without_a_key_are_named() -> None:
         with h5py.File(path / CUT, "a") as file:
             del file["masked_lm_ids"]
 
-    damaged("empty", empty, bert_shards.TRAIN, "no *.hdf5 files", "README.md")
-    damaged("without", without, CUT, "missing masked_lm_ids")
+    TINY.damaged(empty, bert_shards.TRAIN, "no *.hdf5 files", "README.md")
+    TINY.damaged(without, CUT, "missing masked_lm_ids")
 
 
 def check_files_that_are_no_shards_are_ignored() -> None:
-    path = folder("surplus")
+    path = TINY.folder("surplus")
     for name in (".DS_Store", "README.txt", "._part_0_of_3.hdf5"):
         (path / bert_shards.TRAIN / name).write_text("surplus")
-    assert train(path, max_steps=2) == train(folder("without surplus"), max_steps=2)
+    assert TINY.train(path, max_steps=2) == TINY.train(TINY.folder("without surplus"), max_steps=2)
 
 
 def check_other_files_in_the_evaluation_folder_are_reported() -> None:
@@ -106,12 +87,12 @@ def check_other_files_in_the_evaluation_folder_are_reported() -> None:
         file.with_name("eval_all.hdf5").write_bytes(file.read_bytes())
 
     words = "16 samples found in eval_all.hdf5 (8), part_eval_10k.hdf5 (8)", "num_eval_samples = 8"
-    damaged("other", add, Path(bert_shards.EVAL).parent.name, *words)
+    TINY.damaged(add, Path(bert_shards.EVAL).parent.name, *words)
 
 
 def check_a_damaged_checkpoint_is_named() -> None:
     def cut(path: Path) -> None:
         (path / CHECKPOINT).write_bytes((path / CHECKPOINT).read_bytes()[:-2000])
 
-    damaged("cut checkpoint", cut, CHECKPOINT, "torch cannot read this file", "convert it again")
-    damaged("no checkpoint", lambda path: (path / CHECKPOINT).unlink(), CHECKPOINT, "file not found", "init_checkpoint")
+    TINY.damaged(cut, CHECKPOINT, "torch cannot read this file", "convert it again")
+    TINY.damaged(lambda path: (path / CHECKPOINT).unlink(), CHECKPOINT, "file not found", "init_checkpoint")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 from argparse import Namespace
 from collections.abc import Callable
@@ -27,7 +26,6 @@ SMALLER = {
 }  # fmt: skip
 LINES = {"train_data": record.TRAIN_LINES, "eval_data": record.EVAL_LINES, "vocab_file": record.VOCABULARY}
 CUT = record.TRAIN
-COUNTER = itertools.count()
 CHECKPOINT = "blocklm-large-blank/200000/mp_rank_00_model_states.pt"
 
 
@@ -41,33 +39,22 @@ def write(path: Path) -> None:
     torch.save({"module": weights, **others}, path / CHECKPOINT)
 
 
-def folder(name: str) -> Path:
-    path = checking.SCRATCH / name
-    write(path)
-    return path
-
-
-def train(path: Path, **settings: object) -> trials.Trained:
-    return trials.train(checking.SUITE, path, **{**SMALLER, **settings})
+TINY = trials.TinyData(checking.SUITE, checking.SCRATCH, SMALLER, write)
 
 
 def check_encoded_files_are_read_and_learnt() -> None:
-    path = folder("encoded")
-    trained = train(path)
-    assert trained.steps == trials.STEPS
-    assert trained.learnt(), trained.losses
+    trained = TINY.check_learnt(TINY.folder("encoded"))
     assert trained.metrics["questions"] == 2 * record.EVAL_ITEMS
-    assert not train(path, learning_rate=0.0, max_steps=10).learnt()
 
 
 def check_published_lines_are_read_and_learnt() -> None:
-    trained = train(folder("lines"), **LINES)
+    trained = TINY.train(TINY.folder("lines"), **LINES)
     assert trained.learnt(), trained.losses
     assert trained.metrics["questions"] == 2 * record.EVAL_ITEMS
 
 
 def check_both_forms_contain_the_same_questions() -> None:
-    path = folder("both")
+    path = TINY.folder("both")
 
     def read(**settings: object) -> data.ClozeSet:
         ctx = checking.context("reference", **{**SMALLER, "max_seq_length": record.LENGTH, **settings})
@@ -93,13 +80,6 @@ def texts(questions: data.ClozeSet) -> list[list[int]]:
 
 
 # -- damaged and missing data
-
-
-def damaged(change: Callable[[Path], object], *words: str, **settings: object) -> None:
-    """Check that a training on changed data ends with an error that contains the words."""
-    path = folder(f"damaged{next(COUNTER)}")
-    change(path)
-    trials.fails(lambda: train(path, **settings), *words)
 
 
 def cut(name: str, size: int) -> Callable[[Path], object]:
@@ -133,27 +113,27 @@ def check_a_broken_line_is_named() -> None:
             lines[2] = text.encode("utf-8", "surrogateescape")
             (path / record.TRAIN_LINES).write_bytes(b"\n".join(lines))
 
-        damaged(change, f"{record.TRAIN_LINES}:3", words, **LINES)
+        TINY.damaged(change, f"{record.TRAIN_LINES}:3", words, **LINES)
 
 
 def check_a_shorter_vocabulary_is_named() -> None:
-    damaged(cut(record.VOCABULARY, 20_000), record.VOCABULARY, "expected 30463 to 30590", "30592", **LINES)
-    damaged(remove(record.VOCABULARY), record.VOCABULARY, "file not found", **LINES)
-    damaged(put(record.VOCABULARY, "the\n"), record.VOCABULARY, "missing [PAD]", **LINES)
+    TINY.damaged(cut(record.VOCABULARY, 20_000), record.VOCABULARY, "expected 30463 to 30590", "30592", **LINES)
+    TINY.damaged(remove(record.VOCABULARY), record.VOCABULARY, "file not found", **LINES)
+    TINY.damaged(put(record.VOCABULARY, "the\n"), record.VOCABULARY, "missing [PAD]", **LINES)
 
 
 def check_a_damaged_encoded_file_is_named() -> None:
-    damaged(cut(record.TRAIN, 3000), record.TRAIN, "cannot be read", "download it again")
-    damaged(put(record.EVAL, "<html>"), record.EVAL, "cannot be read")
-    damaged(remove(record.EVAL), record.EVAL, "file not found")
-    damaged(without("answer_idx"), record.EVAL, "missing answer_idx")
-    damaged(without("text/indptr"), record.EVAL, "cannot be read", "indptr")
-    path = folder("other config")
+    TINY.damaged(cut(record.TRAIN, 3000), record.TRAIN, "cannot be read", "download it again")
+    TINY.damaged(put(record.EVAL, "<html>"), record.EVAL, "cannot be read")
+    TINY.damaged(remove(record.EVAL), record.EVAL, "file not found")
+    TINY.damaged(without("answer_idx"), record.EVAL, "missing answer_idx")
+    TINY.damaged(without("text/indptr"), record.EVAL, "cannot be read", "indptr")
+    path = TINY.folder("other config")
     for settings, words in [
         ({"max_seq_length": 16}, "expected at most max_seq_length = 16"),
         ({"vocab_size": 2000}, "expected 0 to 1999 (vocab_size)"),
     ]:
-        trials.fails(functools.partial(train, path, init_checkpoint=None, **settings), record.TRAIN, words)
+        trials.fails(functools.partial(TINY.train, path, init_checkpoint=None, **settings), record.TRAIN, words)
 
 
 def without(key: str) -> Callable[[Path], object]:
@@ -165,10 +145,10 @@ def without(key: str) -> Callable[[Path], object]:
 
 
 def check_a_damaged_checkpoint_is_named() -> None:
-    damaged(cut(CHECKPOINT, 3000), CHECKPOINT, "torch cannot read this file")
-    damaged(remove(CHECKPOINT), CHECKPOINT, "file not found", "init_checkpoint")
+    TINY.damaged(cut(CHECKPOINT, 3000), CHECKPOINT, "torch cannot read this file")
+    TINY.damaged(remove(CHECKPOINT), CHECKPOINT, "file not found", "init_checkpoint")
 
 
 def check_too_few_questions_are_an_error() -> None:
-    path = folder("few")
-    trials.fails(lambda: train(path, train_batch_size=25), "24 examples are too few", "reduce train_batch_size")
+    path = TINY.folder("few")
+    trials.fails(lambda: TINY.train(path, train_batch_size=25), "24 examples are too few", "reduce train_batch_size")

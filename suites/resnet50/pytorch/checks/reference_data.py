@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import checking
@@ -22,8 +20,6 @@ SMALLER = {
     "image_size": 96, "resize_size": 110,
     "train_batch_size": 6, "learning_rate": 0.005, "num_workers": 2,
 }  # fmt: skip
-
-COUNTER = itertools.count()
 CUT = "train/n01440764/n01440764_5.JPEG"
 EVALUATED = "val/n02105855/ILSVRC2012_val_00000006.JPEG"
 
@@ -33,22 +29,11 @@ def write(path: Path) -> None:
     imagenet.write(path)
 
 
-def folder(name: str) -> Path:
-    path = checking.SCRATCH / name
-    write(path)
-    return path
-
-
-def train(path: Path, **settings: object) -> trials.Trained:
-    return trials.train(checking.SUITE, path, **{**SMALLER, **settings})
+TINY = trials.TinyData(checking.SUITE, checking.SCRATCH, SMALLER, write)
 
 
 def check_imagenet_is_read_and_learnt() -> None:
-    path = folder("imagenet")
-    trained = train(path)
-    assert trained.steps == trials.STEPS
-    assert trained.learnt(), trained.losses
-    assert not train(path, learning_rate=0.0, max_steps=10).learnt()
+    TINY.check_learnt(TINY.folder("imagenet"))
 
 
 # -- the pictures
@@ -63,7 +48,7 @@ def pixels(path: Path, name: str) -> torch.Tensor:
 
 
 def check_unusual_pictures_are_read_as_their_colours() -> None:
-    path = folder("unusual")
+    path = TINY.folder("unusual")
     usual = pixels(path, "train/n01440764/n01440764_5.JPEG").mean((1, 2))
     for name in (imagenet.CMYK, imagenet.PNG, imagenet.TURNED):
         assert torch.allclose(pixels(path, name).mean((1, 2)), usual, atol=8), name
@@ -77,7 +62,7 @@ def check_the_orientation_is_ignored_as_by_other_users_of_imagenet() -> None:
         top, bottom = pixels(path, name).chunk(2, dim=1)
         return bool(bottom.mean() - top.mean() > 20)
 
-    path = folder("turned")
+    path = TINY.folder("turned")
     with Image.open(path / imagenet.TURNED) as picture:
         assert picture.getexif()[imagenet.ORIENTATION] == imagenet.ROTATED
         turned = ImageOps.exif_transpose(picture)
@@ -89,22 +74,15 @@ def check_the_orientation_is_ignored_as_by_other_users_of_imagenet() -> None:
 # -- damaged, missing and surplus files
 
 
-def damaged(change: Callable[[Path], object], *words: str, **settings: object) -> None:
-    """Check that a training on changed data ends with an error that contains the words."""
-    path = folder(f"damaged{next(COUNTER)}")
-    change(path)
-    trials.fails(lambda: train(path, **settings), *words)
-
-
 def check_a_damaged_picture_is_named_with_and_without_worker_processes() -> None:
     def cut(path: Path) -> None:
         for name in (imagenet.PNG, CUT):
             (path / name).write_bytes((path / name).read_bytes()[:900])
 
     for workers in (0, 2):
-        damaged(cut, "train/n01440764/", "cannot be read as an image", "copy the file again", num_workers=workers)
-    damaged(lambda path: (path / CUT).write_text("<html>"), CUT, "cannot be read as an image")
-    damaged(lambda path: (path / EVALUATED).write_bytes(b""), EVALUATED, "cannot be read as an image")
+        TINY.damaged(cut, "train/n01440764/", "cannot be read as an image", "copy the file again", num_workers=workers)
+    TINY.damaged(lambda path: (path / CUT).write_text("<html>"), CUT, "cannot be read as an image")
+    TINY.damaged(lambda path: (path / EVALUATED).write_bytes(b""), EVALUATED, "cannot be read as an image")
 
 
 def check_missing_and_unknown_classes_are_named() -> None:
@@ -115,21 +93,21 @@ def check_missing_and_unknown_classes_are_named() -> None:
         for file in (path / "train/n02105855").iterdir():
             file.unlink()
 
-    damaged(rename, "/val", "unknown class n99999999", "the same data set")
-    damaged(lambda path: shutil.rmtree(path / "train/n02105855"), "/train", "2 class folders", "num_classes = 3")
-    damaged(lambda path: shutil.rmtree(path / "val"), "/val", "folder not found", "<class>/<image>")
-    damaged(empty, "/train", "no images in n02105855", ".jpeg")
+    TINY.damaged(rename, "/val", "unknown class n99999999", "the same data set")
+    TINY.damaged(lambda path: shutil.rmtree(path / "train/n02105855"), "/train", "2 class folders", "num_classes = 3")
+    TINY.damaged(lambda path: shutil.rmtree(path / "val"), "/val", "folder not found", "<class>/<image>")
+    TINY.damaged(empty, "/train", "no images in n02105855", ".jpeg")
 
 
 def check_files_that_are_no_pictures_are_ignored() -> None:
-    path = folder("surplus")
+    path = TINY.folder("surplus")
     for name in ("train/.DS_Store", "train/README.txt", "train/n01440764/README", "train/n01440764/._n01440764_1.JPEG"):
         (path / name).write_text("surplus")
     (path / "train/.cache").mkdir()
     (path / "train/.cache/n01440764_1.JPEG").write_text("surplus")
-    assert train(path, max_steps=3) == train(folder("without surplus"), max_steps=3)
+    assert TINY.train(path, max_steps=3) == TINY.train(TINY.folder("without surplus"), max_steps=3)
 
 
 def check_too_few_pictures_are_an_error() -> None:
-    path = folder("few")
-    trials.fails(lambda: train(path, train_batch_size=25), "24 samples are too few", "reduce train_batch_size")
+    path = TINY.folder("few")
+    trials.fails(lambda: TINY.train(path, train_batch_size=25), "24 samples are too few", "reduce train_batch_size")
