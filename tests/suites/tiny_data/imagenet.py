@@ -17,7 +17,8 @@ TRAIN, EVAL = 8, 2
 """Pictures of each class."""
 SIZES = [(500, 375), (375, 500), (120, 90), (256, 256), (640, 200), (60, 44)]
 ORIENTATION, ROTATED = 0x0112, 6
-GREY, CMYK, TURNED, PNG = (f"train/n01440764/n01440764_{n}.JPEG" for n in (1, 2, 3, 4))
+GREY, CMYK, TURNED, PNG, CUT = (f"train/n01440764/n01440764_{n}.JPEG" for n in (1, 2, 3, 4, 5))
+"""Unusual pictures, and one that a test may cut."""
 
 
 def write(folder: Path) -> None:

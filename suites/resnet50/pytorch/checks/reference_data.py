@@ -20,7 +20,7 @@ SMALLER = {
     "image_size": 96, "resize_size": 110,
     "train_batch_size": 6, "learning_rate": 0.005, "num_workers": 2,
 }  # fmt: skip
-CUT = "train/n01440764/n01440764_5.JPEG"
+CUT = imagenet.CUT
 EVALUATED = "val/n02105855/ILSVRC2012_val_00000006.JPEG"
 
 
