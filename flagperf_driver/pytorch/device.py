@@ -184,10 +184,10 @@ def grad_scaler(device: torch.device) -> Any:
 
 def to_device(batch: Any, device: torch.device) -> Any:
     """Return the batch with all nested tensors and arrays as tensors on the device; the copies are asynchronous."""
-    if type(batch).__module__ == "numpy" and type(batch).__name__ == "ndarray":
-        batch = torch.from_numpy(batch)
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=True)
+    if type(batch).__module__ == "numpy" and type(batch).__name__ == "ndarray":
+        return to_device(torch.from_numpy(batch), device)
     if isinstance(batch, dict):
         return {key: to_device(value, device) for key, value in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):

@@ -14,8 +14,6 @@ from pytest_flagperf.results.logs.ranklog import Evaluation, Target
 from pytest_flagperf.results.measured.outcome import MetricQuality, Outcome
 from pytest_flagperf.results.units import quantity
 
-FEWEST = 5
-"""Minimum number of seeds of each shape."""
 DEVIATIONS = 3
 """A target is at least this many standard deviations below the mean of the seeds."""
 LEAST_MARGIN = 0.02

@@ -12,8 +12,9 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.commands.source_tree import markers
 from pytest_flagperf.plan import make_plan
-from pytest_flagperf.results.calibration import DEVIATIONS, FEWEST, LATEST, FullTraining, table
+from pytest_flagperf.results.calibration import DEVIATIONS, LATEST, FullTraining, table
 from pytest_flagperf.results.logs.ranklog import Target
+from pytest_flagperf.results.verdicts.reference import FEWEST
 
 REPO = Path(__file__).resolve().parents[2]
 CATALOG = Catalog.scan([REPO])

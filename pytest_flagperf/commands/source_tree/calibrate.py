@@ -148,8 +148,8 @@ def _check_seeds(suite: Suite, scale: str, rounds: Sequence[StoredRound], change
     path, enough = suite.path.parent.relative_to(suite.root), len(change.problems)
     for shape in sorted({*_SHAPES, *(round_.shape for round_ in rounds)}):
         seeds = len({round_.outcome.seed for round_ in rounds if round_.shape == shape})
-        if seeds < calibration.FEWEST:
-            expected = f"{count(seeds, 'training')} of full length, expected at least {calibration.FEWEST} seeds"
+        if seeds < FEWEST:
+            expected = f"{count(seeds, 'training')} of full length, expected at least {FEWEST} seeds"
             change.problems.append(f"{suite.name}: {shape} has {expected}")
     if len(change.problems) > enough:
         settings = "--repeat=10 --set stop_at_target=False"

@@ -23,7 +23,7 @@ from pytest_flagperf.stored import FormatError, files
 
 SCHEMA = 1
 FEWEST = 5
-"""Minimum number of rounds of a batch: the bounds are computed from their spread."""
+"""Minimum number of seeds of a target, and of rounds of a batch: their bounds are computed from the spread."""
 CHANCE = 0.005
 """Probability that an honest round is judged too early, or off the loss curve."""
 FLOOR = 0.01
