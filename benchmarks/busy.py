@@ -5,7 +5,7 @@
 
 ``rounds`` trains small suites repeatedly, together with each number of busy processes. It prints how long ranks waited
 for a core, how much CPU time other processes used, and how many rounds had the validity warning busy. Without busy
-processes, such warnings are false alarms if the machine is idle. ``bench`` runs all suites as ``make bench`` does,
+processes, such warnings are false alarms if the machine is idle. ``bench`` runs the suites of ``make bench``,
 alternating between the numbers of busy processes, and prints how each run ended. Both print a table for
 docs/measuring.md.
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -48,11 +49,17 @@ def spinning(number: int) -> Iterator[None]:
 
 
 def pytest_run(reports: Path, *arguments: str) -> int:
-    """Run pytest on the repository's suites and write its output next to the results."""
+    """Run pytest with these paths and options and write its output next to the results."""
     reports.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pytest", "suites", "-p", "no:cacheprovider", f"--reports={reports}", *arguments]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--reports={reports}", *arguments]
     with (reports / "pytest.log").open("a") as log:
         return subprocess.run(command, cwd=REPO, stdout=log, stderr=log, check=False).returncode
+
+
+def benched() -> list[str]:
+    """Return the folders of the suites that ``make bench`` trains."""
+    (folders,) = re.findall(r"(?m)^BENCHED := (.*)", (REPO / "Makefile").read_text(encoding="utf-8"))
+    return str(folders).split()
 
 
 def stored(reports: Path) -> list[StoredRun]:
@@ -84,7 +91,7 @@ def rounds(folder: Path, number: int, beside: Sequence[int], suites: Sequence[st
             reports = folder / f"rounds-{suite}-beside{count}"
             if not stored(reports):
                 with spinning(count):
-                    pytest_run(reports, "-k", f"{suite} and throughput", f"--repeat={number}")
+                    pytest_run(reports, f"suites/{suite}", "-k", "throughput", f"--repeat={number}")
             for case in (case for run in stored(reports) for case in run.cases):
                 print(f"| {count} | {line(case)} |", flush=True)
 
@@ -136,7 +143,7 @@ def bench(folder: Path, runs: int, beside: Sequence[int]) -> None:
         reports = folder / f"bench{number:02d}-beside{count}"
         if not stored(reports):
             with spinning(count):
-                pytest_run(reports)
+                pytest_run(reports, *benched())
         for run in stored(reports)[-1:]:
             print(f"| {number} | {count} | {ended(run)} |", flush=True)
             ends.append((count, is_green(run), bool(busy_rounds(run))))

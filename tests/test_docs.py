@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.busy import benched
 from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, OPTIONS, SITE
 
 REPO = Path(__file__).resolve().parent.parent
@@ -90,3 +91,11 @@ def test_readme_begins_with_the_two_commands() -> None:
     for name in ("README.md", "README.zh.md"):
         commands = re.findall(r"^    (\S.*?)(?:  .*)?$", (REPO / name).read_text(encoding="utf-8"), re.MULTILINE)
         assert commands[:2] == ["make bench", "make test"], name
+
+
+@pytest.mark.parametrize(("target", "folders"), [("bench", benched()), ("bench-all", ["suites"])])
+def test_make_bench_trains_three_models_and_bench_all_trains_all(target: str, folders: list[str]) -> None:
+    assert len(benched()) == 3
+    argv = ["make", "--dry-run", "--old-file=setup", target, "BENCH=-k glm"]
+    command = subprocess.run(argv, cwd=REPO, capture_output=True, text=True, check=True).stdout.split()
+    assert command[1:] == ["-m", "pytest", *folders, "-k", "glm"]
