@@ -10,7 +10,7 @@ import math
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,14 +214,18 @@ class FolderImages:
     def __getitem__(self, draw: Draw) -> Images:
         pixels: Array = np.empty((len(draw.indices), self.size, self.size, 3), np.uint8)
         mirrored: Array = np.zeros(len(draw.indices), np.bool_)
-        copies = np.zeros(len(draw.indices), np.int64) if draw.copies is None else draw.copies
-        for place, (index, copy) in enumerate(zip(draw.indices, copies, strict=True)):
-            # A training without copies sees the first copy of each picture.
-            rng = np.random.default_rng((self.seed, draw.epoch, int(index), *([int(copy)] if copy else [])))
-            picture = self._read(int(index), rng)
+        for place, (index, rng) in enumerate(self.generators(draw)):
+            picture = self._read(index, rng)
             mirrored[place] = self.mirror and rng.random() < 0.5
             pixels[place] = self._changed(picture, rng)
         return Images(pixels, self.labels[draw.indices], mirrored if self.mirror else None)
+
+    def generators(self, draw: Draw) -> Iterator[tuple[int, np.random.Generator]]:
+        """Yield the index of each picture, and the generator of its random changes."""
+        copies = np.zeros(len(draw.indices), np.int64) if draw.copies is None else draw.copies
+        for index, copy in zip(draw.indices.tolist(), copies.tolist(), strict=True):
+            # A training without copies sees the first copy of each picture.
+            yield index, np.random.default_rng((self.seed, draw.epoch, index, *([copy] if copy else [])))
 
     def _read(self, index: int, rng: np.random.Generator) -> Image.Image:
         path = self.listing.path(index)

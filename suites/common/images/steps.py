@@ -7,7 +7,7 @@ The steps read these config keys in addition to those of every training: ``datas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +17,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
+from torchvision.io import ImageReadMode, decode_jpeg
+from torchvision.transforms.v2 import InterpolationMode
+from torchvision.transforms.v2 import functional as transforms
 
 from common.images import augment, digits, folders
+from common.images.encoded import Encoded, EncodedImages
 from common.images.folders import Images
 from common.images.mixing import Mix, Mixed
 from common.shares import Array, EvalShare, Repeated, Source, TrainShare
@@ -28,6 +32,7 @@ from flagperf_driver.pytorch import Context, Steps
 from flagperf_driver.pytorch import device as devices
 
 OPTIONAL = {
+    "reader": "pillow",  # decodes in worker processes; "torchvision": on the device
     "eval_size": None,  # the size of evaluation images; None: image_size
     "interpolation": "bilinear",  # or "bicubic"
     "pixel_mean": (0.485, 0.456, 0.406),  # ImageNet's
@@ -76,7 +81,7 @@ def setting(ctx: Context, name: str) -> Any:
     return getattr(ctx.config, name) if name in ctx.config else OPTIONAL[name]
 
 
-def create_train_data(ctx: Context) -> Iterable[Images]:
+def create_train_data(ctx: Context) -> Iterable[Images | Encoded]:
     """Return this rank's share of every epoch."""
     batch_size, source = ctx.config.train_batch_size, _train_source(ctx)
     repeats, mixup, cutmix = (setting(ctx, name) for name in ("repeats", "mixup", "cutmix"))
@@ -86,17 +91,20 @@ def create_train_data(ctx: Context) -> Iterable[Images]:
     return Loader(source, share, _workers(ctx), pin=_pin(ctx))
 
 
-def create_eval_data(ctx: Context) -> Iterable[Images]:
+def create_eval_data(ctx: Context) -> Iterable[Images | Encoded]:
     """Return this rank's share of the validation set."""
     source = _eval_source(ctx)
     share = EvalShare(len(source), ctx.config.eval_batch_size, ctx.rank, ctx.world_size)
     return Loader(source, share, _workers(ctx), pin=_pin(ctx))
 
 
-def prepare_batch(ctx: Context, batch: Images) -> Prepared:
-    """Copy the batch to the device as bytes, then mirror, normalise and mix it there."""
-    pixels, labels, mirrored, mix = devices.to_device(batch, ctx.device)
-    pixels = pixels.permute(0, 3, 1, 2)  # channels last in memory, as decoded
+def prepare_batch(ctx: Context, batch: Images | Encoded) -> Prepared:
+    """Copy the batch to the device as bytes, or decode it there, then mirror, normalise and mix it there."""
+    labels, mirrored, mix = devices.to_device((batch.labels, batch.mirrored, batch.mix), ctx.device)
+    if isinstance(batch, Encoded):
+        pixels = decoded(ctx, batch)
+    else:
+        pixels = devices.to_device(batch.pixels, ctx.device).permute(0, 3, 1, 2)  # channels last in memory, as decoded
     if mirrored is not None:
         pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
     layout = torch.channels_last if ctx.config.channels_last else torch.contiguous_format
@@ -139,7 +147,7 @@ def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG
     return {"top1": first / count, "top5": five / count, "loss": loss / count}
 
 
-def count_samples(ctx: Context, batch: Images | Prepared) -> int:  # noqa: ARG001 - a step's signature
+def count_samples(ctx: Context, batch: Images | Encoded | Prepared) -> int:  # noqa: ARG001 - a step's signature
     """Return the number of images."""
     return len(batch.labels)
 
@@ -161,7 +169,7 @@ def _train_source(ctx: Context) -> Source:
         )
     size, resampling, mean = config.image_size, _resampling(ctx), tuple(setting(ctx, "pixel_mean"))
     name, share, deviation = setting(ctx, "augment"), setting(ctx, "erase"), tuple(setting(ctx, "pixel_deviation"))
-    return folders.FolderImages(
+    return _reader(ctx)(
         listing,
         size,
         folders.shifted_box(size / config.resize_size) if _shifted(ctx) else folders.random_box,
@@ -182,7 +190,7 @@ def _eval_source(ctx: Context) -> Source:
         return digits.load(size, train=False)
     listing = _listing(_folder(ctx, "val")).relabelled(_listing(_folder(ctx, "train")).classes)
     box = folders.whole_box if _shifted(ctx) else folders.center_box(size / config.resize_size)
-    return folders.FolderImages(listing, size, box, listing.labels, resampling=_resampling(ctx))
+    return _reader(ctx)(listing, size, box, listing.labels, resampling=_resampling(ctx))
 
 
 def _synthetic(ctx: Context, samples: int, batch_size: int, size: int) -> Source:
@@ -216,6 +224,17 @@ def _folder(ctx: Context, part: str) -> Path:
 _listing = cache(folders.list_folder)  # the data and the schedule share one listing per process
 
 
+def _reader(ctx: Context) -> type[folders.FolderImages]:
+    if _one_of(ctx, "reader", ("pillow", "torchvision")) == "pillow":
+        return folders.FolderImages
+    if setting(ctx, "augment") or setting(ctx, "erase"):
+        raise folders.ImagesError(
+            "reader='torchvision' decodes on the device, but augment and erase change pictures on the host; "
+            "set reader = 'pillow'"
+        )
+    return EncodedImages
+
+
 def _shifted(ctx: Context) -> bool:
     return _one_of(ctx, "crop", ("area", "shifted")) == "shifted"
 
@@ -237,6 +256,42 @@ def _workers(ctx: Context) -> int:
 
 
 # -- on the device -------------------------------------------------------------------------------------------
+
+
+def decoded(ctx: Context, batch: Encoded) -> Tensor:
+    """Return the pictures as bytes, (N, 3, H, W): decoded on the device, cut to their boxes and resized."""
+    side = [batch.size, batch.size]
+    interpolation = InterpolationMode[_resampling(ctx).name]
+    pictures = (
+        transforms.resized_crop(picture, top, left, bottom - top, right - left, side, interpolation, antialias=True)
+        for picture, (left, top, right, bottom) in zip(_pictures(ctx, batch), batch.boxes.tolist(), strict=True)
+    )
+    return torch.stack(list(pictures)).contiguous(memory_format=torch.channels_last)
+
+
+def _pictures(ctx: Context, batch: Encoded) -> Iterator[Tensor]:
+    parts = torch.as_tensor(batch.data).tensor_split(torch.as_tensor(batch.ends[:-1]))
+    shapes = batch.shapes.tolist()
+    files = [part for part, (height, _) in zip(parts, shapes, strict=True) if not height]
+    from_files = iter(_from_jpeg(ctx, batch, files))
+    for part, (height, width) in zip(parts, shapes, strict=True):
+        yield part.view(height, width, 3).permute(2, 0, 1).to(ctx.device) if height else next(from_files)
+
+
+def _from_jpeg(ctx: Context, batch: Encoded, files: list[Tensor]) -> list[Tensor]:
+    """Return the decoded files; the error of a damaged file names it."""
+    try:
+        return decode_jpeg(files, ImageReadMode.RGB, ctx.device) if files else []  # type: ignore[no-any-return]
+    except RuntimeError as problem:
+        names = [name for name, (height, _) in zip(batch.names, batch.shapes.tolist(), strict=True) if not height]
+        for name, file in zip(names, files, strict=True):
+            try:
+                decode_jpeg([file], ImageReadMode.RGB, ctx.device)
+            except RuntimeError as error:
+                raise folders.ImagesError(
+                    f"{name}: cannot be read as an image: {error}; copy the file again"
+                ) from problem
+        raise
 
 
 def _pin(ctx: Context) -> bool:
