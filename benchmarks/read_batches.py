@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from flagperf_driver.driver import Config
+from tests.suites import children
 from tests.suites.flops import context, steps_of
 from tests.suites.tiny_data import bert_shards, imagenet
 
@@ -58,7 +59,7 @@ WRITERS: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {"resnet50": writ
 def measure(model: str, samples: int, folder: Path) -> dict[str, float]:
     """Return the median of the passes, and the size of the files."""
     suite = Path(__file__).resolve().parents[1] / "suites" / model / "pytorch"
-    sys.path[:0] = [str(suite.parents[1]), str(suite)]
+    children.use_modules_of(suite)
     settings = {**WRITERS[model](folder, samples), "num_workers": 0}
     ctx = context(suite, "reference", "cpu", batch=None)
     ctx = replace(ctx, config=Config({**ctx.config.as_dict(), **settings}), synthetic=False, data_dir=folder)

@@ -1,14 +1,16 @@
 """Runs files of checks in a framework's environment, and offers them functions.
 
-``python checking.py SUITE_DIR SCRATCH_DIR FILE...`` runs every function ``check_...`` of the files and prints one JSON
-line: by file, the traceback of each check, or null. With ``--write`` instead of files it writes the suite's tiny data.
+    python -m tests.suites.checking check SCRATCH_DIR '{"SUITE_DIR": [["FILE"]]}'
+    python -m tests.suites.checking write DATA_DIR '{"SUITE_DIR": []}'
+
+``check`` runs every function ``check_...`` of the files and prints by suite, file and check the traceback, or null.
+``write`` writes the suites' tiny data to a folder.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import sys
 import traceback
@@ -16,9 +18,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-SUITE, SCRATCH = (Path(argument).resolve() for argument in sys.argv[1:3])
-"""The suite's folder, and a folder for files that the checks write."""
-REPO = Path(__file__).resolve().parents[2]
+from tests.suites import children
+
+SUITE: Path
+"""The suite's folder."""
+SCRATCH: Path
+"""A folder for files that the checks write."""
 
 
 def context(scale: str = "small", rank: int = 0, world_size: int = 1, synthetic: bool = False, **settings: Any) -> Any:
@@ -49,24 +54,29 @@ def raises(error: type[Exception], call: Callable[[], object], *words: str) -> N
         raise AssertionError(f"no error; expected {error.__name__} with {words}")
 
 
-def main(files: list[str]) -> None:
+def check(suite: Path, files: list[str]) -> dict[str, dict[str, str | None]]:
+    """Run the checks; return by file and check the traceback."""
+    _prepare(suite, Path(sys.argv[2], suite.parent.name))
+    return {file: _results(_loaded(Path(file))) for file in files}
+
+
+def write(suite: Path) -> dict[str, Any]:
+    """Write the suite's tiny data; return the config that trains on them, and a file that a test may cut."""
+    _prepare(suite, Path(sys.argv[2]))
+    checks = _loaded(suite / "checks" / "reference_data.py")
+    checks["write"](SCRATCH)
+    return {"smaller": checks["SMALLER"], "cut": checks["CUT"]}
+
+
+def _prepare(suite: Path, scratch: Path) -> None:
+    global SUITE, SCRATCH
+    SUITE, SCRATCH = suite, scratch.resolve()
+    SCRATCH.mkdir(parents=True, exist_ok=True)
     sys.modules["checking"] = sys.modules[__name__]  # what the checks import
-    sys.path[:0] = [str(REPO), str(SUITE.parents[1]), str(SUITE)]
     with contextlib.suppress(ImportError):
         import torch
 
         torch.set_num_threads(1)
-    if files[:1] == ["--write"]:
-        _write_data(SUITE / "checks" / "reference_data.py")
-    else:
-        print(json.dumps({file: _results(_loaded(Path(file))) for file in files}))
-
-
-def _write_data(file: Path) -> None:
-    """Write the suite's tiny data directory; print the config that trains on it, and a file that a test may cut."""
-    checks = _loaded(file)
-    checks["write"](SCRATCH)
-    print(json.dumps({"smaller": checks["SMALLER"], "cut": checks["CUT"]}))
 
 
 def _loaded(file: Path) -> Mapping[str, Any]:
@@ -93,4 +103,5 @@ def _results(names: Mapping[str, Any]) -> dict[str, str | None]:
 if __name__ == "__main__":
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
-    main(sys.argv[3:])
+    commands: dict[str, Callable[..., Any]] = {"check": check, "write": write}
+    children.print_results(commands[sys.argv[1]], sys.argv[3])

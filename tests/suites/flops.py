@@ -1,14 +1,15 @@
-"""Count a suite's forward pass: ``flops.py SUITE_DIR SCALE=DEVICE...`` prints FLOPs per sample by scale, as JSON.
+"""Count the forward passes of suites: print the FLOPs per sample by suite and scale, as JSON.
 
-The program runs one micro-step of the suite's own steps on synthetic data, on the device meta (the shapes of tensors
-without their values) or cpu. It counts only the forward pass, because torch's counter counts the weight gradient of a
-grouped convolution once for each group: a depthwise convolution's backward pass would count as hundreds of forward
-passes.
+    python -m tests.suites.flops '{"SUITE_DIR": [{"SCALE": "DEVICE"}]}'
+
+For each scale the program runs one micro-step of the suite's own steps on synthetic data, on the device meta (the
+shapes of tensors without their values) or cpu. It counts only the forward pass, because torch's counter counts the
+weight gradient of a grouped convolution once for each group: a depthwise convolution's backward pass would count as
+hundreds of forward passes.
 """
 
 from __future__ import annotations
 
-import json
 import runpy
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
+
+from tests.suites import children
 
 BATCH = 2
 
@@ -57,14 +60,11 @@ def counted(steps: Any, suite: Path, scale: str, device: str) -> float:
     return float(counter.get_total_flops()) / samples
 
 
-def main() -> None:
-    suite, *scales = sys.argv[1:]
-    root = Path(suite).resolve()
-    sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(root.parents[1]), str(root)]
-    steps = steps_of(root)
-    pairs = [scale.split("=") for scale in scales]
-    print(json.dumps({scale: counted(steps, root, scale, device) for scale, device in pairs}))
+def forward_passes(suite: Path, scales: dict[str, str]) -> dict[str, float]:
+    """Return the FLOPs by scale; ``scales`` has the device of each."""
+    steps = steps_of(suite)
+    return {scale: counted(steps, suite, scale, device) for scale, device in scales.items()}
 
 
 if __name__ == "__main__":
-    main()
+    children.print_results(forward_passes, sys.argv[1])

@@ -1,28 +1,30 @@
-"""Check what slows a device down in one training step: ``python speed.py SUITE_DIR...`` prints problems as JSON.
+"""Check what slows a device down in one training step: print the problems by suite and check, as JSON.
 
-``python speed.py --launches SUITE_DIR`` prints how many operations a step of the reference model launches.
+    python -m tests.suites.speed problems '{"SUITE_DIR": []}'
+    python -m tests.suites.speed launches '{"SUITE_DIR": []}'
 
 The program runs the steps of each suite on the CPU, at the small scale, on synthetic data, under autocast to bf16. It
-records every operation of the forward pass, the backward pass and the optimizer's step. The printed object has for each
-folder a list of problems by check. Two suites can share a process only if they have no modules of their own.
+records every operation of the forward pass, the backward pass and the optimizer's step. With ``launches`` it prints how
+many operations a step of the reference model launches.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-import traceback
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from flops import context, steps_of  # type: ignore[import-not-found, unused-ignore]
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
+
+from tests.suites import children
+from tests.suites.flops import context, steps_of
 
 BATCHES = 20
 LOWER = 0.99
@@ -159,8 +161,9 @@ class Launches(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         return func(*args, **(kwargs or {}))
 
 
-def launches(steps: Any, suite: Path) -> int:
+def launches(suite: Path) -> int:
     """Count forward and backward pass of a step of the reference model, without values; optimizers are fused."""
+    steps = steps_of(suite)
     batch = next(iter(steps.create_train_data(context(suite, "reference", "cpu"))))
     ctx = context(suite, "reference", "meta")
     with ctx.device:
@@ -240,22 +243,7 @@ def problems(suite: Path) -> Problems:
     return {**step_problems(steps, suite), "graph": graph_problems(steps, suite)}
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    if sys.argv[1] == "--launches":
-        suite = Path(sys.argv[2]).resolve()
-        sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(suite.parents[1]), str(suite)]
-        print(launches(steps_of(suite), suite))
-        return
-    results: dict[str, Any] = {}
-    for suite in (Path(argument).resolve() for argument in sys.argv[1:]):
-        sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(suite.parents[1]), str(suite)]
-        try:
-            results[str(suite)] = problems(suite)
-        except Exception:
-            results[str(suite)] = {"program": [traceback.format_exc()]}
-    print(json.dumps(results))
-
-
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    commands: dict[str, Callable[..., Any]] = {"problems": problems, "launches": launches}
+    children.print_results(commands[sys.argv[1]], sys.argv[2])

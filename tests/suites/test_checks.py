@@ -1,4 +1,4 @@
-"""Run the checks of every suite in the environment of its framework, one process per suite.
+"""Run the checks of every suite in the environment of its framework, one suite at a time.
 
 A suite's checks are the functions ``check_...`` in ``suites/<model>/<framework>/checks/*.py``, and those of shared code
 are in ``suites/common/**/checks``. The checks of a new suite are found without a change here.
@@ -7,21 +7,17 @@ are in ``suites/common/**/checks``. The checks of a new suite are found without 
 from __future__ import annotations
 
 import ast
-import json
 import shutil
-import subprocess
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pytest_flagperf.catalog import Catalog
+from tests.suites import programs
+from tests.suites.programs import Results
 
-HERE = Path(__file__).resolve().parent
-REPO = HERE.parents[1]
-Results = dict[str, dict[str, str | None]]
-"""By file and check, its traceback or None."""
+REPO = Path(__file__).resolve().parents[2]
 
 
 def files_of_suites(root: Path) -> dict[Path, list[Path]]:
@@ -47,33 +43,27 @@ def names(file: Path) -> list[str]:
     return [node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")]
 
 
-def run(python: str, suite: Path, files: Sequence[Path], scratch: Path) -> Results:
-    """Run the files in one process."""
-    argv = [python, "-B", str(HERE / "checking.py"), str(suite), str(scratch), *map(str, files)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    results: Results = json.loads(done.stdout.splitlines()[-1])
-    return results
-
-
 FILES = files_of_suites(REPO)
 CHECKS = [(suite, file, name) for suite, files in FILES.items() for file in files for name in names(file)]
 IDS = [f"{file.relative_to(REPO / 'suites').as_posix()}-{name}" for _, file, name in CHECKS]
 
 
 @pytest.fixture(scope="module")
-def results(suite_python: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Results]:
-    @cache
-    def of(suite: Path) -> Results:
-        return run(suite_python(suite), suite, FILES[suite], tmp_path_factory.mktemp("checks"))
-
-    return of
+def results(
+    suite_python: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Results:
+    """The traceback of each check or None, by suite, file and check."""
+    files: dict[Path, set[str]] = {}
+    for suite, file, _ in programs.selected(request, "suite", "file", "check"):
+        files.setdefault(suite, set()).add(str(file))
+    tasks = {suite: [sorted(of_suite)] for suite, of_suite in files.items()}
+    return programs.run(suite_python, tasks, "checking", "check", str(tmp_path_factory.mktemp("checks")))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("suite", "file", "check"), CHECKS, ids=IDS)
-def test_check(results: Callable[[Path], Results], suite: Path, file: Path, check: str) -> None:
-    traceback = results(suite)[str(file)][check]
+def test_check(results: Results, suite: Path, file: Path, check: str) -> None:
+    traceback = results[suite][str(file)][check]
     assert traceback is None, traceback
 
 
@@ -100,6 +90,7 @@ def test_a_new_suite_is_found_and_its_failing_check_fails(torch_python: str, tmp
     checks.write_text("def check_one():\n    pass\n\ndef check_two():\n    assert 1 == 2, 'two is wrong'\n")
     files = files_of_suites(tmp_path)
     assert checks in files[suite]
-    result = run(torch_python, suite, [checks], tmp_path)[str(checks)]
+    argv = "checking", "check", str(tmp_path / "scratch")
+    result = programs.run(lambda _: torch_python, {suite: [[str(checks)]]}, *argv)[suite][str(checks)]
     assert result["check_one"] is None
     assert "two is wrong" in (result["check_two"] or "")

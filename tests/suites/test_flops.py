@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from pytest_flagperf.catalog import Catalog, Scale
+from tests.suites import programs
+from tests.suites.programs import Results
 
 HERE = Path(__file__).parent
 SUITES = [suite for suite in Catalog.scan([HERE.parents[1]]).suites.values() if suite.framework == "pytorch"]
@@ -18,27 +17,14 @@ SCALES = [(suite.path, scale) for suite in SUITES for scale in suite.scales.valu
 IDS = [f"{path.parent.name}-{scale.name}" for path, scale in SCALES]
 WITHIN = 5e-4
 """Tolerance: the count is exact, suite.toml has four digits of it or more."""
-Count = Callable[[Path], dict[str, float]]
 
 
 @pytest.fixture(scope="module")
-def counted(suite_python: Callable[[Path], str]) -> Count:
-    """Return a function that counts a suite's forward pass of one sample by scale; each suite is counted once."""
-
-    @cache
-    def count(suite: Path) -> dict[str, float]:
-        scales = [f"{scale.name}={scale.counted_on}" for path, scale in SCALES if path == suite]
-        done = run(suite_python(suite), suite, *scales)
-        assert done.returncode == 0, done.stderr
-        flops: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-        return flops
-
-    return count
-
-
-def run(python: str, suite: Path, *scales: str) -> subprocess.CompletedProcess[str]:
-    argv = [python, "-B", str(HERE / "flops.py"), str(suite), *scales]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=300)
+def counted(suite_python: Callable[[Path], str], request: pytest.FixtureRequest) -> Results:
+    """The FLOPs of one sample's forward pass, by suite and scale."""
+    suites = [suite for (suite,) in programs.selected(request, "path")]
+    devices = {suite: {scale.name: scale.counted_on for path, scale in SCALES if path == suite} for suite in suites}
+    return programs.run(suite_python, {suite: [of_suite] for suite, of_suite in devices.items()}, "flops")
 
 
 def problem(declared: float | None, forward: float) -> str | None:
@@ -52,8 +38,8 @@ def problem(declared: float | None, forward: float) -> str | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("path", "scale"), SCALES, ids=IDS)
-def test_flops_are_three_counted_forward_passes(counted: Count, path: Path, scale: Scale) -> None:
-    forward = counted(path)[scale.name]
+def test_flops_are_three_counted_forward_passes(counted: Results, path: Path, scale: Scale) -> None:
+    forward = counted[path][scale.name]
     assert problem(scale.flops_per_sample, forward) is None
     others = [other.flops_per_sample for other_path, other in SCALES if other_path == path and other is not scale]
     for wrong in (*others, forward, 2 * forward, 3.003 * forward, 1.5 * forward, None):
@@ -88,12 +74,12 @@ def test_a_model_whose_shapes_depend_on_values_is_counted_on_the_cpu(torch_pytho
     for file in ("_base.py", "_small.py"):
         (suite / "config" / file).write_text("optimizer = 'sgd'\n")
     (suite / "run_pretraining.py").write_text(TOY)
-    on_meta = run(torch_python, suite, "small=meta")
-    assert on_meta.returncode == 1
-    assert "nonzero" in on_meta.stderr, on_meta.stderr
-    on_cpu = run(torch_python, suite, "small=cpu")
-    assert on_cpu.returncode == 0, on_cpu.stderr
-    forward = json.loads(on_cpu.stdout)["small"]
+    on_meta, on_cpu = (
+        programs.run(lambda _: torch_python, {suite: [{"small": device}]}, "flops") for device in ("meta", "cpu")
+    )
+    assert on_meta.by_suite == {suite: None}
+    assert "nonzero" in on_meta.errors, on_meta.errors
+    forward = on_cpu[suite]["small"]
     assert forward == 2 * 5 * 7 * 3
     assert problem(3 * forward, forward) is None
     assert problem(3 * forward * 4 / 3, forward) is not None, "the control: as if all rows were computed"

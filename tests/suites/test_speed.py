@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.catalog import Catalog, Goal, Suite
+from tests.suites import programs
+from tests.suites.programs import Results
 
 HERE = Path(__file__).resolve().parent
 CATALOG = [suite for suite in Catalog.scan([HERE.parents[1]]).suites.values() if suite.framework == "pytorch"]
@@ -76,23 +76,6 @@ REFUSED = {
 """By broken toy, the check that refuses it and a word of the message."""
 
 
-def measured(python: str, *suites: Path) -> dict[str, Problems]:
-    """Return the problems by the name of the suite's folder; suites that share a process have no other modules."""
-    argv = [python, "-B", str(HERE / "speed.py"), *map(str, suites)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    results: dict[str, Problems] = json.loads(done.stdout.splitlines()[-1])
-    return {Path(folder).name: problems for folder, problems in results.items()}
-
-
-def launched(python: str, suite: Path) -> int:
-    """Return the number of operations that a step of the reference model launches."""
-    argv = [python, "-B", str(HERE / "speed.py"), "--launches", str(suite)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout.splitlines()[-1])
-
-
 def launch_problem(count: int, goal: Goal) -> str | None:
     """Return a problem if launching takes more of a step's time than the goal leaves."""
     step, launching = goal.batch / goal.rate, count * LAUNCH_S
@@ -101,11 +84,18 @@ def launch_problem(count: int, goal: Goal) -> str | None:
     return f"{count} launches take {launching:.3g} s; a step at {goal.rate:g} samples/s takes {step:.3g} s"
 
 
+@pytest.fixture(scope="module")
+def launched(suite_python: Callable[[Path], str], request: pytest.FixtureRequest) -> Results:
+    """The number of operations that a step of the reference model launches, by suite."""
+    tasks = {suite.path: () for (suite,) in programs.selected(request, "with_goal")}
+    return programs.run(suite_python, tasks, "speed", "launches")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("suite", [suite for suite in CATALOG if suite.goal], ids=lambda suite: suite.model)
-def test_the_goal_leaves_time_for_the_launches_of_a_step(suite_python: Callable[[Path], str], suite: Suite) -> None:
+@pytest.mark.parametrize("with_goal", [suite for suite in CATALOG if suite.goal], ids=lambda suite: suite.model)
+def test_the_goal_leaves_time_for_the_launches_of_a_step(launched: Results, with_goal: Suite) -> None:
+    suite, count = with_goal, launched[with_goal.path]
     assert suite.goal is not None
-    count = launched(suite_python(suite.path), suite.path)
     assert count > 100, f"{suite.name}: {count} operations were counted"
     assert launch_problem(count, suite.goal) is None
     faster = replace(suite.goal, rate=suite.goal.batch / (0.9 * count * LAUNCH_S))
@@ -113,50 +103,63 @@ def test_the_goal_leaves_time_for_the_launches_of_a_step(suite_python: Callable[
 
 
 @pytest.mark.slow
-def test_many_small_operations_are_counted(torch_python: str, toys: dict[str, Problems], toy_folder: Path) -> None:
-    few, many = (launched(torch_python, toy_folder / name) for name in ("good", "small operations"))
+def test_many_small_operations_are_counted(torch_python: str, toys: Path) -> None:
+    suites = [toys / "good", toys / "small operations"]
+    counts = programs.run(lambda _: torch_python, {suite: [] for suite in suites}, "speed", "launches")
+    few, many = (counts[suite] for suite in suites)
     assert many - few >= 2 * 3000, "a forward and a backward operation of each"
     goal = Goal("H200", rate=1000, batch=10, source="a step of 10 ms")
     assert launch_problem(few, goal) is None
     assert launch_problem(many, goal) is not None
 
 
+@pytest.fixture(scope="module")
+def measured(suite_python: Callable[[Path], str], request: pytest.FixtureRequest) -> Results:
+    """The problems of a training step, by suite."""
+    tasks = {suite: () for (suite,) in programs.selected(request, "suite")}
+    return programs.run(suite_python, tasks, "speed", "problems")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.parent.name)
-def test_a_training_step_has_nothing_slow(suite_python: Callable[[Path], str], suite: Path) -> None:
-    problems = measured(suite_python(suite), suite)[suite.name]
+def test_a_training_step_has_nothing_slow(measured: Results, suite: Path) -> None:
+    problems = measured[suite]
     assert set(problems) == {"read_back", "layout", "attention", "precision", "graph"}, problems
     assert {check: found for check, found in problems.items() if found} == {}
 
 
 @pytest.fixture(scope="module")
-def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("toys") / "suites" / "toy"
-
-
-@pytest.fixture(scope="module")
-def toys(torch_python: str, toy_folder: Path) -> dict[str, Problems]:
-    root = toy_folder
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of toys."""
+    root = tmp_path_factory.mktemp("toys") / "suites" / "toy"
     for name, parts in BROKEN.items():
         (root / name / "config").mkdir(parents=True)
         for file in ("_base.py", "_small.py"):
             (root / name / "config" / file).write_text("optimizer = 'sgd'\n")
         code = TOY.format(**{"image": "pass", "tokens": GOOD, "width": "0", **parts})
         (root / name / "run_pretraining.py").write_text(code)
-    return measured(torch_python, *(root / name for name in BROKEN if name != "small operations"))
+    return root
+
+
+@pytest.fixture(scope="module")
+def toys_measured(torch_python: str, toys: Path) -> dict[str, Problems]:
+    """The problems of a training step, by the name of the toy."""
+    suites = {name: toys / name for name in BROKEN if name != "small operations"}
+    results = programs.run(lambda _: torch_python, {suite: [] for suite in suites.values()}, "speed", "problems")
+    return {name: results[suite] for name, suite in suites.items()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["good", "several shapes"])
-def test_a_good_step_passes(toys: dict[str, Problems], name: str) -> None:
-    assert not any(toys[name].values()), toys[name]
+def test_a_good_step_passes(toys_measured: dict[str, Problems], name: str) -> None:
+    assert not any(toys_measured[name].values()), toys_measured[name]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_slow_step_is_refused_with_its_place(toys: dict[str, Problems], name: str) -> None:
+def test_a_slow_step_is_refused_with_its_place(toys_measured: dict[str, Problems], name: str) -> None:
     check, word = REFUSED[name]
-    found = toys[name].get(check, [])
-    assert any(word in problem for problem in found), toys[name]
+    found = toys_measured[name].get(check, [])
+    assert any(word in problem for problem in found), toys_measured[name]
     if check != "graph":
         assert any("Toy" in problem and "run_pretraining.py:" in problem for problem in found), found
