@@ -1,4 +1,8 @@
-"""Real trainings of the included suites at their small scale, and control trainings that must fail."""
+"""Real trainings of the included suites at their small scale, and control trainings that must fail.
+
+The suites of ``make bench`` train to their targets on one card and on two. The others train on two cards only; a short
+round measures one card for their speed-up.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,30 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_flagperf.catalog import Catalog
+from benchmarks.busy import benched
+from pytest_flagperf.catalog import Catalog, Suite
 from tests.conftest import listens_to_ctrl_c
 from tests.processes import running
+from tests.suites import programs
 from tests.trees import set_options
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
-SUITES = [
-    suite.name
-    for suite in Catalog.scan([Path(__file__).resolve().parents[1]]).suites.values()
-    if "small" in suite.scales
-]
+CATALOG = Catalog.scan([Path(__file__).resolve().parents[1]])
+SMALL = [suite for suite in CATALOG.suites.values() if "small" in suite.scales]
+SUITES = [suite.name for suite in SMALL]
+BENCHED = [suite for suite in SMALL if f"suites/{suite.model}" in benched()]
+OTHERS = [suite for suite in SMALL if suite not in BENCHED]
+GLM, RESNET50 = (CATALOG.suite(model, "pytorch") for model in ("glm", "resnet50"))
+OF_HOMES = programs.first_of_homes(SMALL)
+HONEST = 1.2
+"""A training without learning is as long as this many of the longest honest trainings."""
 MINUTES = 60
 
 
@@ -44,13 +55,12 @@ class Finished:
 
 
 def command(reports: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "pytest", "suites", "-p", "no:cacheprovider", f"--reports={reports}", *arguments]
+    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--reports={reports}", *arguments]
 
 
-def run(repo: Path, reports: Path, *arguments: str) -> Finished:
-    done = subprocess.run(
-        command(reports, *arguments), cwd=repo, capture_output=True, text=True, check=False, timeout=30 * MINUTES
-    )
+def run(repo: Path, reports: Path, *arguments: str, suites: Iterable[Suite] = SMALL) -> Finished:
+    argv = command(reports, *(f"suites/{suite.model}" for suite in suites), *arguments)
+    done = subprocess.run(argv, cwd=repo, capture_output=True, text=True, check=False, timeout=30 * MINUTES)
     return Finished(done.returncode, done.stdout + done.stderr, reports)
 
 
@@ -62,27 +72,44 @@ def site(repo: Path, folder: Path, **options: Any) -> list[str]:
 
 @pytest.fixture(scope="module")
 def bench(repo: Path, torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """The run of ``make bench``: every suite at 1x1 and 1x2."""
-    return run(repo, tmp_path_factory.mktemp("bench"))
+    """The run of ``make bench``: three suites at 1x1 and 1x2."""
+    return run(repo, tmp_path_factory.mktemp("bench"), suites=BENCHED)
 
 
-def judged(finished: Finished) -> list[dict[str, Any]]:
-    """Return all verdicts of a run."""
-    tests = [verdicts for case in finished.results["cases"] for verdicts in case["verdicts"].values()]
+@pytest.fixture(scope="module")
+def others(repo: Path, torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A run of all other suites at 1x2."""
+    return run(repo, tmp_path_factory.mktemp("others"), "--nodes=1x2", suites=OTHERS)
+
+
+def cases(*runs: Finished) -> list[dict[str, Any]]:
+    return [case for finished in runs for case in finished.results["cases"]]
+
+
+def judged(*runs: Finished) -> list[dict[str, Any]]:
+    """Return all verdicts of the runs."""
+    tests = [verdicts for case in cases(*runs) for verdicts in case["verdicts"].values()]
     return [verdict for verdicts in tests for verdict in verdicts]
 
 
 # -- the main job ------------------------------------------------------------------------------------------
 
 
-def test_every_suite_converges_on_one_card_and_on_two(bench: Finished) -> None:
+def test_the_suites_of_make_bench_converge_on_one_card_and_on_two(bench: Finished) -> None:
     assert bench.code == 0, bench.out
-    converged = {case["case"]: case["converged"] for case in bench.results["cases"]}
-    assert converged == {f"{suite}:CPU:1:{cards}:1": 1 for suite in SUITES for cards in (1, 2)}
+    converged = {case["case"]: case["converged"] for case in cases(bench)}
+    assert converged == {f"{suite.name}:CPU:1:{cards}:1": 1 for suite in BENCHED for cards in (1, 2)}
 
 
-def test_two_cards_are_faster_than_one_or_the_machine_was_busy(bench: Finished) -> None:
-    speedups = [verdict for verdict in judged(bench) if verdict["name"] == "speedup"]
+def test_every_other_suite_converges_on_two_cards(others: Finished) -> None:
+    assert others.code == 0, others.out
+    assert {case["case"]: case["converged"] for case in cases(others)} == {
+        f"{suite.name}:CPU:1:2:1": 1 for suite in OTHERS
+    }
+
+
+def test_two_cards_are_faster_than_one_or_the_machine_was_busy(bench: Finished, others: Finished) -> None:
+    speedups = [verdict for verdict in judged(bench, others) if verdict["name"] == "speedup"]
     assert len(speedups) == len(SUITES)
     for verdict in speedups:
         assert verdict["ok"], verdict
@@ -90,8 +117,8 @@ def test_two_cards_are_faster_than_one_or_the_machine_was_busy(bench: Finished) 
         assert busy or float(verdict["got"].split("x")[0]) > 1.0, verdict
 
 
-def test_the_throughputs_of_every_round_are_in_order(bench: Finished) -> None:
-    for case in bench.results["cases"]:
+def test_the_throughputs_of_every_round_are_in_order(bench: Finished, others: Finished) -> None:
+    for case in cases(bench, others):
         metrics = {name: metric["median"] for name, metric in case["metrics"].items()}
         # Only p_train includes the warm-up; other work after the warm-up reduces p_core.
         share = 0.5 if any(outcome["validity_warnings"] for outcome in case["outcomes"]) else 0.98
@@ -104,7 +131,7 @@ def test_the_run_writes_reports_and_prints_the_table(bench: Finished) -> None:
     for name in ("report.html", "junit.xml", "results.json", "results.csv"):
         assert (bench.directory / name).stat().st_size > 0
         assert f"{bench.directory.name}/{name}" in bench.out
-    assert all(f"{suite}:CPU:1:2:1" in bench.out for suite in SUITES)
+    assert all(f"{suite.name}:CPU:1:2:1" in bench.out for suite in BENCHED)
 
 
 # -- with other work on the machine ---------------------------------------------------------------------------
@@ -128,11 +155,12 @@ def test_other_work_causes_a_warning_prevents_a_baseline_and_fails_no_speed_up(
     repo: Path, torch_python: str, tmp_path: Path, other_work: list[int]
 ) -> None:
     baselines = site(repo, tmp_path, baselines=str(tmp_path))
-    finished = run(repo, tmp_path, "-k", "resnet50 and (throughput or speedup)", "--accept-baseline", *baselines)
+    arguments = ["-k", "throughput or speedup", "--accept-baseline", *baselines]
+    finished = run(repo, tmp_path, *arguments, suites=[RESNET50])
     assert finished.code == 0, finished.out
     # The warning comes before the first round, and after each case.
     assert "flagperf: warning: localhost: load: other processes use " in finished.out
-    for case in finished.results["cases"]:
+    for case in cases(finished):
         (outcome,) = case["outcomes"]
         # The hypervisor may add another warning.
         assert {warning["kind"] for warning in outcome["validity_warnings"]} == {"busy"}, outcome["validity_warnings"]
@@ -151,10 +179,10 @@ def two_at_a_time(repo: Path, folder: Path) -> list[str]:
     return ["-n2", *site(repo, folder, lease="device")]
 
 
-def failed_converging(finished: Finished) -> None:
+def failed_converging(finished: Finished, number: int) -> None:
     assert finished.code == 1, finished.out
-    assert f"{len(SUITES)} failed" in finished.out, finished.out
-    for case in finished.results["cases"]:
+    assert f"{number} failed" in finished.out, finished.out
+    for case in cases(finished):
         assert case["converged"] == 0
         ((test, verdicts),) = case["verdicts"].items()
         assert test.startswith("test_converges[")
@@ -163,26 +191,51 @@ def failed_converging(finished: Finished) -> None:
 
 def test_a_learning_rate_of_zero_fails(repo: Path, torch_python: str, tmp_path: Path) -> None:
     arguments = ["-k", "converges and 1:1:1", "--set=learning_rate=0", "--set=max_steps=20"]
-    failed_converging(run(repo, tmp_path, *arguments, *two_at_a_time(repo, tmp_path)))
+    failed_converging(run(repo, tmp_path, *arguments, *two_at_a_time(repo, tmp_path)), len(SUITES))
 
 
-def test_labels_that_belong_to_other_samples_fail(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    arguments = ["-k", "converges and 1:1:1", "--set=shuffle_labels=True"]
-    failed_converging(run(repo, tmp_path, *arguments, *two_at_a_time(repo, tmp_path)))
+def longest(suite: Suite) -> int:
+    """Return the samples of the longest honest training on one card, of those that the suite's reference lists."""
+    batches = json.loads((suite.path / "reference" / "small.json").read_text())["of"]["batches"]
+    (to_target,) = (batch["to_target"] for batch in batches if "1x1" in batch["shapes"])
+    return int(max(to_target))
+
+
+@pytest.fixture(scope="module")
+def mislabelled(
+    repo: Path, torch_python: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> dict[str, Finished]:
+    """Runs with shuffled labels by suite, two at a time, each a little longer than an honest training."""
+    suites = [suite for (suite,) in programs.selected(request, "mislabelled_suite")]
+
+    def train(suite: Suite, folder: Path) -> Finished:
+        samples = int(HONEST * longest(suite))
+        arguments = ["-k", "converges and 1:1:1", "--set=shuffle_labels=True", f"--set=max_samples={samples}"]
+        return run(repo, folder, *arguments, *site(repo, folder, lease="device"), suites=[suite])
+
+    folders = [tmp_path_factory.mktemp(suite.model) for suite in suites]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return dict(zip([suite.name for suite in suites], pool.map(train, suites, folders), strict=True))
+
+
+@pytest.mark.parametrize("mislabelled_suite", OF_HOMES, ids=lambda suite: suite.model)
+def test_labels_that_belong_to_other_samples_fail(mislabelled: dict[str, Finished], mislabelled_suite: Suite) -> None:
+    failed_converging(mislabelled[mislabelled_suite.name], 1)
 
 
 def test_a_huge_learning_rate_ends_with_a_nan_loss(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    arguments = ["-k", "glm and converges and 1:2:1", "--set=learning_rate=1e30"]
-    finished = run(repo, tmp_path, *arguments)
+    arguments = ["-k", "converges and 1:2:1", "--set=learning_rate=1e30"]
+    finished = run(repo, tmp_path, *arguments, suites=[GLM])
     assert finished.code == 1, finished.out
     assert "NonFiniteLoss" in finished.out, finished.out
 
 
 def test_synthetic_data_measure_throughput_only(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    finished = run(repo, tmp_path, "--nodes=1x1", "--synthetic", "-v")
+    arguments = ["--nodes=1x1", "--synthetic", "--set=throughput_steps=20", "-v"]
+    finished = run(repo, tmp_path, *arguments, *two_at_a_time(repo, tmp_path))
     assert finished.code == 0, finished.out
     assert "test_converges" not in finished.out
-    assert [case["converged"] for case in finished.results["cases"]] == [None] * len(SUITES)
+    assert [case["converged"] for case in cases(finished)] == [None] * len(SUITES)
 
 
 # -- other ways to run -------------------------------------------------------------------------------------
@@ -190,7 +243,7 @@ def test_synthetic_data_measure_throughput_only(repo: Path, torch_python: str, t
 
 def test_torchrun_starts_the_ranks(repo: Path, torch_python: str, tmp_path: Path, short_tmpdir: Path) -> None:
     torchrun = site(repo, tmp_path, launcher="torchrun")
-    finished = run(repo, tmp_path, "-k", "glm and converges and 1:2:1", *torchrun)
+    finished = run(repo, tmp_path, "-k", "converges and 1:2:1", *torchrun, suites=[GLM])
     own = short_tmpdir / f"pytest-flagperf-{os.getuid()}"
     assert finished.code == 0, finished.out
     # No torchelastic_* and no torchinductor_* may be left.
@@ -204,7 +257,8 @@ def test_torchrun_starts_the_ranks(repo: Path, torch_python: str, tmp_path: Path
 def test_a_missing_device_is_reported(repo: Path, torch_python: str, tmp_path: Path) -> None:
     if Path("/dev/nvidia0").exists():
         pytest.skip("this machine has the device")
-    finished = run(repo, tmp_path, "-k", "glm and throughput", "--vendor=nvidia", "--scale=small", "--nodes=1x1")
+    arguments = ["-k", "throughput", "--vendor=nvidia", "--scale=small", "--nodes=1x1"]
+    finished = run(repo, tmp_path, *arguments, suites=[GLM])
     assert finished.code == pytest.ExitCode.USAGE_ERROR, finished.out
     assert "localhost: devices: NVML" in finished.out, finished.out
 
@@ -215,7 +269,7 @@ def test_a_missing_device_is_reported(repo: Path, torch_python: str, tmp_path: P
 @pytest.fixture
 def started(repo: Path, torch_python: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Start a training with two ranks and wait until both train."""
-    arguments = ["-k", "bert and converges and 1:2:1", "--set=learning_rate=0", "--set=max_steps=100000"]
+    arguments = ["suites/bert", "-k", "converges and 1:2:1", "--set=learning_rate=0", "--set=max_steps=100000"]
     process = subprocess.Popen(
         command(tmp_path, *arguments),
         cwd=repo,
