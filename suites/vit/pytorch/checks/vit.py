@@ -33,8 +33,9 @@ def torchvisions() -> Theirs:
 
 def in_timms_order(theirs: Theirs) -> list[torch.Tensor]:
     """Return torchvision's parameters in the order of timm's model."""
-    embedding = [theirs.class_token, theirs.encoder.pos_embedding, *theirs.conv_proj.parameters()]
-    return [*embedding, *theirs.encoder.layers.parameters(), *theirs.encoder.ln.parameters(), *theirs.heads.parameters()]
+    encoder = theirs.encoder
+    embedding = [theirs.class_token, encoder.pos_embedding, *theirs.conv_proj.parameters()]
+    return [*embedding, *encoder.layers.parameters(), *encoder.ln.parameters(), *theirs.heads.parameters()]
 
 
 def check_it_computes_what_torchvisions_model_computes() -> None:
