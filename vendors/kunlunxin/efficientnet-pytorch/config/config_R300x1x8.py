@@ -1,0 +1,4 @@
+"""FlagPerf's values on R300 at 1x8."""
+
+train_batch_size = 64
+gradient_accumulation_steps = 2

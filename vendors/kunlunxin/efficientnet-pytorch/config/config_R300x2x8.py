@@ -1,0 +1,3 @@
+"""FlagPerf's values on R300 at 2x8."""
+
+train_batch_size = 64

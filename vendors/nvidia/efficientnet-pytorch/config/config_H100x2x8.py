@@ -1,0 +1,5 @@
+"""Two hosts of eight cards, to the target. Not yet run."""
+
+from config_hopper import *
+
+learning_rate = 1.0

@@ -1,0 +1,10 @@
+"""One H200, for throughput."""
+
+from config_hopper import *
+
+train_batch_size = 256
+eval_batch_size = 256
+learning_rate = 0.125
+log_freq = 20
+throughput_steps = 100
+timing_warmup_steps = 20
