@@ -1,0 +1,11 @@
+"""Fine-tune BiT-M R152x2 to a top-1 accuracy."""
+
+from flagperf_driver import driver  # noqa: F401, I001 - first: it records the start of the process
+
+from common.images import steps
+from flagperf_driver.pytorch import main
+
+import model
+
+if __name__ == "__main__":
+    main(steps.classification(model.create_model))
