@@ -1,0 +1,5 @@
+from config_common import *
+
+train_batch_size = 128
+eval_batch_size = 512
+gradient_accumulation_steps = 4

@@ -1,0 +1,3 @@
+from config_common import *
+
+eval_batch_size = 512
