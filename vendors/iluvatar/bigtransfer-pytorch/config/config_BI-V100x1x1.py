@@ -2,3 +2,4 @@
 
 train_batch_size = 14
 eval_batch_size = 14
+max_steps = 80000
