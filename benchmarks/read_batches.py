@@ -1,4 +1,6 @@
-"""Measure how many samples a suite's reader reads per second of CPU time: ``read_batches.py MODEL SAMPLES FOLDER``.
+"""Measure how many samples a suite's reader reads per second of CPU time.
+
+``read_batches.py MODEL SAMPLES FOLDER [KEY=TEXT...]``; the keys are config keys of the suite.
 
 The program writes generated data in the original format into the folder, and reads them with the suite's own
 ``create_train_data`` in one process. It runs in the PyTorch environment of the suites and prints JSON.
@@ -40,7 +42,7 @@ def write_pictures(folder: Path, samples: int) -> dict[str, Any]:
         path = folder / "train" / wnid / f"{wnid}_{number}.JPEG"
         path.parent.mkdir(parents=True, exist_ok=True)
         imagenet.picture(colour, PICTURE, rng, NOISE).save(path, "JPEG", quality=QUALITY)
-    return {"num_classes": len(imagenet.CLASSES)}
+    return {"num_classes": len(imagenet.CLASSES), "train_batch_size": 32}
 
 
 def write_sequences(folder: Path, samples: int) -> dict[str, Any]:
@@ -52,15 +54,15 @@ def write_sequences(folder: Path, samples: int) -> dict[str, Any]:
     return {}
 
 
-WRITERS: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {"resnet50": write_pictures, "bert": write_sequences}
-"""By model, a function that writes so many training samples and returns the config for them."""
+WRITERS: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {"bert": write_sequences}
+"""By model, a function that writes so many training samples and returns the config for them; others read ImageNet."""
 
 
-def measure(model: str, samples: int, folder: Path) -> dict[str, float]:
+def measure(model: str, samples: int, folder: Path, **config: str) -> dict[str, float]:
     """Return the median of the passes, and the size of the files."""
     suite = Path(__file__).resolve().parents[1] / "suites" / model / "pytorch"
     children.use_modules_of(suite)
-    settings = {**WRITERS[model](folder, samples), "num_workers": 0}
+    settings = {**WRITERS.get(model, write_pictures)(folder, samples), "num_workers": 0, **config}
     ctx = context(suite, "reference", "cpu", batch=None)
     ctx = replace(ctx, config=Config({**ctx.config.as_dict(), **settings}), synthetic=False, data_dir=folder)
     steps = steps_of(suite)
@@ -76,9 +78,9 @@ def measure(model: str, samples: int, folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    model, samples, folder = sys.argv[1:]
+    model, samples, folder, *config = sys.argv[1:]
     torch.set_num_threads(1)
-    print(json.dumps(measure(model, int(samples), Path(folder))))
+    print(json.dumps(measure(model, int(samples), Path(folder), **dict(pair.split("=") for pair in config))))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_flagperf.catalog import Catalog
@@ -13,18 +14,27 @@ from pytest_flagperf.catalog import Catalog
 from . import whole_run
 from .section import REPO, Section, table, timed
 
-SAMPLES = {"resnet50": 192, "bert": 8192}
-"""By model, the number of generated samples."""
+PICTURES, SEQUENCES = 192, 8192
+"""The number of generated samples."""
+READERS = [
+    ("resnet50", PICTURES, []),
+    ("resnet50", PICTURES, ["reader=torchvision"]),
+    ("vit", PICTURES, []),
+    ("efficientnet", PICTURES, []),
+    ("swin_transformer", PICTURES, []),
+    ("bert", SEQUENCES, []),
+]
+"""Models with different readers, and config keys."""
 
 
-def read(python: str, model: str, samples: int) -> dict[str, float]:
+def read(python: str, model: str, samples: int, config: Sequence[str] = ()) -> dict[str, float]:
     """Measure one reader in the PyTorch environment of the suites."""
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder) / "cache"
         environment = {
             **os.environ, "PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(cache),
         }  # fmt: skip
-        command = [python, "-m", "benchmarks.read_batches", model, str(samples), str(Path(folder) / "data")]
+        command = [python, "-m", "benchmarks.read_batches", model, str(samples), str(Path(folder) / "data"), *config]
         measured: dict[str, float] = json.loads(timed(command, environment=environment).stdout.splitlines()[-1])
     return measured
 
@@ -35,9 +45,9 @@ def measure() -> Section:
         python = whole_run.torch_python(whole_run.first_round(Path(folder)))
     catalog = Catalog.scan([REPO])
     rows = []
-    for model, samples in SAMPLES.items():
-        unit, measured = catalog.suite(model, "pytorch").sample_unit, read(python, model, samples)
+    for model, samples, config in READERS:
+        unit, measured = catalog.suite(model, "pytorch").sample_unit, read(python, model, samples, config)
         size = f"{measured['bytes_per_sample'] / 1000:.1f} kB"
-        rows.append((model, size, f"{measured['per_cpu_second']:,.0f} {unit}/s"))
+        rows.append((" ".join([model, *config]), size, f"{measured['per_cpu_second']:,.0f} {unit}/s"))
     head = ("suite", "size of a sample in its files", "read per second of one core")
     return Section([table(head, rows), f"Measured on {time.strftime('%Y-%m-%d')}."], [])
