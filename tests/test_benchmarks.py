@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -65,10 +66,10 @@ def test_a_section_without_goals_has_no_table_of_goals() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", readers.SAMPLES)
-def test_a_reader_reads_all_whole_batches(torch_python: str, model: str) -> None:
-    measured = readers.read(torch_python, model, 96)
-    batch = {"resnet50": 32, "bert": 18}[model]
+@pytest.mark.parametrize(("model", "config"), [(model, config) for model, _, config in readers.READERS])
+def test_a_reader_reads_all_whole_batches(torch_python: str, model: str, config: Sequence[str]) -> None:
+    measured = readers.read(torch_python, model, 96, config)
+    batch = 18 if model == "bert" else 32
     assert measured["samples"] == 96 // batch * batch
     assert measured["per_cpu_second"] > 0
 
