@@ -98,12 +98,36 @@ class TrainShare:
 
     def __iter__(self) -> Iterator[Draw]:
         epoch, start, self._start = self._epoch, self._start, 0  # only this pass skips batches
-        order = np.random.default_rng((self._seed, epoch)).permutation(self._samples)
+        order = self._order(np.random.default_rng((self._seed, epoch)))
         different = math.ceil(self._batch_size * self._world_size / self._repeats)  # samples of a global batch
         places = self._rank * self._batch_size + np.arange(self._batch_size)
         copies = None if self._repeats == 1 else places // different
         for batch in range(start, len(self)):
             yield Draw(epoch, order[batch * different + places % different], copies)
+
+    def _order(self, rng: np.random.Generator) -> Array:
+        return rng.permutation(self._samples)
+
+
+class GroupedTrainShare(TrainShare):
+    """As TrainShare, but all samples of a global batch are of one group, such as pictures of one shape.
+
+    The samples of a group that do not fill a global batch are left out, different samples in each epoch.
+    """
+
+    def __init__(self, groups: Array, batch_size: int, rank: int, world_size: int, seed: int) -> None:
+        """Take the number of each sample's group."""
+        self._together = batch_size * world_size
+        self._groups = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+        super().__init__(len(groups), batch_size, rank, world_size, seed)
+
+    def __len__(self) -> int:
+        return sum(len(group) // self._together for group in self._groups)
+
+    def _order(self, rng: np.random.Generator) -> Array:
+        full = [rng.permutation(group)[: len(group) // self._together * self._together] for group in self._groups]
+        batches: Array = np.concatenate(full).reshape(-1, self._together)
+        return rng.permutation(batches).reshape(-1)
 
 
 class EvalShare:
@@ -124,6 +148,27 @@ class EvalShare:
     def __iter__(self) -> Iterator[Draw]:
         for first in range(0, len(self._mine), self._batch_size):
             yield Draw(0, self._mine[first : first + self._batch_size])
+
+
+class GroupedEvalShare(EvalShare):
+    """As EvalShare, but all samples of a batch are of one group."""
+
+    def __init__(self, groups: Array, batch_size: int, rank: int, world_size: int) -> None:
+        """Take the number of each sample's group."""
+        super().__init__(len(groups), batch_size, rank, world_size)
+        mine = np.argsort(groups, kind="stable")[self._mine]
+        ends = np.flatnonzero(np.diff(groups[mine])) + 1
+        self._batches = [
+            part[first : first + batch_size]
+            for part in np.split(mine, ends)
+            for first in range(0, len(part), batch_size)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Draw]:
+        return (Draw(0, batch) for batch in self._batches)
 
 
 class Repeated:

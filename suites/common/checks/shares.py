@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
+import numpy as np
 from checking import raises
-from common.shares import EvalShare, Share, TooFewSamples, TrainShare
+from common.shares import EvalShare, GroupedEvalShare, GroupedTrainShare, Share, TooFewSamples, TrainShare
 
 
 def order(share: Share) -> list[list[int]]:
@@ -91,3 +93,52 @@ def check_evaluation_shares_are_exact() -> None:
         shares = [EvalShare(samples, batch, rank, ranks) for rank in range(ranks)]
         assert sorted(i for share in shares for part in order(share) for i in part) == list(range(samples))
         assert all(len(order(share)) == len(share) for share in shares)
+
+
+def flat(parts: Iterable[list[int]]) -> list[int]:
+    return list(itertools.chain.from_iterable(parts))
+
+
+GROUPS = np.array([0, 1, 1, 2, 0, 1, 1] * 15)
+
+
+def check_a_grouped_global_batch_has_one_group_and_no_sample_twice() -> None:
+    for epoch in range(2):
+        shares = [GroupedTrainShare(GROUPS, 4, rank, 2, seed=5) for rank in range(2)]
+        for share in shares:
+            share.set_epoch(epoch)
+        batches = [flat(parts) for parts in zip(*map(order, shares), strict=True)]
+        assert len(batches) == len(shares[0]) == 30 // 8 + 60 // 8 + 15 // 8
+        assert all(len(batch) == 8 and len(set(GROUPS[batch])) == 1 for batch in batches)
+        drawn = flat(batches)
+        assert len(set(drawn)) == len(drawn)
+        groups = [int(GROUPS[batch[0]]) for batch in batches]
+        assert groups != sorted(groups), "the groups must not follow each other"
+    plain = order(TrainShare(len(GROUPS), 8, 0, 1, seed=5))
+    assert any(len(set(GROUPS[batch])) > 1 for batch in plain), "the control: a share without groups mixes them"
+
+
+def check_grouped_orders_differ_by_epoch_and_not_by_ranks() -> None:
+    one = GroupedTrainShare(GROUPS, 8, 0, 1, seed=4)
+    two = [order(GroupedTrainShare(GROUPS, 4, rank, 2, seed=4)) for rank in range(2)]
+    first = order(one)
+    assert first == [left + right for left, right in zip(*two, strict=True)]
+    one.set_epoch(1)
+    whole = order(one)
+    assert whole != first
+    one.skip(3)
+    assert order(one) == whole[3:]
+
+
+def check_groups_without_a_full_batch_are_an_error() -> None:
+    raises(TooFewSamples, lambda: GroupedTrainShare(np.arange(20), 2, 0, 1, seed=1), "20 samples", "train_batch_size")
+
+
+def check_grouped_evaluation_shares_are_exact() -> None:
+    for batch, ranks in itertools.product((1, 4, 50), (1, 2, 3)):
+        shares = [GroupedEvalShare(GROUPS, batch, rank, ranks) for rank in range(ranks)]
+        parts = [part for share in shares for part in order(share)]
+        assert sorted(flat(parts)) == list(range(len(GROUPS)))
+        assert all(len(set(GROUPS[part])) == 1 and len(part) <= batch for part in parts)
+        assert all(len(order(share)) == len(share) for share in shares)
+    assert len(GroupedEvalShare(GROUPS[:1], 4, 1, 2)) == 0
