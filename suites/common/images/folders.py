@@ -10,7 +10,7 @@ import math
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,11 +83,10 @@ def list_folder(root: Path, cache: Path | None = None) -> Listing:
     folders = _class_folders(root)
     cache_file = (cache or default_cache()) / f"{_fingerprint(root, folders)}.npz"
     classes = tuple(folder.name for folder in folders)
-    if (cached := _load(cache_file)) is not None:
-        return Listing(root, classes, *cached)
-    names, labels = _scan(folders)
-    _store(cache_file, names, labels)
-    return Listing(root, classes, names, labels)
+    if (arrays := load_arrays(cache_file, ("names", "labels"))) is None:
+        names, labels = _scan(folders)
+        store_arrays(cache_file, arrays := {"names": names, "labels": labels})
+    return Listing(root, classes, **arrays)
 
 
 def default_cache() -> Path:
@@ -126,22 +125,24 @@ def _images_in(folder: Path) -> list[bytes]:
     return sorted(os.fsencode(f"{folder.name}/{name}") for name in known)
 
 
-def _load(path: Path) -> tuple[Array, Array] | None:
+def load_arrays(path: Path, names: Sequence[str]) -> dict[str, Array] | None:
+    """Return the arrays of a cached file; None if there is none, or an incomplete one."""
     try:
         with np.load(path) as cached:
-            return cached["names"], cached["labels"]
+            return {name: cached[name] for name in names}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None  # not found or incomplete: scan the folders
+        return None
 
 
-def _store(path: Path, names: Array, labels: Array) -> None:
+def store_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write a file for the cache, if its folder can be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            np.savez(file, names=names, labels=labels)
+            np.savez(file, **arrays)  # type: ignore[arg-type, unused-ignore]
         Path(file.name).replace(path)
     except OSError:
-        return  # without a cache, the next call scans the folders again
+        return  # the next call makes the arrays again
 
 
 def _some(names: Sequence[str]) -> str:
