@@ -33,7 +33,7 @@ def steps_of(suite: Path) -> Any:
     return passed[0]
 
 
-def context(suite: Path, scale: str, device: str, batch: int | None = BATCH) -> Any:
+def context(suite: Path, scale: str, device: str, batch: int | None = BATCH, *, synthetic: bool = True) -> Any:
     """Return the context of a step; without a batch size, it has that of the suite's own config."""
     from flagperf_driver import options
     from flagperf_driver.driver import Config
@@ -44,7 +44,9 @@ def context(suite: Path, scale: str, device: str, batch: int | None = BATCH) -> 
     # Initial weights do not change the count, and are not available here.
     values.update({"init_checkpoint": None} if "init_checkpoint" in values else {})
     values.update({} if batch is None else {"train_batch_size": batch})
-    return Context(config=Config(values), device=torch.device(device), scale=scale, synthetic=True, suite_dir=suite)
+    return Context(
+        config=Config(values), device=torch.device(device), scale=scale, synthetic=synthetic, suite_dir=suite
+    )
 
 
 def counted(steps: Any, suite: Path, scale: str, device: str) -> float:

@@ -1,7 +1,7 @@
 """Check what slows a device down in one training step: print the problems by suite and check, as JSON.
 
     python -m tests.suites.speed problems '{"SUITE_DIR": []}'
-    python -m tests.suites.speed launches '{"SUITE_DIR": []}'
+    python -m tests.suites.speed launches '{"SUITE_DIR": ["meta"]}'
 
 The program runs the steps of each suite on the CPU, at the small scale, on synthetic data, under autocast to bf16. It
 records every operation of the forward pass, the backward pass and the optimizer's step. With ``launches`` it prints how
@@ -24,7 +24,7 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
 from tests.suites import children
-from tests.suites.flops import context, steps_of
+from tests.suites.flops import BATCH, context, steps_of
 
 BATCHES = 20
 LOWER = 0.99
@@ -161,11 +161,14 @@ class Launches(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         return func(*args, **(kwargs or {}))
 
 
-def launches(suite: Path) -> int:
-    """Count forward and backward pass of a step of the reference model, without values; optimizers are fused."""
-    steps = steps_of(suite)
-    batch = next(iter(steps.create_train_data(context(suite, "reference", "cpu"))))
-    ctx = context(suite, "reference", "meta")
+def launches(suite: Path, device: str = "meta") -> int:
+    """Count forward and backward pass of a step of the reference model; optimizers are fused.
+
+    On meta the step has no values; on cpu it has one sample.
+    """
+    steps, samples = steps_of(suite), 1 if device == "cpu" else BATCH
+    batch = next(iter(steps.create_train_data(context(suite, "reference", "cpu", samples))))
+    ctx = context(suite, "reference", device, samples)
     with ctx.device:
         model = steps.create_model(ctx).train()
     batch = steps.prepare_batch(ctx, batch)

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.catalog import Catalog, Goal, Suite
+from pytest_flagperf.catalog import REFERENCE, Catalog, Goal, Suite
 from tests.suites import programs
 from tests.suites.programs import Results
 
 HERE = Path(__file__).resolve().parent
 CATALOG = [suite for suite in Catalog.scan([HERE.parents[1]]).suites.values() if suite.framework == "pytorch"]
 SUITES = [suite.path for suite in CATALOG]
+COUNTED_ON_CPU = {suite.path for suite in CATALOG if suite.scales[REFERENCE].counted_on == "cpu"}
 LAUNCH_S = 5e-6
 """Time in which a host launches an operation."""
 Problems = dict[str, list[str]]
@@ -87,7 +88,8 @@ def launch_problem(count: int, goal: Goal) -> str | None:
 @pytest.fixture(scope="module")
 def launched(suite_python: Callable[[Path], str], request: pytest.FixtureRequest) -> Results:
     """The number of operations that a step of the reference model launches, by suite."""
-    tasks = {suite.path: () for (suite,) in programs.selected(request, "with_goal")}
+    suites = [suite for (suite,) in programs.selected(request, "with_goal")]
+    tasks = {suite.path: (suite.scales[REFERENCE].counted_on,) for suite in suites}
     return programs.run(suite_python, tasks, "speed", "launches")
 
 
@@ -96,6 +98,8 @@ def launched(suite_python: Callable[[Path], str], request: pytest.FixtureRequest
 def test_the_goal_leaves_time_for_the_launches_of_a_step(launched: Results, with_goal: Suite) -> None:
     suite, count = with_goal, launched[with_goal.path]
     assert suite.goal is not None
+    if suite.scales[REFERENCE].counted_on == "cpu":
+        count *= int(suite.goal.batch)  # at most: a part of the operations runs once for each sample
     assert count > 100, f"{suite.name}: {count} operations were counted"
     assert launch_problem(count, suite.goal) is None
     faster = replace(suite.goal, rate=suite.goal.batch / (0.9 * count * LAUNCH_S))
@@ -125,7 +129,9 @@ def measured(suite_python: Callable[[Path], str], request: pytest.FixtureRequest
 def test_a_training_step_has_nothing_slow(measured: Results, suite: Path) -> None:
     problems = measured[suite]
     assert set(problems) == {"read_back", "layout", "attention", "precision", "graph"}, problems
-    assert {check: found for check, found in problems.items() if found} == {}
+    # The host must know a shape that depends on values, such as the number of boxes that are left.
+    allowed = {"read_back"} if suite in COUNTED_ON_CPU else set()
+    assert {check for check, found in problems.items() if found} == allowed, problems
 
 
 @pytest.fixture(scope="module")

@@ -131,7 +131,7 @@ def one_step(suite: Path, frozen: str = "", **settings: Any) -> Step:
     def create_model(ctx: Context) -> nn.Module:
         model = steps.create_model(ctx)
         for name, parameter in model.named_parameters():
-            parameter.requires_grad_(name != frozen)
+            parameter.requires_grad_(parameter.requires_grad and name != frozen)
         return model
 
     trainer = TorchTrainer(rank, ctx, replace(steps, create_model=create_model))
