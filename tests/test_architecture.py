@@ -17,9 +17,11 @@ from tests.trees import write, write_suite
 
 REPO = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch", "torchvision", "timm", "transformers", "paddle", "tensorflow", "keras", "mindspore"}
-FOR_ANY_VENDOR = {"torch", "torchvision", "timm", "transformers", "tokenizers", "numpy", "h5py", "pillow"}
+FOR_ANY_VENDOR = {
+    "torch", "torchvision", "timm", "transformers", "tokenizers", "numpy", "h5py", "pillow", "faster-coco-eval",
+}  # fmt: skip
 """The packages that suites may require: they run on the hardware of any vendor."""
-IMPORTED_AS = {"pillow": "PIL"}
+IMPORTED_AS = {"pillow": "PIL", "faster-coco-eval": "faster_coco_eval"}
 
 # A module imports only modules of lower layers, or of its own package.
 LAYERS = [
@@ -190,8 +192,8 @@ def named_imports(path: Path) -> Iterator[str]:
 
 
 def of_a_framework(common: Path) -> list[str]:
-    """The files of shared code that import a framework, except each folder's steps.py and augment.py, and checks."""
-    exempt = {"steps.py", "augment.py", "checks"}
+    """The files that import a framework, except each folder's steps.py, augment.py and networks.py, and checks."""
+    exempt = {"steps.py", "augment.py", "networks.py", "checks"}
     files = [path for path in common.rglob("*.py") if not exempt.intersection(path.parts)]
     return sorted(path.name for path in files if FRAMEWORKS & {name.split(".")[0] for name in imports(path)})
 
