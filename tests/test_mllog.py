@@ -102,7 +102,7 @@ def test_each_recorded_round_is_exported_or_left_out(name: str, tmp_path: Path) 
     assert accepted(file, config=tmp_path / "to" / case.rules) == (name not in REFUSED)
 
 
-@pytest.mark.parametrize(("model", "ruleset"), [("bert", "5.0.0"), ("resnet50", "4.0.0")])
+@pytest.mark.parametrize(("model", "ruleset"), [("bert", "5.0.0"), ("resnet50", "4.0.0"), ("retinanet", "5.1.0")])
 def test_mlperf_accepts_benchmarks_of_its_rulesets(model: str, ruleset: str, tmp_path: Path) -> None:
     result = exported(tmp_path, ["converged_1x1", "missed_target", "killed_rank"], model)
     (case,) = result.cases
