@@ -1,0 +1,3 @@
+# As in FlagPerf.
+export XACC_ENABLE=1
+export XACC_ARGS="-L O0"

@@ -1,0 +1,7 @@
+"""Two hosts of eight cards, to the target. Not yet run."""
+
+from config_hopper import *
+
+train_batch_size = 8
+eval_batch_size = 8
+learning_rate = 0.16
