@@ -1,0 +1,2 @@
+# As in FlagPerf.
+export MUSA_KERNEL_TIMEOUT=3600000

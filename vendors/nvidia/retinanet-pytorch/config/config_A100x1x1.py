@@ -1,0 +1,5 @@
+"""One card, for throughput."""
+
+from config_common import *
+
+learning_rate = 0.04
