@@ -1,0 +1,5 @@
+from config_common import *
+
+train_batch_size = 8
+eval_batch_size = 8
+learning_rate = 0.08

@@ -1,0 +1,3 @@
+"""Values of all shapes on R300."""
+
+num_workers = 8

@@ -1,0 +1,3 @@
+from config_common import *
+
+learning_rate = 0.016

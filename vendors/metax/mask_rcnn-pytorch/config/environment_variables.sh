@@ -1,0 +1,1 @@
+export METAX_USE_TF32=1

@@ -1,0 +1,6 @@
+"""Values of all shapes on A100. The original's precision is called fp32, but it was TF32."""
+
+vendor = "nvidia"
+precision = "tf32"
+channels_last = True
+num_workers = 8
