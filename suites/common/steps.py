@@ -1,13 +1,17 @@
-"""Loading of batches for the PyTorch steps of every home of shared code."""
+"""What the PyTorch steps of several homes of shared code need: loading of batches, and pixels on the device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from common.shares import Draw, Share, Source, SourceError
+from flagperf_driver.pytorch import Context
 
 
 class Loader:
@@ -70,3 +74,16 @@ def _parallel(source: Source, share: Share, num_workers: int, *, pin: bool) -> D
         persistent_workers=True,
         prefetch_factor=4,
     )
+
+
+def normalised(ctx: Context, pixels: Tensor, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
+    """Return bytes on the device, (N, 3, H, W), as normalised numbers in the layout that the config sets."""
+    layout = torch.channels_last if ctx.config.channels_last else torch.contiguous_format
+    shift, scale = _of_bytes(ctx.device, tuple(mean), tuple(deviation))
+    return pixels.to(torch.float32, memory_format=layout).sub(shift).div_(scale)
+
+
+@cache
+def _of_bytes(device: torch.device, *moments: tuple[float, ...]) -> tuple[Tensor, ...]:
+    """Return mean and deviation of bytes; kept, because a copy for each batch would be a synchronization."""
+    return tuple(torch.tensor(of, device=device).mul_(255).view(3, 1, 1) for of in moments)

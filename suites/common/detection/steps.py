@@ -22,7 +22,7 @@ from common.detection import coco, metric, scenes
 from common.detection.coco import CocoError, CocoPictures, Form, Index, Pictures
 from common.detection.metric import Prediction
 from common.shares import GroupedEvalShare, GroupedTrainShare, Repeated, Share, Source, TrainShare
-from common.steps import Loader
+from common.steps import Loader, normalised
 from flagperf_driver import seeds
 from flagperf_driver.pytorch import Context, Steps
 from flagperf_driver.pytorch import device as devices
@@ -98,10 +98,8 @@ def prepare_batch(ctx: Context, batch: Pictures) -> Prepared:
     """Copy the batch to the device as bytes, and normalise it there."""
     pixels, boxes, labels, masks = devices.to_device((batch.pixels, batch.boxes, batch.labels, batch.masks), ctx.device)
     pixels = pixels.permute(0, 3, 1, 2)  # channels last in memory, as decoded
-    layout = torch.channels_last if ctx.config.channels_last else torch.contiguous_format
-    mean, deviation = _moments(ctx.device)
     return Prepared(
-        (pixels.to(torch.float32, memory_format=layout) - mean).div_(deviation),
+        normalised(ctx, pixels, MEAN, DEVIATION),
         [(height, width) for height, width in batch.sizes.tolist()],
         [(height, width) for height, width in batch.originals.tolist()],
         batch.ids.tolist(),
@@ -218,10 +216,3 @@ def _synthetic(ctx: Context, batch_size: int) -> Source:
 def _loader(ctx: Context, source: CocoPictures, share: Share) -> Loader:
     workers = 0 if ctx.config.dataset == "scenes" else ctx.config.num_workers
     return Loader(source, share, workers, pin=devices.pins(ctx.device))
-
-
-@cache
-def _moments(device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return mean and deviation of bytes; kept, because a copy for each batch would be a synchronization."""
-    mean, deviation = (torch.tensor(of, device=device).mul_(255).view(3, 1, 1) for of in (MEAN, DEVIATION))
-    return mean, deviation

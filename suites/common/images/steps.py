@@ -26,7 +26,7 @@ from common.images.encoded import Encoded, EncodedImages
 from common.images.folders import Images
 from common.images.mixing import Mix, Mixed
 from common.shares import Array, EvalShare, Repeated, Source, TrainShare
-from common.steps import Loader
+from common.steps import Loader, normalised
 from flagperf_driver import seeds
 from flagperf_driver.pytorch import Context, Steps
 from flagperf_driver.pytorch import device as devices
@@ -107,9 +107,7 @@ def prepare_batch(ctx: Context, batch: Images | Encoded) -> Prepared:
         pixels = devices.to_device(batch.pixels, ctx.device).permute(0, 3, 1, 2)  # channels last in memory, as decoded
     if mirrored is not None:
         pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
-    layout = torch.channels_last if ctx.config.channels_last else torch.contiguous_format
-    mean, deviation = _moments(ctx.device, *(tuple(setting(ctx, f"pixel_{name}")) for name in ("mean", "deviation")))
-    pixels = (pixels.to(torch.float32, memory_format=layout) - mean).div_(deviation)
+    pixels = normalised(ctx, pixels, setting(ctx, "pixel_mean"), setting(ctx, "pixel_deviation"))
     return Prepared(pixels if mix is None else mixed(pixels, mix), labels, mix)
 
 
@@ -296,9 +294,3 @@ def _from_jpeg(ctx: Context, batch: Encoded, files: list[Tensor]) -> list[Tensor
 
 def _pin(ctx: Context) -> bool:
     return devices.pins(ctx.device)
-
-
-@cache
-def _moments(device: torch.device, *moments: tuple[float, ...]) -> tuple[Tensor, ...]:
-    """Return mean and deviation of bytes; kept, because a copy for each batch would be a synchronization."""
-    return tuple(torch.tensor(of, device=device).mul_(255).view(3, 1, 1) for of in moments)

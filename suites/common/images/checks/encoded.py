@@ -30,7 +30,15 @@ def batches(reader: str, path: Path, *, train: bool, **settings: Any) -> list[st
     return [steps.prepare_batch(ctx, batch) for batch in read]
 
 
-PLAIN = {"augment": None, "erase": 0.0, "mixup": 0.0, "cutmix": 0.0, "repeats": 1}
+PLAIN = {
+    "crop": "area",
+    "interpolation": "bilinear",
+    "augment": None,
+    "erase": 0.0,
+    "mixup": 0.0,
+    "cutmix": 0.0,
+    "repeats": 1,
+}
 BYTES = {"pixel_mean": (0.0,) * 3, "pixel_deviation": (1 / 255,) * 3}
 
 
@@ -45,7 +53,7 @@ def check_the_device_decodes_what_pillow_decodes() -> None:
     for train in (True, False):
         for interpolation in ("bilinear", "bicubic"):
             both = [
-                batches(name, data("all"), train=train, interpolation=interpolation, **PLAIN, **BYTES)
+                batches(name, data("all"), train=train, **{**PLAIN, **BYTES, "interpolation": interpolation})
                 for name in ("torchvision", "pillow")
             ]
             assert difference(*both) < 2, (train, interpolation, difference(*both))
