@@ -109,7 +109,7 @@ def test_the_page_describes_all_fields_of_the_context_in_their_order() -> None:
 def test_the_page_describes_all_files_of_the_copy(tree: Path) -> None:
     assert main(["new-model", "gru", f"--like={LIKE}"]) == 0
     names = {re.sub(r"^pytorch/checks/\w+", "pytorch/checks/*", name) for name in files(tree / "suites/gru")}
-    assert {*described("file")} == names
+    assert {*described("file")} == names - {"pytorch/config/mutable_params.py"}, "the text describes optional files"
 
 
 # -- the files of new-model ----------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_the_copy_passes_the_linter(tree: Path) -> None:
         (["../mixer", f"--like={LIKE}"], ["'../mixer': expected lowercase letters"]),
         (["bert", f"--like={LIKE}"], ["model 'bert' already exists: ", "suites/bert"]),
         (["common", f"--like={LIKE}"], ["'common': ", "suites/common already exists; choose another name"]),
-        (["mixer", "--like=resnet"], ["--like=resnet: model 'resnet': no such folder", f"did you mean {LIKE}?"]),
+        (["mixer", "--like=resnet"], ["--like=resnet: model 'resnet': no such folder", f"did you mean {LIKE}"]),
         (["mixer", f"--like={LIKE}", "--framework=pytroch"], ["no framework 'pytroch'; did you mean pytorch?"]),
         (["Mixer", "--like=resnet"], ["'Mixer': expected", "--like=resnet: model"]),
     ],

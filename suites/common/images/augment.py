@@ -58,8 +58,17 @@ def _of_timm(
 
     fill = tuple(round(255 * value) for value in mean)
     options = {"translate_const": int(size * 0.45), "img_mean": fill, "interpolation": resampling}
-    transform: Callable[[Picture], Picture] = rand_augment_transform(name, options)
-    return transform
+    transform = rand_augment_transform(name, options)
+    for operation in transform.ops:
+        if operation.name.startswith("Posterize"):
+            operation.level_fn = _at_least_one_bit(operation.level_fn)
+    changed: Callable[[Picture], Picture] = transform
+    return changed
+
+
+def _at_least_one_bit(level: Callable[[float, object], tuple[int, ...]]) -> Callable[[float, object], tuple[int, ...]]:
+    """Limit timm's strongest level: it keeps 0 bits of a colour, which Pillow refuses."""
+    return lambda magnitude, options: (max(1, *level(magnitude, options)),)
 
 
 @contextmanager

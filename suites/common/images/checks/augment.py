@@ -43,6 +43,13 @@ def check_a_change_depends_on_the_generator_only() -> None:
         assert all(one.shape == (SIZE, SIZE, 3) and one.dtype == np.uint8 for one in of_seeds), name
 
 
+def check_the_strongest_change_is_possible() -> None:
+    for name in ("rand-m10-inc1", "rand-m0"):
+        change = changes(name)
+        for seed in range(200):
+            change(picture(), np.random.default_rng(seed))
+
+
 def check_the_generators_of_the_training_are_left_as_they_were() -> None:
     def next_numbers() -> tuple[float, float, float]:
         return random.random(), float(np.random.random()), torch.rand(1).item()
