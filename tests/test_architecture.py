@@ -18,7 +18,8 @@ from tests.trees import write, write_suite
 REPO = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch", "torchvision", "timm", "transformers", "paddle", "tensorflow", "keras", "mindspore"}
 FOR_ANY_VENDOR = {
-    "torch", "torchvision", "timm", "transformers", "tokenizers", "numpy", "h5py", "pillow", "faster-coco-eval",
+    "torch", "torchvision", "timm", "transformers", "tokenizers", "sentencepiece", "sacrebleu", "sacremoses", "jieba",
+    "numpy", "h5py", "pillow", "soundfile", "faster-coco-eval",
 }  # fmt: skip
 """The packages that suites may require: they run on the hardware of any vendor."""
 IMPORTED_AS = {"pillow": "PIL", "faster-coco-eval": "faster_coco_eval"}
