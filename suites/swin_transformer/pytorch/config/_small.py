@@ -18,10 +18,10 @@ train_batch_size = 64
 eval_batch_size = 180
 max_epochs = None
 max_steps = 400
-learning_rate = 6e-3
+learning_rate = 4e-3
 lr_batch = None
 lr_unit = "steps"
-lr_warmup = 30
+lr_warmup = 50
 precision = "fp32"
 
 num_workers = 0
