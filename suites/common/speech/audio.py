@@ -18,9 +18,14 @@ def length(path: Path, rate: int) -> int:
     """Return the number of samples; only the header is read."""
     try:
         info = soundfile.info(path)
+        missing = _missing_bytes(path)
     except (OSError, RuntimeError) as error:
         raise _unreadable(path, error) from error
     _check_kind(path, rate, info.samplerate, info.channels)
+    if missing:
+        raise AudioError(
+            f"{path}: the file is cut short: {missing:,} bytes fewer than its header says; copy the file again"
+        )
     return int(info.frames)
 
 
@@ -39,6 +44,13 @@ def read(path: Path, rate: int, start: int = 0, samples: int | None = None) -> A
             "the file is shorter than its header or its list says; copy it again"
         )
     return audio
+
+
+def _missing_bytes(path: Path) -> int:
+    """Return how many bytes a WAV file has fewer than its header says; soundfile takes such a file as a shorter one."""
+    with path.open("rb") as file:
+        head = file.read(8)
+    return max(0, 8 + int.from_bytes(head[4:], "little") - path.stat().st_size) if head[:4] == b"RIFF" else 0
 
 
 def _check_kind(path: Path, rate: int, its_rate: int, channels: int) -> None:

@@ -1,15 +1,27 @@
-"""What the PyTorch steps of the speech suites share: log-mel spectrograms on the device."""
+"""What the PyTorch steps of the speech suites share: loaders, and log-mel spectrograms on the device."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from common.shares import Array, EvalShare, Repeated, Source, TrainShare
 from common.speech.mel import MelShape, filterbank
+from common.steps import Loader
+from flagperf_driver import seeds
+from flagperf_driver.pytorch import Context
+from flagperf_driver.pytorch import device as devices
+
+SYNTHETIC_BATCHES = 2
 
 
 class LogMel(nn.Module):
-    """Computes log-mel spectrograms: (N, samples) to (N, mels, frames), in fp32 also under autocast."""
+    """Computes log-mel spectrograms: (N, samples) to (N, mels, frames); for batches outside autocast."""
 
     window: Tensor
     bands: Tensor
@@ -23,13 +35,63 @@ class LogMel(nn.Module):
     @torch.no_grad()
     def forward(self, audio: Tensor) -> Tensor:
         """Frames are centred on their samples; the audio is mirrored beyond its ends."""
-        with torch.autocast(audio.device.type, enabled=False):
-            waves = torch.stft(
-                audio.float(),
-                self.shape.fft,
-                self.shape.hop,
-                window=self.window,
-                pad_mode="reflect",
-                return_complex=True,
-            )
-            return (self.bands @ waves.abs()).clamp(min=self.shape.floor).log()
+        waves = torch.stft(
+            audio, self.shape.fft, self.shape.hop, window=self.window, pad_mode="reflect", return_complex=True
+        )
+        return (self.bands @ waves.abs()).clamp(min=self.shape.floor).log()
+
+
+def log_mel(ctx: Context) -> LogMel:
+    """Return the config's spectrogram on the device."""
+    config = ctx.config
+    edges = (config.mel_low, config.mel_high, config.mel_floor)
+    return _on_device(MelShape(config.rate, config.fft, config.hop, config.mels, *edges), ctx.device)
+
+
+@cache
+def _on_device(shape: MelShape, device: torch.device) -> LogMel:
+    return LogMel(shape).to(device)
+
+
+def train_loader(ctx: Context, source: Source) -> Loader:
+    """Return this rank's share of every epoch."""
+    share = TrainShare(len(source), ctx.config.train_batch_size, ctx.rank, ctx.world_size, ctx.seed)
+    return Loader(source, share, _workers(ctx), pin=devices.pins(ctx.device))
+
+
+def eval_loader(ctx: Context, source: Source) -> Loader:
+    """Return this rank's share of the evaluation."""
+    share = EvalShare(len(source), ctx.config.eval_batch_size, ctx.rank, ctx.world_size)
+    return Loader(source, share, _workers(ctx), pin=devices.pins(ctx.device))
+
+
+def synthetic(
+    ctx: Context, draw: Callable[[int, np.random.Generator], tuple[Any, ...]], training: int | None
+) -> Source:
+    """Return batches that cost no more than the copy to the device.
+
+    ``draw`` returns a batch, a named tuple, of so many items; ``training`` is their number in an epoch, None for
+    evaluation.
+    """
+    count = ctx.config.eval_batch_size if training is None else ctx.config.train_batch_size
+    rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.rank))
+    batches = [draw(count, rng) for _ in range(SYNTHETIC_BATCHES)]
+    return Repeated([_ready(ctx, batch) for batch in batches], training or count * ctx.world_size)
+
+
+def noise(rng: np.random.Generator, *shape: int) -> Array:
+    """Return noise as loud as speech."""
+    audio: Array = rng.normal(0, 0.1, shape).astype(np.float32)
+    return audio
+
+
+def _ready(ctx: Context, batch: tuple[Any, ...]) -> Any:
+    """Return the batch with tensors instead of arrays, in memory that is fast to copy to the device."""
+    pins = devices.pins(ctx.device)
+    tensors = (torch.from_numpy(part) if isinstance(part, np.ndarray) else part for part in batch)
+    return type(batch)(*(part.pin_memory() if pins and isinstance(part, Tensor) else part for part in tensors))  # type: ignore[arg-type]
+
+
+def _workers(ctx: Context) -> int:
+    """Return the number of loader processes; recordings in memory need no process."""
+    return 0 if ctx.synthetic or ctx.config.dataset == "voices" else int(ctx.config.num_workers)

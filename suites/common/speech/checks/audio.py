@@ -48,6 +48,13 @@ def check_a_bad_file_is_named_with_the_fix() -> None:
                 raises(AudioError, partial(reader, path, 8000), words)
 
 
+def check_a_file_that_is_cut_short_is_an_error() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        written(path := Path(folder, "clip.wav"))
+        path.write_bytes(path.read_bytes()[:-100])
+        raises(AudioError, partial(length, path, 8000), "clip.wav: the file is cut short: 100 bytes fewer")
+
+
 def check_a_range_beyond_the_end_is_an_error() -> None:
     with tempfile.TemporaryDirectory() as folder:
         written(path := Path(folder, "clip.wav"))

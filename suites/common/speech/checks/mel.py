@@ -45,10 +45,7 @@ def check_a_spectrogram_has_the_frames_that_the_readers_count() -> None:
         assert mel(torch.zeros(2, samples)).shape == (2, 80, TACOTRON2.frames(samples))
 
 
-def check_silence_is_at_the_floor_and_autocast_changes_nothing() -> None:
-    mel, audio = LogMel(TACOTRON2), torch.randn(1, 4096, generator=torch.Generator().manual_seed(1))
+def check_silence_is_at_the_floor() -> None:
+    mel = LogMel(TACOTRON2)
     assert torch.allclose(mel(torch.zeros(1, 2048)), torch.tensor(TACOTRON2.floor).log())
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        within = mel(audio)
-    assert torch.equal(within, mel(audio))
-    assert within.dtype == torch.float32
+    assert mel(torch.randn(1, 2048, generator=torch.Generator().manual_seed(1))).min() > -5

@@ -1,0 +1,115 @@
+"""WaveGlow: invertible steps that turn speech into noise, each conditioned on the speech's mel spectrogram."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+if TYPE_CHECKING:
+    from flagperf_driver.pytorch import Context
+
+
+def create_model(ctx: Context) -> nn.Module:
+    """Return the network with random weights."""
+    config = ctx.config
+    return WaveGlow(
+        mels=config.mels,
+        upsampling=(config.upsample_kernel, config.hop),
+        group=config.group,
+        flows=config.flows,
+        early=(config.early_every, config.early_size),
+        wavenet=(config.wavenet_layers, config.wavenet_channels, config.wavenet_kernel),
+    )
+
+
+class Mixing(nn.Module):
+    """Mixes the channels by an invertible matrix, at first a rotation."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        rotation = torch.linalg.qr(torch.randn(channels, channels))[0]
+        rotation[:, 0] *= torch.linalg.det(rotation).sign()
+        self.weight = nn.Parameter(rotation)
+
+    def forward(self, audio: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mixed channels, and the logarithm of the determinant for one time; in fp32 also under autocast."""
+        return nn.functional.conv1d(audio, self.weight[:, :, None]), torch.linalg.slogdet(self.weight).logabsdet
+
+
+class WaveNet(nn.Module):
+    """Gated convolutions over ever longer distances: from half of the channels to a scale and a shift of the others."""
+
+    def __init__(self, channels: int, conditions: int, wavenet: tuple[int, int, int]) -> None:
+        super().__init__()
+        layers, width, kernel = wavenet
+        self.width = width
+        self.start = weight_norm(nn.Conv1d(channels, width, 1))
+        self.conditions = weight_norm(nn.Conv1d(conditions, 2 * width * layers, 1))
+        self.gates = nn.ModuleList(
+            weight_norm(nn.Conv1d(width, 2 * width, kernel, dilation=2**layer, padding=(kernel - 1) // 2 * 2**layer))
+            for layer in range(layers)
+        )
+        self.outputs = nn.ModuleList(
+            weight_norm(nn.Conv1d(width, 2 * width if layer < layers - 1 else width, 1)) for layer in range(layers)
+        )
+        self.end = nn.Conv1d(width, 2 * channels, 1)
+        nn.init.zeros_(self.end.weight)  # the first steps change nothing
+        nn.init.zeros_(self.end.bias)
+
+    def forward(self, audio: Tensor, conditions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the shift and the logarithm of the scale."""
+        hidden, skipped = self.start(audio), None
+        parts = self.conditions(conditions).chunk(len(self.gates), 1)
+        for gate, output, condition in zip(self.gates, self.outputs, parts, strict=True):
+            value, opening = (gate(hidden) + condition).chunk(2, 1)
+            result = output(value.tanh() * opening.sigmoid())
+            if result.shape[1] > self.width:  # all layers but the last one
+                hidden, result = hidden + result[:, : self.width], result[:, self.width :]
+            skipped = result if skipped is None else skipped + result
+        shift, log_scale = self.end(skipped).chunk(2, 1)
+        return shift, log_scale
+
+
+class WaveGlow(nn.Module):
+    """The flow from speech to noise, and the logarithm of its change of volume."""
+
+    def __init__(
+        self,
+        mels: int,
+        upsampling: tuple[int, int],
+        group: int,
+        flows: int,
+        early: tuple[int, int],
+        wavenet: tuple[int, int, int],
+    ) -> None:
+        super().__init__()
+        self.group, self.early_every, self.early_size = group, *early
+        kernel, hop = upsampling
+        self.upsample = nn.ConvTranspose1d(mels, mels, kernel, stride=hop)
+        channels = [group - flow // self.early_every * self.early_size for flow in range(flows)]
+        self.mixings = nn.ModuleList(Mixing(count) for count in channels)
+        self.wavenets = nn.ModuleList(WaveNet(count // 2, mels * group, wavenet) for count in channels)
+
+    def forward(self, mel: Tensor, audio: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the noise, (N, group, time), and the sum of the log-determinants over the batch, in fp32."""
+        conditions = self.conditions(mel, audio.shape[1])
+        audio = audio.unflatten(1, (-1, self.group)).transpose(1, 2)
+        early, volume = [], torch.zeros((), device=audio.device)
+        for flow, (mixing, wavenet) in enumerate(zip(self.mixings, self.wavenets, strict=True)):
+            if flow and flow % self.early_every == 0:
+                early.append(audio[:, : self.early_size])
+                audio = audio[:, self.early_size :]
+            audio, determinant = mixing(audio)
+            kept, changed = audio.chunk(2, 1)
+            shift, log_scale = wavenet(kept, conditions)
+            audio = torch.cat([kept, changed * log_scale.exp() + shift], 1)
+            volume = volume + determinant * len(audio) * audio.shape[2] + log_scale.float().sum()
+        return torch.cat([*early, audio], 1), volume
+
+    def conditions(self, mel: Tensor, samples: int) -> Tensor:
+        """Return the spectrogram at each group of samples, (N, mels * group, time)."""
+        stretched = self.upsample(mel)[..., :samples].unflatten(2, (-1, self.group))
+        return stretched.transpose(2, 3).flatten(1, 2)

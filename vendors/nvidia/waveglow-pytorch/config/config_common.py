@@ -1,0 +1,4 @@
+"""Values of all shapes on A100."""
+
+vendor = "nvidia"
+num_workers = 8
