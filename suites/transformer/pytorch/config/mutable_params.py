@@ -1,0 +1,8 @@
+"""Keys that a vendor's file and ``--set`` may override, in addition to ``MUTABLE`` of the driver's defaults."""
+
+mutable_params = [
+    "eval_data",
+    "eval_references",
+    "text_model",
+    "train_data",
+]
