@@ -229,6 +229,19 @@ def test_a_target_may_be_repeated_in_the_originals_own_unit_and_not_changed(tmp_
     assert "expected the suite's target" in problem
 
 
+def test_a_list_of_one_rate_and_a_batch_in_tokens_are_read(tmp_path: Path) -> None:
+    """FlagPerf's Transformer has a learning rate for each epoch, and its batch is a number of tokens."""
+    found = own(tmp_path, "lr = [0.0005]\nmax_tokens = 8192\n", "transformer:A100:1x8")
+    assert [found.config[key] for key in ("learning_rate", "train_batch_size")] == [0.0005, 32]
+    assert type(found.config["train_batch_size"]) is int
+    wrong = sorted(problems(tmp_path, "lr = [0.0005, 0.0001]\nmax_tokens = 8000\n", "transformer:A100:1x8"))
+    assert [problem.split(" = ")[0] for problem in wrong] == [
+        "config_A100x1x8.py:1: lr",
+        "config_A100x1x8.py:2: max_tokens",
+    ]
+    assert "here train_batch_size = 31.25: is a float; expected a whole number" in wrong[1]
+
+
 def test_everything_that_cannot_be_translated_is_listed_at_once(tmp_path: Path) -> None:
     text = """\
 import torch
