@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from PIL import Image, ImageDraw
 
-from common.images import folders
+from common import cached
 from common.shares import Array, Draw, SourceError
 
 Shape: TypeAlias = tuple[int, int]
@@ -114,12 +114,12 @@ def read_index(file: Path, cache: Path | None = None) -> Index:
     state = file.stat()
     key = f"{os.fspath(file.resolve())} {state.st_size} {state.st_mtime_ns}"
     name = hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()[:24]
-    cached = (cache or folders.default_cache()) / f"coco-{name}.npz"
+    path = (cache or cached.default_folder()) / f"coco-{name}.npz"
     names = [field.name for field in fields(Index)]
-    if (arrays := folders.load_arrays(cached, names)) is not None:
+    if (arrays := cached.load(path, names)) is not None:
         return Index(**arrays)
     index = parse(_content(file), str(file))
-    folders.store_arrays(cached, {name: getattr(index, name) for name in names})
+    cached.store(path, {name: getattr(index, name) for name in names})
     return index
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import tempfile
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from common import cached
 from common.images.mixing import Mix
 from common.shares import Array, Draw, SourceError
 
@@ -81,18 +80,12 @@ def list_folder(root: Path, cache: Path | None = None) -> Listing:
     The cache is among the user's other caches, because data folders may be read-only or shared.
     """
     folders = _class_folders(root)
-    cache_file = (cache or default_cache()) / f"{_fingerprint(root, folders)}.npz"
+    cache_file = (cache or cached.default_folder()) / f"{_fingerprint(root, folders)}.npz"
     classes = tuple(folder.name for folder in folders)
-    if (arrays := load_arrays(cache_file, ("names", "labels"))) is None:
+    if (arrays := cached.load(cache_file, ("names", "labels"))) is None:
         names, labels = _scan(folders)
-        store_arrays(cache_file, arrays := {"names": names, "labels": labels})
+        cached.store(cache_file, arrays := {"names": names, "labels": labels})
     return Listing(root, classes, **arrays)
-
-
-def default_cache() -> Path:
-    """Return the folder of cached listings."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    return Path(home) / "pytest-flagperf" / "listings"
 
 
 def _class_folders(root: Path) -> list[Path]:
@@ -123,26 +116,6 @@ def _images_in(folder: Path) -> list[bytes]:
     # macOS adds hidden files such as ._n01440764_18.JPEG.
     known = (name for name in names if name[0] != "." and Path(name).suffix.lower() in SUFFIXES)
     return sorted(os.fsencode(f"{folder.name}/{name}") for name in known)
-
-
-def load_arrays(path: Path, names: Sequence[str]) -> dict[str, Array] | None:
-    """Return the arrays of a cached file; None if there is none, or an incomplete one."""
-    try:
-        with np.load(path) as cached:
-            return {name: cached[name] for name in names}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None
-
-
-def store_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write a file for the cache, if its folder can be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type, unused-ignore]
-        Path(file.name).replace(path)
-    except OSError:
-        return  # the next call makes the arrays again
 
 
 def _some(names: Sequence[str]) -> str:

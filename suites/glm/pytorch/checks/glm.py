@@ -15,10 +15,10 @@ import data
 import h5py
 import model
 import numpy as np
-import pretrained
 import record
 import sparse
 import torch
+from common.language import networks
 from torch import Tensor
 
 TINY = model.GLMConfig(50, 32, 2, 4, 24, init_std=0.3, embedding_init_std=0.3)
@@ -340,14 +340,14 @@ def check_a_checkpoint_with_a_shorter_table_is_loaded() -> None:
     torch.manual_seed(0)
     saved, glm = model.GLM(TINY), model.GLM(TINY)
     weights = saved.state_dict()
-    short = {name: table[:20] if name in pretrained.TABLES else table for name, table in weights.items()}
+    short = {name: table[:20] if name in model.TABLES else table for name, table in weights.items()}
     path = checking.SCRATCH / "model.pt"
     beside = {"iteration": 200000, "args": Namespace(lr=1e-5), "np_rng_state": np.random.get_state()}
     torch.save({"module": short, **beside}, path)
     kept = glm.transformer.position_embeddings.weight[20:].clone()
-    pretrained.load(glm, path)
+    networks.load(glm, path, "module", model.TABLES)
     assert torch.equal(glm.word_embeddings.weight, saved.word_embeddings.weight)
-    assert torch.equal(glm.transformer.position_embeddings.weight[:20], weights[pretrained.TABLES[0]][:20])
+    assert torch.equal(glm.transformer.position_embeddings.weight[:20], weights[model.TABLES[0]][:20])
     assert torch.equal(glm.transformer.position_embeddings.weight[20:], kept)
 
 
@@ -358,11 +358,13 @@ def check_a_checkpoint_that_does_not_fit_is_an_error_with_all_reasons() -> None:
     path = checking.SCRATCH / "wrong.pt"
     torch.save({"module": weights}, path)
     reasons = "missing: transformer.final_layernorm.bias", "unknown: mixins.weight", "[9, 32]", "[50, 32]"
-    checking.raises(pretrained.GlmCheckpointError, lambda: pretrained.load(glm, path), *reasons)
+    checking.raises(networks.CheckpointError, lambda: networks.load(glm, path, "module", model.TABLES), *reasons)
     torch.save({"model": {}}, path)
-    checking.raises(pretrained.GlmCheckpointError, lambda: pretrained.load(glm, path), "module", "model")
     checking.raises(
-        pretrained.GlmCheckpointError, lambda: pretrained.load(glm, checking.SCRATCH / "none.pt"), "file not found"
+        networks.CheckpointError, lambda: networks.load(glm, path, "module", model.TABLES), "module", "model"
+    )
+    checking.raises(
+        networks.CheckpointError, lambda: networks.load(glm, checking.SCRATCH / "none.pt", "module"), "file not found"
     )
 
 
@@ -372,7 +374,7 @@ def check_names_are_the_published_ones() -> None:
     parts = ("attention.query_key_value", "attention.dense", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
     for part in (*parts, "input_layernorm", "post_attention_layernorm"):
         assert {f"{layer}{part}.weight", f"{layer}{part}.bias"} <= names
-    assert {"word_embeddings.weight", *pretrained.TABLES, "transformer.final_layernorm.weight"} <= names
+    assert {"word_embeddings.weight", *model.TABLES, "transformer.final_layernorm.weight"} <= names
 
 
 def check_flops_follow_the_formula_of_the_readme() -> None:

@@ -1,0 +1,176 @@
+"""Parts of language models: the layers of a Transformer with the norms first, and their published weights."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+_RECONSTRUCT = np._core.multiarray._reconstruct
+ALLOWED_TYPES = [
+    argparse.Namespace,
+    set,
+    np.ndarray,
+    np.dtype,
+    type(np.dtype(np.uint32)),
+    _RECONSTRUCT,
+    (_RECONSTRUCT, "numpy.core.multiarray._reconstruct"),
+]
+"""Types of other values in a checkpoint: the trainer's arguments, and numpy's random state, with its old name too."""
+
+
+class CheckpointError(ValueError):
+    """The file cannot be loaded; the message lists all problems."""
+
+
+class Attention(nn.Module):
+    """Attention of a text to itself: to what the mask allows; without a mask, to the token itself and those before."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.dense = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        batch, length, width = x.shape
+        split = self.query_key_value(x).view(batch, length, 3, self.heads, width // self.heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4)
+        dropout = self.dropout if self.training else 0.0
+        seen = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=mask is None
+        )
+        return self.dense(seen.transpose(1, 2).reshape(batch, length, width))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.dense_h_to_4h = nn.Linear(width, 4 * width)
+        self.dense_4h_to_h = nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dense_4h_to_h(F.gelu(self.dense_h_to_4h(x), approximate="tanh"))
+
+
+class Layer(nn.Module):
+    """Norm, attention, residual; norm, feed-forward, residual."""
+
+    def __init__(self, width: int, heads: int, hidden_dropout: float, attention_dropout: float) -> None:
+        super().__init__()
+        self.input_layernorm = nn.LayerNorm(width)
+        self.attention = Attention(width, heads, attention_dropout)
+        self.post_attention_layernorm = nn.LayerNorm(width)
+        self.mlp = FeedForward(width)
+        self.dropout = nn.Dropout(hidden_dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = x + self.dropout(self.attention(self.input_layernorm(x), mask))
+        return x + self.dropout(self.mlp(self.post_attention_layernorm(x)))
+
+
+class Transformer(nn.Module):
+    """Everything between the embeddings and the language model's head."""
+
+    def __init__(
+        self,
+        width: int,
+        layers: int,
+        heads: int,
+        hidden_dropout: float,
+        attention_dropout: float,
+        *,
+        checkpoint_activations: bool,
+    ) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(hidden_dropout)
+        self.layers = nn.ModuleList(Layer(width, heads, hidden_dropout, attention_dropout) for _ in range(layers))
+        self.final_layernorm = nn.LayerNorm(width)
+        self.checkpoint_activations = checkpoint_activations
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = self.dropout(x)
+        for layer in self.layers:
+            if self.checkpoint_activations and self.training:
+                x = checkpoint(layer, x, mask, use_reentrant=False)
+            else:
+                x = layer(x, mask)
+        return self.final_layernorm(x)
+
+
+def initialize(model: nn.Module, transformer: Transformer, std: float, embedding_std: float) -> None:
+    """Draw the weights; those that add to the residual are smaller, the more layers there are."""
+    modules = list(model.modules())
+    for table in (module for module in modules if isinstance(module, nn.Embedding)):
+        nn.init.normal_(table.weight, std=embedding_std)
+    for linear in (module for module in modules if isinstance(module, nn.Linear)):
+        nn.init.normal_(linear.weight, std=std)
+        nn.init.zeros_(linear.bias)
+    for layer in transformer.layers:
+        for last in (layer.attention.dense, layer.mlp.dense_4h_to_h):
+            nn.init.normal_(last.weight, std=std / math.sqrt(2 * len(transformer.layers)))
+
+
+# -- published weights -------------------------------------------------------------------------------------
+
+
+def load(model: nn.Module, path: Path, key: str, tables: Collection[str] = ()) -> None:
+    """Load a checkpoint's weights, under a key or alone; of the named tables it may have fewer rows."""
+    weights = _read(path, key)
+    own = model.state_dict()
+    problems = [*_names(own, weights), *_shapes(own, weights, tables)]
+    if problems:
+        raise CheckpointError(f"{path} does not fit the model:\n  " + "\n  ".join(problems))
+    with torch.no_grad():
+        for name, tensor in weights.items():
+            own[name][: tensor.shape[0]].copy_(tensor)
+
+
+def _read(path: Path, key: str) -> Mapping[str, Tensor]:
+    if not path.is_file():
+        raise CheckpointError(
+            f"{path}: file not found; init_checkpoint is a path relative to the data directory, "
+            "or None to start from random weights"
+        )
+    try:
+        # Only tensors and these types are unpickled, because a checkpoint must not run code.
+        with torch.serialization.safe_globals(ALLOWED_TYPES):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise CheckpointError(f"{path}: torch cannot read this file: {error}") from error
+    weights = content if _is_weights(content) else content.get(key) if isinstance(content, dict) else None
+    if not isinstance(weights, dict):
+        got = sorted(map(str, content)) if isinstance(content, dict) else type(content).__name__
+        raise CheckpointError(f"{path}: no '{key}' with the weights; found {got}")
+    return weights
+
+
+def _is_weights(content: object) -> bool:
+    return isinstance(content, dict) and bool(content) and all(isinstance(one, Tensor) for one in content.values())
+
+
+def _names(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> list[str]:
+    missing = [f"missing: {name}" for name in own if name not in weights]
+    return missing + [f"unknown: {name}" for name in weights if name not in own]
+
+
+def _shapes(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], tables: Collection[str]) -> list[str]:
+    return [
+        f"{name} has shape {list(tensor.shape)}; expected {list(own[name].shape)}"
+        for name, tensor in weights.items()
+        if name in own and not _fits(own[name], tensor, rows_may_lack=name in tables)
+    ]
+
+
+def _fits(own: Tensor, tensor: Tensor, *, rows_may_lack: bool) -> bool:
+    if rows_may_lack:
+        return tensor.shape[1:] == own.shape[1:] and tensor.shape[0] <= own.shape[0]
+    return tensor.shape == own.shape
