@@ -1,0 +1,1 @@
+# FlagPerf's values are the suite's.

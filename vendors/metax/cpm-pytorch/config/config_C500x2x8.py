@@ -1,0 +1,8 @@
+train_batch_size = 384
+eval_batch_size = 384
+learning_rate = 1e-3
+max_steps = 2000
+lr_warmup = max_steps // 5
+lr_decay = max_steps + lr_warmup
+eval_steps = 4  # 20,000 sequences
+checkpoint_activations = True

@@ -1,0 +1,6 @@
+"""One A100, for throughput: the batch of eight."""
+
+max_steps = 32000
+lr_warmup = max_steps // 5
+lr_decay = max_steps + lr_warmup
+eval_steps = 625  # 20,000 sequences
