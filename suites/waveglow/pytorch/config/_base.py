@@ -35,6 +35,7 @@ sigma = 1.0  # deviation of the noise
 train_batch_size = 10
 eval_batch_size = 10
 max_epochs = 250
+max_samples = 25_000_000_000  # 250 epochs of 12,500 segments; --plan estimates the duration by it
 optimizer = "adam"
 learning_rate = 1e-4
 

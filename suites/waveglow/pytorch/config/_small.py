@@ -21,6 +21,7 @@ sigma = 1.0
 train_batch_size = 16
 eval_batch_size = 20
 max_epochs = None
+max_samples = None
 max_steps = 150
 learning_rate = 1e-3
 lr_schedule = "cosine"
