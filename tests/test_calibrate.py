@@ -259,6 +259,23 @@ def test_further_targets_are_calibrated_as_well(root: Path, capsys: Capture) -> 
     assert json.loads(files[FILES[2]])["of"]["target"]["also"] == {"top5": 0.83, "top9": 0.93}
 
 
+def test_a_further_target_may_guard_what_the_untrained_model_has(root: Path, capsys: Capture) -> None:
+    file = root / FILES[0]
+    file.write_text(file.read_text().replace(SMALL, "target = 0.9\nalso = { codes = 0.2 }\n"))
+
+    def edit(rank: int, entries: list[Entry]) -> list[Entry]:
+        del rank
+        for _, event, body in entries:
+            if event in ("EVALUATE", "INIT_EVALUATION"):
+                body |= {"codes": 1 - body["top1"] / 2}
+        return entries
+
+    run = full_run(root / "run1", edit=edit)
+    assert "target of codes: 0.2 (kept); possible from any value (" in calibrate(capsys, run)
+    file.write_text(file.read_text().replace("codes = 0.2", "codes = 0.9"))
+    assert "(was 0.9)" in calibrate(capsys, run), "the control: the trained models do not keep as much"
+
+
 def test_a_readme_without_the_section_is_refused_with_the_lines_to_add(root: Path, capsys: Capture) -> None:
     readme = root / FILES[1]
     readme.write_text(readme.read_text().replace("<!-- calibration: written by flagperf calibrate -->\n", ""))

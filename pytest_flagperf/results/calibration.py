@@ -48,7 +48,8 @@ class TargetRange:
 
     @property
     def easiest_text(self) -> str:
-        return f"{_text(self.easiest)} ({self.why_easiest})"
+        easiest = _text(self.easiest) if math.isfinite(self.easiest) else "any value"
+        return f"{easiest} ({self.why_easiest})"
 
     @property
     def hardest_text(self) -> str:
@@ -100,8 +101,14 @@ def _best(values: Iterable[float], target: Target) -> float | None:
 # -- the choice of a target --------------------------------------------------------------------------------------
 
 
-def target_range(name: str, direction: str, shapes: Mapping[str, Sequence[Outcome]]) -> TargetRange:
-    """Return the possible targets of a metric, by the trainings of each shape; the hardest may be below the easiest."""
+def target_range(
+    name: str, direction: str, shapes: Mapping[str, Sequence[Outcome]], *, further: bool = False
+) -> TargetRange:
+    """Return the possible targets of a metric, by the trainings of each shape; the hardest may be below the easiest.
+
+    A ``further`` target may also guard what a training must not lose, such as the codes in use: if the metric falls
+    during the training, every target that keeps the margin is possible.
+    """
     sign = -1 if direction == "lower" else 1
     hardest: list[tuple[float, str]] = []
     easiest: list[tuple[float, str]] = []
@@ -110,10 +117,11 @@ def target_range(name: str, direction: str, shapes: Mapping[str, Sequence[Outcom
         mean, deviation = statistics.fmean(ends), statistics.stdev(ends)
         untrained = sign * statistics.fmean(one.untrained.metrics[name] for one in outcomes if one.untrained)
         way = mean - untrained
-        margin = max(DEVIATIONS * deviation, LEAST_MARGIN * way)
+        margin = max(DEVIATIONS * deviation, LEAST_MARGIN * abs(way))
         numbers = f"mean {_text(sign * mean)}, deviation {_text(deviation)}"
         hardest.append((mean - margin, f"{shape}: {numbers}"))
-        easiest.append((untrained + LEAST_WAY * way, f"{shape}: untrained {_text(sign * untrained)}, {numbers}"))
+        least = -math.inf if further and way < 0 else untrained + LEAST_WAY * way
+        easiest.append((least, f"{shape}: untrained {_text(sign * untrained)}, {numbers}"))
         for one in outcomes:
             in_time = max((sign * value for value in _until(one, name, LATEST)), default=-math.inf)
             hardest.append((in_time, f"{shape}: reached by seed {one.seed} in {LATEST:.0%} of its steps"))

@@ -162,7 +162,8 @@ def _target(suite: Suite, scale: str, rounds: Sequence[StoredRound], change: _Ch
     values = {metric.name: declared.target, **declared.also}
     if scale != REFERENCE:
         for name, current in values.items():
-            possible = calibration.target_range(name, metric.direction, _by_shape(rounds))
+            further = name != metric.name
+            possible = calibration.target_range(name, metric.direction, _by_shape(rounds), further=further)
             chosen = calibration.choose(current, possible)
             if chosen is None:
                 change.problems.append(
