@@ -1,0 +1,5 @@
+from pytest_flagperf.benchmark import TrainingBenchmark
+
+
+class TestWav2vec2(TrainingBenchmark):
+    pass
