@@ -1,0 +1,3 @@
+"""Eight cards, to the target."""
+
+num_workers = 8

@@ -1,0 +1,5 @@
+"""One card, for throughput."""
+
+from config_common import *
+
+gradient_accumulation_steps = 16

@@ -1,0 +1,3 @@
+"""Eight cards, to the target: three to four days, FlagPerf writes."""
+
+from config_common import *

@@ -1,0 +1,8 @@
+"""One H200, for throughput."""
+
+from config_hopper import *
+
+gradient_accumulation_steps = 16
+log_freq = 20
+throughput_steps = 100
+timing_warmup_steps = 20
