@@ -1,0 +1,3 @@
+"""Eight cards, to the target. Not yet run."""
+
+from config_hopper import *

@@ -1,0 +1,5 @@
+"""Values of all shapes on A100."""
+
+vendor = "nvidia"
+seed = 23333
+num_workers = 8
