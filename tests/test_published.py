@@ -371,11 +371,11 @@ def test_importing_again_replaces_nothing_unless_it_may(workplace: Path, capsys:
 
 def test_a_new_vendor_gets_its_vendor_toml_with_all_chips(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = workplace / "FlagPerf/training/iluvatar"
-    write(folder, "cpm-pytorch/config/config_BI-V100x1x8.py", "lr = 1\n")
+    write(folder, "unknown-pytorch/config/config_BI-V100x1x8.py", "lr = 1\n")
     write(folder, "glm-pytorch/config/environment_variables.sh", "export A=1\n")
     assert main(["import-vendor", str(folder), "--name", "silicon", "--to", str(workplace)]) == 0
     report = capsys.readouterr().out
-    assert f"left out: {folder / 'cpm-pytorch'}: no suite of this name in this tree" in report
+    assert f"left out: {folder / 'unknown-pytorch'}: no suite of this name in this tree" in report
     assert f"not imported: {folder / 'glm-pytorch/config/environment_variables.sh'}: copy it" in report
     vendor = Catalog.scan([workplace]).vendor("silicon")
     assert list(vendor.chips) == ["BI-V100", "BI-V150"]

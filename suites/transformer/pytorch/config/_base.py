@@ -28,7 +28,7 @@ max_positions = 1024
 
 # -- training ------------------------------------------------------------------------------------------------
 train_batch_size = 20  # sentences of the longest bucket: 5120 tokens with padding, in all buckets
-samples_per_item = bucket_lengths[-1]  # a sample is a token
+samples_per_item = 256  # a sample is a token
 max_epochs = 30
 max_samples = 4_200_000_000  # 30 epochs of at most 140 million tokens; --plan estimates the duration by it
 seed = 1

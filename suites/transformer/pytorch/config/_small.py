@@ -21,7 +21,7 @@ max_positions = 40
 
 # -- training ------------------------------------------------------------------------------------------------
 train_batch_size = 36
-samples_per_item = bucket_lengths[-1]
+samples_per_item = 16
 max_epochs = None
 max_samples = None
 max_steps = 240

@@ -15,7 +15,8 @@ negatives = 100  # wrong frames to tell from the right one
 synthetic_recordings = 281241  # of an epoch with --synthetic
 
 # -- model -----------------------------------------------------------------------------------------------
-convolutions = [[512, 10, 5], *4 * [[512, 3, 2]], *2 * [[512, 2, 2]]]  # channels, kernel and stride of each
+# channels, kernel and stride of each
+convolutions = [[512, 10, 5], [512, 3, 2], [512, 3, 2], [512, 3, 2], [512, 3, 2], [512, 2, 2], [512, 2, 2]]
 layers = 12
 channels = 768
 inner_channels = 3072

@@ -8,7 +8,7 @@ samples_per_item = 59
 span = 5
 negatives = 20
 
-convolutions = [[48, 10, 5], *3 * [[48, 3, 2]], [48, 2, 2]]
+convolutions = [[48, 10, 5], [48, 3, 2], [48, 3, 2], [48, 3, 2], [48, 2, 2]]
 layers = 3
 channels = 64
 inner_channels = 256
