@@ -15,10 +15,10 @@ SHORT, CUT = (f"LJSpeech-1.1/wavs/LJ001-{number:04d}.wav" for number in (1, 2))
 
 
 def write(folder: Path) -> None:
-    """Write recordings of equal loudness, and both lists."""
+    """Write recordings of equal loudness, and the lists of both suites, which may have one data directory."""
     rng = np.random.default_rng(7)
-    (folder / "LJSpeech-1.1/wavs").mkdir(parents=True)
-    (folder / "filelists").mkdir()
+    (folder / "LJSpeech-1.1/wavs").mkdir(parents=True, exist_ok=True)
+    (folder / "filelists").mkdir(exist_ok=True)
     names = [f"LJSpeech-1.1/wavs/LJ001-{number:04d}.wav" for number in range(1, TRAIN + EVAL + 1)]
     for name in names:
         seconds = np.arange(4000 if name == SHORT else rng.integers(9000, 12000)) / RATE
