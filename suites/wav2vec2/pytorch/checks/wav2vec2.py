@@ -124,13 +124,15 @@ def check_the_metrics_do_not_depend_on_the_batches() -> None:
 
 
 def check_collapsed_codes_are_seen() -> None:
-    """With one code for all frames every answer counts as wrong, and one code of each codebook is in use."""
+    """With one code for all frames every answer counts as right: only the codes in use tell that nothing is learnt."""
     ctx, some = context("small"), network().eval()
     some.quantizer.choose.weight.data.zero_()
     some.quantizer.choose.bias.data[::16] = 1
     result = loss.summarize(ctx, loss.evaluate_batch(ctx, some, batch()).tolist())
+    assert result["acc"] == 1, "as in FlagPerf: the others are no wrong answers"
     assert result["code_use"] == 2 / 32
     healthy = loss.summarize(ctx, loss.evaluate_batch(ctx, network().eval(), batch()).tolist())
+    assert healthy["acc"] < 0.5, "the control"
     assert healthy["code_use"] > 0.1, "the control"
 
 
