@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from common.reading import Reader
 from common.shares import Draw, Share, Source, SourceError
 from flagperf_driver.pytorch import Context
 
@@ -20,7 +21,7 @@ class Loader:
     def __init__(self, source: Source, share: Share, num_workers: int = 0, *, pin: bool = False) -> None:
         self._share = share
         self._batches: Iterable[Any] = (
-            _parallel(source, share, num_workers, pin=pin) if num_workers else _Inline(source, share)
+            _parallel(source, share, num_workers, pin=pin) if num_workers else Reader(source, share)
         )
 
     def set_epoch(self, epoch: int) -> None:
@@ -39,14 +40,6 @@ class Loader:
             if isinstance(batch, SourceError):
                 raise batch
             yield batch
-
-
-class _Inline:
-    def __init__(self, source: Source, share: Share) -> None:
-        self._source, self._share = source, share
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self._source[draw] for draw in self._share)
 
 
 class _ErrorsAsBatches:

@@ -1,55 +1,28 @@
 """The steps that image classification suites share; a suite adds its model and may replace steps.
 
-The steps read these config keys in addition to those of every training: ``dataset`` (imagenet or digits),
-``train_data``, ``eval_data``, ``image_size``, ``resize_size``, ``num_classes``, ``label_smoothing``, and those of
-``OPTIONAL``.
+They read the config keys of ``sources.py`` and ``label_smoothing``.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as transforms
 
-from common.images import augment, digits, folders
-from common.images.encoded import Encoded, EncodedImages
+from common.images import folders, sources
+from common.images.encoded import Encoded
 from common.images.folders import Images
-from common.images.mixing import Mix, Mixed
-from common.shares import Array, EvalShare, Repeated, Source, TrainShare
+from common.images.mixing import Mix
 from common.steps import Loader, normalised
-from flagperf_driver import seeds
 from flagperf_driver.pytorch import Context, Steps
 from flagperf_driver.pytorch import device as devices
-
-OPTIONAL = {
-    "reader": "pillow",  # decodes in worker processes; "torchvision": on the device
-    "eval_size": None,  # the size of evaluation images; None: image_size
-    "interpolation": "bilinear",  # or "bicubic"
-    "pixel_mean": (0.485, 0.456, 0.406),  # ImageNet's
-    "pixel_deviation": (0.229, 0.224, 0.225),
-    "crop": "area",  # random area and aspect; "shifted": image_size/resize_size of both sides at a random place
-    "augment": None,  # "randaugment", "trivialaugment", or timm's, such as "rand-m9-mstd0.5-inc1"
-    "erase": 0.0,  # the share of training images with an erased rectangle
-    "erase_noise": False,  # the rectangle has noise instead of the mean colour
-    "mixup": 0.0,  # the parameter of the beta distribution; 0: none
-    "cutmix": 0.0,
-    "repeats": 1,  # copies of an image in an epoch, each changed in another way
-}
-"""The config keys that a suite may leave out, with the values that they then have."""
-
-IMAGENET_TRAIN = 1_281_167
-"""The number of images in ImageNet's training set, also of an epoch of synthetic images."""
-SYNTHETIC_BATCHES = 4
 
 
 class Prepared(NamedTuple):
@@ -71,31 +44,21 @@ def classification(create_model: Callable[[Context], nn.Module]) -> Steps:
         prepare_batch=prepare_batch,
         calculate_loss=calculate_loss,
         evaluate_batch=evaluate_batch,
-        summarize=summarize,
-        count_samples=count_samples,
+        summarize=sources.summarize,
+        count_samples=sources.count_samples,
     )
-
-
-def setting(ctx: Context, name: str) -> Any:
-    """Return an optional config key."""
-    return getattr(ctx.config, name) if name in ctx.config else OPTIONAL[name]
 
 
 def create_train_data(ctx: Context) -> Iterable[Images | Encoded]:
     """Return this rank's share of every epoch."""
-    batch_size, source = ctx.config.train_batch_size, _train_source(ctx)
-    repeats, mixup, cutmix = (setting(ctx, name) for name in ("repeats", "mixup", "cutmix"))
-    if mixup or cutmix:
-        source = Mixed(source, ctx.config.image_size, mixup, cutmix, ctx.seed)
-    share = TrainShare(len(source), batch_size, ctx.rank, ctx.world_size, ctx.seed, repeats=repeats)
-    return Loader(source, share, _workers(ctx), pin=_pin(ctx))
+    source = sources.train(ctx, functools.partial(_pinned, ctx))
+    return Loader(source, sources.train_share(ctx, source), sources.workers(ctx), pin=_pin(ctx))
 
 
 def create_eval_data(ctx: Context) -> Iterable[Images | Encoded]:
     """Return this rank's share of the validation set."""
-    source = _eval_source(ctx)
-    share = EvalShare(len(source), ctx.config.eval_batch_size, ctx.rank, ctx.world_size)
-    return Loader(source, share, _workers(ctx), pin=_pin(ctx))
+    source = sources.evaluation(ctx, functools.partial(_pinned, ctx))
+    return Loader(source, sources.eval_share(ctx, source), sources.workers(ctx), pin=_pin(ctx))
 
 
 def prepare_batch(ctx: Context, batch: Images | Encoded) -> Prepared:
@@ -107,7 +70,7 @@ def prepare_batch(ctx: Context, batch: Images | Encoded) -> Prepared:
         pixels = devices.to_device(batch.pixels, ctx.device).permute(0, 3, 1, 2)  # channels last in memory, as decoded
     if mirrored is not None:
         pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
-    pixels = normalised(ctx, pixels, setting(ctx, "pixel_mean"), setting(ctx, "pixel_deviation"))
+    pixels = normalised(ctx, pixels, sources.setting(ctx, "pixel_mean"), sources.setting(ctx, "pixel_deviation"))
     return Prepared(pixels if mix is None else mixed(pixels, mix), labels, mix)
 
 
@@ -139,118 +102,10 @@ def evaluate_batch(ctx: Context, model: nn.Module, batch: Prepared) -> Tensor:  
     return torch.stack([hits[:, 0].sum(), hits.sum(), loss, torch.full_like(loss, len(scores))])
 
 
-def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG001 - a step's signature
-    """Return top1, top5 and the mean loss over the whole set."""
-    first, five, loss, count = sums
-    return {"top1": first / count, "top5": five / count, "loss": loss / count}
-
-
-def count_samples(ctx: Context, batch: Images | Encoded | Prepared) -> int:  # noqa: ARG001 - a step's signature
-    """Return the number of images."""
-    return len(batch.labels)
-
-
-# -- sources of images ---------------------------------------------------------------------------------------
-
-
-def _train_source(ctx: Context) -> Source:
-    config = ctx.config
-    if ctx.synthetic:
-        return _synthetic(ctx, _train_samples(ctx), config.train_batch_size, config.image_size)
-    if config.dataset == "digits":
-        part = digits.load(config.image_size, train=True)
-        return folders.MemoryImages(part.pixels, _training_labels(ctx, part.labels))
-    listing = _listing(_folder(ctx, "train"))
-    if len(listing.classes) != config.num_classes:
-        raise folders.ImagesError(
-            f"{listing.root}: {len(listing.classes)} class folders; expected num_classes = {config.num_classes}"
-        )
-    size, resampling, mean = config.image_size, _resampling(ctx), tuple(setting(ctx, "pixel_mean"))
-    name, share, deviation = setting(ctx, "augment"), setting(ctx, "erase"), tuple(setting(ctx, "pixel_deviation"))
-    return _reader(ctx)(
-        listing,
-        size,
-        folders.shifted_box(size / config.resize_size) if _shifted(ctx) else folders.random_box,
-        _training_labels(ctx, listing.labels),
-        resampling=resampling,
-        mirror=True,
-        change=augment.create(name, size, mean, resampling) if name else None,
-        erase=augment.Eraser(share, mean, deviation, noise=setting(ctx, "erase_noise")) if share else None,
-        seed=ctx.seed,
-    )
-
-
-def _eval_source(ctx: Context) -> Source:
-    config, size = ctx.config, setting(ctx, "eval_size") or ctx.config.image_size
-    if ctx.synthetic:
-        return _synthetic(ctx, config.eval_batch_size * ctx.world_size, config.eval_batch_size, size)
-    if config.dataset == "digits":
-        return digits.load(size, train=False)
-    listing = _listing(_folder(ctx, "val")).relabelled(_listing(_folder(ctx, "train")).classes)
-    box = folders.whole_box if _shifted(ctx) else folders.center_box(size / config.resize_size)
-    return _reader(ctx)(listing, size, box, listing.labels, resampling=_resampling(ctx))
-
-
-def _synthetic(ctx: Context, samples: int, batch_size: int, size: int) -> Source:
-    """Return batches of random bytes that cost no more than the copy to the device."""
-    shape = folders.BatchShape(batch_size, size, ctx.config.num_classes)
-    rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.rank))
-    drawn = (
-        devices.to_device(folders.random_images(shape, rng), torch.device("cpu")) for _ in range(SYNTHETIC_BATCHES)
-    )
-    batches = [Images(*(part.pin_memory() for part in batch[:2])) if _pin(ctx) else batch for batch in drawn]
-    return Repeated(batches, samples)
-
-
-def _training_labels(ctx: Context, labels: Array) -> Array:
-    return folders.shuffled(labels, ctx.seed) if ctx.config.shuffle_labels else labels
-
-
-def _train_samples(ctx: Context) -> int:
-    if ctx.config.dataset == "digits":
-        return digits.TRAIN
-    return IMAGENET_TRAIN if ctx.synthetic else len(_listing(_folder(ctx, "train")))
-
-
-def _folder(ctx: Context, part: str) -> Path:
-    folder = ctx.config.train_data if part == "train" else ctx.config.eval_data
-    if ctx.data_dir is None:
-        raise folders.ImagesError("data_dir is not set; pass --data-dir (the folder of train/ and val/) or --synthetic")
-    return ctx.data_dir / (folder or part)
-
-
-_listing = cache(folders.list_folder)  # the data and the schedule share one listing per process
-
-
-def _reader(ctx: Context) -> type[folders.FolderImages]:
-    if _one_of(ctx, "reader", ("pillow", "torchvision")) == "pillow":
-        return folders.FolderImages
-    if setting(ctx, "augment") or setting(ctx, "erase"):
-        raise folders.ImagesError(
-            "reader='torchvision' decodes on the device, but augment and erase change pictures on the host; "
-            "set reader = 'pillow'"
-        )
-    return EncodedImages
-
-
-def _shifted(ctx: Context) -> bool:
-    return _one_of(ctx, "crop", ("area", "shifted")) == "shifted"
-
-
-def _resampling(ctx: Context) -> Image.Resampling:
-    return Image.Resampling[_one_of(ctx, "interpolation", ("bilinear", "bicubic")).upper()]
-
-
-def _one_of(ctx: Context, name: str, allowed: tuple[str, ...]) -> str:
-    value: str = setting(ctx, name)
-    if value not in allowed:
-        raise folders.ImagesError(f"{name}={value!r}: unknown; expected {' or '.join(map(repr, allowed))}")
-    return value
-
-
-def _workers(ctx: Context) -> int:
-    """Return the number of loader processes; images in memory need no process."""
-    return 0 if ctx.synthetic or ctx.config.dataset == "digits" else int(ctx.config.num_workers)
+def _pinned(ctx: Context, batch: Images) -> Images:
+    """Copy a synthetic batch to memory that the device reads faster."""
+    host = devices.to_device(batch, torch.device("cpu"))
+    return Images(*(part.pin_memory() for part in host[:2])) if _pin(ctx) else host
 
 
 # -- on the device -------------------------------------------------------------------------------------------
@@ -259,7 +114,7 @@ def _workers(ctx: Context) -> int:
 def decoded(ctx: Context, batch: Encoded) -> Tensor:
     """Return the pictures as bytes, (N, 3, H, W): decoded on the device, cut to their boxes and resized."""
     side = [batch.size, batch.size]
-    interpolation = InterpolationMode[_resampling(ctx).name]
+    interpolation = InterpolationMode[sources.resampling(ctx).name]
     pictures = (
         transforms.resized_crop(picture, top, left, bottom - top, right - left, side, interpolation, antialias=True)
         for picture, (left, top, right, bottom) in zip(_pictures(ctx, batch), batch.boxes.tolist(), strict=True)

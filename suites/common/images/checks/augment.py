@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from checking import SCRATCH, context, raises
-from common.images import augment, folders, steps
+from common.images import augment, folders, sources, steps
 from common.images.folders import ImagesError
 from common.images.mixing import Mix, Mixed
 from common.shares import Draw
@@ -145,7 +145,7 @@ def check_a_shifted_box_has_its_share_of_both_sides() -> None:
 def check_a_mistyped_setting_is_refused() -> None:
     for name in ("crop", "interpolation"):
         ctx = context("small", dataset="imagenet", num_classes=4, **{name: "wrong"})
-        which = steps._shifted if name == "crop" else steps._resampling
+        which = sources._shifted if name == "crop" else sources.resampling
         raises(ImagesError, lambda which=which, ctx=ctx: which(ctx), f"{name}='wrong'", "expected")
 
 
@@ -236,4 +236,4 @@ def check_a_suite_needs_to_give_its_model_only() -> None:
     of = SimpleNamespace(model=nn.Linear(1, 1))
     made = steps.classification(lambda _ctx: of.model)
     assert made.create_model(context()) is of.model
-    assert made.summarize is steps.summarize
+    assert made.summarize is sources.summarize

@@ -8,7 +8,7 @@ from typing import Any
 import model
 import torch
 from checking import context, raises
-from common.images import steps
+from common.images import sources, steps
 from common.images.folders import ImagesError
 from torch import nn
 
@@ -64,7 +64,7 @@ def check_evaluation_counts_every_image_once() -> None:
             threes += int((batch.labels == 3).sum())
             labels = torch.as_tensor(batch.labels)
             totals += steps.evaluate_batch(ctx, Oracle(), steps.Prepared(labels, labels))
-    metrics = steps.summarize(context(), totals.tolist())
+    metrics = sources.summarize(context(), totals.tolist())
     assert totals[3] == 360
     assert abs(metrics["top1"] - (1 - threes / 360)) < 1e-12
     assert metrics["top5"] == 1.0
