@@ -62,13 +62,24 @@ def suite_python(repo: Path) -> Callable[[Path], str]:
     from pytest_flagperf.catalog import Catalog
 
     suites = {suite.path: suite for suite in Catalog.scan([repo]).suites.values()}
-    return cache(lambda folder: os.environ.get("FLAGPERF_TEST_TORCH_PYTHON") or _built(repo, suites[folder]))
+
+    def python(folder: Path) -> str:
+        given = os.environ.get(f"FLAGPERF_TEST_{suites[folder].framework.upper()}_PYTHON")
+        return given or _built(repo, suites[folder])
+
+    return cache(python)
 
 
 @pytest.fixture(scope="session")
-def torch_python(repo: Path, suite_python: Callable[[Path], str]) -> str:
-    """The Python of a PyTorch environment: that of the first suite."""
-    return suite_python(min(repo.glob("suites/*/pytorch/suite.toml")).parent)
+def framework_python(repo: Path, suite_python: Callable[[Path], str]) -> Callable[[str], str]:
+    """A function that returns the Python of a framework's environment: that of its first suite."""
+    return lambda framework: suite_python(min(repo.glob(f"suites/*/{framework}/suite.toml")).parent)
+
+
+@pytest.fixture(scope="session")
+def torch_python(framework_python: Callable[[str], str]) -> str:
+    """The Python of a PyTorch environment."""
+    return framework_python("pytorch")
 
 
 def _built(repo: Path, suite: Suite) -> str:

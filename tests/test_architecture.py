@@ -17,12 +17,21 @@ from tests.trees import write, write_suite
 
 REPO = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch", "torchvision", "timm", "transformers", "paddle", "tensorflow", "keras", "mindspore"}
+ALLOWED_BY_FOLDER = {
+    "pytorch": {"torch", "numpy"},
+    "paddle": {"paddle", "numpy"},
+    "tensorflow2": {"tensorflow", "keras", "numpy"},
+    "mindspore": {"mindspore", "numpy"},
+    "training": {"numpy"},
+}
+"""The packages that a folder of the driver may import beside the standard library."""
 FOR_ANY_VENDOR = {
-    "torch", "torchvision", "timm", "transformers", "tokenizers", "sentencepiece", "sacrebleu", "sacremoses", "jieba",
+    "torch", "paddlepaddle", "tensorflow", "mindspore", "torchvision", "timm", "transformers", "tokenizers",
+    "sentencepiece", "sacrebleu", "sacremoses", "jieba",
     "numpy", "h5py", "pillow", "soundfile", "faster-coco-eval",
 }  # fmt: skip
 """The packages that suites may require: they run on the hardware of any vendor."""
-IMPORTED_AS = {"pillow": "PIL", "faster-coco-eval": "faster_coco_eval"}
+IMPORTED_AS = {"pillow": "PIL", "paddlepaddle": "paddle", "faster-coco-eval": "faster_coco_eval"}
 
 # A module imports only modules of lower layers, or of its own package.
 LAYERS = [
@@ -146,8 +155,7 @@ def test_the_driver_needs_only_python(path: Path) -> None:
     names = {name.split(".")[0] for name in imports(path)}
     assert "pytest_flagperf" not in names
     allowed = set(sys.stdlib_module_names) | {"flagperf_driver"}
-    if "pytorch" in path.parts:
-        allowed |= {"torch", "numpy"}
+    allowed |= ALLOWED_BY_FOLDER.get(path.parts[-2], set())
     assert names <= allowed
 
 

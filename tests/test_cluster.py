@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.ports import PORTS, free_port
+from flagperf_driver.ports import PORTS, free_port
 from pytest_flagperf import hosts
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.bootstrap import cache_root

@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from flagperf_driver.node import lease, orphans, ports, processes
+from flagperf_driver import ports
+from flagperf_driver.node import lease, orphans, processes
 from flagperf_driver.node.folder import cache_root, scratch
 from flagperf_driver.node.sampling import load, topology
 from flagperf_driver.node.sampling.foreign_processes import is_elsewhere, serves_others

@@ -8,10 +8,12 @@ from __future__ import annotations
 import functools
 import random
 import sys
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any, ContextManager, Iterable, Iterator
 
 import torch
+
+from flagperf_driver.training.batches import converted
 
 
 class DeviceError(RuntimeError):
@@ -184,20 +186,15 @@ def grad_scaler(device: torch.device) -> Any:
 
 def to_device(batch: Any, device: torch.device) -> Any:
     """Return the batch with all nested tensors and arrays as tensors on the device; the copies are asynchronous."""
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device, non_blocking=True)
-    if type(batch).__module__ == "numpy" and type(batch).__name__ == "ndarray":
-        return to_device(torch.from_numpy(batch), device)
-    if isinstance(batch, dict):
-        return {key: to_device(value, device) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(to_device(item, device) for item in batch))
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(to_device(item, device) for item in batch)
-    if is_dataclass(batch) and not isinstance(batch, type):
-        parts = {item.name: to_device(getattr(batch, item.name), device) for item in fields(batch)}
-        return replace(batch, **parts)
-    return batch
+
+    def convert(item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            return item.to(device, non_blocking=True)
+        if type(item).__module__ == "numpy" and type(item).__name__ == "ndarray":
+            return convert(torch.from_numpy(item))
+        return item
+
+    return converted(batch, convert)
 
 
 def tensors(batch: Any) -> Iterator[torch.Tensor]:

@@ -8,6 +8,7 @@ from typing import Any, Iterable, Iterator
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed
 from flagperf_driver.pytorch.steps import Context, Steps
+from flagperf_driver.training.batches import begin_epoch
 
 
 def feed(ctx: Context, steps: Steps, data: Iterable[Any], start: int = 0, end: int | None = None) -> Iterator[Any]:
@@ -23,18 +24,11 @@ def feed(ctx: Context, steps: Steps, data: Iterable[Any], start: int = 0, end: i
 
 def epoch_batches(ctx: Context, steps: Steps, data: Any, epoch: int, start: int) -> Iterator[Any]:
     """Return the epoch's prepared batches from ``start``, the same number on every rank."""
-    for owner in (data, getattr(data, "sampler", None), getattr(data, "batch_sampler", None)):
-        set_epoch = getattr(owner, "set_epoch", None)
-        if set_epoch is not None:
-            set_epoch(epoch)
-    end = None
-    if hasattr(data, "__len__"):
-        end = int(distributed.minimum([len(data)], ctx.device)[0])
-    if start and hasattr(data, "skip"):
-        # Faster than reading and discarding the batches before the checkpoint.
-        data.skip(start)
-        start, end = 0, end if end is None else end - start
-    return feed(ctx, steps, data, start, end)
+
+    def minimum(value: int) -> int:
+        return int(distributed.minimum([value], ctx.device)[0])
+
+    return feed(ctx, steps, data, *begin_epoch(data, epoch, start, minimum))
 
 
 _COPY_STREAMS: dict[str, Any] = {}

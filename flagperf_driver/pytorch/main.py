@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
-import os
 import sys
 from pathlib import Path
 
@@ -16,13 +14,14 @@ from flagperf_driver.pytorch.parts import context, with_vendor_steps
 from flagperf_driver.pytorch.steps import Steps
 from flagperf_driver.pytorch.trainer import TorchTrainer
 from flagperf_driver.training.loop import Training
+from flagperf_driver.training.program import exit_now
 
 
 def main(steps: Steps) -> None:
     """Run this process's rank of the training, then exit."""
     suite_dir = Path(sys.argv[0]).resolve().parent
     driver.run(functools.partial(_run, steps, suite_dir))
-    _exit_now()
+    exit_now()
 
 
 def _run(steps: Steps, suite_dir: Path, rank: Rank) -> None:
@@ -33,13 +32,3 @@ def _run(steps: Steps, suite_dir: Path, rank: Rank) -> None:
         ctx = context(rank, device, suite_dir, hooks)
         Training(rank, TorchTrainer(rank, ctx, with_vendor_steps(steps, case.extern), own=steps)).run()
     rank.heartbeat.beat(ctx.progress.step, heartbeat.DONE)
-
-
-def _exit_now() -> None:
-    """End the loader processes and exit without the interpreter's slow teardown."""
-    for child in multiprocessing.active_children():
-        child.terminate()
-        child.join(5)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)

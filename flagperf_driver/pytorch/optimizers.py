@@ -8,23 +8,18 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from flagperf_driver.training.weight_decay import without_decay
+
 Groups = List[Dict[str, Any]]
 
 
 def parameter_groups(model: nn.Module, config: Any) -> Groups:
-    """Return the parameters with weight decay and those without.
-
-    Biases and norms (one-dimensional) have none unless ``decay_vectors`` is set; ``no_decay`` names further ones.
-    """
-    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    unknown = [part for part in config.no_decay if not any(part in name for name, _ in named)]
-    if unknown:
-        raise ValueError(f"no_decay: no parameter's name contains {', '.join(map(repr, unknown))}")
+    """Return the parameters with weight decay and those without."""
+    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    without = without_decay({name: parameter.ndim for name, parameter in named.items()}, config)
     groups: Groups = [{"params": [], "weight_decay": config.weight_decay}, {"params": [], "weight_decay": 0.0}]
-    for name, parameter in named:
-        vector = parameter.ndim <= 1 and not config.decay_vectors
-        without = not config.weight_decay or vector or any(part in name for part in config.no_decay)
-        groups[without]["params"].append(parameter)
+    for name, parameter in named.items():
+        groups[name in without]["params"].append(parameter)
     return [group for group in groups if group["params"]]
 
 

@@ -16,6 +16,8 @@ from flagperf_driver.pytorch import distributed, vendor_step_checks
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.schedules import Scheduler
 from flagperf_driver.pytorch.steps import Context, Steps
+from flagperf_driver.training.batches import steps_per_epoch
+from flagperf_driver.training.steps import context_fields
 
 
 @dataclass(frozen=True)
@@ -37,23 +39,7 @@ class Parts:
 
 def context(rank: Rank, device: torch.device, suite_dir: Path, hooks: Hooks | None = None) -> Context:
     """Return the context that is passed to every step."""
-    case, world = rank.case, rank.world
-    return Context(
-        config=case.config,
-        device=device,
-        rank=world.rank,
-        world_size=world.world_size,
-        local_rank=world.local_rank,
-        seed=case.seed,
-        scale=case.scale,
-        synthetic=case.synthetic,
-        data_dir=case.data_dir,
-        suite_dir=suite_dir,
-        metric=case.metric.name,
-        direction=case.metric.direction,
-        target=case.metric.target,
-        hooks=hooks or Hooks(),
-    )
+    return Context(**context_fields(rank, suite_dir), device=device, hooks=hooks or Hooks())
 
 
 def with_vendor_steps(own: Steps, folder: Path | None) -> Steps:
@@ -84,7 +70,11 @@ def build(ctx: Context, steps: Steps, own: Steps) -> Parts:
     optimizer = steps.create_optimizer(ctx, model)
     deviations = vendor_step_checks.check_optimizer(ctx, steps, own, model, optimizer)
     train_data = steps.create_train_data(ctx)
-    ctx.progress.steps_per_epoch = _steps_per_epoch(ctx, train_data)
+    ctx.progress.steps_per_epoch = steps_per_epoch(
+        train_data,
+        ctx.config.gradient_accumulation_steps,
+        lambda batches: int(distributed.minimum([batches], ctx.device)[0]),
+    )
     return Parts(
         model=model,
         optimizer=optimizer,
@@ -95,14 +85,6 @@ def build(ctx: Context, steps: Steps, own: Steps) -> Parts:
         replaced=vendor_step_checks.replaced(steps, own),
         deviations=deviations,
     )
-
-
-def _steps_per_epoch(ctx: Context, train_data: Any) -> int | None:
-    """Return the number of optimizer steps in an epoch, which is the smallest of all ranks; None if unknown."""
-    if not hasattr(train_data, "__len__"):
-        return None
-    batches = distributed.minimum([len(train_data)], ctx.device)[0]
-    return int(batches) // int(ctx.config.gradient_accumulation_steps)
 
 
 def description(ctx: Context, parts: Parts) -> dict[str, Any]:

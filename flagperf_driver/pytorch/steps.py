@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Callable, Iterable
+from typing import Callable
 
 import torch
 from torch import Tensor, nn
 
-from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, optimizers, schedules
 from flagperf_driver.pytorch.hooks import Hooks
-from flagperf_driver.training.progress import TrainingProgress
-
-Batch = Any
-"""Tensors in any nesting of tuples, lists, dicts and dataclasses; only the suite knows the structure."""
+from flagperf_driver.training import steps
+from flagperf_driver.training.steps import Batch
 
 
 @dataclass(frozen=True)
-class Context:
+class Context(steps.Context):
     """The context that is passed to every step."""
 
-    config: Config
-    """All resolved config keys as attributes."""
-    device: torch.device
-    rank: int = 0
-    world_size: int = 1
-    local_rank: int = 0
-    seed: int = 42
-    """The round's seed, the same on all ranks. Derive random numbers of the data from (seed, epoch, index)."""
-    scale: str = "reference"
-    synthetic: bool = False
-    data_dir: Path | None = None
-    suite_dir: Path = field(default_factory=Path.cwd)
-    metric: str = ""
-    direction: str = "higher"
-    target: float | None = None
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 - immutable
     hooks: Hooks = field(default_factory=Hooks)
     """Device functions: the defaults or the vendor's."""
-    progress: TrainingProgress = field(default_factory=TrainingProgress)
-    """The progress of the training: ``progress.step`` is the number of completed optimizer steps."""
 
 
 def prepare_batch(ctx: Context, batch: Batch) -> Batch:
@@ -92,25 +72,9 @@ def backward(ctx: Context, loss: Tensor, scaler: torch.amp.GradScaler | None) ->
 
 
 @dataclass(frozen=True)
-class Steps:
-    """The named steps of a training. A suite must pass the first seven; the others have defaults."""
+class Steps(steps.Steps):
+    """The named steps of a training: those of every framework, and further ones, which have defaults."""
 
-    create_model: Callable[[Context], nn.Module]
-    """Return the model on the CPU, with the same weights on every rank (torch is seeded before the call)."""
-    create_train_data: Callable[[Context], Iterable[Batch]]
-    """Return this rank's share of the data; one pass is one epoch. If the data have these methods, the loop calls
-    ``set_epoch(int)`` before each pass and ``skip(batches)`` before the first pass of a resumed training."""
-    create_eval_data: Callable[[Context], Iterable[Batch]]
-    """Return this rank's share. Shares must not overlap and together contain every sample; a share may be empty."""
-    calculate_loss: Callable[[Context, nn.Module, Batch], Tensor]
-    """Return the mean loss of the batch."""
-    evaluate_batch: Callable[[Context, nn.Module, Batch], Tensor | list[Any]]
-    """Return one-dimensional sums, e.g. [correct, count], which are added in float64 over batches and ranks; or a list
-    with one prediction for each item, of plain values and numpy arrays, which is joined over batches and ranks."""
-    summarize: Callable[[Context, list[Any]], dict[str, float]]
-    """Return the metrics by name, including all that have a target, from the sums over the whole evaluation set, or
-    from all predictions. With predictions only the first rank calls it."""
-    count_samples: Callable[[Context, Batch], int]
     prepare_batch: Callable[[Context, Batch], Batch] = prepare_batch
     convert_model: Callable[[Context, nn.Module], nn.Module] = convert_model
     model_to_fp16: Callable[[Context, nn.Module], nn.Module] = model_to_fp16

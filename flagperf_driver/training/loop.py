@@ -285,7 +285,7 @@ class Training:
             "measured_steps": len(totals.measured),
             "measured_samples": measured,
             "step_time": step_time,
-            "forward_time": totals.measured_forward / len(totals.measured) if totals.measured else None,
+            "forward_time": totals.forward_time(),
             "input_wait_time": progress.input_wait_time + totals.waiting,
             "windows_time": totals.by_host,
             "resumed": self._resumed,

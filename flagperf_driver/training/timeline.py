@@ -42,9 +42,14 @@ class Totals:
     """The time of the windows by the host's clock, as a check of a vendor's own marks."""
     first_step: float = 0.0
     measured_compute: float = 0.0
-    measured_forward: float = 0.0
+    measured_forward: float | None = None
+    """None if no step's forward pass was marked."""
     measured_samples: int = 0
     measured: array[float] = field(default_factory=lambda: array("d"))
+
+    def forward_time(self) -> float | None:
+        """Return the mean forward time of a step; None without measured steps, or if it is unknown."""
+        return None if self.measured_forward is None else self.measured_forward / len(self.measured)
 
     def step_time(self) -> dict[str, float] | None:
         """Return statistics of the step time, including the wait for input; None without measured steps."""
@@ -70,7 +75,8 @@ class Timeline:
     """Marks of every micro-step on the device: its begin, the begin of its backward pass, and its end.
 
     The gap before a begin is the wait for input. A rank does not wait for others in its forward pass, so the
-    forward time shows which rank is slow.
+    forward time shows which rank is slow. A step that is one compiled graph has no mark within it, and its forward
+    time is unknown.
     """
 
     def __init__(self, marks: Marks, warmup_steps: int) -> None:
@@ -78,6 +84,7 @@ class Timeline:
         self.totals = Totals()
         self._warmup = warmup_steps
         self._seen = 0
+        self._marks_per_step = 2
         self._line: list[Any] = []
         self._steps: list[tuple[int, int]] = []
         self._since = self._submitted = 0.0
@@ -97,7 +104,8 @@ class Timeline:
         self._line.append(self.marks.mark())
 
     def begin_backward(self) -> None:
-        """Mark the begin of a micro-step's backward pass."""
+        """Mark the begin of a micro-step's backward pass; in all micro-steps of a training, or in none."""
+        self._marks_per_step = 3
         self._line.append(self.marks.mark())
 
     def end(self) -> None:
@@ -121,14 +129,14 @@ class Timeline:
         self.totals.by_host += self._submitted - self._since + time.perf_counter() - closing
         start, waiting = 0, 0.0
         for end, samples in self._steps:
-            wait, forward, rest = (sum(gaps[start + part : end : 3]) for part in range(3))
-            self._count(wait, forward, forward + rest, samples)
+            wait, *work = (sum(gaps[start + part : end : self._marks_per_step]) for part in range(self._marks_per_step))
+            self._count(wait, work[0] if len(work) == 2 else None, sum(work), samples)
             start, waiting = end, waiting + wait
         window = Window(len(self._steps), sum(gaps[:start]), waiting, sum(count for _, count in self._steps))
         self._line, self._steps = [], []
         return window
 
-    def _count(self, wait: float, forward: float, work: float, samples: int) -> None:
+    def _count(self, wait: float, forward: float | None, work: float, samples: int) -> None:
         totals = self.totals
         self._seen += 1
         totals.compute += work
@@ -137,6 +145,7 @@ class Timeline:
             totals.first_step = wait + work
         if self._seen > self._warmup:
             totals.measured_compute += work
-            totals.measured_forward += forward
+            if forward is not None:
+                totals.measured_forward = (totals.measured_forward or 0.0) + forward
             totals.measured_samples += samples
             totals.measured.append(wait + work)

@@ -22,8 +22,8 @@ from flagperf_driver.node.agent.round import OrderRefused, Round
 from flagperf_driver.node.deployed_code import CODE_ROOT
 from flagperf_driver.node.folder import INNER_SOCKET, SOCKET, FolderError, LogFolder, default_folder
 from flagperf_driver.node.lease import LeaseError
-from flagperf_driver.node.ports import free_port
 from flagperf_driver.node.sampling import topology
+from flagperf_driver.ports import free_port
 
 _TICK_S = 0.1
 _GREETING_S = 60.0  # maximum wait for the controller's first order

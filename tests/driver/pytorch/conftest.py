@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,11 @@ class Trained:
 
     events: list[tuple[str, dict[str, Any]]]
     error: str | None
-    modes: list[list[Any]]
-    dtype: str
     weights: list[float]
     log: str
     case: dict[str, Any]
+    modes: list[list[Any]] = field(default_factory=list)
+    dtype: str = ""
 
     def of(self, event: str) -> list[dict[str, Any]]:
         return [value for name, value in self.events if name == event]

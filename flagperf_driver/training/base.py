@@ -1,0 +1,178 @@
+"""What the trainers of all frameworks but PyTorch share: values between ranks, epochs, evaluation, checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import os
+from abc import ABC, abstractmethod
+from typing import Any, BinaryIO, Callable, ContextManager, Dict, Iterator, Mapping, Protocol, Sequence
+
+import numpy as np
+
+from flagperf_driver.driver import Rank
+from flagperf_driver.training.batches import begin_epoch, steps_per_epoch
+from flagperf_driver.training.evaluation import RankEvaluation
+from flagperf_driver.training.meeting import Meeting
+from flagperf_driver.training.schedules import Factor, factor
+from flagperf_driver.training.steps import Context, Steps
+from flagperf_driver.training.timeline import Marks
+
+Arrays = Dict[str, Any]
+"""numpy arrays by name."""
+
+
+class States(Protocol):
+    """The values of a training that a checkpoint keeps, as numpy arrays."""
+
+    def arrays(self) -> Arrays:
+        """Return the values that are the same on all ranks: the weights and the optimizer's state."""
+
+    def set_arrays(self, arrays: Mapping[str, Any]) -> None:
+        """Set what ``arrays`` returned."""
+
+    def statistics(self) -> Arrays:
+        """Return the statistics that each rank keeps for itself, such as a batch norm's means."""
+
+    def set_statistics(self, arrays: Mapping[str, Any]) -> None:
+        """Set the statistics."""
+
+
+class BaseTrainer(ABC):
+    """A trainer without the parts that call a framework; see ``Trainer`` for what the loop expects.
+
+    A framework's trainer creates its model and optimizer, then calls ``__init__``.
+    """
+
+    marks: Marks
+    compiles = False
+
+    def __init__(self, rank: Rank, ctx: Context, steps: Steps, meeting: Meeting, states: States) -> None:
+        self.progress = ctx.progress
+        self.learning_rate = 0.0
+        self.states = states
+        self._rank, self._ctx, self._steps, self._meeting = rank, ctx, steps, meeting
+        self._accumulation: int = ctx.config.gradient_accumulation_steps
+        self._train_data = steps.create_train_data(ctx)
+        self.progress.steps_per_epoch = steps_per_epoch(self._train_data, self._accumulation, self._minimum)
+        self._eval_data = steps.create_eval_data(ctx)
+        self._factor: Factor = factor(ctx.config, self.progress.steps_per_epoch)
+        self._losses: list[Any] = []
+
+    # -- a framework's part --------------------------------------------------------------------------------
+
+    def _evaluating(self) -> ContextManager[None]:
+        """Return the context of an evaluation."""
+        return contextlib.nullcontext()
+
+    @abstractmethod
+    def _evaluate_batch(self, batch: Any) -> Any:
+        """Return the result of the suite's ``evaluate_batch``: a list of predictions, or sums as a numpy array."""
+
+    def _read_losses(self, losses: list[Any]) -> list[float]:
+        """Read the losses of steps from the device."""
+        return [float(loss) for loss in losses]
+
+    def _prepared(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Return the batches as the steps expect them."""
+        return batches
+
+    def _described(self, libraries: Mapping[str, str], device: str, optimizer: Any) -> dict[str, Any]:
+        """Return the description for INIT_END without the number of parameters; the framework is the first library."""
+        return {
+            "device": device,
+            "framework_version": next(iter(libraries.values())),
+            "libraries": dict(libraries),
+            "precision": self._ctx.config.precision,
+            "world_size": self._ctx.world_size,
+            "compile": self.compiles,
+            "optimizer": type(optimizer).__name__,
+            "parallel": "data" if self._ctx.world_size > 1 else None,
+            "replaced": (),
+            "deviations": {},
+            "replaced_hooks": (),
+        }
+
+    # -- training ------------------------------------------------------------------------------------------
+
+    def epoch(self, number: int, start: int) -> Iterator[Any]:
+        first, end = begin_epoch(self._train_data, number, start, self._minimum)
+        return self._prepared(itertools.islice(self._train_data, first, end))
+
+    def _next_rate(self) -> float:
+        """Return the learning rate of the step that begins."""
+        self.learning_rate = float(self._ctx.config.learning_rate * self._factor(self.progress.step + 1))
+        return self.learning_rate
+
+    def losses(self, steps: int) -> list[float]:
+        losses, self._losses = self._losses, []
+        assert len(losses) == steps, "one loss is kept for each step"
+        return self._read_losses(losses)
+
+    # -- evaluation ----------------------------------------------------------------------------------------
+
+    def evaluate(self, beat: Callable[[], None]) -> RankEvaluation:
+        self._average_statistics()
+        sums: list[Any] = []
+        predictions: list[Any] = []
+        with self._evaluating():
+            for batch in self._prepared(iter(self._eval_data)):
+                result = self._evaluate_batch(batch)
+                if isinstance(result, list):
+                    predictions += result
+                else:
+                    sums.append(np.asarray(result, dtype=np.float64))
+                beat()
+        return RankEvaluation(np.sum(sums, axis=0).tolist() if sums else [], predictions)
+
+    def summarize(self, results: list[Any]) -> dict[str, float]:
+        return self._steps.summarize(self._ctx, results)
+
+    def _average_statistics(self) -> None:
+        """Average the statistics over all ranks: each rank has seen only its share."""
+        if self._ctx.world_size == 1:
+            return
+        ranks = self.gather(self.states.statistics())
+        self.states.set_statistics({name: np.mean([rank[name] for rank in ranks], axis=0) for name in ranks[0]})
+
+    # -- all ranks, and the device -------------------------------------------------------------------------
+
+    def gather(self, value: Any) -> list[Any]:
+        return self._meeting.gather(value)
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        return [math.fsum(of_ranks) for of_ranks in zip(*self.gather(list(map(float, values))))]
+
+    def _minimum(self, value: int) -> int:
+        return int(min(self.gather(value)))
+
+    def threads(self) -> int:
+        return int(os.environ.get("OMP_NUM_THREADS") or 1)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        ranks = self.gather(self.states.statistics())
+        named = {f"rank{rank}/{name}": value for rank, own in enumerate(ranks) for name, value in own.items()}
+        return {"arrays": {**self.states.arrays(), **named}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        arrays, own = dict(state["arrays"]), f"rank{self._ctx.rank}/"
+        ranks = {name: arrays.pop(name) for name in list(arrays) if name.startswith("rank")}
+        self.states.set_arrays(arrays)
+        self.states.set_statistics({name[len(own) :]: value for name, value in ranks.items() if name.startswith(own)})
+
+    def write(self, stream: BinaryIO, body: dict[str, Any]) -> None:
+        rest = {**body, "state": {}}
+        np.savez(
+            stream, body=np.array(json.dumps(rest)), **{f"state/{k}": v for k, v in body["state"]["arrays"].items()}
+        )
+
+    def read(self, stream: BinaryIO) -> dict[str, Any]:
+        with np.load(stream, allow_pickle=False) as file:
+            body: dict[str, Any] = json.loads(str(file["body"]))
+            names = [name for name in file.files if name != "body"]
+            body["state"] = {"arrays": {name[len("state/") :]: file[name] for name in names}}
+        return body

@@ -1,0 +1,76 @@
+"""What every framework passes to a suite's steps, and the steps that every suite must have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Iterable
+
+from flagperf_driver.driver import Config, Rank
+from flagperf_driver.training.progress import TrainingProgress
+
+Batch = Any
+"""Arrays or tensors in any nesting; only the suite knows the structure."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """The context that is passed to every step."""
+
+    config: Config
+    """All resolved config keys as attributes."""
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    seed: int = 42
+    """The round's seed, the same on all ranks. Derive random numbers of the data from (seed, epoch, index)."""
+    scale: str = "reference"
+    synthetic: bool = False
+    data_dir: Path | None = None
+    suite_dir: Path = field(default_factory=Path.cwd)
+    metric: str = ""
+    direction: str = "higher"
+    target: float | None = None
+    progress: TrainingProgress = field(default_factory=TrainingProgress)
+    """The progress of the training: ``progress.step`` is the number of completed optimizer steps."""
+
+
+def context_fields(rank: Rank, suite_dir: Path) -> dict[str, Any]:
+    """Return the values of a rank's context."""
+    case, world = rank.case, rank.world
+    return {
+        "config": case.config,
+        "rank": world.rank,
+        "world_size": world.world_size,
+        "local_rank": world.local_rank,
+        "seed": case.seed,
+        "scale": case.scale,
+        "synthetic": case.synthetic,
+        "data_dir": case.data_dir,
+        "suite_dir": suite_dir,
+        "metric": case.metric.name,
+        "direction": case.metric.direction,
+        "target": case.metric.target,
+    }
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The named steps of a training that every suite must pass. Models, batches and losses are the framework's own."""
+
+    create_model: Callable[[Any], Any]
+    """Return the model, with the same weights on every rank (the framework is seeded before the call)."""
+    create_train_data: Callable[[Any], Iterable[Batch]]
+    """Return this rank's share of the data; one pass is one epoch. If the data have these methods, the loop calls
+    ``set_epoch(int)`` before each pass and ``skip(batches)`` before the first pass of a resumed training."""
+    create_eval_data: Callable[[Any], Iterable[Batch]]
+    """Return this rank's share. Shares must not overlap and together contain every sample; a share may be empty."""
+    calculate_loss: Callable[[Any, Any, Batch], Any]
+    """Return the mean loss of the batch."""
+    evaluate_batch: Callable[[Any, Any, Batch], Any]
+    """Return one-dimensional sums, e.g. [correct, count], which are added in float64 over batches and ranks; or a list
+    with one prediction for each item, of plain values and numpy arrays, which is joined over batches and ranks."""
+    summarize: Callable[[Any, list[Any]], dict[str, float]]
+    """Return the metrics by name, including all that have a target, from the sums over the whole evaluation set, or
+    from all predictions. With predictions only the first rank calls it."""
+    count_samples: Callable[[Any, Batch], int]
