@@ -6,6 +6,8 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import fabric
+import paramiko
 import pytest
 
 from pytest_flagperf.hosts import HostError, link
@@ -37,3 +39,16 @@ def test_all_hosts_wait_for_one_attempt_at_an_unreachable_gateway(monkeypatch: p
     with pytest.raises(HostError):
         gateway.enter("later")
     assert len(tries) == 2
+
+
+@pytest.mark.parametrize(
+    ("of_paramiko", "expected"),
+    [
+        ("Authentication timeout.", "h port 22: the connection was lost during the login; check the network"),
+        ("Authentication failed: transport shut down or saw EOF", "h port 22: the connection was lost during the"),
+        ("Authentication failed.", "h port 22: no key was accepted for the user root"),
+    ],
+)
+def test_a_lost_login_is_no_refused_key(of_paramiko: str, expected: str) -> None:
+    error = paramiko.AuthenticationException(of_paramiko)
+    assert link._reason(error, fabric.Connection("h", user="root"), ClusterConfig()).startswith(expected)

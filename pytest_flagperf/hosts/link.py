@@ -299,7 +299,13 @@ def _reason(error: Exception, link: fabric.Connection, conf: ClusterConfig, sile
     if isinstance(error, paramiko.PasswordRequiredException):
         return f"{where}: the key {conf.key or 'in ~/.ssh'} has a passphrase; add it to the SSH agent with ssh-add"
     if isinstance(error, paramiko.AuthenticationException):
-        return _no_key_accepted(link, conf)
+        # Paramiko has this class also for a lost connection, without a class or an attribute of its own.
+        lost = any(words in str(error) for words in ("timeout", "transport shut down"))
+        return (
+            f"{where}: the connection was lost during the login; check the network, then try again"
+            if lost
+            else _no_key_accepted(link, conf)
+        )
     if isinstance(error, paramiko.ChannelException):
         return f"{where}: the gateway {link.gateway.host} cannot connect to it: {error.text}"
     if isinstance(error, TimeoutError):
