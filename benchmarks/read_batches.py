@@ -22,8 +22,9 @@ import torch
 
 from flagperf_driver.driver import Config
 from tests.suites import children
-from tests.suites.flops import context, steps_of
+from tests.suites.flops import context
 from tests.suites.tiny_data import bert_shards, imagenet
+from tests.suites.trainers import steps_of
 
 PASSES = 5
 """Measured passes over the data, after a pass that fills the caches."""

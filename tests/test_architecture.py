@@ -26,9 +26,9 @@ ALLOWED_BY_FOLDER = {
 }
 """The packages that a folder of the driver may import beside the standard library."""
 FOR_ANY_VENDOR = {
-    "torch", "paddlepaddle", "tensorflow", "mindspore", "torchvision", "timm", "transformers", "tokenizers",
+    "torch", "paddlepaddle", "tensorflow", "keras", "mindspore", "torchvision", "timm", "transformers", "tokenizers",
     "sentencepiece", "sacrebleu", "sacremoses", "jieba",
-    "numpy", "h5py", "pillow", "soundfile", "faster-coco-eval",
+    "numpy", "setuptools", "h5py", "pillow", "soundfile", "faster-coco-eval",
 }  # fmt: skip
 """The packages that suites may require: they run on the hardware of any vendor."""
 IMPORTED_AS = {"pillow": "PIL", "paddlepaddle": "paddle", "faster-coco-eval": "faster_coco_eval"}

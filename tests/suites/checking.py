@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import sys
@@ -28,16 +29,14 @@ SCRATCH: Path
 
 def context(scale: str = "small", rank: int = 0, world_size: int = 1, synthetic: bool = False, **settings: Any) -> Any:
     """Return a context as the loop passes it to a step; ``settings`` are config keys."""
-    import torch
-
     from flagperf_driver import options
     from flagperf_driver.driver import Config
-    from flagperf_driver.pytorch import Context
 
+    framework: Any = importlib.import_module(f"flagperf_driver.{SUITE.name}")
     names = ["_base.py", *([] if scale == "reference" else [f"_{scale}.py"])]
     values = options.values(SUITE.name, *(SUITE / "config" / name for name in names))
-    return Context(
-        config=Config({**values, **settings}), device=torch.device("cpu"), rank=rank, world_size=world_size,
+    return framework.Context(
+        config=Config({**values, **settings}), rank=rank, world_size=world_size,
         seed=settings.get("seed", 42), scale=scale, synthetic=synthetic, data_dir=SCRATCH, suite_dir=SUITE,
     )  # fmt: skip
 

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 from tests.suites.children import use_modules_of
-from tests.suites.flops import context, steps_of
+from tests.suites.flops import context
+from tests.suites.trainers import steps_of
 
 STEPS = 70
 

@@ -1,7 +1,8 @@
 """Count the forward passes of suites: print the FLOPs per sample by suite and scale, as JSON.
 
-    python -m tests.suites.flops '{"SUITE_DIR": [{"SCALE": "DEVICE"}]}'
+    python -m tests.suites.flops '{"SUITE_DIR": [{"SCALE": "DEVICE"}, "CONFIG_DIR"]}'
 
+The configs are those of the suite, or of a suite of another framework with the same model.
 For each scale the program runs one micro-step of the suite's own steps on synthetic data, on the device meta (the
 shapes of tensors without their values) or cpu. It counts only the forward pass, because torch's counter counts the
 weight gradient of a grouped convolution once for each group: a depthwise convolution's backward pass would count as
@@ -10,7 +11,6 @@ hundreds of forward passes.
 
 from __future__ import annotations
 
-import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,28 +19,22 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.suites import children
+from tests.suites.trainers import steps_of
 
 BATCH = 2
 
 
-def steps_of(suite: Path) -> Any:
-    """Return the steps that the suite's program passes to the loop."""
-    from flagperf_driver import pytorch
-
-    passed: list[Any] = []
-    pytorch.main = passed.append  # type: ignore[assignment]
-    runpy.run_path(str(suite / "run_pretraining.py"), run_name="__main__")
-    return passed[0]
-
-
-def context(suite: Path, scale: str, device: str, batch: int | None = BATCH, *, synthetic: bool = True) -> Any:
+def context(
+    suite: Path, scale: str, device: str, batch: int | None = BATCH, *, synthetic: bool = True, config: str = ""
+) -> Any:
     """Return the context of a step; without a batch size, it has that of the suite's own config."""
     from flagperf_driver import options
     from flagperf_driver.driver import Config
     from flagperf_driver.pytorch import Context
 
     names = ["_base.py", *([] if scale == "reference" else [f"_{scale}.py"])]
-    values = options.values("pytorch", *(suite / "config" / name for name in names))
+    folder = Path(config) if config else suite / "config"
+    values = options.values("pytorch", *(folder / name for name in names))
     # Initial weights do not change the count, and are not available here.
     values.update({"init_checkpoint": None} if "init_checkpoint" in values else {})
     values.update({} if batch is None else {"train_batch_size": batch})
@@ -49,10 +43,10 @@ def context(suite: Path, scale: str, device: str, batch: int | None = BATCH, *, 
     )
 
 
-def counted(steps: Any, suite: Path, scale: str, device: str) -> float:
+def counted(steps: Any, suite: Path, scale: str, device: str, config: str) -> float:
     torch.manual_seed(0)  # shapes may depend on the initial weights
-    batch = next(iter(steps.create_train_data(context(suite, scale, "cpu"))))
-    ctx = context(suite, scale, device)
+    batch = next(iter(steps.create_train_data(context(suite, scale, "cpu", config=config))))
+    ctx = context(suite, scale, device, config=config)
     with ctx.device:
         model = steps.create_model(ctx).train()
     samples: int = steps.count_samples(ctx, batch)
@@ -62,10 +56,10 @@ def counted(steps: Any, suite: Path, scale: str, device: str) -> float:
     return float(counter.get_total_flops()) / samples
 
 
-def forward_passes(suite: Path, scales: dict[str, str]) -> dict[str, float]:
+def forward_passes(suite: Path, scales: dict[str, str], config: str = "") -> dict[str, float]:
     """Return the FLOPs by scale; ``scales`` has the device of each."""
     steps = steps_of(suite)
-    return {scale: counted(steps, suite, scale, device) for scale, device in scales.items()}
+    return {scale: counted(steps, suite, scale, device, config) for scale, device in scales.items()}
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
 from tests.suites import children
-from tests.suites.flops import BATCH, context, steps_of
+from tests.suites.flops import BATCH, context
+from tests.suites.trainers import steps_of
 
 BATCHES = 20
 LOWER = 0.99

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.catalog import Catalog, Scale
+from pytest_flagperf.catalog import Catalog, Scale, Suite
 from tests.suites import programs
 from tests.suites.programs import Results
 
 HERE = Path(__file__).parent
-SUITES = [suite for suite in Catalog.scan([HERE.parents[1]]).suites.values() if suite.framework == "pytorch"]
+CATALOG = Catalog.scan([HERE.parents[1]])
+SUITES = [suite for suite in CATALOG.suites.values() if suite.framework == "pytorch"]
+OTHERS = [suite for suite in CATALOG.suites.values() if suite.framework != "pytorch"]
 SCALES = [(suite.path, scale) for suite in SUITES for scale in suite.scales.values()]
 IDS = [f"{path.parent.name}-{scale.name}" for path, scale in SCALES]
 WITHIN = 5e-4
@@ -44,6 +46,19 @@ def test_flops_are_three_counted_forward_passes(counted: Results, path: Path, sc
     others = [other.flops_per_sample for other_path, other in SCALES if other_path == path and other is not scale]
     for wrong in (*others, forward, 2 * forward, 3.003 * forward, 1.5 * forward, None):
         assert problem(wrong, forward) is not None, f"{wrong} passes for three times {forward}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suite", OTHERS, ids=lambda suite: suite.folder)
+def test_flops_do_not_depend_on_the_framework(suite: Suite, suite_python: Callable[[Path], str]) -> None:
+    """PyTorch's model with the config of the suite has the FLOPs of the suite."""
+    of_pytorch = CATALOG.suite(suite.model, "pytorch")
+    devices = {scale.name: scale.counted_on for scale in of_pytorch.scales.values()}
+    arguments = {of_pytorch.path: [devices, str(suite.path / "config")]}
+    forward = programs.run(suite_python, arguments, "flops")[of_pytorch.path]
+    for scale in suite.scales.values():
+        assert problem(scale.flops_per_sample, forward[scale.name]) is None
+        assert problem(scale.flops_per_sample, 1.01 * forward[scale.name]) is not None, "the control"
 
 
 TOY = """

@@ -12,22 +12,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
 from flagperf_driver import events, options
 from flagperf_driver.driver import Rank, RunCase, World
 from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.perflog import PerfLog, read_records
-from flagperf_driver.pytorch import Context
-from flagperf_driver.pytorch.parts import context
-from flagperf_driver.pytorch.trainer import TorchTrainer
 from flagperf_driver.training.loop import Training
 from flagperf_driver.training.timeline import Timeline
-from tests.suites.flops import steps_of
+from tests.suites import trainers
 
 REPO = Path(__file__).resolve().parents[2]
 STEPS = 20
+DEVICES = {"tensorflow2": "CPU", "mindspore": "CPU"}
+"""The names of the CPU in frameworks that do not call it cpu."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +39,12 @@ class Trained:
         return sum(self.losses[-5:]) < 0.9 * sum(self.losses[:5])
 
 
-def rank_of(suite: Path, data_dir: Path | None, log: io.StringIO, *, synthetic: bool = False, **settings: Any) -> Rank:
-    """Return a rank at the reference scale, with these config values instead of the suite's."""
-    config = options.values("pytorch", suite / "config/_base.py")
+def rank_of(
+    suite: Path, data_dir: Path | None, log: io.StringIO, *, synthetic: bool = False, scale: str = "", **settings: Any
+) -> Rank:
+    """Return a rank at the reference scale or another one, with these config values instead of the suite's."""
+    files = ["_base.py", *([f"_{scale}.py"] if scale else [])]
+    config = options.values(suite.name, *(suite / "config" / name for name in files))
     unknown = settings.keys() - config.keys()
     assert not unknown, f"{suite}: unknown config keys {unknown}"
     toml = (suite / "suite.toml").read_text(encoding="utf-8")
@@ -54,10 +53,10 @@ def rank_of(suite: Path, data_dir: Path | None, log: io.StringIO, *, synthetic: 
     body = {
         "schema": 1, "case": f"{suite.parent.name}:{suite.name}:CPU:1:1:1", "model": suite.parent.name,
         "framework": suite.name, "vendor": "cpu", "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "token": "",
-        "seed": 42, "scale": "reference", "synthetic": synthetic, "throughput_only": False,
+        "seed": 42, "scale": scale or "reference", "synthetic": synthetic, "throughput_only": False,
         "metric": {"name": name, "direction": direction, "unit": "", "target": target},
-        "sample_unit": "samples", "device": "cpu", "backend": "gloo", "modules": [], "device_module": None,
-        "data_dir": data_dir and str(data_dir), "extern": None, "config": {**config, **settings},
+        "sample_unit": "samples", "device": DEVICES.get(suite.name, "cpu"), "backend": "", "modules": [],
+        "device_module": None, "data_dir": data_dir and str(data_dir), "extern": None, "config": {**config, **settings},
     }  # fmt: skip
     return Rank(RunCase.from_json(body), World(), PerfLog(0, log), Heartbeat(None))
 
@@ -67,8 +66,7 @@ def train(suite: Path, data_dir: Path, **settings: Any) -> Trained:
     how = {"max_steps": STEPS, "max_epochs": None, "max_samples": None, "eval_steps": STEPS // 2, "log_freq": 1}
     log = io.StringIO()
     rank = rank_of(suite, data_dir, log, **{**how, "eval_at_start": False, "precision": "fp32", **settings})
-    ctx = context(rank, torch.device("cpu"), suite)
-    Training(rank, TorchTrainer(rank, ctx, steps_of(suite))).run()
+    Training(rank, trainers.create(suite, rank, trainers.steps_of(suite))).run()
     records = list(read_records(io.BytesIO(log.getvalue().encode())))
     losses = [record.value["loss"] for record in records if record.event == events.STEP_END]
     finished = records[-1].value
@@ -125,24 +123,22 @@ class Step:
 def one_step(suite: Path, frozen: str = "", **settings: Any) -> Step:
     """Train one optimizer step of the reference model with synthetic data; do not train the parameter ``frozen``."""
     rank = rank_of(suite, None, io.StringIO(), synthetic=True, **{"precision": "fp32", **settings})
-    ctx = context(rank, torch.device("cpu"), suite)
-    steps = steps_of(suite)
+    steps = trainers.steps_of(suite)
 
-    def create_model(ctx: Context) -> nn.Module:
+    def create_model(ctx: Any) -> Any:
         model = steps.create_model(ctx)
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(parameter.requires_grad and name != frozen)
+        if frozen:
+            trainers.freeze(suite.name, model, frozen)
         return model
 
-    trainer = TorchTrainer(rank, ctx, replace(steps, create_model=create_model))
-    model = trainer.parts.model
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    trainer = trainers.create(suite, rank, replace(steps, create_model=create_model))
+    before = trainers.weights(trainer)
     timeline = Timeline(trainer.marks, warmup_steps=0)
     timeline.resume()
     batches = trainer.epoch(0, 0)
     trainer.step(next(batches), batches, timeline)
-    unchanged = [name for name, parameter in model.named_parameters() if torch.equal(parameter, before[name])]
-    return Step(trainer.losses(1)[0], sum(parameter.numel() for parameter in before.values()), unchanged)
+    unchanged = [name for name, value in trainers.weights(trainer).items() if (value == before[name]).all()]
+    return Step(trainer.losses(1)[0], sum(value.size for value in before.values()), unchanged)
 
 
 def fails(call: Callable[[], object], *words: str) -> None:
