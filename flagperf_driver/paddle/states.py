@@ -15,6 +15,9 @@ class PaddleStates:
     def __init__(self, model: paddle.nn.Layer, optimizer: paddle.optimizer.Optimizer, scaler: Any) -> None:
         self._model, self._optimizer, self._scaler = model, optimizer, scaler
 
+    def weights(self) -> Arrays:
+        return {name: value.numpy() for name, value in self._model.named_parameters()}
+
     def arrays(self) -> Arrays:
         return {
             **{f"model/{name}": value.numpy() for name, value in self._model.state_dict().items()},

@@ -27,6 +27,9 @@ Arrays = Dict[str, Any]
 class States(Protocol):
     """The values of a training that a checkpoint keeps, as numpy arrays."""
 
+    def weights(self) -> Arrays:
+        """Return the trained weights by name."""
+
     def arrays(self) -> Arrays:
         """Return the values that are the same on all ranks: the weights and the optimizer's state."""
 

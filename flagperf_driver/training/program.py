@@ -28,6 +28,10 @@ def run(create: Create) -> None:
 
 def _run(create: Create, suite_dir: Path, rank: Rank) -> None:
     rank.heartbeat.beat(0, heartbeat.INIT)
+    if rank.case.extern is not None:
+        raise driver.DriverError(
+            f"{rank.case.extern}: a vendor's own steps are not supported in {rank.case.framework}; remove the folder"
+        )
     with meet(rank) as meeting:
         trainer = create(rank, suite_dir, meeting)
         Training(rank, trainer).run()

@@ -12,7 +12,7 @@ from transformers.models.bert.configuration_bert import BertConfig
 from transformers.models.bert.modeling_bert import BertForPreTraining
 
 if TYPE_CHECKING:
-    from data import Batch
+    from common.language.pretraining import Batch
 
     from flagperf_driver.pytorch import Context
 
@@ -91,9 +91,3 @@ def evaluate_batch(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:  # n
     """Return [correct masked tokens, masked tokens]."""
     sums: Tensor = model(batch, counting=True)
     return sums
-
-
-def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG001 - a step's signature
-    """Return the accuracy over all masked tokens of the set."""
-    correct, count = sums
-    return {"mlm_accuracy": correct / count if count else float("nan")}

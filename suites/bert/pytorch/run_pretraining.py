@@ -4,18 +4,18 @@ from flagperf_driver import driver  # noqa: F401 - first: it records the start o
 
 from flagperf_driver.pytorch import Steps, main  # isort: skip
 
-import data
 import model
+from common.language import pretraining
 
 if __name__ == "__main__":
     main(
         Steps(
             create_model=model.create_model,
-            create_train_data=data.create_train_data,
-            create_eval_data=data.create_eval_data,
+            create_train_data=pretraining.create_train_data,
+            create_eval_data=pretraining.create_eval_data,
             calculate_loss=model.calculate_loss,
             evaluate_batch=model.evaluate_batch,
-            summarize=model.summarize,
-            count_samples=data.count_samples,
+            summarize=pretraining.summarize,
+            count_samples=pretraining.count_samples,
         )
     )

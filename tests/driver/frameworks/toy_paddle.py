@@ -45,7 +45,7 @@ def evaluate_batch(ctx: Context, model: Any, batch: Any) -> Any:
 def weights(trainer: Trainer) -> dict[str, Any]:
     """Return the trained weights, each (inputs, outputs), and the statistics of the batch norm."""
     return {
-        **{name: parameter.numpy().tolist() for name, parameter in trainer.model.named_parameters()},
+        **{name: value.tolist() for name, value in trainer.states.weights().items()},
         **{f"norm.statistics.{name}": value.tolist() for name, value in trainer.states.statistics().items()},
     }
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import checking
 import checkpoint
-import data
 import h5py
 import model
 import numpy as np
 import torch
 from common.language import mlperf_shards as shards
+from common.language import pretraining
 from common.language import wikipedia as text
 
 from flagperf_driver.pytorch.steps import prepare_batch
@@ -51,7 +51,7 @@ def shard_context(folder: str, **more: Any) -> Any:
     return checking.context("reference", **{**settings, **more})
 
 
-def numbers(batches: Iterable[data.Batch]) -> list[int]:
+def numbers(batches: Iterable[pretraining.Batch]) -> list[int]:
     """Return the samples' numbers in order."""
     return [int(number) for batch in batches for number in batch["input_ids"][:, 1]]
 
@@ -252,7 +252,7 @@ def check_shuffled_shard_labels_belong_to_other_samples() -> None:
 
 def check_synthetic_batches_have_the_real_shapes() -> None:
     ctx = checking.context("reference", synthetic=True, train_batch_size=2)
-    batch = next(iter(data.create_train_data(ctx)))
+    batch = next(iter(pretraining.create_train_data(ctx)))
     shapes = {name: tuple(tensor.shape) for name, tensor in batch.items()}
     assert shapes == {
         "input_ids": (2, 512), "segment_ids": (2, 512), "input_mask": (2, 512), "positions": (2, 76),
@@ -260,7 +260,7 @@ def check_synthetic_batches_have_the_real_shapes() -> None:
     }  # fmt: skip
     assert (np.diff(batch["positions"], axis=1) > 0).all()
     assert 1 <= int(batch["positions"].min()) <= int(batch["positions"].max()) < 512
-    assert list(data.create_eval_data(ctx)) == []
+    assert list(pretraining.create_eval_data(ctx)) == []
 
 
 # -- the model
@@ -273,7 +273,7 @@ def small_model() -> Any:
 
 def small_batch() -> dict[str, torch.Tensor]:
     ctx = checking.context()
-    batch: dict[str, torch.Tensor] = prepare_batch(ctx, next(iter(data.create_train_data(ctx))))
+    batch: dict[str, torch.Tensor] = prepare_batch(ctx, next(iter(pretraining.create_train_data(ctx))))
     return batch
 
 

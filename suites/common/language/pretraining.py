@@ -1,16 +1,14 @@
-"""BERT's data: MLPerf's HDF5 shards, the small text, or synthetic sequences, all in the same batches."""
+"""Batches of masked sequences: MLPerf's HDF5 shards, the small text, or synthetic sequences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
+
 from common.language.mlperf_shards import Arrays, EvalShards, TrainShards
 from common.language.wikipedia import EvalText, TrainText
-
-if TYPE_CHECKING:
-    from flagperf_driver.pytorch import Context
+from flagperf_driver.training.steps import Context
 
 Batch = Arrays
 """input_ids, segment_ids, input_mask (samples x length), positions, labels (samples x predictions),
@@ -34,6 +32,12 @@ def create_eval_data(ctx: Context) -> Iterable[Batch]:
 def count_samples(ctx: Context, batch: Batch) -> int:  # noqa: ARG001 - a step's signature
     """Return the number of sequences."""
     return int(batch["input_ids"].shape[0])
+
+
+def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG001 - a step's signature
+    """Return the accuracy over all masked tokens of the set."""
+    correct, count = sums
+    return {"mlm_accuracy": correct / count if count else float("nan")}
 
 
 class Synthetic:

@@ -1,0 +1,41 @@
+"""BERT-large, second phase of pretraining (sequences of 512) from the phase-1 checkpoint, as in FlagPerf's Paddle case.
+
+FlagPerf counts micro-steps where we count optimizer steps. It passes no weight decay to AdamW, whose default is the
+config's 0.01, for all parameters.
+"""
+
+# -- paths, relative to data_dir
+train_data = "2048_shards_uncompressed"
+eval_data = "eval_set_uncompressed"
+init_checkpoint = "model.ckpt-28252.npz"
+
+# -- the model: bert-large-uncased
+vocab_size = 30522  # rounded up to a multiple of 8 in the model
+hidden_size = 1024
+num_hidden_layers = 24
+num_attention_heads = 16
+intermediate_size = 4096
+hidden_dropout_prob = 0.1
+attention_probs_dropout_prob = 0.1
+initializer_range = 0.02
+
+# -- the data
+max_seq_length = 512
+max_predictions_per_seq = 76
+num_eval_samples = 10000
+
+# -- training
+train_batch_size = 18
+eval_batch_size = 128
+max_steps = 1536
+max_samples = 14_000_000  # FlagPerf's max_samples_termination, over all devices
+optimizer = "adamw"
+learning_rate = 4e-5
+weight_decay = 0.01
+decay_vectors = True
+beta1 = 0.9
+beta2 = 0.999
+epsilon = 1e-6
+lr_schedule = "linear"
+lr_warmup = 15  # one hundredth of max_steps
+eval_samples = 150_000

@@ -1,0 +1,3 @@
+"""Two hosts of eight cards, to the target."""
+
+from config_common import *
