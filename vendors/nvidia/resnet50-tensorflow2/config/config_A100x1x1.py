@@ -1,0 +1,3 @@
+"""One card, for throughput."""
+
+from config_common import *

@@ -1,0 +1,3 @@
+"""Values of all shapes on A100."""
+
+num_workers = 8
