@@ -16,7 +16,7 @@ def create(config: Any, model: paddle.nn.Layer) -> paddle.optimizer.Optimizer:
     without = without_decay({name: parameter.ndim for name, parameter in named.items()}, config)
     excluded = {named[name].name for name in without}
     shared = {
-        "learning_rate": config.learning_rate,
+        "learning_rate": float(config.learning_rate),
         "grad_clip": None if config.max_grad_norm is None else ClipGradByGlobalNorm(config.max_grad_norm),
     }
     adam = {"beta1": config.beta1, "beta2": config.beta2, "epsilon": config.epsilon}
