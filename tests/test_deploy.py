@@ -100,7 +100,8 @@ def test_links_are_followed_and_a_cycle_ends(suite: Path, tmp_path: Path) -> Non
     (suite / "circle").symlink_to(suite)
     staged = files(stage(HOST, pack({"suites/m": suite})))
     assert "suites/m/linked/shared.py" in staged
-    assert len(staged) < 100
+    driver = [name for name in staged if name.startswith("flagperf_driver/")]
+    assert len(staged) - len(driver) < 30
 
 
 def test_the_staged_driver_runs_with_nothing_else_on_the_path(suite: Path) -> None:

@@ -311,7 +311,9 @@ def test_a_thinned_curve_keeps_its_end() -> None:
 
 
 @pytest.mark.parametrize("shape", ["1:1", "1:2", "1:8", "2:8"])
-@pytest.mark.parametrize("file", sorted(SUITES.glob("*/*/reference/small.json")), ids=lambda path: path.parts[-4])
+@pytest.mark.parametrize(
+    "file", sorted(SUITES.glob("*/*/reference/small.json")), ids=lambda path: "-".join(path.parts[-4:-2])
+)
 def test_the_suites_evaluate_often_enough_for_a_false_evaluation_to_show(file: Path, shape: str) -> None:
     catalog = Catalog.scan([SUITES.parent])
     held = Reference.from_json(json.loads(file.read_text()))
@@ -324,7 +326,9 @@ def test_the_suites_evaluate_often_enough_for_a_false_evaluation_to_show(file: P
     assert plan.config["eval_steps"] * step <= max(bound / reference.EVALUATIONS, step)
 
 
-@pytest.mark.parametrize("file", sorted(SUITES.glob("*/*/reference/*.json")), ids=lambda path: path.parts[-4])
+@pytest.mark.parametrize(
+    "file", sorted(SUITES.glob("*/*/reference/*.json")), ids=lambda path: "-".join(path.parts[-4:-2])
+)
 def test_the_suites_references_are_whole_and_of_their_present_targets(file: Path) -> None:
     suite = Catalog.scan([SUITES.parent]).suite(file.parts[-4], file.parts[-3])
     body = suite.reference(file.stem)

@@ -76,9 +76,13 @@ def test_every_unknown_function_is_reported_with_near_matches(tmp_path: Path) ->
 
 
 def test_every_step_is_listed_as_replaceable_or_not_replaceable() -> None:
-    tree = ast.parse((REPO / "flagperf_driver/pytorch/steps.py").read_text(encoding="utf-8"))
-    (steps,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Steps"]
-    names = [node.target.id for node in steps.body if isinstance(node, ast.AnnAssign) and hasattr(node.target, "id")]
+    names = []
+    for file in ("training/steps.py", "pytorch/steps.py"):
+        tree = ast.parse((REPO / "flagperf_driver" / file).read_text(encoding="utf-8"))
+        (steps,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Steps"]
+        names += [
+            node.target.id for node in steps.body if isinstance(node, ast.AnnAssign) and hasattr(node.target, "id")
+        ]
     assert sorted(names) == sorted([*REPLACEABLE, *NOT_REPLACEABLE])
 
 

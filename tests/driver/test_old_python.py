@@ -13,11 +13,14 @@ import pytest
 from tests.driver.lab import REPO, Lab
 
 PACKAGE = REPO / "flagperf_driver"
+FRAMEWORKS = {path.parent.name for path in PACKAGE.glob("*/main.py")}
+NEEDS_NUMPY = "flagperf_driver.training.base"
 MODULES = sorted(
     ".".join(path.relative_to(REPO).with_suffix("").parts)
     for path in PACKAGE.rglob("*.py")
-    if "pytorch" not in path.relative_to(PACKAGE).parts and path.stem != "__init__"
+    if not FRAMEWORKS.intersection(path.relative_to(PACKAGE).parts) and path.stem != "__init__"
 )
+MODULES.remove(NEEDS_NUMPY)
 
 
 def old_pythons() -> list[str]:
@@ -41,6 +44,8 @@ def importing(python: str, modules: list[str]) -> subprocess.CompletedProcess[st
 def test_the_modules_are_found() -> None:
     assert "flagperf_driver.driver" in MODULES
     assert "flagperf_driver.node.agent.main" in MODULES
+    assert "flagperf_driver.training.loop" in MODULES
+    assert {"pytorch", "paddle"} <= FRAMEWORKS
 
 
 @pytest.mark.parametrize("python", [sys.executable, *old_pythons()])

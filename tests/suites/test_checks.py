@@ -74,7 +74,7 @@ def test_every_suite_has_checks_and_no_file_is_left_out() -> None:
     assert sorted(found) == sorted(REPO.glob("suites/**/checks/*.py"))
 
 
-@pytest.mark.parametrize("suite", FILES, ids=lambda suite: suite.parent.name)
+@pytest.mark.parametrize("suite", FILES, ids=lambda suite: f"{suite.parent.name}-{suite.name}")
 def test_every_suite_checks_its_reference_data_and_model(suite: Path) -> None:
     assert {file.stem for file in FILES[suite]} >= {"reference_data", "reference_model"}
 

@@ -57,7 +57,7 @@ def problems(text: str, target: Target, max_steps: int) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.model)
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.folder)
 def test_a_small_target_is_three_deviations_below_the_mean(suite: Suite) -> None:
     case = Case.parse(f"{suite.name}:CPU:1:1:1")
     steps = make_plan(CATALOG, case, vendor="cpu", scale="small").config["max_steps"]
