@@ -57,9 +57,9 @@ def pytest_run(reports: Path, *arguments: str) -> int:
 
 
 def benched() -> list[str]:
-    """Return the folders of the suites that ``make bench`` trains."""
-    (folders,) = re.findall(r"(?m)^BENCHED := (.*)", (REPO / "Makefile").read_text(encoding="utf-8"))
-    return str(folders).split()
+    """Return what ``make bench`` passes to pytest: the folders of three models, and their framework."""
+    (arguments,) = re.findall(r"(?m)^BENCHED := (.*)", (REPO / "Makefile").read_text(encoding="utf-8"))
+    return str(arguments).split()
 
 
 def stored(reports: Path) -> list[StoredRun]:

@@ -93,10 +93,10 @@ def test_readme_begins_with_the_two_commands() -> None:
         assert commands[:2] == ["make bench", "make test"], name
 
 
-@pytest.mark.parametrize(("target", "folders"), [("bench", benched()), ("bench-all", ["suites"])])
-def test_make_bench_trains_three_models_and_bench_all_trains_all(target: str, folders: list[str]) -> None:
-    assert len(benched()) == 3
+@pytest.mark.parametrize(("target", "selection"), [("bench", benched()), ("bench-all", ["suites"])])
+def test_make_bench_trains_three_models_and_bench_all_trains_all(target: str, selection: list[str]) -> None:
+    assert len([argument for argument in benched() if argument.startswith("suites/")]) == 3
     # A make that calls these tests would pass on its flags, and print the folder it enters.
     argv = ["make", "--dry-run", "--no-print-directory", "--old-file=setup", target, "BENCH=-k glm"]
     command = subprocess.run(argv, cwd=REPO, capture_output=True, text=True, check=True).stdout.split()
-    assert command[1:] == ["-m", "pytest", *folders, "-k", "glm"]
+    assert command[1:] == ["-m", "pytest", *selection, "-k", "glm"]

@@ -655,7 +655,7 @@ def test_the_problems_of_all_hosts_are_found_in_one_check(lab: Lab, reach: Calla
     for host in (well, late, full):
         host.run(["mkdir", "-p", "/data"])
         host.run(["tee", "/data/train"], input="12345")
-    full.limit_disk(str(CACHE), 1 << 20)
+    full.limit_disk(str(CACHE), 4 << 20)
     dark.power_off()
     empty.wear()
     limits = Thresholds(others_warn=9, stolen_warn=9)  # the hosts share one machine, which may be busy

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 CATALOG = Catalog.scan([Path(__file__).resolve().parents[1]])
 SMALL = [suite for suite in CATALOG.suites.values() if "small" in suite.scales]
 SUITES = [suite.name for suite in SMALL]
-BENCHED = [suite for suite in SMALL if f"suites/{suite.model}" in benched()]
+BENCHED = [suite for suite in SMALL if {f"suites/{suite.model}", suite.framework} <= set(benched())]
 OTHERS = [suite for suite in SMALL if suite not in BENCHED]
-GLM, RESNET50 = (CATALOG.suite(model, "pytorch") for model in ("glm", "resnet50"))
+BERT, GLM, RESNET50 = (CATALOG.suite(model, "pytorch") for model in ("bert", "glm", "resnet50"))
 OF_HOMES = programs.first_of_homes(SMALL)
 HONEST = 1.2
 """A training without learning is as long as this many of the longest honest trainings."""
@@ -58,8 +58,15 @@ def command(reports: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--reports={reports}", *arguments]
 
 
-def run(repo: Path, reports: Path, *arguments: str, suites: Iterable[Suite] = SMALL) -> Finished:
-    argv = command(reports, *(f"suites/{suite.model}" for suite in suites), *arguments)
+def only(suites: Sequence[Suite], tests: str = "") -> list[str]:
+    """Return the arguments that select the tests of these suites that match an expression of ``-k``."""
+    names = " or ".join(suite.name for suite in suites)
+    paths = dict.fromkeys(f"suites/{suite.model}" for suite in suites)
+    return [*paths, "-k", f"({names}) and {tests}" if tests else names]
+
+
+def run(repo: Path, reports: Path, *arguments: str, tests: str = "", suites: Sequence[Suite] = SMALL) -> Finished:
+    argv = command(reports, *only(suites, tests), *arguments)
     done = subprocess.run(argv, cwd=repo, capture_output=True, text=True, check=False, timeout=30 * MINUTES)
     return Finished(done.returncode, done.stdout + done.stderr, reports)
 
@@ -155,8 +162,7 @@ def test_other_work_causes_a_warning_prevents_a_baseline_and_fails_no_speed_up(
     repo: Path, torch_python: str, tmp_path: Path, other_work: list[int]
 ) -> None:
     baselines = site(repo, tmp_path, baselines=str(tmp_path))
-    arguments = ["-k", "throughput or speedup", "--accept-baseline", *baselines]
-    finished = run(repo, tmp_path, *arguments, suites=[RESNET50])
+    finished = run(repo, tmp_path, "--accept-baseline", *baselines, tests="(throughput or speedup)", suites=[RESNET50])
     assert finished.code == 0, finished.out
     # The warning comes before the first round, and after each case.
     assert "flagperf: warning: localhost: load: other processes use " in finished.out
@@ -190,8 +196,8 @@ def failed_converging(finished: Finished, number: int) -> None:
 
 
 def test_a_learning_rate_of_zero_fails(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    arguments = ["-k", "converges and 1:1:1", "--set=learning_rate=0", "--set=max_steps=20"]
-    failed_converging(run(repo, tmp_path, *arguments, *two_at_a_time(repo, tmp_path)), len(SUITES))
+    arguments = ["--set=learning_rate=0", "--set=max_steps=20", *two_at_a_time(repo, tmp_path)]
+    failed_converging(run(repo, tmp_path, *arguments, tests="converges and 1:1:1"), len(SUITES))
 
 
 def longest(suite: Suite) -> int:
@@ -210,22 +216,21 @@ def mislabelled(
 
     def train(suite: Suite, folder: Path) -> Finished:
         samples = int(HONEST * longest(suite))
-        arguments = ["-k", "converges and 1:1:1", "--set=shuffle_labels=True", f"--set=max_samples={samples}"]
-        return run(repo, folder, *arguments, *site(repo, folder, lease="device"), suites=[suite])
+        arguments = ["--set=shuffle_labels=True", f"--set=max_samples={samples}", *site(repo, folder, lease="device")]
+        return run(repo, folder, *arguments, tests="converges and 1:1:1", suites=[suite])
 
     folders = [tmp_path_factory.mktemp(suite.model) for suite in suites]
     with ThreadPoolExecutor(max_workers=2) as pool:
         return dict(zip([suite.name for suite in suites], pool.map(train, suites, folders), strict=True))
 
 
-@pytest.mark.parametrize("mislabelled_suite", OF_HOMES, ids=lambda suite: suite.model)
+@pytest.mark.parametrize("mislabelled_suite", OF_HOMES, ids=lambda suite: suite.name)
 def test_labels_that_belong_to_other_samples_fail(mislabelled: dict[str, Finished], mislabelled_suite: Suite) -> None:
     failed_converging(mislabelled[mislabelled_suite.name], 1)
 
 
 def test_a_huge_learning_rate_ends_with_a_nan_loss(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    arguments = ["-k", "converges and 1:2:1", "--set=learning_rate=1e30"]
-    finished = run(repo, tmp_path, *arguments, suites=[GLM])
+    finished = run(repo, tmp_path, "--set=learning_rate=1e30", tests="converges and 1:2:1", suites=[GLM])
     assert finished.code == 1, finished.out
     assert "NonFiniteLoss" in finished.out, finished.out
 
@@ -243,7 +248,7 @@ def test_synthetic_data_measure_throughput_only(repo: Path, torch_python: str, t
 
 def test_torchrun_starts_the_ranks(repo: Path, torch_python: str, tmp_path: Path, short_tmpdir: Path) -> None:
     torchrun = site(repo, tmp_path, launcher="torchrun")
-    finished = run(repo, tmp_path, "-k", "converges and 1:2:1", *torchrun, suites=[GLM])
+    finished = run(repo, tmp_path, *torchrun, tests="converges and 1:2:1", suites=[GLM])
     own = short_tmpdir / f"pytest-flagperf-{os.getuid()}"
     assert finished.code == 0, finished.out
     # No torchelastic_* and no torchinductor_* may be left.
@@ -257,8 +262,8 @@ def test_torchrun_starts_the_ranks(repo: Path, torch_python: str, tmp_path: Path
 def test_a_missing_device_is_reported(repo: Path, torch_python: str, tmp_path: Path) -> None:
     if Path("/dev/nvidia0").exists():
         pytest.skip("this machine has the device")
-    arguments = ["-k", "throughput", "--vendor=nvidia", "--scale=small", "--nodes=1x1"]
-    finished = run(repo, tmp_path, *arguments, suites=[GLM])
+    arguments = ["--vendor=nvidia", "--scale=small", "--nodes=1x1"]
+    finished = run(repo, tmp_path, *arguments, tests="throughput", suites=[GLM])
     assert finished.code == pytest.ExitCode.USAGE_ERROR, finished.out
     assert "localhost: devices: NVML" in finished.out, finished.out
 
@@ -269,7 +274,7 @@ def test_a_missing_device_is_reported(repo: Path, torch_python: str, tmp_path: P
 @pytest.fixture
 def started(repo: Path, torch_python: str, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """Start a training with two ranks and wait until both train."""
-    arguments = ["suites/bert", "-k", "converges and 1:2:1", "--set=learning_rate=0", "--set=max_steps=100000"]
+    arguments = [*only([BERT], "converges and 1:2:1"), "--set=learning_rate=0", "--set=max_steps=100000"]
     process = subprocess.Popen(
         command(tmp_path, *arguments),
         cwd=repo,

@@ -245,7 +245,7 @@ def test_a_new_environment_with_only_the_wheel_trains_and_reports(installed: Pat
     site = next(installed.glob("lib/python3*/site-packages/pytest_flagperf"))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     before = files(site / "bundled")
-    pytest_ = [str(installed / "bin" / "pytest"), "suites", "-k", "resnet50", "--nodes=1x1", "-n1"]
+    pytest_ = [str(installed / "bin" / "pytest"), "suites", "-k", "resnet50:pytorch", "--nodes=1x1", "-n1"]
     done = subprocess.run(pytest_, cwd=empty, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (run,) = (empty / "reports").glob("run*")

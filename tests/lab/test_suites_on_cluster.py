@@ -52,13 +52,15 @@ def test_containers_on_two_hosts_train_resnet50(bench: Bench, torch_python: str)
         host.docker()
         bench.lab.image(host, Path(torch_python).parent)
     options = [" ".join(bench.lab.container_options(torch_python))]
-    run = bench.run("-kresnet50 and converges", runtime="docker", image="flagperf-lab:python", container_opt=options)
+    run = bench.run(
+        "-kresnet50:pytorch and converges", runtime="docker", image="flagperf-lab:python", container_opt=options
+    )
     assert_both_took_part(run, "resnet50:pytorch:CPU:2:1:1", "docker")
     assert_nothing_left(bench.hosts)
 
 
 def test_environments_on_two_hosts_train_bert(bench: Bench, torch_python: str) -> None:
-    run = bench.run("-kbert and converges", runtime="venv")
+    run = bench.run("-kbert:pytorch and converges", runtime="venv")
     assert_both_took_part(run, "bert:pytorch:CPU:2:1:1", "venv")
     assert_nothing_left(bench.hosts)
 

@@ -108,7 +108,7 @@ def test_the_goal_leaves_time_for_the_launches_of_a_step(launched: Results, with
 
 @pytest.mark.slow
 def test_many_small_operations_are_counted(torch_python: str, toys: Path) -> None:
-    suites = [toys / "good", toys / "small operations"]
+    suites = [toys / name / "pytorch" for name in ("good", "small operations")]
     counts = programs.run(lambda _: torch_python, {suite: [] for suite in suites}, "speed", "launches")
     few, many = (counts[suite] for suite in suites)
     assert many - few >= 2 * 3000, "a forward and a backward operation of each"
@@ -137,20 +137,21 @@ def test_a_training_step_has_nothing_slow(measured: Results, suite: Path) -> Non
 @pytest.fixture(scope="module")
 def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of toys."""
-    root = tmp_path_factory.mktemp("toys") / "suites" / "toy"
+    root = tmp_path_factory.mktemp("toys") / "suites"
     for name, parts in BROKEN.items():
-        (root / name / "config").mkdir(parents=True)
+        suite = root / name / "pytorch"
+        (suite / "config").mkdir(parents=True)
         for file in ("_base.py", "_small.py"):
-            (root / name / "config" / file).write_text("optimizer = 'sgd'\n")
+            (suite / "config" / file).write_text("optimizer = 'sgd'\n")
         code = TOY.format(**{"image": "pass", "tokens": GOOD, "width": "0", **parts})
-        (root / name / "run_pretraining.py").write_text(code)
+        (suite / "run_pretraining.py").write_text(code)
     return root
 
 
 @pytest.fixture(scope="module")
 def toys_measured(torch_python: str, toys: Path) -> dict[str, Problems]:
     """The problems of a training step, by the name of the toy."""
-    suites = {name: toys / name for name in BROKEN if name != "small operations"}
+    suites = {name: toys / name / "pytorch" for name in BROKEN if name != "small operations"}
     results = programs.run(lambda _: torch_python, {suite: [] for suite in suites.values()}, "speed", "problems")
     return {name: results[suite] for name, suite in suites.items()}
 
