@@ -58,8 +58,8 @@ class Scenarios:
 
     def resumed(self, **settings: Any) -> dict[str, Any]:
         """Run a whole training, and the same training interrupted at its eighth batch and started again."""
-        how = {"log_freq": 1, "dropout": 0.3, "norm": True, "lr_schedule": "cosine", "max_steps": 14, "eval_steps": 4}
-        how |= {"train_batch_size": BATCH, **settings}
+        how = {"log_freq": 1, "norm": True, "lr_schedule": "cosine", "max_steps": 14, "eval_steps": 4}
+        how |= {"train_batch_size": BATCH, "dropout": toy.RESUMED_DROPOUT, **settings}
         folder = self.meeting.gather(tempfile.mkdtemp())[0]
         whole = self.train(**how)
         how |= {"checkpoint_dir": folder, "checkpoint_steps": 5}

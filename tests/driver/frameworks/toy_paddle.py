@@ -15,6 +15,8 @@ from flagperf_driver.paddle.trainer import PaddleTrainer as Trainer
 OPTIMIZERS = ("sgd", "adam", "adamw", "lamb")
 FIRST_BIAS = "first.bias"
 """The name of the hidden layer's bias in this framework."""
+RESUMED_DROPOUT = 0.3
+"""The share of dropped values in trainings that are resumed."""
 
 
 class Classifier(nn.Layer):  # type: ignore[misc]

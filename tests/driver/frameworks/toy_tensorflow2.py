@@ -16,6 +16,8 @@ from flagperf_driver.tensorflow2.trainer import TensorFlowTrainer as Trainer
 OPTIMIZERS = ("sgd", "adam", "adamw", "lamb")
 FIRST_BIAS = "first/bias"
 """The name of the hidden layer's bias in this framework."""
+RESUMED_DROPOUT = 0.3
+"""The share of dropped values in trainings that are resumed."""
 
 
 def create_model(ctx: Context) -> keras.Model:

@@ -1,0 +1,78 @@
+"""The rank's device by its name in MindSpore: CPU or an accelerator; its precision and its clock."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import mindspore as ms
+
+from flagperf_driver.training.timeline import HostMarks, Marks
+
+LOWER = {"bf16": ms.bfloat16, "fp16": ms.float16}
+"""The data type of automatic mixed precision, by precision."""
+
+
+class DeviceError(RuntimeError):
+    """The case's device was not found or does not support the case's settings."""
+
+
+def set_device(name: str, local_rank: int) -> None:
+    """Make this rank's device the current device."""
+    try:
+        if name == "CPU":
+            ms.set_device(name)
+        else:
+            ms.set_device(name, local_rank)
+    except (ValueError, RuntimeError, TypeError) as error:
+        raise DeviceError(
+            f"device {name!r} (device of [framework.mindspore] in vendor.toml) not found by mindspore "
+            f"{ms.__version__}: {error}; check the driver and whether the device's software is installed"
+        ) from error
+
+
+def is_host() -> bool:
+    """Return True on the CPU."""
+    return bool(ms.get_context("device_target") == "CPU")
+
+
+def name() -> str:
+    """Return the device's product name."""
+    return "cpu" if is_host() else str(ms.hal.get_device_name(ms.get_context("device_id")))
+
+
+def check_precision(precision: str) -> None:
+    """Raise an error for a precision that the CPU's operations do not have."""
+    if precision == "bf16" and is_host():
+        raise DeviceError(f"precision='bf16': mindspore {ms.__version__} has no bf16 on 'CPU'; use fp32 or fp16")
+
+
+def wait(loss: ms.Tensor) -> None:
+    """On the CPU, wait until a step has ended: the call of a graph returns before, and there are no events."""
+    if is_host():
+        loss.asnumpy()
+
+
+def synchronize() -> None:
+    """Wait for all work of the device."""
+    if not is_host():
+        ms.runtime.synchronize()
+
+
+class DeviceMarks:
+    """Marks by events in the device's stream."""
+
+    name = "device events"
+
+    def mark(self) -> Any:
+        event = ms.runtime.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, marks: Sequence[Any]) -> list[float]:
+        marks[-1].synchronize()
+        return [before.elapsed_time(after) / 1e3 for before, after in zip(marks, marks[1:])]
+
+
+def marks() -> Marks:
+    """Return the marks for the device's timeline."""
+    return HostMarks() if is_host() else DeviceMarks()

@@ -1,0 +1,107 @@
+"""The compiled parts of a training: micro-steps, whole steps and evaluation."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn, ops
+
+from flagperf_driver.mindspore.optimizers import Optimizer
+from flagperf_driver.mindspore.steps import Steps
+from flagperf_driver.training.steps import Context
+
+_FIRST_SCALE, _GROW_AFTER = 2.0**15, 2000.0
+"""The loss scale of fp16 at the begin, and the number of steps without overflow after which it is doubled."""
+
+
+class LossScaling(nn.Cell):  # type: ignore[misc]
+    """Updates the weights; in fp16 the loss is scaled, and a step whose gradients are not finite is left out."""
+
+    def __init__(self, precision: str, optimizer: Optimizer) -> None:
+        super().__init__(auto_prefix=False)
+        self.scales = precision == "fp16"
+        self.optimizer = optimizer
+        # The scale, and the number of steps since its last change.
+        first = [_FIRST_SCALE if self.scales else 1.0, 0.0]
+        self.state = ms.Parameter(np.array(first, np.float32), name="scale", requires_grad=False)
+
+    def construct(self, gradients: Any, rate: Any) -> Any:
+        """Update the weights with scaled gradients."""
+        if not self.scales:
+            return self.optimizer(gradients, rate)
+        scale, steps = self.state[0], self.state[1] + 1.0
+        gradients = tuple([gradient / scale for gradient in gradients])
+        finite = ms.Tensor(True)
+        for gradient in gradients:
+            finite = ops.logical_and(finite, ops.isfinite(gradient).all())
+        if finite:
+            self.optimizer(gradients, rate)
+            grows = steps >= _GROW_AFTER
+            ops.assign(self.state, ops.stack([ops.select(grows, scale * 2.0, scale), ops.select(grows, 0.0, steps)]))
+        else:
+            ops.assign(self.state, ops.stack([scale / 2.0, steps * 0.0]))
+        return finite
+
+
+class Graphs:
+    """The functions of a training, each compiled once for every shape of a batch.
+
+    The compiler reads functions and cells, not objects of other classes: what a function needs are its free variables.
+    """
+
+    def __init__(self, ctx: Context, steps: Steps, model: nn.Cell, update: LossScaling) -> None:
+        accumulation, scale, scales = ctx.config.gradient_accumulation_steps, update.state, update.scales
+        weights, constants = ms.ParameterTuple(model.trainable_params()), _constants(ctx)
+        sums = _sums(weights if accumulation > 1 else ())
+        world_size, calculate_loss, evaluate_batch = ctx.world_size, steps.calculate_loss, steps.evaluate_batch
+        reduce = nn.DistributedGradReducer(weights, mean=True, degree=world_size) if world_size > 1 else nn.Identity()
+
+        def forward(batch: Any) -> Any:
+            loss = calculate_loss(constants, model, batch).astype(ms.float32) / accumulation
+            return (loss * scale[0] if scales else loss), loss
+
+        differentiate = ms.value_and_grad(forward, None, weights, has_aux=True)
+
+        @ms.jit  # type: ignore[untyped-decorator]
+        def add(batch: Any) -> Any:
+            (_, loss), gradients = differentiate(batch)
+            for number in range(len(sums)):
+                ops.assign_add(sums[number], gradients[number])
+            return loss
+
+        @ms.jit  # type: ignore[untyped-decorator]
+        def step(batch: Any, rate: Any) -> Any:
+            (_, loss), gradients = differentiate(batch)
+            if accumulation > 1:
+                gradients = tuple([sums[number] + gradients[number] for number in range(len(sums))])
+            done = update(reduce(gradients), rate)
+            for number in range(len(sums)):
+                ops.assign(sums[number], ops.depend(ops.zeros_like(sums[number]), done))
+            return ops.depend(loss, done)
+
+        @ms.jit  # type: ignore[untyped-decorator]
+        def evaluate(batch: Any) -> Any:
+            return evaluate_batch(constants, model, batch)
+
+        self._sums = sums
+        self.add, self.step, self.evaluate = add, step, evaluate
+
+    def drop(self) -> None:
+        """Forget the gradients of the micro-steps since the last step."""
+        for total in self._sums:
+            ops.assign(total, ops.zeros_like(total))
+
+
+def _sums(weights: Any) -> ms.ParameterTuple:
+    """Return the sums of the gradients of micro-steps."""
+    zeros = [(f"sum/{weight.name}", np.zeros(weight.shape, np.float32)) for weight in weights]
+    return ms.ParameterTuple([ms.Parameter(value, name=name, requires_grad=False) for name, value in zeros])
+
+
+def _constants(ctx: Context) -> Any:
+    """Return the context as the compiler can read it: plain values in namespaces."""
+    fields = {name: value for name, value in vars(ctx).items() if isinstance(value, (str, int, float, type(None)))}
+    return SimpleNamespace(**fields, config=SimpleNamespace(**{key: getattr(ctx.config, key) for key in ctx.config}))

@@ -1,0 +1,48 @@
+"""The program of one rank in MindSpore."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from pathlib import Path
+
+import mindspore as ms
+
+from flagperf_driver.driver import Rank
+from flagperf_driver.mindspore import device, scheduler
+from flagperf_driver.mindspore.steps import Steps
+from flagperf_driver.mindspore.trainer import MindSporeTrainer
+from flagperf_driver.training import program
+from flagperf_driver.training.meeting import Meeting
+from flagperf_driver.training.steps import Context, context_fields
+
+
+def main(steps: Steps) -> None:
+    """Run this process's rank of the training, then exit."""
+    program.run(functools.partial(create, steps))
+
+
+def create(steps: Steps, rank: Rank, suite_dir: Path, meeting: Meeting) -> MindSporeTrainer:
+    """Connect this rank with the others and return its trainer."""
+    join(rank, meeting)
+    return MindSporeTrainer(rank, Context(**context_fields(rank, suite_dir)), steps, meeting)
+
+
+def join(rank: Rank, meeting: Meeting) -> None:
+    """Set this rank's device and connect it with the other ranks."""
+    world = rank.world
+    if world.world_size > 1:
+        host, port = meeting.addresses[0].split(":")
+        shared = {
+            "MS_WORKER_NUM": str(world.world_size),
+            "MS_SCHED_HOST": host,
+            "MS_SCHED_PORT": port,
+            "MS_TOPO_TIMEOUT": str(math.ceil(rank.config.init_timeout_s)),
+        }
+        if world.rank == 0:
+            scheduler.start({**shared, "MS_ROLE": "MS_SCHED", "MS_NODE_ID": "scheduler"})
+        os.environ.update(shared, MS_ROLE="MS_WORKER", MS_NODE_ID=str(world.rank))
+    device.set_device(rank.case.device, world.local_rank)
+    if world.world_size > 1:
+        ms.communication.init(rank.case.backend)

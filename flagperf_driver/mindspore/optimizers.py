@@ -1,0 +1,90 @@
+"""The optimizers by name, as parts of a graph.
+
+MindSpore's Adam with decoupled weight decay does not correct the bias of its moments, and its Lamb clips the ratios.
+These have the same formulas as in the other frameworks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn, ops
+
+from flagperf_driver.training.weight_decay import without_decay
+
+NAMES = ("sgd", "adam", "adamw", "lamb")
+
+
+class Optimizer(nn.Cell):  # type: ignore[misc]
+    """Updates the weights inside a graph."""
+
+    def __init__(self, config: Any, named: Mapping[str, ms.Parameter]) -> None:
+        super().__init__(auto_prefix=False)
+        if config.optimizer not in NAMES:
+            choices = ", ".join(NAMES)
+            raise ValueError(f"optimizer={config.optimizer!r}: unknown optimizer; choose from {choices}")
+        without = without_decay({name: weight.ndim for name, weight in named.items()}, config)
+        self.kind = str(config.optimizer)
+        self.weights = ms.ParameterTuple(list(named.values()))
+        self.decays = tuple(0.0 if name in without else float(config.weight_decay) for name in named)
+        self.momentum, self.beta1, self.beta2 = map(float, (config.momentum, config.beta1, config.beta2))
+        self.epsilon = float(config.epsilon)
+        self.max_grad_norm = float(config.max_grad_norm or 0.0)
+        self.steps = _zeros("steps", ())
+        self.means = _moments("mean", named)
+        self.squares = _moments("square", {} if self.kind == "sgd" else named)
+
+    def construct(self, gradients: Any, rate: Any) -> Any:
+        """Update all weights; return the number of steps."""
+        factor = self._clipping(gradients)
+        steps = ops.assign_add(self.steps, ms.Tensor(1.0, ms.float32))
+        for number in range(len(self.weights)):
+            weight, decay, gradient = self.weights[number], self.decays[number], gradients[number] * factor
+            if decay and self.kind in ("sgd", "adam"):
+                gradient = gradient + decay * weight
+            change = self._sgd(number, gradient) if self.kind == "sgd" else self._adam(number, gradient, steps)
+            if decay and self.kind in ("adamw", "lamb"):
+                change = change + decay * weight
+                if self.kind == "lamb":
+                    change = change * _trust_ratio(weight, change)
+            ops.assign(weight, weight - rate * change)
+        return steps
+
+    def _clipping(self, gradients: Any) -> Any:
+        """Return the factor by which the gradients are clipped."""
+        if self.max_grad_norm == 0.0:
+            return 1.0
+        total = ms.Tensor(0.0, ms.float32)
+        for gradient in gradients:
+            total = total + ops.square(gradient).sum()
+        return self.max_grad_norm / ops.maximum(ops.sqrt(total), ms.Tensor(self.max_grad_norm, ms.float32))
+
+    def _sgd(self, number: int, gradient: Any) -> Any:
+        velocity = self.momentum * self.means[number] + gradient
+        ops.assign(self.means[number], velocity)
+        return velocity
+
+    def _adam(self, number: int, gradient: Any, steps: Any) -> Any:
+        mean = self.beta1 * self.means[number] + (1.0 - self.beta1) * gradient
+        square = self.beta2 * self.squares[number] + (1.0 - self.beta2) * ops.square(gradient)
+        ops.assign(self.means[number], mean)
+        ops.assign(self.squares[number], square)
+        mean = mean / (1.0 - ops.pow(self.beta1, steps))
+        return mean / (ops.sqrt(square / (1.0 - ops.pow(self.beta2, steps))) + self.epsilon)
+
+
+def _trust_ratio(weight: Any, change: Any) -> Any:
+    """Return |weight| / |change|, 1 if either is zero."""
+    size, step = ops.sqrt(ops.square(weight).sum()), ops.sqrt(ops.square(change).sum())
+    one = ms.Tensor(1.0, ms.float32)
+    return ops.select(ops.logical_and(size > 0, step > 0), size / ops.select(step > 0, step, one), one)
+
+
+def _moments(kind: str, named: Mapping[str, ms.Parameter]) -> ms.ParameterTuple:
+    return ms.ParameterTuple([_zeros(f"{kind}/{name}", weight.shape) for name, weight in named.items()])
+
+
+def _zeros(name: str, shape: tuple[int, ...]) -> ms.Parameter:
+    return ms.Parameter(np.zeros(shape, np.float32), name=f"optimizer/{name}", requires_grad=False)

@@ -1,0 +1,109 @@
+"""MindSpore's side of a training: the whole step is one graph."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Iterator
+
+import mindspore as ms
+from mindspore import nn, ops
+
+from flagperf_driver import seeds
+from flagperf_driver.driver import Rank
+from flagperf_driver.mindspore import device
+from flagperf_driver.mindspore.graphs import Graphs, LossScaling
+from flagperf_driver.mindspore.optimizers import Optimizer
+from flagperf_driver.mindspore.states import MindSporeStates
+from flagperf_driver.mindspore.steps import Steps
+from flagperf_driver.training.base import BaseTrainer
+from flagperf_driver.training.meeting import Meeting
+from flagperf_driver.training.steps import Context
+from flagperf_driver.training.timeline import Timeline
+
+
+class MindSporeTrainer(BaseTrainer):
+    """Trains with the steps of a suite."""
+
+    compiles = True
+
+    def __init__(self, rank: Rank, ctx: Context, steps: Steps, meeting: Meeting) -> None:
+        config = ctx.config
+        device.check_precision(config.precision)
+        ms.set_seed(seeds.derive(ctx.seed, seeds.MODEL) % 2**31)
+        self.model = steps.create_model(ctx)
+        _seed_dropout(self.model, seeds.derive(ctx.seed, seeds.RANK, ctx.rank) % 2**31)
+        if config.precision in device.LOWER:
+            self.model = ms.amp.auto_mixed_precision(self.model, "auto", device.LOWER[config.precision])
+        self.model.set_train(True)
+        self._weights = self.model.trainable_params()
+        self.optimizer = Optimizer(config, {weight.name: weight for weight in self._weights})
+        scaling = LossScaling(config.precision, self.optimizer)
+        self._graphs = Graphs(ctx, steps, self.model, scaling)
+        self._in_graph: bool | None = None
+        self.marks = device.marks()
+        super().__init__(rank, ctx, steps, meeting, MindSporeStates(self.model, self.optimizer, scaling.state))
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            **self._described({"mindspore": ms.__version__}, device.name(), self.optimizer),
+            "optimizer": self.optimizer.kind,
+            "parameters": sum(weight.size for weight in self._weights),
+        }
+
+    # -- training ------------------------------------------------------------------------------------------
+
+    def _prepared(self, batches: Iterator[Any]) -> Iterator[Any]:
+        prepare: Any = self._steps.prepare_batch  # type: ignore[attr-defined]
+        # Nestings that are not mutable would be constants of a graph, which is compiled again for each batch.
+        return (ms.mutable(prepare(self._ctx, batch)) for batch in batches)
+
+    def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
+        samples, batch, loss = 0, first, None
+        for micro in range(1, self._accumulation + 1):
+            if micro > 1:
+                batch = next(more, None)
+                if batch is None:
+                    self._graphs.drop()
+                    timeline.drop()
+                    return None
+            timeline.begin()
+            samples += self._steps.count_samples(self._ctx, batch)
+            if micro < self._accumulation:
+                part = self._graphs.add(batch)
+            else:
+                part = self._graphs.step(batch, ms.Tensor(self._next_rate(), ms.float32))
+            loss = part if loss is None else loss + part
+            device.wait(loss)
+            timeline.end()
+        self._losses.append(loss)
+        return samples
+
+    # -- evaluation ----------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        self.model.set_train(False)
+        yield
+        self.model.set_train(True)
+
+    def _evaluate_batch(self, batch: Any) -> Any:
+        if self._in_graph:
+            return self._graphs.evaluate(batch).asnumpy()
+        result = self._steps.evaluate_batch(self._ctx, self.model, batch)
+        self._in_graph = not isinstance(result, list)  # a list of predictions is made of values, not of tensors
+        return result.asnumpy() if self._in_graph else result
+
+    # -- the device ----------------------------------------------------------------------------------------
+
+    def synchronize(self) -> None:
+        device.synchronize()
+
+    def peak_memory(self) -> int | None:
+        return None if device.is_host() else int(ms.runtime.max_memory_allocated())
+
+
+def _seed_dropout(model: nn.Cell, seed: int) -> None:
+    """Let each rank draw its own masks; the seed of the weights is the same on all ranks."""
+    layers = [cell for cell in model.cells_and_names() if isinstance(cell[1], nn.Dropout)]
+    for number, (_, layer) in enumerate(layers):
+        layer.dropout = ops.Dropout(layer.dropout.keep_prob, seed, number + 1)
