@@ -1,7 +1,7 @@
 """A test session's own places: home, cache, TMPDIR and leases; and a look at what it left anywhere else.
 
-The session shares one thing with the user: PyTorch's environment, several GB, which it finds in the user's cache and
-builds there if it is missing. FLAGPERF_CACHE names another cache, as for every run.
+The session shares one thing with the user: the frameworks' environments, each a GB or more, which it finds in the
+user's cache and builds there if they are missing. FLAGPERF_CACHE names another cache, as for every run.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from pytest_flagperf.hosts.deploy import cache_root, pack
 from tests.lab.place import Place, traces
 from tests.processes import ancestors, running
 
+REPO = Path(__file__).resolve().parents[1]
 # In the environment of all that a session starts.
 _OWN = "FLAGPERF_TEST_SESSION"
 _SHARED = "FLAGPERF_TEST_SHARED_CACHE"
 _INSTALLER_SETTINGS = (".pip", ".config/pip", ".config/uv")  # where packages come from: as the user's installer has it
+_ENVIRONMENTS = tuple(f"{name}-" for name in {path.parent.name for path in REPO.glob("suites/*/*/suite.toml")})
 _OURS = (
     "pytest-flagperf-*", "pytest-flagperf-*/*/*", "flagperf-*", "torchelastic_*", "torchinductor_*", "torch-shm-dir-*",
     "pymp-*",
@@ -35,7 +37,7 @@ _moved_in = False  # whether this process began the session; a pytest that a tes
 
 
 def shared_cache() -> Path:
-    """The user's cache, of which tests use PyTorch's environment only."""
+    """The user's cache, of which tests use the frameworks' environments only."""
     return Path(os.environ.get(_SHARED) or cache_root())
 
 
@@ -80,8 +82,9 @@ def move_in() -> None:
         "FLAGPERF_LEASES": str(folder / "leases"),
     }
     tempfile.tempdir = None
-    for environment in shared_cache().glob("venv/pytorch-*/complete.json"):
-        link(environment.parent)
+    for environment in shared_cache().glob("venv/*/complete.json"):
+        if environment.parent.name.startswith(_ENVIRONMENTS):
+            link(environment.parent)
 
 
 def _remove(folder: Path, owner: int) -> None:
@@ -108,8 +111,8 @@ def left_in_own_places() -> list[str]:
 
 def left_in_shared_places(cache: Path, temporary: Path) -> set[str]:
     """What is ours where other programs write, too: the user's cache, the temporary folder, labs without an owner."""
-    builder = pack({}).digest  # the code that built PyTorch's environment there
-    found = {str(path) for path in cache.glob("*/*") if not path.name.startswith(("pytorch-", builder))}
+    builder = pack({}).digest  # the code that built the environments there
+    found = {str(path) for path in cache.glob("*/*") if not path.name.startswith((*_ENVIRONMENTS, builder))}
     found |= {str(path) for pattern in _OURS for path in temporary.glob(pattern)}
     places = map(Place, range(256) if os.geteuid() == 0 else ())  # only root makes labs, and sees their folder
     free = [place for place in places if not _is_locked(place.folder / "lock")]

@@ -34,6 +34,7 @@ LEAVES = {
     "process": "Path(f'pid.{subprocess.Popen([*SLEEP]).pid}').touch()",
     "own": "Path(os.environ['TMPDIR'], 'pytest-flagperf-0/tmp/r1').mkdir(parents=True)",
     "shared environment": "(cache / 'venv/pytorch-1').mkdir(parents=True)",
+    "another framework's": "(cache / 'venv/paddle-1').mkdir(parents=True)",
     "another program": "(temporary / 'somebody').mkdir()",
 }
 TEST = """
@@ -85,6 +86,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
     [
         ("nothing", ""),
         ("shared environment", ""),
+        ("another framework's", ""),
         ("another program", ""),
         ("cache", "home/.cache/pytest-flagperf/venv/plain-1"),
         ("temporary", "tmp/torchelastic_x"),
