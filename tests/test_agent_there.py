@@ -231,7 +231,7 @@ def test_a_round_in_a_container_leaves_no_container(contained: Any) -> None:
 
 def test_a_killed_container_is_reported(there: LabHost, contained: Any) -> None:
     round_ = contained(FOREVER, FOREVER)
-    round_.wait_for("beat")
+    round_.wait_for("started")
     there.run(["docker", "kill", *round_.containers])
     fault = round_.wait_for("fault")
     round_.wait_for("over")
