@@ -52,6 +52,12 @@ HOOKS = (
 _PACKAGE = "flagperf_extern"
 
 
+def has_hooks(framework: str) -> bool:
+    """Return whether a vendor's ``device.py`` can replace hooks of this framework; a user's own may have some."""
+    folder = Path(__file__).parent / framework
+    return not folder.is_dir() or (folder / "hooks.py").is_file()
+
+
 class ExternError(ValueError):
     """All problems of a vendor's extern folder or ``device.py``."""
 

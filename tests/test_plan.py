@@ -98,6 +98,22 @@ def test_a_vendors_own_device_is_named_and_part_of_the_fingerprint(tmp_path: Pat
     assert plan.fingerprint["vendor_code"] != before.fingerprint["vendor_code"]
 
 
+def test_a_framework_without_hooks_gets_no_device_of_the_vendor(tmp_path: Path) -> None:
+    tree(tmp_path)
+    write_suite(tmp_path, framework="paddle")
+    write_config(tmp_path, "", "config_X9x1x1.py", "toy-paddle")
+    table = '[framework.paddle]\ndevice = "CPU"\nbackend = "any"\n'
+    write_vendor(tmp_path, toml=VENDOR_TOML.replace("[chips", f"{table}[chips", 1))
+
+    def plan() -> Plan:
+        return make_plan(Catalog.scan([tmp_path]), Case.parse("toy:paddle:X9:1:1:1"), vendor="acme", synthetic=True)
+
+    before = plan()
+    write(tmp_path, "vendors/acme/device.py", "def synchronize(device): pass\n")
+    assert (plan().device_module, plan().additions) == (None, ())
+    assert plan().fingerprint["vendor_code"] == before.fingerprint["vendor_code"]
+
+
 def test_a_vendors_environment_variables_change_the_fingerprint(tmp_path: Path, catalog: Catalog) -> None:
     plain = planned(catalog).fingerprint
     assert "environment" not in plain

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from flagperf_driver import extern
 from flagperf_driver.node.environment import RESULT_SETTINGS
 
 from .. import expected as expectations
@@ -103,11 +104,10 @@ class Vendor:
     def scale(self) -> str:
         return self.toml.scale
 
-    @property
-    def device_module(self) -> Path | None:
-        """The file with the vendor's device functions, which replace torch's; None if it does not exist."""
+    def device_module(self, framework: str) -> Path | None:
+        """Return the file with the vendor's device hooks; None if it does not exist or the framework has no hooks."""
         file = self.path / "device.py"
-        return file if file.is_file() else None
+        return file if file.is_file() and extern.has_hooks(framework) else None
 
     @property
     def probe(self) -> Path | None:

@@ -44,7 +44,8 @@ def find_additions(suite: Suite, vendor: Vendor, own: Path, *, in_image: bool) -
     with _host_paths(own, case):
         steps = extern.replaced_steps(own / "extern")
     with _host_paths(vendor.path, vendor_folder):
-        hooks = extern.replaced_names(vendor.device_module, extern.HOOKS, "device hook") if vendor.device_module else {}
+        module = vendor.device_module(suite.framework)
+        hooks = extern.replaced_names(module, extern.HOOKS, "device hook") if module else {}
     additions = [
         *_replaced("step", "the suite's", steps, vendor, f"{case}/extern/{extern.MODULE}.py"),
         *_replaced("hook", "the framework's", hooks, vendor, f"{vendor_folder}/device.py"),
@@ -74,8 +75,9 @@ def _modules(suite: Suite, vendor: Vendor, folder: str, hooks: Mapping[str, int]
     """Yield the modules that each rank imports, without a ``device.py`` whose hooks are listed."""
     for name in vendor.toml.framework[suite.framework].modules:
         yield Addition(f"module {name}", _IMPORTED, NONE, f"{folder}/vendor.toml")
-    if vendor.device_module and not hooks:
-        yield Addition(f"module {vendor.device_module.name}", _IMPORTED, NONE, f"{folder}/device.py")
+    module = vendor.device_module(suite.framework)
+    if module and not hooks:
+        yield Addition(f"module {module.name}", _IMPORTED, NONE, f"{folder}/device.py")
 
 
 def _variables(vendor: Vendor, folder: str, own: Path, case: str) -> Iterator[Addition]:

@@ -171,7 +171,7 @@ def _plan(
         | _environment(vendor, own)
         | {"data": digest_of(manifest)}
     )
-    names = vendor.toml.framework[suite.framework]
+    names, module = vendor.toml.framework[suite.framework], vendor.device_module(suite.framework)
     min_efficiency = config["min_efficiency"]
     return Plan(
         case=case,
@@ -186,7 +186,7 @@ def _plan(
         device=names.device,
         backend=names.backend,
         modules=names.modules,
-        device_module=f"vendors/{vendor.name}/{module.name}" if (module := vendor.device_module) else None,
+        device_module=f"vendors/{vendor.name}/{module.name}" if module else None,
         visible_devices=vendor.toml.visible_devices,
         runtime=runtime,
         launcher=launcher,
@@ -259,7 +259,7 @@ def _facts(case: Case, vendor: Vendor, scale: str, synthetic: bool, runtime: str
 def _code(suite: Suite, vendor: Vendor, own: Path) -> dict[str, object]:
     return {
         "suite_code": code_hash(*suite.code),
-        "vendor_code": code_hash(own, vendor.path / "device.py"),
+        "vendor_code": code_hash(own, *filter(None, [vendor.device_module(suite.framework)])),
         "driver_code": code_hash(*driver_code(suite.framework)),
         "requirements": code_hash(suite.path / "requirements.txt", own / "config" / "requirements.txt"),
     }
