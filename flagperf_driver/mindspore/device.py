@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Sequence
 
 import mindspore as ms
@@ -21,6 +22,7 @@ def set_device(name: str, local_rank: int) -> None:
     try:
         if name == "CPU":
             ms.set_device(name)
+            ms.device_context.cpu.op_tuning.threads_num(len(os.sched_getaffinity(0)))
         else:
             ms.set_device(name, local_rank)
     except (ValueError, RuntimeError, TypeError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +10,13 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
+from flagperf_driver.mindspore import device
 from flagperf_driver.mindspore.optimizers import Optimizer
 from flagperf_driver.mindspore.steps import Steps
 from flagperf_driver.training.steps import Context
 
+_DEPTH = 100_000
+"""The limit of nested calls in a graph: the compiler nests the turns of a loop, and an optimizer has one a weight."""
 _FIRST_SCALE, _GROW_AFTER = 2.0**15, 2000.0
 """The loss scale of fp16 at the begin, and the number of steps without overflow after which it is doubled."""
 
@@ -46,6 +50,30 @@ class LossScaling(nn.Cell):  # type: ignore[misc]
         return finite
 
 
+class _HostAverage(nn.Cell):  # type: ignore[misc]
+    """Averages all gradients over the ranks in one exchange: on the CPU each exchange takes milliseconds."""
+
+    def __init__(self, weights: ms.ParameterTuple, world_size: int) -> None:
+        super().__init__(auto_prefix=False)
+        self.shapes = [tuple(weight.shape) for weight in weights]
+        self.ends = [int(end) for end in np.cumsum([math.prod(shape) for shape in self.shapes])]
+        self.starts = [0, *self.ends[:-1]]
+        self.total, self.world_size = ops.AllReduce(), world_size
+
+    def construct(self, gradients: Any) -> Any:
+        """Return the averages."""
+        flat = self.total(ops.concat([gradient.reshape(-1) for gradient in gradients])) / self.world_size
+        return tuple([flat[self.starts[i] : self.ends[i]].reshape(self.shapes[i]) for i in range(len(self.shapes))])
+
+
+def _averaging(weights: ms.ParameterTuple, world_size: int) -> nn.Cell:
+    if world_size == 1:
+        return nn.Identity()
+    if device.is_host():
+        return _HostAverage(weights, world_size)
+    return nn.DistributedGradReducer(weights, mean=True, degree=world_size)
+
+
 class Graphs:
     """The functions of a training, each compiled once for every shape of a batch.
 
@@ -53,11 +81,12 @@ class Graphs:
     """
 
     def __init__(self, ctx: Context, steps: Steps, model: nn.Cell, update: LossScaling) -> None:
+        ms.set_recursion_limit(_DEPTH)
         accumulation, scale, scales = ctx.config.gradient_accumulation_steps, update.state, update.scales
         weights, constants = ms.ParameterTuple(model.trainable_params()), _constants(ctx)
         sums = _sums(weights if accumulation > 1 else ())
         world_size, calculate_loss, evaluate_batch = ctx.world_size, steps.calculate_loss, steps.evaluate_batch
-        reduce = nn.DistributedGradReducer(weights, mean=True, degree=world_size) if world_size > 1 else nn.Identity()
+        average = _averaging(weights, world_size)
 
         def forward(batch: Any) -> Any:
             loss = calculate_loss(constants, model, batch).astype(ms.float32) / accumulation
@@ -77,7 +106,7 @@ class Graphs:
             (_, loss), gradients = differentiate(batch)
             if accumulation > 1:
                 gradients = tuple([sums[number] + gradients[number] for number in range(len(sums))])
-            done = update(reduce(gradients), rate)
+            done = update(average(gradients), rate)
             for number in range(len(sums)):
                 ops.assign(sums[number], ops.depend(ops.zeros_like(sums[number]), done))
             return ops.depend(loss, done)

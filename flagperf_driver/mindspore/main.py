@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import os
+import sys
+import time
 from pathlib import Path
 
 import mindspore as ms
@@ -16,6 +18,9 @@ from flagperf_driver.mindspore.trainer import MindSporeTrainer
 from flagperf_driver.training import program
 from flagperf_driver.training.meeting import Meeting
 from flagperf_driver.training.steps import Context, context_fields
+
+_GRACE_S = 10.0
+"""How long a rank may still work after another one has ended: the last ranks do not finish at the same time."""
 
 
 def main(steps: Steps) -> None:
@@ -41,8 +46,18 @@ def join(rank: Rank, meeting: Meeting) -> None:
             "MS_TOPO_TIMEOUT": str(math.ceil(rank.config.init_timeout_s)),
         }
         if world.rank == 0:
-            scheduler.start({**shared, "MS_ROLE": "MS_SCHED", "MS_NODE_ID": "scheduler"})
+            environment = {**shared, "MS_ROLE": "MS_SCHED", "MS_NODE_ID": "scheduler"}
+            scheduler.start(environment, host, int(port), rank.config.init_timeout_s)
+        meeting.gather(None)  # the scheduler listens
         os.environ.update(shared, MS_ROLE="MS_WORKER", MS_NODE_ID=str(world.rank))
     device.set_device(rank.case.device, world.local_rank)
     if world.world_size > 1:
         ms.communication.init(rank.case.backend)
+        meeting.watch(_end)
+
+
+def _end() -> None:
+    """End this rank if it does not end by itself; MindSpore would wait half a minute for the other one."""
+    time.sleep(_GRACE_S)
+    print("another rank has ended, so this one ends too; see the other rank's log", file=sys.stderr, flush=True)
+    os._exit(1)

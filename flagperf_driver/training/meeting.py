@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import select
+import threading
 import time
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from flagperf_driver import ports
 from flagperf_driver.driver import Rank, World
@@ -53,6 +55,18 @@ class Meeting:
         except (EOFError, OSError) as error:
             who = "rank 0" if self.world.rank else "another rank"
             raise MeetingError(f"{who} ended while rank {self.world.rank} waited for it; see its log") from error
+
+    def watch(self, ended: Callable[[], None]) -> None:
+        """Call ``ended`` in a thread once the connection to another rank is closed at its end."""
+        poll = select.poll()
+        for link in self.links:
+            poll.register(link.fileno(), select.POLLRDHUP)
+
+        def wait() -> None:
+            poll.poll()
+            ended()
+
+        threading.Thread(target=wait, daemon=True).start()
 
 
 @contextlib.contextmanager

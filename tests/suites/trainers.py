@@ -49,5 +49,6 @@ def freeze(framework: str, model: Any, name: str) -> None:
     if framework == "tensorflow2":
         next(weight for weight in model.trainable_variables if weight.path == name).trainable = False
         return
-    attribute, value = {"pytorch": ("requires_grad", False), "paddle": ("stop_gradient", True)}[framework]
-    setattr(dict(model.named_parameters())[name], attribute, value)
+    named = model.parameters_dict() if framework == "mindspore" else dict(model.named_parameters())
+    attribute, value = ("stop_gradient", True) if framework == "paddle" else ("requires_grad", False)
+    setattr(named[name], attribute, value)

@@ -13,7 +13,7 @@ import pytest
 from tests.driver.pytorch.conftest import RankResults, run_ranks, wait
 
 HERE = Path(__file__).parent
-FRAMEWORKS = ("paddle", "tensorflow2")
+FRAMEWORKS = ("mindspore", "paddle", "tensorflow2")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 ROUNDING = 2e-5
 """The largest difference of weights between single and double precision after some steps."""
-MISSING_ON_CPU = {"paddle": {"bf16", "fp16", "accumulated_bf16"}}
+MISSING_ON_CPU = {"mindspore": {"bf16", "accumulated_bf16"}, "paddle": {"bf16", "fp16", "accumulated_bf16"}}
 """The scenarios of mixed precision that a framework refuses on the CPU."""
 
 
