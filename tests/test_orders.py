@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.engines.agents.orders import RoundOptions, _cores, _placement, make_orders
 from pytest_flagperf.engines.agents.preflight import OK, Finding
@@ -21,6 +22,7 @@ from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.runtime import Interpreter
 from tests.rounds import run_tiny, tiny_plan
 
+CPU = Catalog.scan([Path(__file__).resolve().parents[1]]).vendors["cpu"]
 NODES = {0: range(4), 1: range(4), 2: range(4, 8), 3: range(4, 8)}
 
 
@@ -29,9 +31,10 @@ def cores(devices: Sequence[int], *, device: str = "acme", cpus: Sequence[int] =
     return _cores(tiny_plan(device=device), agent, RoundOptions(**options))
 
 
-def test_on_cpus_a_rank_is_bound_to_its_leased_core() -> None:
-    assert cores([0, 3], device="cpu", cpus=[0, 2, 4, 6, 1]) == ((0,), (6,))
-    assert cores([0, 5], device="cpu", cpus=[0, 2]) == ()  # more cards than cores
+@pytest.mark.parametrize("device", sorted({names.device for names in CPU.toml.framework.values()}))
+def test_on_cpus_a_rank_is_bound_to_its_leased_core(device: str) -> None:
+    assert cores([0, 3], device=device, cpus=[0, 2, 4, 6, 1]) == ((0,), (6,))
+    assert cores([0, 5], device=device, cpus=[0, 2]) == ()  # more cards than cores
 
 
 def test_ranks_are_bound_to_the_cores_near_their_devices() -> None:
@@ -48,8 +51,8 @@ def test_without_binding_ranks_have_no_cores() -> None:
 
 @pytest.mark.parametrize(
     ("device", "near", "threads"),
-    [("acme", {}, 4), ("acme", {"h": NODES}, 2), ("cpu", {}, 1)],
-    ids=["any core", "two on one node", "a core each"],
+    [("acme", {}, 4), ("acme", {"h": NODES}, 2), ("cpu", {}, 1), ("CPU", {}, 1)],
+    ids=["any core", "two on one node", "a core each", "a core each, in other frameworks"],
 )
 def test_threads_fit_the_cores(device: str, near: Mapping[str, Any], threads: int) -> None:
     python = {"h": Interpreter("python3")}

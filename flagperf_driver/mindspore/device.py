@@ -18,11 +18,13 @@ class DeviceError(RuntimeError):
 
 
 def set_device(name: str, local_rank: int) -> None:
-    """Make this rank's device the current device."""
+    """Make this rank's device the current device; on the CPU, with as many threads as the rank may use."""
     try:
         if name == "CPU":
+            # Otherwise graphs run in a second thread, and the wait for it is a busy loop that takes half the core.
+            os.environ.setdefault("MS_DEV_JIT_PIPELINE", "0")
             ms.set_device(name)
-            ms.device_context.cpu.op_tuning.threads_num(len(os.sched_getaffinity(0)))
+            ms.device_context.cpu.op_tuning.threads_num(int(os.environ.get("OMP_NUM_THREADS") or 1))
         else:
             ms.set_device(name, local_rank)
     except (ValueError, RuntimeError, TypeError) as error:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from pytest_flagperf.stored.plan import SCHEMA as PLAN_SCHEMA
+from pytest_flagperf.stored.plan import is_cpu
 
 from ..case import Case
 from ..catalog import DataItem, SuiteMetric
@@ -56,6 +57,10 @@ class Plan:
     @cached_property
     def config(self) -> dict[str, Any]:
         return {key: value.value for key, value in self.values.items()}
+
+    @property
+    def devices_are_cores(self) -> bool:
+        return is_cpu(self.device)
 
     @property
     def data_dir(self) -> str | None:

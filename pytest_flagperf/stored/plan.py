@@ -134,6 +134,10 @@ class StoredPlan:
     def cards(self) -> int:
         return self.case.shape.cards
 
+    @property
+    def devices_are_cores(self) -> bool:
+        return is_cpu(self.device)
+
     def host(self, noderank: int) -> StoredHost:
         """Return the host with this number; a host with a made-up name if the plan does not list it."""
         matches = (host for host in self.hosts if host.noderank == noderank)
@@ -156,6 +160,11 @@ class StoredPlan:
         plan = _made(cls, {**shown, **converted})
         type_check.check(plan, where, skip=("case",))
         return plan
+
+
+def is_cpu(device: str) -> bool:
+    """Return True if a framework's name of the vendor's devices means cores of the host, such as cpu or CPU."""
+    return device.lower() == "cpu"
 
 
 def read_plan(path: Path) -> StoredPlan:

@@ -315,7 +315,7 @@ class AgentsEngine:
 
     def _sees_all(self, plan: Plan, vendor: Vendor) -> bool:
         """Return True if ranks see devices that their round has not leased. On CPUs, ranks are bound to their cores."""
-        if plan.visible_devices or plan.device == "cpu":
+        if plan.visible_devices or plan.devices_are_cores:
             return False
         request = self._environments.request(plan.case, vendor, plan.runtime)
         return runtimes()[plan.runtime].sees_all_devices(request)

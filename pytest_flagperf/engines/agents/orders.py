@@ -122,16 +122,12 @@ def _placement(
     threads = (
         threads_per_rank(len(agent.cpus), plan.case.nproc, host.cpus) for agent, host in zip(agents, hosts, strict=True)
     )
-    return Placement(hosts, agents[0].port, 1 if _devices_are_cores(plan) else min(threads), only_leased)
+    return Placement(hosts, agents[0].port, 1 if plan.devices_are_cores else min(threads), only_leased)
 
 
 def _only_leased(containers: Collection[Mapping[str, Any] | None]) -> bool:
     """Return True if ranks see only the devices of their round, on all hosts."""
     return all(container and container["only_leased"] for container in containers)
-
-
-def _devices_are_cores(plan: Plan) -> bool:
-    return plan.device == "cpu"
 
 
 def _monitors(
@@ -143,7 +139,7 @@ def _monitors(
     probe = options.monitors.get("probe")
     devices = list(agent.devices) if probe or options.monitors.get("nvml") else []
     own: dict[str, Any] = {"probe": {"module": f"{agent.code_root}/{probe}"}} if probe else {}
-    own |= {"processors_first": True} if _devices_are_cores(plan) else {}
+    own |= {"processors_first": True} if plan.devices_are_cores else {}
     inside = {"container": container["id"]} if container else {}
     return {**options.monitors, **own, **inside, "folder": agent.log_dir, "devices": devices}
 
@@ -152,7 +148,7 @@ def _cores(plan: Plan, agent: HostAgent, options: RoundOptions) -> tuple[tuple[i
     """Return the cores that each rank is bound to: its leased core on CPUs, else the cores near its device."""
     if not options.bind:
         return ()
-    if _devices_are_cores(plan):
+    if plan.devices_are_cores:
         enough = all(device < len(agent.cpus) for device in agent.devices)
         return tuple((agent.cpus[device],) for device in agent.devices) if enough else ()
     near, usable = options.near.get(agent.name, {}), set(agent.cpus)

@@ -120,7 +120,7 @@ def _binding(plan: StoredPlan) -> Iterator[tuple[str, str]]:
     if not plan.bind:
         yield "binding", "none"
     elif any(cores):
-        kind = "a core each" if plan.device == "cpu" else "near its device"
+        kind = "a core each" if plan.devices_are_cores else "near its device"
         yield "binding", kind if all(cores) else "of some ranks"
 
 
