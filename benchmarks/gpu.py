@@ -150,13 +150,13 @@ def make_items(models: Sequence[str], vendor: Vendor, chip: str, devices: int, f
 
 def with_rank_python(reports: Path, words: Sequence[str]) -> int:
     """Run a program in the Python that trained the round in this folder."""
-    from .whole_run import torch_python
+    from .whole_run import python_of
 
     rounds = [path.parent for path in reports.glob(f"run*/*/round1/{CASE}")]
     if not rounds:
         print(f"{reports}: no round found; the item 'environment' must pass first", file=sys.stderr)
         return 1
-    return subprocess.run([torch_python(rounds[0]), *words], cwd=REPO).returncode
+    return subprocess.run([python_of(rounds[0]), *words], cwd=REPO).returncode
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,18 +1,20 @@
-"""Measure the overhead of the training loop per step, compared with the same step written by hand.
+"""Measure the overhead of the training loop per step, compared with the same step written by hand (``by_hand/``).
 
 Whenever the loop reads its next batch, the hand-written step trains a copy of the model on this batch. The two steps
 alternate, so that disturbances of the machine affect both. The time of a log point, every 50 steps, is measured
 separately and divided among its steps. The smallest model shows the overhead in microseconds, the largest as a
 percentage.
 
-This program runs in the PyTorch environment of the suites and prints JSON.
+This program, loop_steps.py FRAMEWORK, runs in the framework's environment of the suites and prints JSON.
 """
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,53 +22,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
 from flagperf_driver import driver, options, perflog
 from flagperf_driver.heartbeat import Heartbeat
-from flagperf_driver.pytorch import Context, Steps
-from flagperf_driver.pytorch.parts import context
-from flagperf_driver.pytorch.trainer import TorchTrainer
 from flagperf_driver.training.loop import Training
 
+FRAMEWORK = sys.argv[1]
 LOG_FREQ = 50
 WARM_UP = 100
-MODELS = {"tiny": (64, 2, 8, 4000), "middle": (384, 3, 64, 2000), "suite": (1024, 3, 128, 500)}
+MODELS = {"tiny": (64, 2, 8, 2000), "middle": (384, 3, 64, 800), "suite": (1024, 3, 128, 300)}
 """By name: width, layers, batch size, steps. A step of "suite" takes as long as a step of the fastest small suite."""
+DEVICES = {"tensorflow2": "CPU", "mindspore": "CPU"}
+"""The names of the CPU in frameworks that do not call it cpu."""
+by_hand: Any = importlib.import_module(f"benchmarks.by_hand.{FRAMEWORK}")
 
-
-def make_model(width: int, layers: int) -> nn.Module:
-    torch.manual_seed(0)
-    hidden = [part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]
-    return nn.Sequential(*hidden, nn.Linear(width, 10))
-
-
-def bare_step(model: nn.Module) -> Callable[[Tensor, Tensor], None]:
-    """Return the hand-written step."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
-    model.train()
-
-    def step(values: Tensor, labels: Tensor) -> None:
-        loss = nn.functional.cross_entropy(model(values), labels)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    return step
+Step = Callable[[np.ndarray, np.ndarray], None]
 
 
 class TimedData:
     """The loop's training data, which run the hand-written step and time both: a loop step is between two batches."""
 
-    def __init__(self, width: int, size: int, step: Callable[[Tensor, Tensor], None], count: int) -> None:
-        torch.manual_seed(1)
-        self.batch = (torch.randn(size, width), torch.randint(10, (size,)))
+    def __init__(self, width: int, size: int, step: Step, count: int) -> None:
+        rng = np.random.default_rng(1)
+        self.batch = (rng.standard_normal((size, width)).astype(np.float32), rng.integers(10, size=size))
         self.step, self.count = step, count
         self.bare: list[float] = []
         self.loop: list[float] = []
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for _ in range(self.count):
             begin = time.perf_counter()
             self.step(*self.batch)
@@ -76,30 +60,26 @@ class TimedData:
             self.loop.append(time.perf_counter() - between)
 
 
-def steps(model: nn.Module, data: TimedData) -> Steps:
-    def loss(_ctx: Context, module: nn.Module, batch: Any) -> Tensor:
-        return nn.functional.cross_entropy(module(batch[0]), batch[1])
-
-    return Steps(
-        create_model=lambda _: model,
-        create_train_data=lambda _: data,
-        create_eval_data=lambda _: [data.batch],
-        calculate_loss=loss,
-        evaluate_batch=lambda *_: torch.zeros(1),
-        summarize=lambda *_: {"none": 0.0},
-        count_samples=lambda _, batch: len(batch[1]),
-    )
+def steps(data: TimedData) -> dict[str, Any]:
+    """Return the steps that do not depend on the framework."""
+    return {
+        "create_train_data": lambda _: data,
+        "create_eval_data": lambda _: [data.batch],
+        "summarize": lambda *_: {"none": 0.0},
+        "count_samples": lambda _, batch: len(batch[1]),
+    }
 
 
 def rank(folder: Path, count: int) -> driver.Rank:
-    values = options.values("pytorch")
+    values = options.values(FRAMEWORK)
     values.update(max_steps=count, eval_at_start=False, log_freq=LOG_FREQ)
     metric = {"name": "none", "direction": "higher", "unit": "", "target": 1.0}
     case = {
-        "schema": 1, "case": "toy:pytorch:CPU:1:1:1", "model": "toy", "framework": "pytorch", "vendor": "cpu",
+        "schema": 1, "case": f"toy:{FRAMEWORK}:CPU:1:1:1", "model": "toy", "framework": FRAMEWORK, "vendor": "cpu",
         "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "token": "", "seed": 1, "scale": "small",
-        "synthetic": False, "throughput_only": False, "metric": metric, "sample_unit": "samples", "device": "cpu",
-        "backend": "gloo", "modules": [], "device_module": None, "data_dir": None, "extern": None, "config": values,
+        "synthetic": False, "throughput_only": False, "metric": metric, "sample_unit": "samples",
+        "device": DEVICES.get(FRAMEWORK, "cpu"), "backend": "gloo", "modules": [], "device_module": None,
+        "data_dir": None, "extern": None, "config": values,
     }  # fmt: skip
     beats = Heartbeat(folder / "rank0.progress")
     run_case, log = driver.RunCase.from_json(case), perflog.PerfLog(0, io.StringIO())
@@ -117,10 +97,9 @@ class Pairs:
 
 def measure(name: str, folder: Path) -> Pairs:
     width, layers, size, count = MODELS[name]
-    data = TimedData(width, size, bare_step(make_model(width, layers)), count + 1)
+    data = TimedData(width, size, by_hand.bare_step(by_hand.make_model(width, layers)), count + 1)
     this_rank = rank(folder, count)
-    ctx = context(this_rank, torch.device("cpu"), folder)
-    Training(this_rank, TorchTrainer(this_rank, ctx, steps(make_model(width, layers), data))).run()
+    Training(this_rank, by_hand.trainer(this_rank, by_hand.make_model(width, layers), steps(data))).run()
     pairs = [(bare * 1e6, loop * 1e6) for bare, loop in zip(data.bare, data.loop, strict=False)]
     last = len(pairs) - len(pairs) % LOG_FREQ
     numbered = list(enumerate(pairs, 1))[WARM_UP:last]
@@ -137,7 +116,6 @@ def over(pairs: list[tuple[float, float]]) -> float:
 
 def main() -> None:
     """Print for each model the hand-written step and the loop's overhead, in microseconds."""
-    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         measured = {name: measure(name, Path(folder)) for name in MODELS}
     # A log point takes the same time for every model; the shortest steps show it best.

@@ -42,7 +42,7 @@ def read(python: str, model: str, samples: int, config: Sequence[str] = ()) -> d
 def measure() -> Section:
     """Measure the readers one after the other."""
     with tempfile.TemporaryDirectory() as folder:
-        python = whole_run.torch_python(whole_run.first_round(Path(folder)))
+        python = whole_run.python_of(whole_run.first_round(Path(folder)))
     catalog = Catalog.scan([REPO])
     rows = []
     for model, samples, config in READERS:

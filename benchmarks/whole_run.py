@@ -17,13 +17,15 @@ from pytest_flagperf.stored.round import RoundDir
 from .section import REPO, Goal, Section, table, timed
 
 MODEL = "resnet50"
+MODELS = {"paddle": "bert"}
+"""The models of frameworks that do not have the usual one."""
 PAIRS = 5
 
 
-def by_pytest(reports: Path) -> float:
+def by_pytest(reports: Path, framework: str = "pytorch") -> float:
     """Return the seconds of a pytest command."""
-    options = ["--nodes=1x2", "-k", "converges", f"--reports={reports}"]
-    return timed([sys.executable, "-m", "pytest", f"suites/{MODEL}", *options]).wall_s
+    options = ["--nodes=1x2", "-k", f"converges and {framework}", f"--reports={reports}"]
+    return timed([sys.executable, "-m", "pytest", f"suites/{MODELS.get(framework, MODEL)}", *options]).wall_s
 
 
 def by_torchrun(round_: Path) -> float:
@@ -36,18 +38,18 @@ def by_torchrun(round_: Path) -> float:
         "PYTHONPATH": os.pathsep.join([str(REPO), str(REPO / "suites")]),
     }
     program = REPO / "suites" / MODEL / "pytorch" / "run_pretraining.py"
-    command = [torch_python(round_), "-m", "torch.distributed.run", "--nproc-per-node=2", str(program)]
+    command = [python_of(round_), "-m", "torch.distributed.run", "--nproc-per-node=2", str(program)]
     return timed(command, environment=environment).wall_s
 
 
-def torch_python(round_: Path) -> str:
+def python_of(round_: Path) -> str:
     """Return the Python of a round's ranks."""
     return RoundDir(round_).read_plan().python
 
 
-def first_round(reports: Path) -> Path:
+def first_round(reports: Path, framework: str = "pytorch") -> Path:
     """Run a round that is not measured; it builds the environment and fills the caches."""
-    by_pytest(reports)
+    by_pytest(reports, framework)
     return next(reports.glob("run*/*/round1"))
 
 

@@ -1,0 +1,57 @@
+"""The step in MindSpore."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn, ops
+
+from flagperf_driver.driver import Rank
+from flagperf_driver.mindspore import Context, Steps
+from flagperf_driver.mindspore.trainer import MindSporeTrainer
+from flagperf_driver.training.meeting import Meeting
+from flagperf_driver.training.steps import context_fields
+
+
+def make_model(width: int, layers: int) -> nn.Cell:
+    os.environ.setdefault("MS_DEV_JIT_PIPELINE", "0")  # as the trainer runs its graphs
+    ms.set_device("CPU")
+    ms.set_seed(0)
+    hidden = [part for _ in range(layers) for part in (nn.Dense(width, width), nn.ReLU())]
+    return nn.SequentialCell(*hidden, nn.Dense(width, 10))
+
+
+def bare_step(model: nn.Cell) -> Callable[[np.ndarray, np.ndarray], None]:
+    """Return the hand-written step."""
+    optimizer = nn.AdamWeightDecay(model.trainable_params(), learning_rate=1e-3)
+    model.set_train()
+
+    def forward(values: Any, labels: Any) -> Any:
+        return ops.cross_entropy(model(values), labels)
+
+    differentiate = ms.value_and_grad(forward, None, optimizer.parameters)
+
+    @ms.jit  # type: ignore[untyped-decorator]
+    def compiled(values: Any, labels: Any) -> Any:
+        loss, gradients = differentiate(values, labels)
+        return ops.depend(loss, optimizer(gradients))
+
+    def step(values: np.ndarray, labels: np.ndarray) -> None:
+        compiled(ms.Tensor(values), ms.Tensor(labels)).asnumpy()  # the call returns before the step ends
+
+    return step
+
+
+def trainer(rank: Rank, model: nn.Cell, steps: dict[str, Any]) -> Any:
+    """Return the trainer of the same step."""
+
+    def loss(_ctx: Context, module: nn.Cell, batch: Any) -> Any:
+        return ops.cross_entropy(module(batch[0]), batch[1])
+
+    made = Steps(create_model=lambda _: model, calculate_loss=loss, evaluate_batch=lambda *_: ms.ops.zeros(1), **steps)
+    return MindSporeTrainer(rank, Context(**context_fields(rank, Path())), made, Meeting(rank.world))
