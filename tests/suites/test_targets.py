@@ -36,7 +36,8 @@ def trainings(text: str, metrics: int) -> dict[str, list[FullTraining]]:
     for row in (row for row in rows if re.fullmatch(r"\d+", row[0]) and len(row) == len(head)):
         for place, shape in enumerate(shapes):
             *values, step = row[1 + place * (metrics + 1) :][: metrics + 1]
-            found[shape].append(FullTraining(int(row[0]), tuple(map(float, values)), int(step)))
+            if step:  # a shape may have fewer seeds
+                found[shape].append(FullTraining(int(row[0]), tuple(map(float, values)), int(step)))
     return found
 
 
