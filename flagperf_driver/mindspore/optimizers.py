@@ -1,7 +1,8 @@
 """The optimizers by name, as parts of a graph.
 
 MindSpore's Adam with decoupled weight decay does not correct the bias of its moments, and its Lamb clips the ratios.
-These have the same formulas as in the other frameworks.
+These have the same formulas as in the other frameworks. Adam's operation is MindSpore's, because it updates a weight
+and its moments at once; the correction of the bias is in its learning rate, epsilon and weight decay.
 """
 
 from __future__ import annotations
@@ -35,44 +36,55 @@ class Optimizer(nn.Cell):  # type: ignore[misc]
         self.steps = _zeros("steps", ())
         self.means = _moments("mean", named)
         self.squares = _moments("square", {} if self.kind == "sgd" else named)
+        self.adam = ops.AdamWeightDecay()
 
     def construct(self, gradients: Any, rate: Any) -> Any:
         """Update all weights; return the number of steps."""
-        factor = self._clipping(gradients)
+        gradients = self._clipped(gradients)
         steps = ops.assign_add(self.steps, ms.Tensor(1.0, ms.float32))
+        first, second = 1.0 - ops.pow(self.beta1, steps), ops.sqrt(1.0 - ops.pow(self.beta2, steps))
         for number in range(len(self.weights)):
-            weight, decay, gradient = self.weights[number], self.decays[number], gradients[number] * factor
+            weight, decay, gradient = self.weights[number], self.decays[number], gradients[number]
             if decay and self.kind in ("sgd", "adam"):
                 gradient = gradient + decay * weight
-            change = self._sgd(number, gradient) if self.kind == "sgd" else self._adam(number, gradient, steps)
-            if decay and self.kind in ("adamw", "lamb"):
-                change = change + decay * weight
-                if self.kind == "lamb":
+            if self.kind in ("adam", "adamw"):
+                decay = decay if self.kind == "adamw" else 0.0
+                self._adam(number, gradient, (rate * second / first, self.epsilon * second, decay * first / second))
+            elif self.kind == "sgd":
+                ops.assign(weight, weight - rate * self._sgd(number, gradient))
+            else:
+                change = self._lamb(number, gradient, first, second)
+                if decay:
+                    change = change + decay * weight
                     change = change * _trust_ratio(weight, change)
-            ops.assign(weight, weight - rate * change)
+                ops.assign(weight, weight - rate * change)
         return steps
 
-    def _clipping(self, gradients: Any) -> Any:
-        """Return the factor by which the gradients are clipped."""
+    def _clipped(self, gradients: Any) -> Any:
         if self.max_grad_norm == 0.0:
-            return 1.0
+            return gradients
         total = ms.Tensor(0.0, ms.float32)
         for gradient in gradients:
             total = total + ops.square(gradient).sum()
-        return self.max_grad_norm / ops.maximum(ops.sqrt(total), ms.Tensor(self.max_grad_norm, ms.float32))
+        factor = self.max_grad_norm / ops.maximum(ops.sqrt(total), ms.Tensor(self.max_grad_norm, ms.float32))
+        return tuple([gradient * factor for gradient in gradients])
 
     def _sgd(self, number: int, gradient: Any) -> Any:
         velocity = self.momentum * self.means[number] + gradient
         ops.assign(self.means[number], velocity)
         return velocity
 
-    def _adam(self, number: int, gradient: Any, steps: Any) -> Any:
+    def _adam(self, number: int, gradient: Any, corrected: tuple[Any, Any, Any]) -> None:
+        rate, epsilon, decay = corrected
+        moments = self.means[number], self.squares[number]
+        self.adam(self.weights[number], *moments, rate, self.beta1, self.beta2, epsilon, decay, gradient)
+
+    def _lamb(self, number: int, gradient: Any, first: Any, second: Any) -> Any:
         mean = self.beta1 * self.means[number] + (1.0 - self.beta1) * gradient
         square = self.beta2 * self.squares[number] + (1.0 - self.beta2) * ops.square(gradient)
         ops.assign(self.means[number], mean)
         ops.assign(self.squares[number], square)
-        mean = mean / (1.0 - ops.pow(self.beta1, steps))
-        return mean / (ops.sqrt(square / (1.0 - ops.pow(self.beta2, steps))) + self.epsilon)
+        return mean / first / (ops.sqrt(square) / second + self.epsilon)
 
 
 def _trust_ratio(weight: Any, change: Any) -> Any:
