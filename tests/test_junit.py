@@ -33,6 +33,21 @@ def test_properties_of_the_case_are_listed_once_and_figures_for_each_round() -> 
     assert {"round1.seed", "round2.seed", "round1.p_core[images/s]", "round2.p_core[images/s]"} <= set(names)
 
 
+def test_a_property_is_only_in_the_first_test_of_a_case() -> None:
+    once = junit.OncePerCase()
+    first, later = recorded("converged_1x1"), replace(recorded("converged_1x1"), round=2)
+    converges = once.filter("test_converges", properties([first]))
+    assert converges == properties([first])
+    throughput = dict(once.filter("test_throughput", properties([first, later])))
+    assert "round1.seed" not in throughput
+    assert "environment.device" not in throughput
+    assert {"case", "round2.seed"} <= throughput.keys()
+    assert once.filter("test_converges", properties([first])) == converges, "the same test again, as of a rerun"
+    other = properties([replace(first, case="bert:pytorch:CPU:1:1:1")])
+    assert once.filter("test_other", other) == other
+    assert once.filter("not of a case", [("mine", "1")]) == [("mine", "1")]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(18.630643484000757, "18.6306"), (28800.0, "28800"), (34359738368.0, "34359738368"), (math.nan, "nan"), (0, "0")],
@@ -72,8 +87,16 @@ def test_logs_of_failed_ranks_come_first_and_their_number_is_limited() -> None:
     assert len(paths) == junit.MAX_LOGS
 
 
-def test_attachments_are_absolute_or_on_gitlab_relative_to_the_project(tmp_path: Path) -> None:
+def test_attachments_are_relative_to_the_workspace_or_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inside, outside = tmp_path / "project" / "a.log", tmp_path / "b.log"
-    assert attachments([inside, outside], {}) == f"[[ATTACHMENT|{inside}]]\n[[ATTACHMENT|{outside}]]\n"
-    gitlab = {"GITLAB_CI": "true", "CI_PROJECT_DIR": str(tmp_path / "project")}
+    inside.parent.mkdir()
+    project = str(inside.parent)
+    lines = f"[[ATTACHMENT|a.log]]\n[[ATTACHMENT|{outside}]]\n"
+    assert attachments([inside, outside], {"WORKSPACE": project}) == lines
+    assert attachments([inside, outside], {"GITHUB_WORKSPACE": project}) == lines
+    monkeypatch.chdir(inside.parent)
+    assert attachments([inside, outside], {}) == lines
+    gitlab = {"GITLAB_CI": "true", "CI_PROJECT_DIR": project}
     assert attachments([inside, outside], gitlab) == "[[ATTACHMENT|a.log]]\n"

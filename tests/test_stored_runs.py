@@ -16,7 +16,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from tests.results_help import edit_json
 from tests.stored_runs import add_case, faster
 
-PRINT = {"suite_code": "s1", "key": "k1"}
+PRINT = {"suite_code": "s1", "driver_code": "d1", "precision": "fp32", "key": "k1"}
 
 
 @pytest.fixture
@@ -46,11 +46,15 @@ def test_like_runs_come_in_their_order_but_for_the_present_one(made: Path) -> No
     assert [(len(rounds), rounds[0].started_ms) for rounds in found] == [(2, 1_700_000_000_009), (2, 1_700_000_000_010)]
 
 
-def test_unlike_runs_are_none_but_across_the_fields_that_may_differ(made: Path) -> None:
-    stored(made, 1, fingerprint={"suite_code": "s2", "key": "k2"})
+def test_runs_of_other_code_are_comparable_and_runs_of_another_config_are_not(made: Path) -> None:
+    own = dict(new(made).fingerprint)
+    stored(made, 1, fingerprint={**own, "suite_code": "s2", "key": "k2"})
+    assert len(StoredRuns(made.parent / "reports").like(new(made))) == 1
+    stored(made, 2, fingerprint={**own, "precision": "other", "key": "k3"})
+    stored(made, 3, fingerprint={**own, "driver_code": "d2", "key": "k4"})
     earlier = StoredRuns(made.parent / "reports")
-    assert earlier.like(new(made)) == []
-    assert len(earlier.like(new(made), across=("suite_code",))) == 1
+    assert [rounds[0].fingerprint["key"] for rounds in earlier.like(new(made))] == ["k2", "k4"]
+    assert [rounds[0].fingerprint["key"] for rounds in earlier.like(new(made), most=1)] == ["k4"]
 
 
 @pytest.mark.parametrize(

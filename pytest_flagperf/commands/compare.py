@@ -1,10 +1,11 @@
 """Compare stored runs, oldest first; exit code 1 if a metric is worse by more than its noise.
 
 The first run is the old run, the last run is the new run. Runs between them show how the values changed, sorted by
-start time; so are the runs of a folder. A metric regressed if its median over the rounds is worse by more than the
-threshold and by more than its noise. The noise is measured from run to run, on stored runs with the same fingerprint as
-the old run; where there are too few of them, on the rounds of the old and the new run. Runs with different fingerprints
-are compared only with --ignore-differences.
+start time; so are the runs of a folder. The first table has the verdict of each case. A metric regressed if its median
+over the rounds is worse by more than the threshold and by more than its noise. The noise is measured from run to run,
+on stored runs with the same config and machine as the old run; where there are too few of them, on the rounds of the
+old and the new run. Runs of different commits are compared, and the changed code is noted. Runs with another config or
+machine are compared only with --ignore-differences.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from pathlib import Path
 from pytest_flagperf.commands import common
 from pytest_flagperf.commands.common import is_rate, width, wrapped
 from pytest_flagperf.problems import Problems, near
+from pytest_flagperf.report.export import comment
 from pytest_flagperf.report.page.compared import ComparisonPage, standalone
 from pytest_flagperf.report.terminal.table import NOTHING, aligned
-from pytest_flagperf.results.comparing.comparable import outcome_differences
+from pytest_flagperf.results.comparing.case_table import HEAD, CaseRow, case_rows, implausible
+from pytest_flagperf.results.comparing.comparable import config_differences
 from pytest_flagperf.results.comparing.comparison import (
     JUDGED,
     THRESHOLD,
@@ -64,6 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", metavar="FILE", type=Path, help="also write the comparison as an HTML page with charts"
     )
+    parser.add_argument(
+        "--markdown",
+        metavar="FILE",
+        type=Path,
+        help="also write the comparison in Markdown, as the comment of a pull request",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -80,8 +89,10 @@ def run(arguments: argparse.Namespace) -> int:
         Compared(row, row.changes(judged, arguments.threshold, _runs_for_noise(row, stored_runs), every=arguments.all))
         for row in matched.rows
     ]
+    rows = case_rows(cases, matched, arguments.threshold)
     between = f" ({count(len(runs) - 2, 'run')} between)" if len(runs) > 2 else ""
     print(f"{old.directory} -> {new.directory}{between}")
+    print("\n".join(["", *_case_table(rows)]))
     for case in cases:
         print("\n" + "\n".join(_case(case, arguments.threshold)))
     regressions = [
@@ -91,15 +102,20 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     notes = [f"{case} is only in {new.directory}" for case in matched.fresh]
     (notes if arguments.common else regressions).extend(f"{case} is not in {new.directory}" for case in matched.lost)
+    suspect = implausible(cases)
+    hidden = _hidden_by_noise(cases, arguments.threshold)
+    where = dict(zip(names, (run.directory for run in runs), strict=True))
+    page = ComparisonPage(
+        where, tuple(cases), tuple(rows), tuple(regressions), tuple(suspect), tuple(notes), arguments.threshold, hidden
+    )
     if arguments.html:
-        where = dict(zip(names, (run.directory for run in runs), strict=True))
-        page = ComparisonPage(where, tuple(cases), tuple(regressions), tuple(notes), arguments.threshold)
         write_text(arguments.html, standalone(page))
         notes.append(f"wrote the page {arguments.html}")
-    print("\n".join(["", *(f"note: {text}" for text in notes)]))
-    closing = [f"regression: {text}" for text in regressions] or [
-        f"no regression{_hidden_by_noise(cases, arguments.threshold)}"
-    ]
+    if arguments.markdown:
+        write_text(arguments.markdown, comment.of_comparison(page))
+        notes.append(f"wrote the comment {arguments.markdown}")
+    print("\n".join(["", *(f"note: {text}" for text in notes), *(f"warning: {text}" for text in suspect)]))
+    closing = [f"regression: {text}" for text in regressions] or [f"no regression{hidden}"]
     print("\n".join(closing))
     return 1 if regressions else 0
 
@@ -130,7 +146,7 @@ def _runs_for_noise(row: CaseRuns, stored_runs: StoredRuns) -> list[Rounds]:
         tuple(outcome for outcome in case.outcomes if outcome.ok and not outcome.validity_warnings)
         for _, case in row.runs[:-1]
     ]
-    between = [rounds for rounds in given if rounds and not outcome_differences(first, rounds[0])]
+    between = [rounds for rounds in given if rounds and not config_differences(first, rounds[0])]
     runs = [*stored_runs.like(first), *between]
     new = {outcome.identity for outcome in row.new.outcomes}
     runs = [rounds for rounds in runs if not new & {outcome.identity for outcome in rounds}]
@@ -148,6 +164,27 @@ def _hidden_by_noise(cases: Sequence[Compared], threshold: float) -> str:
     largest, metric = max(limits, default=(threshold, ""))
     hidden = f"; noise may hide a change of up to {quantity(largest, 'share')} ({metric})"
     return hidden if largest > threshold else ""
+
+
+# -- all cases -----------------------------------------------------------------------------------------------
+
+
+def _case_table(rows: Sequence[CaseRow]) -> list[str]:
+    """Return the table of all cases; on a narrow terminal without the units of rates, or with two lines per case."""
+    cells = [tuple(cell or NOTHING for cell in row.cells) for row in rows]
+    short = [tuple(_without_rate(cell, row.unit) for cell in line) for row, line in zip(rows, cells, strict=True)]
+    if max(map(len, lines := aligned([HEAD, *cells]))) <= width():
+        return lines
+    units = dict.fromkeys(row.unit for row in rows if is_rate(row.unit))
+    below = wrapped(f"throughputs in {', '.join(units)}") if units else []
+    if max(map(len, lines := aligned([HEAD, *short]))) <= width():
+        return [*lines, *below]
+    head, *rest = aligned([("  metric", *HEAD[2:]), *(("  " + line[1], *line[2:]) for line in short)])
+    return [HEAD[0], head, *(text for row, line in zip(rows, rest, strict=True) for text in (row.case, line)), *below]
+
+
+def _without_rate(cell: str, unit: str) -> str:
+    return cell.removesuffix(f" {unit}") if unit and is_rate(unit) else cell
 
 
 # -- a case --------------------------------------------------------------------------------------------------

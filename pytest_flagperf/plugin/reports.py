@@ -112,6 +112,29 @@ def _short(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
+class JUnitFile:
+    """Complete the JUnit file of pytest: properties once per case, and the logs; registered only if there is a run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        from pytest_flagperf.report.export.junit import OncePerCase
+
+        self._config = config
+        self._once = OncePerCase()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
+        """Hide the properties that another test of the case has, while the JUnit writer reads them at teardown."""
+        from _pytest.junitxml import xml_key
+
+        given = report.user_properties
+        if report.when == "teardown" and self._config.stash.get(xml_key, None) is not None:
+            report.user_properties = self._once.filter(report.nodeid, given)
+        try:
+            yield
+        finally:
+            report.user_properties = given
+
+
 class Attachments:
     """Add the paths of logs to the JUnit file of pytest; registered only if there is a run."""
 

@@ -18,7 +18,7 @@ from .interrupts import Interrupts
 from .items import distinct_cases, takes_case
 from .options import command_line
 from .page import PageHooks, clean_metadata, expanded, write_run_page
-from .reports import Attachments
+from .reports import Attachments, JUnitFile
 from .shared import BEGUN, RUN, is_worker, line_writer
 from .writers import Writers, guard
 
@@ -60,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(PageHooks(run), "flagperf-page")
     clean_metadata(config)
     config.pluginmanager.register(Attachments(config), "flagperf-attachments")
+    config.pluginmanager.register(JUnitFile(config), "flagperf-junit")
     if not is_worker(config):
         config.pluginmanager.register(Writers(run), "flagperf-writers")
     if (run.settings.plan or run.settings.preflight) and hasattr(config.option, "dist"):
@@ -169,7 +170,17 @@ def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
     if not config.getoption("xmlpath", None):
         option.xmlpath = str(run.directory.path / JUNIT)
         _configure_again(session, "junitxml")
+    _name_suite(config, run.directory.path.name)
     guard(session, run)
+
+
+def _name_suite(config: pytest.Config, name: str) -> None:
+    """Name the suite of the JUnit file after the run, unless junit_suite_name sets another name."""
+    from _pytest.junitxml import xml_key
+
+    xml = config.stash.get(xml_key, None)
+    if xml is not None and xml.suite_name == "pytest":
+        xml.suite_name = name
 
 
 def _configure_again(session: pytest.Session, name: str) -> None:

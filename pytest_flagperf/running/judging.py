@@ -60,7 +60,7 @@ def accept(
             previous, reason = None, f"cannot read the previous baseline: {error}; fix or remove it"
         baseline = None
         if reason is None:
-            like = stored_runs.like(case.outcomes[0], across=baselines.TESTED)
+            like = stored_runs.like(case.outcomes[0])
             baseline = baselines.accept(case, like, accepted, previous, keep_bounds=keep_bounds)
             reason = baselines.useless_bound(baseline)
         if baseline is not None and reason is None:

@@ -108,7 +108,8 @@ def test_a_failure_has_the_case_and_its_logs_attached(toy: Toy, workers: tuple[s
     (attached,) = [output.text or "" for output in case.findall("system-out")]
     paths = [Path(line[len("[[ATTACHMENT|") : -2]) for line in attached.splitlines()]
     assert [path.name for path in paths] == ["rank1.out.log", "rank0.out.log", "report.html"]
-    assert all(path.is_absolute() and path.is_file() for path in paths)
+    assert not any(path.is_absolute() for path in paths)
+    assert all((toy.root / path).is_file() for path in paths)
 
 
 def test_a_dead_worker_is_a_failure_in_all_files(toy: Toy) -> None:
@@ -155,10 +156,21 @@ def test_captured_output_is_kept_in_a_single_element(toy: Toy, logging: str) -> 
 def test_passed_tests_have_properties_and_no_attachments(toy: Toy) -> None:
     toy.run("suites", "-k", "alpha and 1:1:1")
     assert not list(junit(toy).iter("system-out"))
-    for case in junit(toy).iter("testcase"):
-        names = [item.attrib["name"] for item in case.iter("property")]
-        assert len(names) == len(set(names))
-        assert {"case", "round1.p_core[samples/s]", "target.accuracy"} <= set(names)
+    root = junit(toy)
+    (suite,) = root.iter("testsuite")
+    assert suite.attrib["name"] == toy.runs[0].name
+    names = [[item.attrib["name"] for item in case.iter("property")] for case in root.iter("testcase")]
+    assert len(names) == 2
+    assert all("case" in each for each in names)
+    everything = [name for each in names for name in each if name != "case"]
+    assert len(everything) == len(set(everything)), "each property once per case"
+    assert {"round1.p_core[samples/s]", "target.accuracy"} <= set(everything)
+
+
+def test_the_suite_keeps_a_name_from_the_settings(toy: Toy) -> None:
+    toy.run("suites", "-k", "alpha and 1:1:1 and converges", "-ojunit_suite_name=nightly")
+    (suite,) = junit(toy).iter("testsuite")
+    assert suite.attrib["name"] == "nightly"
 
 
 def test_the_file_matches_the_schema_of_jenkins(toy: Toy) -> None:

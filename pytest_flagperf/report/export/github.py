@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
+from pytest_flagperf.report.export import blocks
 from pytest_flagperf.report.terminal import table
 from pytest_flagperf.report.terminal.summary import (
     EXPECTED,
@@ -24,15 +24,16 @@ _SIGNS = {PASSED: "✅", FAILED: "❌", REGRESSED: "📉", EXPECTED: "🟡", UNF
 
 def summary(run: RunSummary, limit: int = SUMMARY_BYTES) -> str:
     """Return the verdict, the failures, the table and the warnings in at most ``limit`` bytes."""
-    blocks = [_lines([f"### {_text(run.verdict())}"]), *_failed(run.summaries), *_table(run), *_folded(run)]
-    return _truncated(blocks, limit)
+    heading = blocks.lines([f"### {blocks.text(run.verdict())}"])
+    parts = [heading, *_failed(run.summaries), *_table(run), *_folded(run)]
+    return blocks.truncated(parts, limit, "This summary is truncated; see report.html.")
 
 
 def _failed(summaries: Iterable[CaseSummary]) -> Iterator[str]:
     for case in summaries:
         if case.failures:
-            failures = [f"  - {_text(text)}" for text in case.failures]
-            yield _lines([f"- {_SIGNS[case.state]} {_code(case.case)}", *failures])
+            failures = [f"  - {blocks.text(text)}" for text in case.failures]
+            yield blocks.lines([f"- {_SIGNS[case.state]} {blocks.code(case.case)}", *failures])
 
 
 def _table(run: RunSummary) -> Iterator[str]:
@@ -40,66 +41,21 @@ def _table(run: RunSummary) -> Iterator[str]:
     if not run.cases:
         return
     head, *rows = table.rows(run.cases)
-    yield _lines(
-        [
-            _row(["", *map(_text, head)]),
-            _row(["---", "---", *(["---:"] * (len(head) - 1))]),
-            *(
-                _row([_SIGNS[case.state], _case(case), *map(_text, row[1:])])
-                for case, row in zip(run.summaries, rows, strict=True)
-            ),
-        ]
-    )
+    cells = [
+        [_SIGNS[case.state], _case(case), *map(blocks.text, row[1:])]
+        for case, row in zip(run.summaries, rows, strict=True)
+    ]
+    yield blocks.table(["", *map(blocks.text, head)], cells, left=2)
 
 
 def _folded(run: RunSummary) -> Iterator[str]:
     warnings = [f"{case.case} {text}" for case in run.summaries for text in case.warnings]
-    yield from _details(count(len(warnings), "warning"), warnings)
+    yield from blocks.details(count(len(warnings), "warning"), warnings)
     expected = [f"{case.case}: {text}" for case in run.summaries for text in case.expected]
-    yield from _details(count(len(expected), "expected failure"), expected)
-    yield from _details(f"{count(len(run.not_run), 'case')} not run", run.not_run)
-
-
-def _details(title: str, texts: Sequence[str]) -> Iterator[str]:
-    if texts:
-        items = [f"- {_text(text)}" for text in texts]
-        yield _lines([f"<details><summary>{_text(title)}</summary>", "", *items, "", "</details>"])
-
-
-def _truncated(blocks: Sequence[str], limit: int) -> str:
-    """Return as many whole blocks as fit."""
-    note = _lines(["*This summary is truncated; see report.html.*"])
-    if sum(len(block.encode()) for block in blocks) <= limit:
-        return "".join(blocks)
-    text, available = "", limit - len(note.encode())
-    for block in blocks:
-        available -= len(block.encode())
-        if available < 0:
-            break
-        text += block
-    return text + note if limit >= len(note.encode()) else ""
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _code(text: str) -> str:
-    """Return the text as code, in which Markdown does not replace the ``:100:`` of a case by a smiley."""
-    return f"<code>{_text(text)}</code>"
+    yield from blocks.details(count(len(expected), "expected failure"), expected)
+    yield from blocks.details(f"{count(len(run.not_run), 'case')} not run", run.not_run)
 
 
 def _case(summary: CaseSummary) -> str:
     """Return the case, with its vendor code."""
-    return _code(summary.case) + (f" with {_text(summary.vendor_code)}" if summary.vendor_code else "")
-
-
-def _lines(texts: Iterable[str]) -> str:
-    """Return a block of lines, ended by an empty line."""
-    return "\n".join([*texts, "", ""])
-
-
-def _text(text: str) -> str:
-    """Escape a text, so that it has no markup, no table separators and no line breaks."""
-    flat = " ".join(html.escape(text, quote=False).split())
-    return "".join(f"\\{char}" if char in "|`*[]\\" else char for char in flat)
+    return blocks.code(summary.case) + (f" with {blocks.text(summary.vendor_code)}" if summary.vendor_code else "")

@@ -14,6 +14,10 @@ from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.results.verdicts.speedup import SPEEDUP
 from pytest_flagperf.stored.layout import rank_log
 
+CASE = "case"
+"""The property that every test of a case has."""
+_WORKSPACES = ("CI_PROJECT_DIR", "WORKSPACE", "GITHUB_WORKSPACE")
+"""The variables of GitLab, Jenkins and GitHub with the folder of the job."""
 MAX_LOGS = 8
 """The maximum number of attached rank logs; those of failed ranks come first."""
 
@@ -38,7 +42,7 @@ def judged(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, str]]:
 
 
 def _of_case(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    yield "case", outcome.case
+    yield CASE, outcome.case
     yield "scale", outcome.scale
     yield "synthetic", str(outcome.synthetic).lower()
     if outcome.vendor_code:
@@ -83,10 +87,29 @@ def logs(run_dir: Path, outcomes: Iterable[Outcome]) -> list[Path]:
 def attachments(paths: Iterable[Path], environ: Mapping[str, str]) -> str:
     """Return a line for each file in the form that Jenkins and GitLab read in the output of a test.
 
-    Jenkins accepts any path on its machine; GitLab accepts paths relative to the project's folder.
+    A path is relative to the workspace of the CI job, else to the current folder. Jenkins also accepts absolute paths,
+    GitLab does not.
     """
-    project = environ.get("CI_PROJECT_DIR") if environ.get("GITLAB_CI") else None
-    if project:
-        root = Path(project).resolve()
-        paths = [path.resolve().relative_to(root) for path in paths if path.resolve().is_relative_to(root)]
-    return "".join(f"[[ATTACHMENT|{path}]]\n" for path in paths)
+    root = Path(next((environ[name] for name in _WORKSPACES if environ.get(name)), "")).resolve()
+    resolved = [path.resolve() for path in paths]
+    kept = [path for path in resolved if path.is_relative_to(root) or not environ.get("GITLAB_CI")]
+    return "".join(f"[[ATTACHMENT|{path.relative_to(root) if path.is_relative_to(root) else path}]]\n" for path in kept)
+
+
+class OncePerCase:
+    """The properties of the tests of a run, without those that an earlier test of the same case already has."""
+
+    def __init__(self) -> None:
+        self._owner: dict[tuple[object, object], str] = {}
+
+    def filter(self, test: str, given: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
+        """Return the properties of a test that no other test of its case has; each test keeps the name of its case."""
+        listed = list(given)
+        case = dict(listed).get(CASE)
+        if case is None:
+            return listed
+        return [
+            (name, value)
+            for name, value in listed
+            if name == CASE or self._owner.setdefault((case, name), test) == test
+        ]

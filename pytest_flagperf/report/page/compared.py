@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
 from pytest_flagperf.report.page import charts, sampled_charts
 from pytest_flagperf.report.page.charts import Bar, Chart, ChartLine
-from pytest_flagperf.report.page.html import Markup, Name, Number, document, items, state, table
+from pytest_flagperf.report.page.html import Markup, Name, Number, anchor, document, items, state, table
 from pytest_flagperf.report.page.section import MAX_SERIES_BYTES
 from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.case_table import BAD, HEAD, CaseRow
 from pytest_flagperf.results.comparing.comparison import Change, Compared, certainty
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Samples
@@ -37,15 +38,20 @@ class ComparisonPage:
 
     directories: Mapping[str, Path]
     cases: tuple[Compared, ...]
+    rows: tuple[CaseRow, ...]
     regressions: tuple[str, ...]
+    suspect: tuple[str, ...]
+    """The figures that improved so much that one of the runs measured wrongly."""
     notes: tuple[str, ...]
     threshold: float
+    hidden: str = ""
+    """The largest change that noise may hide."""
 
 
 def standalone(page: ComparisonPage) -> str:
     """Return a complete page."""
     old, *_, new = page.directories
-    parts = [_headline(page), _facts(page), _machines(page), _scaling(page), "<h2>Cases</h2>"]
+    parts = [_headline(page), _case_table(page), _facts(page), _machines(page), _scaling(page), "<h2>Cases</h2>"]
     parts += [_case(page, case) for case in page.cases]
     return document(f"flagperf: {old} and {new}", f'<main class="flagperf">{"".join(parts)}</main>')
 
@@ -54,8 +60,29 @@ def _headline(page: ComparisonPage) -> str:
     bad = len(page.regressions)
     title = count(bad, "regression") if bad else "No regression"
     kind = "failed" if bad else "passed"
-    lists = f"{items(page.regressions, 'bad')}{items(page.notes, 'soft')}"
+    suspect = items((f"warning: {text}" for text in page.suspect), "warned")
+    lists = f"{items(page.regressions, 'bad')}{suspect}{items(page.notes, 'soft')}"
     return f'<div class="headline {kind}"><p>{title}</p>{lists}</div>'
+
+
+def _case_table(page: ComparisonPage) -> str:
+    """Return the table of all cases, with a link to the section of each compared case."""
+    names = {case.row.name for case in page.cases}
+    rows = [
+        (_linked(row, names), Name(row.metric), *map(Number, row.cells[2:6]), Markup(_labelled(row.verdict)))
+        for row in page.rows
+    ]
+    return f'<h2 id="overview">Overview</h2>{table(HEAD, rows, [row.verdict in BAD for row in page.rows])}'
+
+
+def _linked(row: CaseRow, names: Collection[str]) -> str:
+    name = escape(row.case)
+    return Markup(f'<a href="#{anchor(row.case)}">{name}</a>' if row.case in names else name)
+
+
+def _labelled(verdict: str) -> str:
+    kind = "failed" if verdict in BAD else "not-finished" if verdict == noise.IMPLAUSIBLE else ""
+    return state(kind or ("passed" if verdict == noise.BETTER else "none"), verdict)
 
 
 def _facts(page: ComparisonPage) -> str:
@@ -125,8 +152,9 @@ def _case(page: ComparisonPage, case: Compared) -> str:
     p_core = case.change("p_core")
     share = f"<span>p_core {_change(p_core)}</span>" if p_core and p_core.judgement.change is not None else ""
     body = "".join(_body(page, case))
+    opened = " open" if worse or len(page.cases) <= 3 else ""
     return (
-        f'<details class="case" data-state="{kind}"{" open" if worse or len(page.cases) <= 3 else ""}>'
+        f'<details class="case" id="{anchor(case.row.name)}" data-state="{kind}"{opened}>'
         f"<summary>{state(kind, label)}<strong>{escape(case.row.name)}</strong>{share}</summary>"
         f"<div>{body}</div></details>"
     )

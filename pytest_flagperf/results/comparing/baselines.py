@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.results.comparing import noise
-from pytest_flagperf.results.comparing.comparable import outcome_differences
+from pytest_flagperf.results.comparing.comparable import is_code, outcome_differences
 from pytest_flagperf.results.comparing.comparison import JUDGED, THRESHOLD
 from pytest_flagperf.results.comparing.statistics import finite
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -33,8 +33,6 @@ Student's distribution would give seven errors for three rounds; then seven of t
 round varies by 2 %. With three errors and LEAST one of seven passes. An unchanged run fails once in 300 runs then, and
 once in 20 if a round varies by 5 %.
 """
-TESTED = ("suite_code", "vendor_code", "driver_code")
-"""Fields of the fingerprint that may differ from the baseline's, because the baseline tests them."""
 PREFIX = "baseline"
 _DIGITS = 6
 
@@ -111,7 +109,7 @@ _ABOUT = ("vendor", "hardware", "scale", "synthetic")
 def judge(outcomes: Sequence[Outcome], baseline: Baseline, *, ignore_differences: bool = False) -> list[Verdict]:
     """Return one verdict for each metric of the baseline; a single failed one if the rounds are not comparable."""
     texts = list(dict.fromkeys(text for outcome in outcomes for text in baseline.differences(outcome)))
-    tested = [text for text in texts if _field(text) in TESTED]
+    tested = [text for text in texts if is_code(text)]
     others = [text for text in texts if text not in tested]
     if others and not ignore_differences:
         return [_refused(others, baseline)]

@@ -14,6 +14,8 @@ _PARTS = {
     "variable": "environment", "script": "environment", "package": "requirements",
 }  # fmt: skip
 _NOTED = ("device", "framework")
+CODE = ("suite_code", "vendor_code", "driver_code")
+"""Fields of the fingerprint that may differ, because comparisons test the code."""
 
 
 def fingerprint_differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
@@ -29,7 +31,7 @@ def fingerprint_differences(old: Mapping[str, object], new: Mapping[str, object]
 
 
 def outcome_differences(first: Outcome, second: Outcome) -> list[str]:
-    """Return the differences that make two rounds not comparable: in case, fingerprint and machine."""
+    """Return the differences between two rounds in case, fingerprint and machine."""
     texts = fingerprint_differences(first.fingerprint, second.fingerprint)
     for name in ("vendor", "hardware", "scale", "synthetic", "throughput_only"):
         then, now = getattr(first, name), getattr(second, name)
@@ -38,9 +40,19 @@ def outcome_differences(first: Outcome, second: Outcome) -> list[str]:
     return [*texts, *machine.differences(first.machine, second.machine)]
 
 
+def is_code(difference: str) -> bool:
+    """Return True for a difference in the code, which is reported and compared."""
+    return difference.partition(":")[0] in CODE
+
+
+def config_differences(first: Outcome, second: Outcome) -> list[str]:
+    """Return the differences that make two rounds not comparable, of the same or of another version of the code."""
+    return [text for text in outcome_differences(first, second) if not is_code(text)]
+
+
 def notes(first: Outcome, second: Outcome) -> list[str]:
     """Return differences between two rounds that do not prevent a comparison."""
-    texts = []
+    texts = [text for text in fingerprint_differences(first.fingerprint, second.fingerprint) if is_code(text)]
     for name in _NOTED:
         then, now = first.environment.get(name), second.environment.get(name)
         if then != now and None not in (then, now):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_flagperf.results.comparing import noise
-from pytest_flagperf.results.comparing.comparable import notes, outcome_differences
+from pytest_flagperf.results.comparing.comparable import config_differences, notes
 from pytest_flagperf.results.comparing.noise import Judgement
 from pytest_flagperf.results.comparing.statistics import finite
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -56,7 +56,7 @@ class Change:
     @property
     def word(self) -> str:
         """The change of a judged metric in one word; empty without a change."""
-        changed = self.judged and self.judgement.word in (noise.WORSE, noise.BETTER, noise.CHANGED)
+        changed = self.judged and self.judgement.word in (noise.WORSE, noise.BETTER, noise.CHANGED, noise.IMPLAUSIBLE)
         return self.judgement.word if changed else ""
 
     def regression(self, threshold: float) -> str | None:
@@ -104,11 +104,12 @@ class CaseRuns:
 
     @property
     def differences(self) -> list[str]:
-        """The fields in which fingerprints and machines differ from the old run's."""
-        return self._texts(outcome_differences)
+        """The fields in which configs and machines differ from the old run's."""
+        return self._texts(config_differences)
 
     @property
     def notes(self) -> list[str]:
+        """The differences that do not prevent a comparison, such as the code."""
         return self._texts(notes)
 
     def _texts(self, differences: Callable[[Outcome, Outcome], list[str]]) -> list[str]:
@@ -157,6 +158,8 @@ class CaseRuns:
         runs = tuple(_values(name, case.outcomes) if case is not None else () for case in self.cases)
         noisy = [_values(name, rounds) for rounds in like]
         judgement = noise.compare(runs[0], runs[-1], noisy, direction=direction, least=threshold)
+        if judgement.is_implausible and not config_differences(self.old.outcomes[0], self.new.outcomes[0]):
+            judgement = replace(judgement, word=noise.IMPLAUSIBLE)
         return Change(name, unit, direction, runs, judged, judgement)
 
 

@@ -36,6 +36,9 @@ LEAST = 0.01
 """The smallest change that counts, as a share, however small the noise is."""
 NO_OLD, MISSING = "no old value", "missing"
 WITHIN, BETTER, WORSE, CHANGED = "within noise", "better", "worse", "changed"
+IMPLAUSIBLE = "not comparable: check the run"
+FACTOR = 2.0
+"""The improvement from which on one of two runs with the same config and machine has probably measured wrongly."""
 FROM_RUNS, FROM_ROUNDS = "from run to run", "of the rounds alone"
 
 _NORMAL = 1.4826  # of a normal distribution, the standard deviation over the median absolute deviation
@@ -91,6 +94,13 @@ class Judgement:
     needed: float | None = None
     chance: float | None = None
     error: Error | None = None
+
+    @property
+    def is_implausible(self) -> bool:
+        """Whether the new figure is at least FACTOR times as good."""
+        gain = 0.0 if self.change is None else abs(self.change)
+        up = self.change is not None and self.change > 0
+        return self.word == BETTER and gain >= (FACTOR - 1 if up else 1 - 1 / FACTOR)
 
 
 # -- the noise -----------------------------------------------------------------------------------------------

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from pytest_flagperf.case import folder as folder_of
 from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing import noise
-from pytest_flagperf.results.comparing.comparable import outcome_differences
+from pytest_flagperf.results.comparing.comparable import config_differences
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.runs import newest_first
 from pytest_flagperf.stored import FormatError
@@ -39,13 +39,13 @@ class StoredRuns:
         self._but = but
         self._read: dict[Path, Rounds] = {}
 
-    def like(self, outcome: Outcome, across: Collection[str] = ()) -> list[Rounds]:
-        """Return the valid rounds of comparable runs, the newest last; the fields of ``across`` may differ."""
+    def like(self, outcome: Outcome, most: int = noise.MEMORY) -> list[Rounds]:
+        """Return the valid rounds of the newest comparable runs, the newest last; their code may differ."""
         runs: list[Rounds] = []
         for rounds in self.of_case(outcome.without_repeat):
-            if all(text.partition(":")[0] in across for text in outcome_differences(rounds[0], outcome)):
+            if not config_differences(rounds[0], outcome):
                 runs = without_copies([*runs, rounds])
-            if len(runs) == noise.MEMORY:
+            if len(runs) == most:
                 break
         return runs[::-1]
 

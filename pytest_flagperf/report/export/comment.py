@@ -1,0 +1,82 @@
+"""A comparison of runs in Markdown, for the comment of a pull or merge request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_flagperf.report.export import blocks
+from pytest_flagperf.report.page.compared import ComparisonPage
+from pytest_flagperf.results.comparing import noise
+from pytest_flagperf.results.comparing.case_table import BAD, GONE, HEAD, CaseRow
+from pytest_flagperf.results.comparing.comparison import Compared, certainty
+from pytest_flagperf.results.units import count, signed
+
+MARK = "<!-- flagperf compare -->"
+"""The first line, by which a CI job finds its earlier comment and replaces it."""
+LIMIT = 65_000
+"""The limit in bytes; GitHub refuses a comment of more than 65,536 characters."""
+_SIGNS = {**dict.fromkeys(BAD, "❌"), noise.IMPLAUSIBLE: "⚠️", GONE: "❔", noise.BETTER: "🟢"}
+
+
+def of_comparison(page: ComparisonPage, limit: int = LIMIT) -> str:
+    """Return the verdict, the table of all cases, the regressions and, folded, all figures of each case."""
+    parts = [
+        blocks.lines([MARK, f"### {_SIGNS['worse'] if page.regressions else '✅'} flagperf: {_verdict(page)}"]),
+        blocks.table(["", *HEAD], [_cells(row) for row in page.rows], left=3),
+        *_list(page.regressions),
+        *_list(tuple(f"⚠️ {text}" for text in page.suspect)),
+        *blocks.details(count(len(page.notes), "note"), page.notes),
+        *(block for case in page.cases for block in _case(case, page.threshold)),
+        blocks.lines([f"<sub>{blocks.text(_rule(page))}</sub>"]),
+    ]
+    return blocks.truncated(parts, limit, "This comment is truncated; see the page of flagperf compare --html.")
+
+
+def _verdict(page: ComparisonPage) -> str:
+    runs = list(page.directories)
+    number = count(len(page.regressions), "regression") if page.regressions else f"no regression{page.hidden}"
+    return blocks.text(f"{number}: {runs[0]} → {runs[-1]}")
+
+
+def _cells(row: CaseRow) -> list[str]:
+    case, metric, *figures, verdict = row.cells
+    bold = f"**{blocks.text(verdict)}**" if row.verdict in BAD else blocks.text(verdict)
+    return [_SIGNS.get(row.verdict, ""), blocks.code(case), blocks.text(metric), *map(blocks.text, figures), bold]
+
+
+def _list(texts: tuple[str, ...]) -> Iterator[str]:
+    if texts:
+        yield blocks.lines(f"- {blocks.text(text)}" for text in texts)
+
+
+def _case(case: Compared, threshold: float) -> Iterator[str]:
+    """Yield a folded table of all figures, the differences between the runs, and how the noise was measured."""
+    if not case.changes:
+        return
+    rows = [
+        [
+            blocks.text(text)
+            for text in (change.name, change.texts[0], change.texts[-1], _share(change.judgement.change))
+        ]
+        + [blocks.text(change.word)]
+        for change in case.changes
+    ]
+    texts = [*(f"different: {text}" for text in case.row.differences), *case.row.notes]
+    texts.append(certainty(case.changes, threshold))
+    yield (
+        blocks.lines([f"<details><summary>{blocks.code(case.row.name)}</summary>", ""]).rstrip("\n")
+        + "\n\n"
+        + blocks.table(["metric", "old", "new", "change", ""], rows, left=1)
+        + blocks.lines([*(f"- {blocks.text(text)}" for text in texts if text), "", "</details>"])
+    )
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else signed(share)
+
+
+def _rule(page: ComparisonPage) -> str:
+    return (
+        f"A change counts if it is larger than {page.threshold:.0%} and than the noise: the change that chance exceeds "
+        f"once in {1 / noise.CHANCE:.0f} runs."
+    )
