@@ -212,6 +212,8 @@ def _plan_fields(case: PlannedCase, peak: float) -> dict[str, Any]:
         "driver_code": "2e10ac4261299535", "precision": "bf16", "batch_per_card": 32, "config": "c3c0358717691ed6",
     }  # fmt: skip
     return {
+        "checkout": {"commit": "3ff676b2ffc178efb6ad3d1ed938ea0d06730ed5", "changed": False},
+        "interpreter": {"image": "registry.example/flagperf-pytorch:2.9", "python": "3.11.7"},
         "device": "cuda", "backend": "nccl", "config": config, "values": values,
         "deviations": [{"key": "train_batch_size", "value": 32, "reference": 64, "file": file, "line": 1}],
         "flops_per_sample": 0.45 * peak * 1e12 * STEP_S / BATCH, "peak_tflops": peak, "min_efficiency": 0.8,
@@ -221,9 +223,17 @@ def _plan_fields(case: PlannedCase, peak: float) -> dict[str, Any]:
 
 
 def _report(case: PlannedCase) -> dict[str, Any]:
+    vendor, _, watts, _ = CHIPS[case.chip]
+    device = {"name": f"{vendor} {case.chip}", "memory_total": 81_920, "power_limit": watts, "links": 12}
     return {
+        "driver": "575.51.03",
+        "host": {
+            "cpu": "Example Server CPU 9654", "sockets": "2", "cores": "192", "memory_bytes": str(2**40),
+            "kernel": "6.8.0-60-generic", "os": "Debian GNU/Linux 12 (bookworm)",
+        },
+        "devices": [device] * case.nproc,
         "means": {"cpu": "/proc/stat", "memory": "/proc/meminfo", "devices": "the vendor's library"},
-        "devices": [], "errors": [], "events": [],
+        "errors": [], "events": [],
         "missing": ["power: no interface of the host's gives it"],
     }  # fmt: skip
 

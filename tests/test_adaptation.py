@@ -21,6 +21,7 @@ from pytest_flagperf.report.page import section
 from pytest_flagperf.results.comparing.comparable import fingerprint_differences, notes
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.stored import files
+from pytest_flagperf.stored.round import RoundDir
 from tests.results_help import REPLAYS, edit_json, recorded
 from tests.trees import VENDOR_TOML, tree, write, write_vendor
 
@@ -196,12 +197,12 @@ def test_additions_are_deviations_but_do_not_make_rounds_incomparable(tmp_path: 
 def test_the_page_lists_additions_with_the_config(tmp_path: Path) -> None:
     plan = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True)
     files.write(tmp_path / "plan.json", {**plan.to_json(), "round": 1, "seed": 42, "hosts": []})
-    page = section._config(tmp_path)
+    page = section._config(RoundDir(tmp_path).read_plan())
     assert "Vendor additions: 8 beside the config" in page
     for text in (f"{ADAPTER}:3", "step create_optimizer", "hook synchronize", "variable ACME_FAST", "package torch"):
         assert text in page
     files.write(tmp_path / "plan.json", {**planned(tmp_path / "plain").to_json(), "round": 1, "seed": 42, "hosts": []})
-    assert "Vendor additions" not in section._config(tmp_path)
+    assert "Vendor additions" not in section._config(RoundDir(tmp_path).read_plan())
 
 
 def test_a_variable_that_the_launcher_sets_has_no_effect(tmp_path: Path) -> None:

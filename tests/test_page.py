@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from flagperf_driver.addresses import HIDDEN
 from flagperf_driver.node.sampling import devices
 from pytest_flagperf.commands import main
 from pytest_flagperf.report.page import html as pieces
@@ -95,10 +96,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_headline_has_the_states_and_the_reasons(run: Path) -> None:
     text = of(run).content
     first = text[: text.index("Overview")]
-    assert first.startswith("4 cases: 1 failed , 3 passed , 1 cannot run")
+    assert first.startswith("4 cases: 1 failed , 3 passed , 1 not run")
     assert "bert:pytorch:A1:1:2:1 : round 1: rank 1 on localhost" in first
     assert "not run: resnet50:pytorch:A1:1:1:1: no config for it" in first
-    for expected in ("acme A1 (a processor): 1x1, 1x2", "borealis B2", "2023-11-14 22:13:20 UTC, took 1 min 40 s"):
+    for expected in (
+        "Machine acme A1 borealis B2",
+        "up to 1 host x 2 devices",
+        "2023-11-14 22:13:20 UTC, took 1 min 40 s",
+    ):
         assert expected in first
     assert "#case-bert-pytorch-A1-1-2-1" in of(run).links
 
@@ -127,7 +132,8 @@ def test_an_expected_failure_does_not_hide_another(tmp_path: Path) -> None:
     save_verdicts(case_dir, expected, Verdict("target", False, "0.1", "0.9", "it did not learn"))
     parsed = of(finish(tmp_path))
     assert parsed.content.startswith("1 case: 1 failed")
-    assert "it did not learn" in parsed.content[: parsed.content.index("Overview")]
+    assert "target 0.1, expected 0.9" in parsed.content[: parsed.content.index("Overview")]
+    assert parsed.content.count("it did not learn") == 1
 
 
 def test_the_number_of_compared_baselines_is_shown(tmp_path: Path) -> None:
@@ -225,7 +231,9 @@ def test_a_section_has_charts_figures_over_rounds_config_and_environment(tmp_pat
     add_case(tmp_path, "converged_1x1", faster(1.0, 1.0, 1.0, 1.5))
     text = of(finish(tmp_path)).content
     for expected in (
-        "Training loss", "and its target", "Throughput", "95 % interval", "variation", "round 4", "(outlier)",
+        "Training loss", "and its target", "Throughput", "95 % confidence interval of the mean",
+        "coefficient of variation",
+        "round 4", "(outlier)",
         "host clock over 195 steps", "1 deviation", "vendors/cpu/toy-pytorch/config/config_CPUx1x1.py:1",
         "pytorch 2.9.1", "seed 45",
     ):  # fmt: skip
@@ -344,7 +352,11 @@ def test_texts_of_logs_and_configs_do_not_become_markup(tmp_path: Path) -> None:
 
 def test_the_command_can_be_copied(tmp_path: Path) -> None:
     store.write_run(tmp_path, RunInfo(("suites", "-k", "glm and converges"), {}), ())
-    assert "<code>suites -k &#x27;glm and converges&#x27;</code>" in page.body(tmp_path, tmp_path)
+    body = page.body(tmp_path, tmp_path)
+    assert "<code>pytest suites -k &#x27;glm and converges&#x27;</code><button" in body
+    assert "data-copy" in body
+    store.write_run(tmp_path, RunInfo(("suites", f"--pip-source={HIDDEN}"), {}), ())
+    assert f"replace {HIDDEN} by the hidden value" in page.body(tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,11 @@ def _columns(text: str) -> int:
 
 
 def _lines(run: StoredRun, width: int, *, every: bool) -> Iterator[str]:
-    end = summarize_run(run, [*run.info.unsupported] if run.info else [], reports=[str(run.directory)])
+    end = summarize_run(
+        run,
+        list(dict.fromkeys((*run.info.not_run, *run.info.unsupported))) if run.info else [],
+        reports=[str(run.directory)],
+    )
     yield f"{run.directory}:"
     yield ""
     yield from console_table(run.cases, width)

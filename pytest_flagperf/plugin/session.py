@@ -19,7 +19,7 @@ from .items import distinct_cases, takes_case
 from .options import command_line
 from .page import PageHooks, clean_metadata, expanded, write_run_page
 from .reports import Attachments, JUnitFile
-from .shared import BEGUN, RUN, is_worker, line_writer
+from .shared import BEGUN, RUN, is_worker, line_writer, reported_tests
 from .writers import Writers, guard
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     had_workers = session.config.pluginmanager.has_plugin("dsession")
-    finish(run, without_secrets(session.config.invocation_params.args), int(exitstatus), had_workers)
+    command = without_secrets(session.config.invocation_params.args)
+    finish(run, command, int(exitstatus), reported_tests(reporter), had_workers)
     write_run_page(run, session.config)
     took_cases = session.config.stash.get(BEGUN, False)
     if exitstatus == pytest.ExitCode.OK and took_cases and reporter is not None and _only_skipped(reporter.stats):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -32,3 +32,9 @@ def line_writer(config: pytest.Config) -> Callable[[str], None]:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     write: Callable[[str], None] = print if reporter is None else reporter.write_line
     return lambda text: write(printable(text))
+
+
+def reported_tests(reporter: Any) -> list[str]:
+    """Return the node ids of the tests that the terminal reporter has seen; empty without a reporter."""
+    stats = {} if reporter is None else reporter.stats
+    return [item.nodeid for items in stats.values() for item in items if isinstance(item, pytest.TestReport)]

@@ -17,7 +17,7 @@ import pytest
 from pytest_flagperf.case import Case
 
 from .items import all_cases, takes_case
-from .shared import BEGUN, RUN, SESSION, is_worker, line_writer
+from .shared import BEGUN, RUN, SESSION, is_worker, line_writer, reported_tests
 
 if TYPE_CHECKING:
     from pytest_flagperf.report.terminal.summary import RunSummary
@@ -82,8 +82,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     from pytest_flagperf.report.terminal.summary import UNLIMITED
     from pytest_flagperf.running.finish import run_summary
 
-    nodeids = [item.nodeid for items in terminalreporter.stats.values() for item in items if _is_report(item)]
-    summary = run_summary(run, nodeids)
+    summary = run_summary(run, reported_tests(terminalreporter))
     terminalreporter.write_sep("=", "flagperf")
     _write_github_summary(summary, terminalreporter.write_line, os.environ)
     # Programs, such as CI systems, can read long lines.
@@ -105,10 +104,6 @@ def _show_hints(run: Run, terminalreporter: Any, config: pytest.Config) -> None:
     if not lines and any(map(takes_case, terminalreporter.stats.get("deselected", ()))):
         words = ", ".join(keywords(run.selection.cases))
         write(f"flagperf: -k: no test matches {config.option.keyword!r}; available keywords: {words}")
-
-
-def _is_report(item: object) -> bool:
-    return isinstance(item, pytest.TestReport)
 
 
 def _next_steps(run: Run, summary: RunSummary, config: pytest.Config, environment: Mapping[str, str]) -> Iterator[str]:

@@ -35,6 +35,8 @@ class RunInfo:
     exit_status: int | None = None
     selected: tuple[str, ...] = ()
     unsupported: tuple[str, ...] = ()
+    not_run: tuple[str, ...] = ()
+    """A line for each requested case without a result, with the reason."""
     controller: Mapping[str, float] = field(default_factory=dict)
     """Measurements of the machine that ran pytest, before the run, and of pytest at its end."""
 
@@ -286,7 +288,7 @@ def load_info(run_dir: Path, problems: list[str]) -> RunInfo | None:
     path = run_dir / layout.RESULTS
     try:
         run = dict(files.read_printable(path, SCHEMA)["run"])
-        for name in ("command", "selected", "unsupported"):
+        for name in ("command", "selected", "unsupported", "not_run"):
             run[name] = tuple(run.get(name) or ())
         info = RunInfo(**run)
         type_check.check(info, str(path))

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pytest_flagperf.case import folder as folder_of
 from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
 from pytest_flagperf.results import store
 from pytest_flagperf.stored import WriteError, layout
-from pytest_flagperf.stored.round import has_rounds
+from pytest_flagperf.stored.round import case_folders, has_rounds
 
 from . import controller, judging
 from .directory import relative
 from .run import Run
 
 
-def finish(run: Run, command: Sequence[str], exit_status: int, had_workers: bool = False) -> None:
+def finish(
+    run: Run, command: Sequence[str], exit_status: int, nodeids: Sequence[str] = (), had_workers: bool = False
+) -> None:
     """Write results.json and results.csv with the rounds of all workers; ``command`` must not contain secrets."""
     directory = run.directory.path
     if not directory.is_dir() or not has_rounds(directory):
@@ -26,7 +29,7 @@ def finish(run: Run, command: Sequence[str], exit_status: int, had_workers: bool
     if had_workers:
         run.rounds.end_orphaned_rounds()
     run.notes += run.rounds.fetch_late_logs()
-    results = run.records.write_results(_info(run, command, exit_status))
+    results = run.records.write_results(_info(run, command, exit_status, nodeids))
     expected = dict.fromkeys(
         source
         for selected in run.selection.cases
@@ -38,7 +41,9 @@ def finish(run: Run, command: Sequence[str], exit_status: int, had_workers: bool
             run.notes += judging.accepted_lines(*judging.accept(results, Path(run.settings.baselines)))
 
 
-def _info(run: Run, command: Sequence[str], exit_status: int) -> store.RunInfo:
+def _info(run: Run, command: Sequence[str], exit_status: int, nodeids: Sequence[str]) -> store.RunInfo:
+    have_results = {folder.name for folder in case_folders(run.directory.path)}
+    requested = _requested(run, nodeids)
     return store.RunInfo(
         command=tuple(command),
         versions=_versions(),
@@ -46,6 +51,7 @@ def _info(run: Run, command: Sequence[str], exit_status: int) -> store.RunInfo:
         ended_ms=time.time_ns() // 1_000_000,
         exit_status=exit_status,
         selected=tuple(str(selected.case) for selected in run.selection.cases if not selected.unsupported),
+        not_run=tuple(_not_run(run, nodeids, [case for case in requested if folder_of(case) in have_results])),
         unsupported=tuple(f"{case.case}: {case.unsupported}" for case in run.selection.unsupported),
         controller={**run.controller_before, **controller.own_cost()},
     )
@@ -57,15 +63,19 @@ def run_summary(run: Run, nodeids: Sequence[str]) -> RunSummary:
     results = run.records.results or store.StoredRun(directory, None, ())
     reports = [str(relative(directory / name)) for name in layout.REPORTS if (directory / name).is_file()]
     notes = [*run.notes, *_write_errors(run.records.write_errors, directory)]
-    summary = summarize_run(results, _not_run(run, nodeids, results), notes, reports if run.records.results else ())
+    not_run = _not_run(run, nodeids, [case.case for case in results.cases])
+    summary = summarize_run(results, not_run, notes, reports if run.records.results else ())
     if summary.interrupted:
         summary = replace(summary, notes=(*summary.notes, f"--resume={relative(directory)} continues this run"))
     return summary
 
 
-def _not_run(run: Run, nodeids: Sequence[str], results: store.StoredRun) -> list[str]:
+def _requested(run: Run, nodeids: Sequence[str]) -> list[str]:
+    return [str(selected.case) for selected in (*run.begun, *run.case_lookup.selected_in(nodeids))]
+
+
+def _not_run(run: Run, nodeids: Sequence[str], have_results: Collection[str]) -> list[str]:
     """Return a line for each case without a result, with the reason."""
-    have_results = {case.case for case in results.cases}
     requested = [*run.begun, *(case for case in run.case_lookup.selected_in(nodeids) if case.unsupported)]
     reasons = {selected: str(error) for (selected, _), error in run.rounds.not_recorded.items()}
     lines = [

@@ -43,6 +43,21 @@ def test_a_failure_comes_first_with_its_reason(toy: Toy) -> None:
     assert "#case-alpha-plain-CPU-1-1-1" in first
 
 
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_cases_that_were_not_run_are_listed_with_the_reason(toy: Toy, workers: tuple[str, ...]) -> None:
+    toy.config("alpha", "1x1", "learning_rate = 0.05\n")
+    toy.run("suites/alpha", "suites/beta", "--vendor=acme", "--nodes=1x1,1x2", "--synthetic", *workers)
+    stored = json.loads((toy.runs[0] / "results.json").read_text())["run"]["not_run"]
+    assert [line.partition(": ")[0] for line in stored] == [
+        "alpha:plain:X1:1:2:1", "beta:plain:X1:1:1:1", "beta:plain:X1:1:2:1",
+    ]  # fmt: skip
+    page = unescape((toy.runs[0] / "report.html").read_text())
+    first = page[page.index('id="summary"') : page.index('id="overview"')]
+    for line in stored:
+        assert first.count(f"not run: {line}") == 1
+    assert "alpha:plain:X1:1:1:1" not in "".join(stored)
+
+
 def test_links_to_logs_are_relative_to_each_page(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha and 1:1:1", "--html=out/mine.html", "--self-contained-html")
     (run,) = toy.runs

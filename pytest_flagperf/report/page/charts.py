@@ -28,6 +28,7 @@ MAX_POINTS = 300
 """The maximum number of points of a line: more are not visible and make the page large."""
 MAX_LINES = 8
 """The maximum number of lines of devices, hosts or ranks; more are drawn as their lowest, median and highest."""
+IDEAL = "ideal"
 _MAX_NAME_LENGTH = 40
 _DIGITS = 4
 
@@ -78,6 +79,8 @@ class Chart:
     """The start of the value axis; None for below the lowest value."""
     dots: bool = False
     """Whether each value is shown as a dot."""
+    summary: str = "median"
+    """The value of a line that the legend shows while no point is selected: "last", "median" or "highest"."""
     note: str = ""
 
     @property
@@ -97,7 +100,8 @@ def of_training(outcomes: Sequence[Outcome]) -> list[Callable[[Sequence[Outcome]
 def loss(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
     """Return the training loss over steps, one line for each round."""
     lines = [_line(_round(outcome), [(step.step, step.loss) for step in outcome.steps], points) for outcome in outcomes]
-    return make_chart("Training loss", "step", "loss", lines)
+    chart = make_chart("Training loss", "step", "loss", lines)
+    return chart and replace(chart, summary="last")
 
 
 def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS, name: str = "") -> Chart | None:
@@ -112,7 +116,7 @@ def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS, name: str = ""
     if value is not None and math.isfinite(value):
         levels = (Level(f"target {quantity(value, target.unit)}", value),)
     chart = make_chart(f"{name} and its target", "step", name, lines)
-    return chart and replace(chart, levels=levels, dots=True)
+    return chart and replace(chart, levels=levels, dots=True, summary="last")
 
 
 def throughput(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
@@ -201,7 +205,18 @@ def scaling(title: str, unit: str, points: Mapping[str, Sequence[tuple[int, floa
             ideal = [values[0] / cards[0] * number for number in cards]
             lines.append(ChartLine(f"{name}, ideal", cards, ideal, dashed=True))
     chart = make_chart(title, "cards", unit, lines)
-    return chart and replace(chart, floor=0.0, dots=True)
+    return chart and replace(chart, floor=0.0, dots=True, summary="last")
+
+
+def speedup(title: str, points: Mapping[str, Sequence[tuple[int, float]]]) -> Chart | None:
+    """Return the speed-up over cards by name, and one line for the ideal, which is the number of cards."""
+    lines = []
+    for name, pairs in points.items():
+        numbers, factors = zip(*sorted(pairs), strict=True)
+        lines.append(ChartLine(name, numbers, factors))
+    cards = sorted({float(number) for pairs in points.values() for number, _ in pairs})
+    chart = make_chart(title, "cards", "x", [*lines, ChartLine(IDEAL, cards, cards, dashed=True)])
+    return chart and replace(chart, floor=0.0, dots=True, summary="last")
 
 
 @dataclass(frozen=True)
@@ -221,12 +236,16 @@ def bars(bars: Sequence[Bar]) -> str:
     for bar in bars:
         share = bar.value / highest if highest > 0 and math.isfinite(bar.value) else 0.0
         name = f'<a href="{escape(bar.link)}">{escape(bar.name)}</a>' if bar.link else escape(bar.name)
-        width = f"{max(share, 0.0) * 100:.1f}%"
         rows.append(
-            f'<tr><th scope="row">{name}</th><td class="bar"><span style="width:{width}"></span></td>'
+            f'<tr><th scope="row">{name}</th><td class="bar">{bar_of(share)}</td>'
             f'<td class="number">{escape(bar.text)}</td><td class="number">{share * 100:.0f} %</td></tr>'
         )
     return f'<table class="bars"><tbody>{"".join(rows)}</tbody></table>'
+
+
+def bar_of(share: float) -> str:
+    """Return a bar that fills a share of its cell."""
+    return f'<span class="filled" style="width:{max(share, 0.0) * 100:.1f}%"></span>'
 
 
 # -- to the page ---------------------------------------------------------------------------------------------
@@ -267,7 +286,8 @@ def spec(charts: Sequence[Chart]) -> dict[str, Any]:
 
 
 def _chart_spec(chart: Chart, xs: dict[tuple[float, ...], int], bands: dict[tuple[Band, ...], int]) -> dict[str, Any]:
-    spec: dict[str, Any] = {"x": chart.x, "kind": chart.kind, "y": chart.y}
+    # A unit that the title contains is the name of the metric.
+    spec: dict[str, Any] = {"x": chart.x, "kind": chart.kind, "y": "" if chart.y in chart.title else chart.y}
     spec["lines"] = [
         [
             _short_name(line.name),
@@ -286,6 +306,8 @@ def _chart_spec(chart: Chart, xs: dict[tuple[float, ...], int], bands: dict[tupl
         spec["floor"] = chart.floor
     if chart.dots:
         spec["dots"] = True
+    if chart.summary != Chart.summary:
+        spec["summary"] = chart.summary
     return spec
 
 

@@ -90,12 +90,21 @@ def anchor(case: str) -> str:
 # -- elements ------------------------------------------------------------------------------------------------
 
 
-def figures(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of numbers and their names."""
+def figures(head: Sequence[str], rows: Iterable[Sequence[str]], meanings: Sequence[str] = ()) -> str:
+    """Return a table of numbers and their names, each with its meaning below."""
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    body = ""
+    for number, (name, *cells) in enumerate(rows):
+        below = f'<span class="spread">{escape(meanings[number])}</span>' if meanings and meanings[number] else ""
+        values = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        body += f'<tr><th scope="row">{escape(name)}{below}</th>{values}</tr>'
     table = f'<table class="figures"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
-    return f'<div class="wide">{table}</div>'
+    return _wide(table)
+
+
+def _wide(table: str) -> str:
+    """Return a table in a box that scrolls, also by keyboard."""
+    return f'<div class="wide" tabindex="0">{table}</div>'
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], marked: Sequence[bool] = ()) -> str:
@@ -111,7 +120,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], marked: Sequence[b
         for row, mark in zip(rows, marked or [False] * len(rows), strict=True)
     )
     head_row = f"<thead><tr>{top}</tr></thead>" if head else ""
-    return f'<div class="wide"><table>{head_row}<tbody>{body}</tbody></table></div>'
+    return _wide(f"<table>{head_row}<tbody>{body}</tbody></table>")
 
 
 def _cell(text: str) -> str:

@@ -4,6 +4,7 @@
   const STEPS_OF_TIME = [0.001, 0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200,
     14400, 43200, 86400];
   const HEIGHT = 190;
+  const DASHES = [undefined, [8, 3], [3, 3], [12, 3, 3, 3], [1, 2]];
   const drawn = new Map(); // figure -> uPlot
   const hidden = new WeakMap(); // figure -> names of the lines that a click hid
   const data = new WeakMap(); // group -> its parsed data
@@ -89,16 +90,29 @@
     const series = chart.lines.map((line) => {
       const place = names ? names.indexOf(line.name) : line.dashed ? number - 1 : number++;
       return {
-        label: line.name, stroke: palette[place % palette.length], width: line.dashed ? 1 : 1.6, show: !off.has(line.name),
-        dash: line.dashed ? [2, 4] : [undefined, [8, 3], [3, 3]][Math.floor(place / palette.length) % 3],
+        label: line.name, width: line.dashed ? 1 : 1.6, show: !off.has(line.name),
+        stroke: line.dashed && line.name === "ideal" ? ink("soft-text") : palette[place % palette.length],
+        // On paper colours may be missing, so each line has its own dashes.
+        dash: line.dashed ? [2, 4] : DASHES[(printing ? place : Math.floor(place / palette.length)) % DASHES.length],
         points: { show: !line.dashed && (chart.dots || few), size: 5 },
-        value: (_, value) => withUnit(value, chart.y),
+        value: (_, value, __, place) => place == null ? summarized(line, chart) : withUnit(value, chart.y),
       };
     });
     for (const level of chart.levels || [])
       series.push({ label: level.name, stroke: ink("text"), width: 1, dash: [6, 4], points: { show: false },
         show: !off.has(level.name), value: () => "" });
     return series;
+  }
+
+  // The value of a line while no point is selected, so that a chart can be read without a pointer and in print.
+  function summarized(line, chart) {
+    const values = line.y.filter((value) => value != null);
+    if (!values.length) return "–";
+    const kind = chart.summary || "median";
+    const sorted = kind === "median" ? [...values].sort((one, other) => one - other) : values;
+    const value = kind === "last" ? values[values.length - 1] : kind === "highest" ? ends(values)[1]
+      : (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2;
+    return `${new Set(values).size > 1 ? `${kind} ` : ""}${withUnit(value, chart.y)}`;
   }
 
   const withUnit = (value, unit) => value == null ? "–" : `${plain(value)}${unit && unit.length < 14 ? ` ${unit}` : ""}`;
@@ -133,13 +147,19 @@
         { ...axis, gap: 3,
           size: (_, labels) => Math.max(40, 10 + 6.5 * Math.max(0, ...(labels || []).map((label) => label.length))), values: (_, places) => places.map(tick) },
       ],
-      series: [{ label: chart.x.startsWith("time") ? "time" : chart.x, value: (_, x) =>
-        x == null ? "–" : count ? plain(x) : time(x) }, ...lines(chart, figure)],
+      series: [{ label: chart.x.startsWith("time") ? "time" : chart.x, value: (plot, x, _, place) =>
+        place == null ? shownPart(plot, count) : count ? plain(x) : time(x) }, ...lines(chart, figure)],
       hooks: { drawClear: [shades(chart)], setSeries: [(plot, number, set) => {
         if (set && "show" in set) hidden.set(figure, new Set(plot.series.filter((series) => !series.show).map((series) => series.label)));
       }] },
     };
   }
+
+  const shownPart = (plot, count) => { // the shown part of the axis
+    const xs = plot.data[0];
+    const { min = xs[0], max = xs[xs.length - 1] } = plot.scales.x;
+    return [min ?? xs[0], max ?? xs[xs.length - 1]].map(count ? plain : time).join(" to ");
+  };
 
   const whole = () => Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((factor) => factor * 10 ** power)).flat();
 
@@ -245,6 +265,18 @@
     }
   }
 
+  async function copy(button) {
+    const code = button.parentElement.querySelector("code");
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+    } catch { // a page from disk may have no clipboard: select the text and copy the selection
+      getSelection().selectAllChildren(code);
+      document.execCommand("copy");
+    }
+    button.textContent = "copied";
+    setTimeout(() => { button.textContent = "copy"; }, 2000);
+  }
+
   function begin() {
     if (!document.querySelector("meta[name=viewport]")) { // without it a phone shows the page of a desktop, scaled down
       const meta = Object.assign(document.createElement("meta"),
@@ -266,6 +298,8 @@
         filter(box);
       });
     });
+    document.querySelectorAll(".flagperf [data-copy]").forEach((button) =>
+      button.addEventListener("click", () => copy(button)));
     document.querySelectorAll(".flagperf [data-all]").forEach((button) => button.addEventListener("click", () =>
       document.querySelectorAll(".flagperf details.case:not([hidden])").forEach((each) => {
         each.open = button.dataset.all === "open";

@@ -7,7 +7,6 @@ Cases are read one after the other, and long logs and series only in part, so me
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,8 +14,11 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
+from flagperf_driver.addresses import HIDDEN
+from pytest_flagperf.report.page import machine
+from pytest_flagperf.report.page.comparisons import comparisons
 from pytest_flagperf.report.page.html import anchor, css_class, document, script, style
-from pytest_flagperf.report.page.rows import Row, machines, overview, row_of, scaling
+from pytest_flagperf.report.page.rows import Row, overview, row_of
 from pytest_flagperf.report.page.section import Detail, section
 from pytest_flagperf.report.terminal.summary import (
     BAD,
@@ -31,6 +33,8 @@ from pytest_flagperf.report.terminal.summary import (
     summarize_case,
 )
 from pytest_flagperf.results import store
+from pytest_flagperf.results.comparing.statistics import summarize
+from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.results.store import CaseResult, RunInfo
 from pytest_flagperf.results.units import count, quantity
 from pytest_flagperf.stored import layout
@@ -44,6 +48,8 @@ _CHARTS, _CURVES = 9, 18
 """The number of sampled charts of a round, and of lines in all its charts."""
 _MAX_READ_BYTES = 16_000_000
 """The maximum number of bytes of series that are read for all rounds together."""
+_MAX_EARLIER_RUNS, _MAX_EARLIER_ROUNDS = 20, 1500
+"""The maximum number of earlier runs in the trend of a case, and of their rounds that are read for all cases."""
 _MAX_LISTED = 30
 """The maximum number of cases in the headline; the table has all of them."""
 _FILES = ((layout.RESULTS, "all results"), (layout.TABLE, "as a table"), (layout.JUNIT, "JUnit"))
@@ -65,20 +71,23 @@ def body(run_dir: Path, page_dir: Path) -> str:
     run_dir = run_dir.resolve()
     info = store.load_info(run_dir, problems) if (run_dir / layout.RESULTS).is_file() else None
     detail = _detail(run_dir)
+    earlier = _Earlier(run_dir)
     sections: list[tuple[Row, str]] = []
     for case in store.iterate_cases(run_dir, problems):
         summary = summarize_case(case, interrupted=info is not None and info.exit_status == INTERRUPTED)
         case_dir = run_dir / case.outcomes[0].directory.parent
-        sections.append((row_of(case, summary), _section(case, summary, case_dir, page_dir, detail)))
+        row = row_of(case, summary, earlier.medians(case))
+        sections.append((row, _section(case, summary, case_dir, page_dir, detail)))
     sections.sort(key=lambda pair: pair[0].order)
     rows = [row for row, _ in sections]
     parts = [
         _headline(rows, info),
+        _again(info),
+        _machine(rows),
         _facts(rows, info, run_dir, page_dir),
         "".join(f'<p class="warning">{escape(problem)}</p>' for problem in problems),
         overview(rows),
-        scaling(rows),
-        machines(rows),
+        comparisons(rows),
         '<h2 id="cases">Cases <button class="plain" data-all="open">open all</button> '
         '<button class="plain" data-all="close">close all</button></h2>',
         *(text for _, text in sections),
@@ -86,6 +95,29 @@ def body(run_dir: Path, page_dir: Path) -> str:
     text = f'<main class="flagperf">{"".join(parts)}</main>'
     # Logs may contain characters that cannot be encoded.
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+class _Earlier:
+    """The comparable runs beside this one; with many cases fewer of them are read."""
+
+    def __init__(self, run_dir: Path) -> None:
+        rounds = sum(len(rounds_of(folder)) for folder in case_folders(run_dir))
+        self._most = min(_MAX_EARLIER_RUNS, _MAX_EARLIER_ROUNDS // max(rounds, 1))
+        self._run_dir = run_dir
+
+    def medians(self, case: CaseResult) -> list[tuple[str, float]]:
+        """Return the names and the median p_core of the earlier runs, the oldest first."""
+        first = case.outcomes[0]
+        if self._most < 1 or first.started_ms is None:
+            return []
+        found = []
+        # A new object for each case, so that the rounds of other cases are not kept in memory.
+        stored_runs = StoredRuns(self._run_dir.parent, self._run_dir.name, newest=2 * _MAX_EARLIER_RUNS)
+        for name, rounds in stored_runs.named(first, self._most):
+            median = summarize(outcome.value("p_core") for outcome in rounds).median
+            if median is not None and (rounds[0].started_ms or 0) < first.started_ms:
+                found.append((name, median))
+        return found
 
 
 def _section(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail) -> str:
@@ -118,7 +150,7 @@ def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
     bad = [row for row in rows if row.summary.state in BAD]
     others = [row for row in rows if row.summary.state in (UNFINISHED, EXPECTED)]
     with_code = _with_code(rows)
-    unsupported = info.unsupported if info else ()
+    not_run = list(dict.fromkeys((*info.not_run, *info.unsupported))) if info else []
     lines = [_reason(row) for row in (*bad[:_MAX_LISTED], *others[:_MAX_LISTED])]
     more = len(bad) + len(others) - len(lines)
     if more:
@@ -126,12 +158,12 @@ def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
     lines += [f"<li>{_link(row)}: {escape(state_with_code(row.summary))}</li>" for row in with_code[:_MAX_LISTED]]
     if len(with_code) > _MAX_LISTED:
         lines.append(f"<li>and {count(len(with_code) - _MAX_LISTED, 'more case')} with vendor code</li>")
-    lines += [f"<li>not run: {escape(line)}</li>" for line in unsupported[:_MAX_LISTED]]
+    lines += [f"<li>not run: {escape(line)}</li>" for line in not_run[:_MAX_LISTED]]
+    if len(not_run) > _MAX_LISTED:
+        lines.append(f"<li>and {count(len(not_run) - _MAX_LISTED, 'more case')} not run</li>")
     kind = FAILED if bad or not rows else EXPECTED if others else PASSED
     listed = f"<ul>{''.join(lines)}</ul>" if lines else ""
-    return (
-        f'<div class="headline {css_class(kind)}" id="summary"><p>{_counted(rows, len(unsupported))}</p>{listed}</div>'
-    )
+    return f'<div class="headline {css_class(kind)}" id="summary"><p>{_counted(rows, len(not_run))}</p>{listed}</div>'
 
 
 def _with_code(rows: Sequence[Row]) -> list[Row]:
@@ -139,7 +171,7 @@ def _with_code(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.summary.state == PASSED and row.summary.vendor_code]
 
 
-def _counted(rows: Sequence[Row], unsupported: int) -> str:
+def _counted(rows: Sequence[Row], not_run: int) -> str:
     """Return for example ``12 cases: 2 failed, 1 failed as expected, 9 passed``."""
     if not rows:
         return "No results"
@@ -149,13 +181,13 @@ def _counted(rows: Sequence[Row], unsupported: int) -> str:
         parts = [f'<span class="{css_class(PASSED)}">{"all passed" if len(rows) > 1 else "passed"}</span>']
     with_code = _with_code(rows)
     parts += [f"{len(with_code)} with vendor code"] if with_code else []
-    parts += [f"{unsupported} cannot run"] if unsupported else []
+    parts += [f"{not_run} not run"] if not_run else []
     return f"{count(len(rows), 'case')}: {', '.join(parts)}"
 
 
 def _reason(row: Row) -> str:
-    """Return the first reason, and how many more there are."""
-    reasons = row.summary.failures or row.summary.expected or (row.summary.state,)
+    """Return the first reason in a few words, and how many more there are; the section has the sentences."""
+    reasons = row.summary.short or row.summary.expected or (row.summary.state,)
     more = f" <small>(and {count(len(reasons) - 1, 'more reason')})</small>" if len(reasons) > 1 else ""
     code = f" <small>({escape(state_with_code(row.summary))})</small>" if row.summary.vendor_code else ""
     return f"<li>{_link(row)}: {escape(reasons[0])}{more}{code}</li>"
@@ -168,10 +200,8 @@ def _link(row: Row) -> str:
 def _facts(rows: Sequence[Row], info: RunInfo | None, run_dir: Path, page_dir: Path) -> str:
     versions = info.versions.items() if info is not None else ()
     facts = {
-        "Hardware": escape("; ".join(_hardware(rows))),
         "Baselines": escape(_baselines(rows)),
         "Started": "" if info is None or info.started_ms is None else escape(_started(info)),
-        "Command": "" if info is None else f"<code>{escape(shlex.join(info.command))}</code>" * bool(info.command),
         "Versions": escape(", ".join(f"{name} {version}" for name, version in versions)),
         "Controller": "" if info is None else escape(_controller(info)),
         "Files": ", ".join(_files(run_dir, page_dir)),
@@ -195,14 +225,20 @@ def _controller(info: RunInfo) -> str:
     return "; ".join(parts)
 
 
-def _hardware(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield each kind of hardware with its measured shapes."""
-    for machine in dict.fromkeys(row.machine for row in rows):
-        same = [row for row in rows if row.machine == machine]
-        shapes = sorted({row.shape for row in same}, key=lambda shape: (shape[0] * shape[1], shape))
-        devices = [name for name in dict.fromkeys(row.device for row in same) if name]
-        device = f" ({', '.join(devices)})" if devices else ""
-        yield f"{machine}{device}: {', '.join(f'{nodes}x{cards}' for nodes, cards in shapes)}"
+def _again(info: RunInfo | None) -> str:
+    """Return the command of the run, which can be copied."""
+    if info is None or not info.command:
+        return ""
+    words = info.command if info.command[0] == "pytest" else ("pytest", *info.command)
+    note = f"replace {HIDDEN} by the hidden value" if any(HIDDEN in word for word in words) else ""
+    return f"<p>Run again: {machine.command(words, note)}</p>"
+
+
+def _machine(rows: Sequence[Row]) -> str:
+    names = dict.fromkeys(row.machine for row in rows)
+    groups = {name: [row for row in rows if row.machine == name] for name in names}
+    shapes = {name: [row.shape for row in group] for name, group in groups.items()}
+    return machine.block(shapes, {name: [row.facts for row in group] for name, group in groups.items()})
 
 
 def _baselines(rows: Sequence[Row]) -> str:

@@ -1,22 +1,22 @@
-"""The overview of all cases: a table, throughput over cards, and the same model on different hardware."""
+"""The overview of all cases in one table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from pytest_flagperf.report.page import charts
-from pytest_flagperf.report.page.charts import Bar
-from pytest_flagperf.report.page.html import anchor, css_class, figures, folded, state
+from pytest_flagperf.report.page import machine
+from pytest_flagperf.report.page.html import anchor, css_class, state
+from pytest_flagperf.report.page.meanings import EFFICIENCY, MEANINGS, SPEEDUP
 from pytest_flagperf.report.terminal.summary import STATES, CaseSummary
 from pytest_flagperf.report.terminal.table import converged, metric
 from pytest_flagperf.results.comparing.baselines import is_comparison
-from pytest_flagperf.results.comparing.statistics import summarize
+from pytest_flagperf.results.comparing.statistics import Summary, finite, summarize
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.units import count, quantity
+from pytest_flagperf.results.units import quantity
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,16 @@ class Row:
     rounds: int
     unit: str
     cells: tuple[str, ...]
-    p_core: float | None
+    facts: Mapping[str, str]
+    p_core: Summary
+    """The p_core of the finished rounds."""
+    values: tuple[float, ...]
+    """The p_core of each finished round."""
+    earlier: tuple[tuple[str, float], ...]
+    """The names of comparable earlier runs and their median p_core, the oldest first."""
+    speedup: float | None
+    energy_per_sample: float | None
+    """The median energy of all devices per sample, in J."""
 
     @property
     def case(self) -> str:
@@ -54,8 +63,9 @@ class Row:
         return f"{self.vendor} {self.hardware}"
 
 
-def row_of(case: CaseResult, summary: CaseSummary) -> Row:
+def row_of(case: CaseResult, summary: CaseSummary, earlier: Sequence[tuple[str, float]] = ()) -> Row:
     first = case.outcomes[0]
+    values = finite(outcome.value("p_core") for outcome in case.outcomes if outcome.ok)
     return Row(
         summary=summary,
         meets_baseline=_meets_baseline(case),
@@ -67,7 +77,12 @@ def row_of(case: CaseResult, summary: CaseSummary) -> Row:
         rounds=len(case.outcomes),
         unit=first.rate_unit,
         cells=(_state(summary), *(cell(case) for _, cell in COLUMNS)),
-        p_core=case.median("p_core"),
+        facts=machine.facts(first),
+        p_core=summarize(values),
+        values=tuple(values),
+        earlier=tuple(earlier),
+        speedup=case.speedup,
+        energy_per_sample=case.median("device_energy_per_sample"),
     )
 
 
@@ -121,8 +136,11 @@ def _case(case: CaseResult) -> str:
 
 
 def _rounds(case: CaseResult) -> str:
-    finished = sum(outcome.ok for outcome in case.outcomes)
-    return f'<td class="number">{finished}/{len(case.outcomes)}</td>'
+    """Return the cell with the finished rounds and, below, how many of them are valid."""
+    finished = [outcome for outcome in case.outcomes if outcome.ok]
+    invalid = sum(bool(outcome.validity_warnings) for outcome in finished)
+    below = f"{invalid} invalid" if invalid else "valid" if finished else ""
+    return f'<td class="number">{len(finished)}/{len(case.outcomes)}<span class="spread">{below}</span></td>'
 
 
 def _converged(case: CaseResult) -> str:
@@ -136,7 +154,7 @@ def _metric(case: CaseResult) -> str:
 def _speedup(case: CaseResult) -> str:
     cards = case.outcomes[0].cards
     value = case.speedup
-    efficiency = "" if value is None else f"{quantity(value / cards, 'share')} of {cards}"
+    efficiency = "" if value is None else f"{quantity(value / cards, 'share')} of {cards}x"
     return _number(case.speedup_text, value, efficiency)
 
 
@@ -176,76 +194,22 @@ def overview(rows: Sequence[Row]) -> str:
         f'<div class="filter-cases"{few}>'
         '<input type="search" placeholder="filter by words of the case" aria-label="filter cases">'
         f'<button data-state="" aria-pressed="true">all</button>{buttons}</div>'
-        f'<div class="wide"><table id="flagperf-cases"><thead><tr>{head}</tr></thead>'
+        f'<div class="wide" tabindex="0"><table id="flagperf-cases"><thead><tr>{head}</tr></thead>'
         f"<tbody>{lines}</tbody></table></div>"
-        '<p class="soft"><small>Medians over the finished rounds; ± is the coefficient of variation. '
-        "Throughputs are the sum over all cards.</small></p>"
+        f"{_legend()}"
     )
 
 
-# -- several shapes and machines ------------------------------------------------------------------------------
-
-
-def scaling(rows: Sequence[Row]) -> str:
-    """Return a chart and a table for each model that was measured with several numbers of cards."""
-    groups = _groups(rows, lambda row: row.group)
-    drawn = charts.html(_scaling_chart(f"{name}: p_core", group) for name, group in groups)
-    tables = "".join(_efficiencies(f"{name}: p_core [{group[0].unit}] (efficiency)", group) for name, group in groups)
-    return f'<h2 id="scaling">Scaling</h2>{drawn}{folded("As a table", tables)}' if drawn else ""
-
-
-def _efficiencies(title: str, rows: Sequence[Row]) -> str:
-    """Return a table with the throughput and efficiency of each number of cards."""
-    cards = sorted({row.cards for row in rows})
-    table = []
-    for machine, by_cards in _by_cards(rows):
-        if len(by_cards) > 1:
-            least = min(by_cards)
-            cells = [
-                f"{quantity(value)} ({quantity(value * least / by_cards[least] / number, 'share')})"
-                if (value := by_cards.get(number)) is not None
-                else ""
-                for number in cards
-            ]
-            table.append((machine, *cells))
-    if not table:
-        return ""
-    return f"<h3>{escape(title)}</h3>{figures(('', *(count(number, 'card') for number in cards)), table)}"
-
-
-def _scaling_chart(title: str, rows: Sequence[Row]) -> charts.Chart | None:
-    points = {machine: list(by_cards.items()) for machine, by_cards in _by_cards(rows) if len(by_cards) > 1}
-    return charts.scaling(title, rows[0].unit, points)
-
-
-def _by_cards(rows: Sequence[Row]) -> Iterator[tuple[str, dict[int, float]]]:
-    """Yield p_core by cards for each machine; the case with the fewest hosts, then the most rounds, counts."""
-    preferred_last = sorted(rows, key=lambda row: (-row.shape[0], row.rounds))
-    for machine in dict.fromkeys(row.machine for row in rows):
-        yield machine, {row.cards: row.p_core or math.nan for row in preferred_last if row.machine == machine}
-
-
-def machines(rows: Sequence[Row]) -> str:
-    """Return bars for the same model, scale, precision and shape on different hardware, the fastest first."""
-    parts = []
-    for title, group in _groups(rows, lambda row: f"{row.group}, {row.shape[0]}x{row.shape[1]}"):
-        if len({row.machine for row in group}) > 1:
-            fastest_first = sorted(group, key=lambda row: -(row.p_core or 0))
-            bars = [_bar(row) for row in fastest_first]
-            parts.append(f"<div><h3>{escape(title)}</h3>{charts.bars(bars)}</div>")
-    if not parts:
-        return ""
-    return f'<h2 id="machines">Hardware comparison: p_core</h2><div class="charts">{"".join(parts)}</div>'
-
-
-def _bar(row: Row) -> Bar:
-    return Bar(row.machine, row.p_core or math.nan, quantity(row.p_core, row.unit), f"#{anchor(row.case)}")
-
-
-def _groups(rows: Iterable[Row], key: Callable[[Row], str]) -> Iterable[tuple[str, list[Row]]]:
-    """Group the cases that have a throughput."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.p_core is not None and math.isfinite(row.p_core):
-            groups.setdefault(key(row), []).append(row)
-    return groups.items()
+def _legend() -> str:
+    """Return the meaning of each column that is not clear by its name."""
+    meanings = {
+        "rounds": "finished of all rounds; a round is invalid if a condition distorted it, such as throttled clocks",
+        "converged": "rounds that reached the target, of those that were meant to",
+        **{name: MEANINGS[name] for name in ("p_whole", "p_train", "p_core")},
+        "MFU": MEANINGS["mfu"],
+        "speed-up": f"{SPEEDUP}; below it the efficiency: {EFFICIENCY}",
+        "e2e": MEANINGS["e2e_time"],
+        "±": "the coefficient of variation over the rounds: the standard deviation as a share of the mean",
+    }
+    terms = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in meanings.items())
+    return f'<p class="soft">Medians over the finished rounds.</p><dl class="legend">{terms}</dl>'

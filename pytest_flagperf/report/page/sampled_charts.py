@@ -17,6 +17,8 @@ _GAP = 2.5
 """The number of sampling intervals between two samples from which on they are drawn with a gap."""
 _SCALES = {"1": (100.0, "%"), "B/s": (1e-6, "MB/s"), "MiB": (1 / 1024, "GiB")}
 """The factor and the unit in charts, by the unit of the samples."""
+_HIGHEST = ("memory", "temperature")
+"""The charts whose legend shows the highest value; the others show the median."""
 _HOST_CHARTS = {
     "Host CPU": ("cpu",),
     "Host memory": ("memory",),
@@ -82,7 +84,9 @@ def _sampled(
         lines = envelope(lines)
     chart = make_chart(title, "time since the start of the round", shown, lines)
     bands = tuple(Band(phase.name, phase.start - start, phase.end - start) for phase in phases)
-    return chart and replace(chart, kind="time", bands=bands, note=note, floor=0.0 if shown != "C" else None)
+    summary = "highest" if title.endswith(_HIGHEST) else "median"
+    floor = 0.0 if shown != "C" else None
+    return chart and replace(chart, kind="time", bands=bands, note=note, floor=floor, summary=summary)
 
 
 def _summed(name: str, series: Sequence[Series], start: float, factor: float, points: int, skimmed: bool) -> ChartLine:

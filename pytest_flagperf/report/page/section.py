@@ -10,19 +10,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pytest_flagperf.report.page import charts, sampled_charts
+from pytest_flagperf.report.page import charts, machine, sampled_charts
+from pytest_flagperf.report.page.excerpts import excerpts
+from pytest_flagperf.report.page.failures import failures, logs_shown
 from pytest_flagperf.report.page.html import Name, Number, anchor, css_class, figures, folded, items, state, table
-from pytest_flagperf.report.terminal.summary import EXPECTED, FAILED, CaseSummary
+from pytest_flagperf.report.page.meanings import meaning
+from pytest_flagperf.report.terminal.summary import BAD, CaseSummary
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.comparing.statistics import Summary, few, summarize
 from pytest_flagperf.results.logs import monitors, step_times
 from pytest_flagperf.results.logs.samples import Samples
-from pytest_flagperf.results.measured.outcome import Failure, MetricValue, Outcome
+from pytest_flagperf.results.measured.outcome import MetricValue, Outcome
 from pytest_flagperf.results.store import CaseResult
 from pytest_flagperf.results.units import compared, count, quantity
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.stored import FormatError
-from pytest_flagperf.stored.layout import round_folder
+from pytest_flagperf.stored.layout import rank_log, round_folder
 from pytest_flagperf.stored.plan import StoredDeviation, StoredPlan, StoredValue
 from pytest_flagperf.stored.round import RoundDir
 
@@ -53,12 +56,13 @@ class Detail:
 
 
 def section(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail) -> str:
-    """Return the section of a case, which opens on a click or by a link to its anchor."""
+    """Return the section of a case, which opens on a click or by a link to its anchor; of a failed case it is open."""
     about = escape(f"{case.case} {case.outcomes[0].vendor} {summary.state}")
     body = "".join(_body(case, summary, case_dir, page_dir, detail))
+    opened = " open" if summary.state in BAD else ""
     return (
         f'<details class="case" id="{anchor(case.case)}" data-state="{css_class(summary.state)}" '
-        f'data-about="{about}"><summary>{_summary(case, summary)}</summary><div>{body}</div></details>'
+        f'data-about="{about}"{opened}><summary>{_summary(case, summary)}</summary><div>{body}</div></details>'
     )
 
 
@@ -77,16 +81,17 @@ def _summary(case: CaseResult, summary: CaseSummary) -> str:
 def _body(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail) -> Iterator[str]:
     rounds = case.outcomes
     yield _about(rounds)
-    yield from map(_failure, (failure for outcome in case.outcomes for failure in outcome.failures))
-    yield _warnings(summary, rounds)
-    yield _verdicts(case)
+    yield from _verdicts(case, _warnings(summary, rounds))
     per_line = detail.per_line(len(rounds) * 2)
     drawn = [draw(rounds, per_line) for draw in charts.of_training(rounds)]
     yield f"<h3>Training</h3>{charts.html(drawn)}" if any(drawn) else ""
     yield _figures(rounds)
+    shown = logs_shown(rounds)
     for outcome in rounds:
-        yield _round(case_dir / round_folder(outcome.round), outcome, page_dir, detail, only=len(rounds) == 1)
-    yield _config(case_dir / round_folder(rounds[0].round))
+        listed = frozenset(rank_log(rank) for number, rank in shown if number == outcome.round and rank is not None)
+        round_dir = case_dir / round_folder(outcome.round)
+        yield _round(round_dir, outcome, page_dir, detail, listed, only=len(rounds) == 1)
+    yield _plan(rounds[0], case_dir / round_folder(rounds[0].round))
     yield _facts("Environment", [(outcome.round, outcome.environment) for outcome in rounds])
     yield _facts("Machine", [(outcome.round, _flat(outcome.machine)) for outcome in rounds])
     fingerprints = [(outcome.round, _flat(outcome.fingerprint)) for outcome in rounds]
@@ -104,15 +109,18 @@ def _about(rounds: Sequence[Outcome]) -> str:
         "throughput only" if first.throughput_only else "",
         "parity: judged by the reference's loss curve, not by the target" if first.parity_samples is not None else "",
         f"{sum(outcome.ok for outcome in rounds)} of {count(len(rounds), 'round')} finished",
+        _validity(rounds),
     ]
     return f'<p class="soft">{escape(", ".join(note for note in notes if note))}</p>'
 
 
-def _failure(failure: Failure) -> str:
-    """Return the failure of a round, with the last lines of the rank that failed first."""
-    lines = "\n".join(failure.last_lines)
-    shown = f'<pre class="tail"><code>{escape(lines)}</code></pre>' if lines else ""
-    return f'<p class="bad">{escape(failure.sentence)}</p>{shown}'
+def _validity(rounds: Sequence[Outcome]) -> str:
+    """Return how many of the finished rounds are valid; a round with a validity warning is invalid."""
+    finished = [outcome for outcome in rounds if outcome.ok]
+    invalid = [str(outcome.round) for outcome in finished if outcome.validity_warnings]
+    if not invalid:
+        return "all valid" if len(finished) > 1 else "valid" if finished else ""
+    return f"invalid: round{'s' if len(invalid) > 1 else ''} {', '.join(invalid)} (see the warnings)"
 
 
 def _warnings(summary: CaseSummary, rounds: Sequence[Outcome]) -> str:
@@ -125,22 +133,15 @@ def _warnings(summary: CaseSummary, rounds: Sequence[Outcome]) -> str:
     return "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in (*summary.warnings, *lines))
 
 
-def _verdicts(case: CaseResult) -> str:
-    """Return the failed verdicts as a list and the passed ones as a table, without duplicates."""
-    verdicts = dict.fromkeys(verdict for test in case.verdicts.values() for verdict in test)
+def _verdicts(case: CaseResult, warnings: str) -> Iterator[str]:
+    """Yield the failures as a list, the warnings, and the passed verdicts as a table."""
+    verdicts = list(dict.fromkeys(verdict for test in case.verdicts.values() for verdict in test))
+    yield failures(case.outcomes, verdicts)
+    yield warnings
     if not verdicts:
-        return '<p class="warning">no verdicts</p>'
+        yield '<p class="warning">no verdicts</p>'
     passed = [verdict for verdict in verdicts if verdict.ok]
-    rows = "".join(_failed_verdict(verdict) for verdict in verdicts if not verdict.ok)
-    failed = f'<ul class="verdicts">{rows}</ul>' if rows else ""
-    return failed + folded(f"{count(len(passed), 'passed verdict')}", _passed_verdicts(passed))
-
-
-def _failed_verdict(verdict: Verdict) -> str:
-    kind = EXPECTED if verdict.expected_failure is not None else FAILED
-    reason = f"; expected failure: {verdict.expected_failure}" if verdict.expected_failure is not None else ""
-    measured = escape(f"{verdict.name}: got {verdict.got}, expected {verdict.expected}{reason}")
-    return f"<li>{state(kind)} {escape(verdict.sentence)} <small>{measured}</small></li>"
+    yield folded(f"{count(len(passed), 'passed verdict')}", _passed_verdicts(passed))
 
 
 def _passed_verdicts(verdicts: Sequence[Verdict]) -> str:
@@ -183,10 +184,15 @@ def _names(rounds: Sequence[Outcome]) -> list[str]:
 
 def _figures_table(names: Sequence[str], rounds: Sequence[Outcome]) -> str:
     """Return a table of median, mean and variation over the finished rounds, and the value of each round."""
+    metric = rounds[0].target.name
+    meanings = [meaning(name, metric) for name in names]
     if len(rounds) == 1:
-        return figures(("figure", "value"), [(name, _value(rounds[0], name)) for name in names])
-    head = ("figure", "median", "mean", "95 % interval", "variation", *(f"round {outcome.round}" for outcome in rounds))
-    return figures(head, [_figures_row(name, rounds) for name in names])
+        return figures(("figure", "value"), [(name, _value(rounds[0], name)) for name in names], meanings)
+    head = ("figure", *_STATISTICS, *(f"round {outcome.round}" for outcome in rounds))
+    return figures(head, [_figures_row(name, rounds) for name in names], meanings)
+
+
+_STATISTICS = ("median", "mean", "95 % confidence interval of the mean", "coefficient of variation")
 
 
 def _record(name: str, rounds: Sequence[Outcome]) -> MetricValue:
@@ -237,7 +243,10 @@ def _value(outcome: Outcome, name: str, *, outlier: bool = False) -> str:
 # -- rounds --------------------------------------------------------------------------------------------------
 
 
-def _round(round_dir: Path, outcome: Outcome, page_dir: Path, detail: Detail, *, only: bool) -> str:
+def _round(
+    round_dir: Path, outcome: Outcome, page_dir: Path, detail: Detail, listed: frozenset[str], *, only: bool
+) -> str:
+    """Return the charts and logs of a round; ``listed``: the logs whose last lines are among the failures."""
     monitored = monitors.read(round_dir, detail.bytes)
     devices = sum(len(samples.devices) for samples in monitored.values())
     per_device, per_host = detail.per_line(devices), detail.per_line(len(monitored) * 2)
@@ -252,6 +261,7 @@ def _round(round_dir: Path, outcome: Outcome, page_dir: Path, detail: Detail, *,
         charts.html(drawn),
         charts.html(ranks),
         _notes(monitored),
+        excerpts(round_dir, outcome, listed),
         _logs(outcome, round_dir, page_dir),
     ]
     return folded(f"Round {outcome.round}: devices, hosts, ranks and logs", "".join(parts), open_=only)
@@ -261,6 +271,7 @@ def _course(outcome: Outcome) -> str:
     parts = [
         f"seed {outcome.seed}",
         "finished" if outcome.ok else f"not finished ({outcome.state})",
+        ("invalid" if outcome.validity_warnings else "valid") if outcome.ok else "",
         f"stopped by: {outcome.stop_reason}" if outcome.stop_reason else "",
     ]
     if outcome.started_ms is not None and outcome.ended_ms is not None:
@@ -300,12 +311,18 @@ def _logs(outcome: Outcome, round_dir: Path, page_dir: Path) -> str:
 # -- configuration -------------------------------------------------------------------------------------------
 
 
-def _config(round_dir: Path) -> str:
-    """Return the resolved config with the source of each value; deviations from the reference are highlighted."""
+def _plan(outcome: Outcome, round_dir: Path) -> str:
+    """Return the command that runs the case again, and its config."""
     try:
         plan = RoundDir(round_dir).read_plan()
     except FormatError as error:
-        return f'<p class="bad">{escape(str(error))}</p>'
+        again = machine.command(machine.of_case(outcome, None))
+        return f'<p class="bad">{escape(str(error))}</p><p>Run this case again: {again}</p>'
+    return f"<p>Run this case again: {machine.command(machine.of_case(outcome, plan))}</p>{_config(plan)}"
+
+
+def _config(plan: StoredPlan) -> str:
+    """Return the resolved config with the source of each value; deviations from the reference are highlighted."""
     values, deviations = plan.values, {item.key: item for item in plan.deviations}
     keys = sorted(values, key=lambda name: (name not in deviations, name))
     if not keys:

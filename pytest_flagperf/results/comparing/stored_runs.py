@@ -32,32 +32,42 @@ def without_copies(runs: Sequence[Rounds]) -> list[Rounds]:
 
 
 class StoredRuns:
-    """The runs in a folder of reports, except the run ``but``; each file is read once."""
+    """The runs in a folder of reports, or the ``newest`` of them, except the run ``but``; each file is read once."""
 
-    def __init__(self, reports: Path, but: str = "") -> None:
+    def __init__(self, reports: Path, but: str = "", newest: int | None = None) -> None:
         self._reports = reports
         self._but = but
+        self._newest = newest
         self._read: dict[Path, Rounds] = {}
 
     def like(self, outcome: Outcome, most: int = noise.MEMORY) -> list[Rounds]:
         """Return the valid rounds of the newest comparable runs, the newest last; their code may differ."""
+        return [rounds for _, rounds in self.named(outcome, most)]
+
+    def named(self, outcome: Outcome, most: int = noise.MEMORY) -> list[tuple[str, Rounds]]:
+        """Return the names and rounds of the runs of ``like``."""
         runs: list[Rounds] = []
-        for rounds in self.of_case(outcome.without_repeat):
+        names: dict[int, str] = {}
+        for name, rounds in self._of_case(outcome.without_repeat):
             if not config_differences(rounds[0], outcome):
+                names[id(rounds)] = name
                 runs = without_copies([*runs, rounds])
             if len(runs) == most:
                 break
-        return runs[::-1]
+        return [(names[id(rounds)], rounds) for rounds in runs[::-1]]
 
     def of_case(self, case: str) -> Iterator[Rounds]:
         """Yield the rounds of a case without its repeat, the newest run first; runs are read one by one."""
+        yield from (rounds for _, rounds in self._of_case(case))
+
+    def _of_case(self, case: str) -> Iterator[tuple[str, Rounds]]:
         folder = glob.escape(folder_of(case))
         for directory in self._directories:
             rounds = [one for place in sorted(directory.glob(f"{folder}_*")) for one in self._rounds(place)]
             # Underscores in a name may make another case's folder look like this one's.
             own = tuple(outcome for outcome in rounds if outcome.without_repeat == case)
             if own:
-                yield own
+                yield directory.name, own
 
     def _rounds(self, case_dir: Path) -> Rounds:
         if case_dir not in self._read:
@@ -66,7 +76,7 @@ class StoredRuns:
 
     @cached_property
     def _directories(self) -> list[Path]:
-        return [path for path in newest_first(self._reports) if path.name != self._but]
+        return [path for path in newest_first(self._reports) if path.name != self._but][: self._newest]
 
 
 def _valid(case_dir: Path) -> Iterator[Outcome]:

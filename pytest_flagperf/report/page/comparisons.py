@@ -1,0 +1,224 @@
+"""Comparisons of the cases: their rounds, earlier runs, numbers of cards, energy and hardware."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
+
+from pytest_flagperf.report.page import charts
+from pytest_flagperf.report.page.charts import Bar
+from pytest_flagperf.report.page.html import Markup, Number, anchor, figures, folded, table
+from pytest_flagperf.report.page.meanings import EFFICIENCY, MEANINGS, SPEEDUP
+from pytest_flagperf.report.page.rows import Row
+from pytest_flagperf.results.units import compared, count, quantity, signed
+
+_MAX_OPEN = 30
+"""The number of rows from which on a table is folded."""
+_LEAST_SPREAD = 0.01
+"""The least half width of the axis of a distribution, as a share of the median."""
+_WIDTH, _HEIGHT = 160, 28
+"""The size of a trend in pixels."""
+
+
+def comparisons(rows: Sequence[Row]) -> str:
+    """Return all comparisons for which the run has the figures."""
+    return "".join(part(rows) for part in (distribution, trend, scaling, energy, machines))
+
+
+# -- rounds and runs -------------------------------------------------------------------------------------------
+
+
+def distribution(rows: Sequence[Row]) -> str:
+    """Return the p_core of each round as a dot on an axis around the median, for cases with several rounds."""
+    shown = [row for row in rows if len(row.values) > 1 and row.p_core.median]
+    if not shown:
+        return ""
+    reach = max([_LEAST_SPREAD, *(abs(value / _median(row) - 1) for row in shown for value in row.values)])
+    cells = []
+    for row in shown:
+        interval = row.p_core.interval
+        low, high = compared(*interval, row.unit) if interval else ("", "")
+        variation = "" if row.p_core.variation is None else quantity(row.p_core.variation, "share")
+        texts = (Number(f"{low} to {high}"), Number(variation))
+        cells.append((_link(row), Markup(_dots(row, reach)), Number(quantity(row.p_core.median, row.unit)), *texts))
+    head = ("case", f"rounds, from -{reach:.1%} to +{reach:.1%} of the median", "median", *_STATISTICS)
+    note = "Each dot is the p_core of a round, the line is the median, the shade is the 95 % confidence interval."
+    return _section("distribution", "Distribution of the rounds: p_core", note, table(head, cells), len(shown))
+
+
+_STATISTICS = ("95 % confidence interval of the mean", "coefficient of variation")
+
+
+def _dots(row: Row, reach: float) -> str:
+    def place(value: float) -> float:
+        return min(max(50 + (value / _median(row) - 1) / reach * 48, 0), 100)
+
+    low, high = (place(value) for value in row.p_core.interval or (_median(row), _median(row)))
+    dots = "".join(f'<b style="left:{place(value):.1f}%"></b>' for value in row.values)
+    label = f"{count(len(row.values), 'round')}: {', '.join(quantity(value, row.unit) for value in row.values)}"
+    band = f'<i style="left:{low:.1f}%;width:{high - low:.1f}%"></i>'
+    return f'<span class="dots" role="img" aria-label="{escape(label)}">{band}{dots}</span>'
+
+
+def trend(rows: Sequence[Row]) -> str:
+    """Return the median p_core over the earlier runs and this run, for cases that have earlier runs."""
+    shown = [row for row in rows if row.earlier and row.p_core.median]
+    cells = []
+    for row in shown:
+        values = [*(value for _, value in row.earlier), _median(row)]
+        last = row.earlier[-1][1]
+        before, now = compared(last, _median(row), row.unit)
+        change = signed(_median(row) / last - 1) if last else ""
+        first, runs = row.earlier[0][0], Number(len(row.earlier))
+        cells.append((_link(row), runs, first, Markup(_line(values)), Number(before), Number(now), Number(change)))
+    if not cells:
+        return ""
+    head = ("case", "earlier runs", "the oldest", "median p_core, oldest to newest", "run before", "this run", "change")
+    note = "Valid rounds of runs in the same folder with the same config and machine; their code may differ."
+    return _section("trend", "Trend over earlier runs: p_core", note, table(head, cells), len(cells))
+
+
+def _line(values: Sequence[float]) -> str:
+    """Return the values as a line from zero, drawn without a script; the last one has a dot."""
+    highest = max(values) or 1.0
+    low = min(values)
+    base = 0.0 if low < 0.8 * highest else low - (highest - low or 0.01 * highest)
+    step = (_WIDTH - 8) / max(len(values) - 1, 1)
+    places = [
+        (4 + number * step, _HEIGHT - 4 - (value - base) / (highest - base or 1.0) * (_HEIGHT - 8))
+        for number, value in enumerate(values)
+    ]
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    x, y = places[-1]
+    label = f"{count(len(values), 'run')}, from {quantity(values[0])} to {quantity(values[-1])}"
+    return (
+        f'<svg class="trend" role="img" aria-label="{escape(label)}" width="{_WIDTH}" height="{_HEIGHT}" '
+        f'viewBox="0 0 {_WIDTH} {_HEIGHT}"><polyline points="{points}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="3"/></svg>'
+    )
+
+
+# -- energy ----------------------------------------------------------------------------------------------------
+
+
+def energy(rows: Sequence[Row]) -> str:
+    """Return the devices' energy per sample as bars, and the throughput per watt, for cases whose power was sampled."""
+    parts, shown = [], 0
+    for title, group in _groups((row for row in rows if row.energy_per_sample), lambda row: row.group):
+        ordered = sorted(group, key=lambda row: row.energy_per_sample or 0.0)
+        highest = ordered[-1].energy_per_sample or 1.0
+        cells = [_energy_cells(row, row.energy_per_sample or 0.0, highest) for row in ordered]
+        head = ("case", "", "energy per sample", "throughput per watt")
+        parts.append(f"<h3>{escape(title)}</h3>{table(head, cells)}")
+        shown += len(cells)
+    if not parts:
+        return ""
+    note = (
+        f"Energy per sample: {MEANINGS['device_energy_per_sample']}, less is better. Throughput per watt: samples per"
+        " second for each watt of all devices, which is samples per joule; more is better."
+    )
+    return _section("energy", "Energy of the devices", note, "".join(parts), shown)
+
+
+def _energy_cells(row: Row, joules: float, highest: float) -> tuple[str, ...]:
+    per_watt = f"{quantity(1 / joules)} {row.unit} per W"
+    return (
+        _link(row),
+        Markup(f'<span class="bar">{charts.bar_of(joules / highest)}</span>'),
+        Number(quantity(joules, "J/sample")),
+        Number(per_watt),
+    )
+
+
+def _section(name: str, title: str, note: str, content: str, rows: int) -> str:
+    shown = content if rows <= _MAX_OPEN else folded(f"Show {count(rows, 'case')}", content)
+    return f'<h2 id="{name}">{escape(title)}</h2><p class="soft">{escape(note)}</p>{shown}'
+
+
+def _link(row: Row) -> str:
+    return Markup(f'<a href="#{anchor(row.case)}">{escape(row.case)}</a>')
+
+
+def _median(row: Row) -> float:
+    return row.p_core.median or math.nan
+
+
+# -- several shapes and machines ------------------------------------------------------------------------------
+
+
+def scaling(rows: Sequence[Row]) -> str:
+    """Return a chart and a table for each model that was measured with several numbers of cards."""
+    groups = _groups(rows, lambda row: row.group)
+    made = [(_scaling_chart(f"{name}: p_core", group), _speedup_chart(name, group)) for name, group in groups]
+    drawn = charts.html(chart for pair in made for chart in pair)
+    tables = "".join(_efficiencies(f"{name}: p_core [{group[0].unit}] (efficiency)", group) for name, group in groups)
+    note = f"Speed-up: {SPEEDUP}. Efficiency: {EFFICIENCY}. Dotted lines are the ideal."
+    text = f'<p class="soft">{escape(note)}</p>'
+    return f'<h2 id="scaling">Scaling</h2>{text}{drawn}{tables}' if drawn else ""
+
+
+def _efficiencies(title: str, rows: Sequence[Row]) -> str:
+    """Return a table with the throughput and efficiency of each number of cards."""
+    cards = sorted({row.cards for row in rows})
+    table = []
+    for machine, by_cards in _by_cards(rows):
+        if len(by_cards) > 1:
+            least = min(by_cards)
+            cells = [
+                f"{quantity(value)} ({quantity(value * least / by_cards[least] / number, 'share')})"
+                if (value := by_cards.get(number)) is not None
+                else ""
+                for number in cards
+            ]
+            table.append((machine, *cells))
+    if not table:
+        return ""
+    return f"<h3>{escape(title)}</h3>{figures(('', *(count(number, 'card') for number in cards)), table)}"
+
+
+def _scaling_chart(title: str, rows: Sequence[Row]) -> charts.Chart | None:
+    points = {machine: list(by_cards.items()) for machine, by_cards in _by_cards(rows) if len(by_cards) > 1}
+    return charts.scaling(title, rows[0].unit, points)
+
+
+def _speedup_chart(name: str, rows: Sequence[Row]) -> charts.Chart | None:
+    """Return the speed-up over the fewest cards that were measured, and its ideal."""
+    points = {}
+    for machine, by_cards in _by_cards(rows):
+        fewest = min(by_cards)
+        if len(by_cards) > 1 and by_cards[fewest]:
+            points[machine] = [(cards, value / by_cards[fewest] * fewest) for cards, value in by_cards.items()]
+    return charts.speedup(f"{name}: speed-up", points)
+
+
+def _by_cards(rows: Sequence[Row]) -> Iterator[tuple[str, dict[int, float]]]:
+    """Yield p_core by cards for each machine; the case with the fewest hosts, then the most rounds, counts."""
+    preferred_last = sorted(rows, key=lambda row: (-row.shape[0], row.rounds))
+    for machine in dict.fromkeys(row.machine for row in rows):
+        yield machine, {row.cards: _median(row) for row in preferred_last if row.machine == machine}
+
+
+def machines(rows: Sequence[Row]) -> str:
+    """Return bars for the same model, scale, precision and shape on different hardware, the fastest first."""
+    parts = []
+    for title, group in _groups(rows, lambda row: f"{row.group}, {row.shape[0]}x{row.shape[1]}"):
+        if len({row.machine for row in group}) > 1:
+            fastest_first = sorted(group, key=lambda row: -_median(row))
+            bars = [_bar(row) for row in fastest_first]
+            parts.append(f"<div><h3>{escape(title)}</h3>{charts.bars(bars)}</div>")
+    if not parts:
+        return ""
+    return f'<h2 id="machines">Hardware comparison: p_core</h2><div class="charts">{"".join(parts)}</div>'
+
+
+def _bar(row: Row) -> Bar:
+    return Bar(row.machine, _median(row), quantity(row.p_core.median, row.unit), f"#{anchor(row.case)}")
+
+
+def _groups(rows: Iterable[Row], key: Callable[[Row], str]) -> Iterable[tuple[str, list[Row]]]:
+    """Group the cases that have a throughput."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.p_core.median is not None:
+            groups.setdefault(key(row), []).append(row)
+    return groups.items()

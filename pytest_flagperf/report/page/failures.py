@@ -1,0 +1,93 @@
+"""The failures of a case, each once: its reason, the rounds it happened in, and the last lines of the log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from pytest_flagperf.report.page.html import state
+from pytest_flagperf.report.terminal.summary import EXPECTED, FAILED
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.verdicts import Verdict
+
+_ROUND = re.compile(r"^round (\d+): ")
+
+
+@dataclass
+class _Reason:
+    text: str
+    kind: str = FAILED
+    more: str = ""
+    """What was expected, and the reason of an expected failure."""
+    got: dict[str, list[int]] = field(default_factory=dict)
+    """The rounds by the value that was measured."""
+    last_lines: Sequence[str] = ()
+
+    def add(self, number: int | None, got: str = "") -> None:
+        rounds = self.got.setdefault(got, [])
+        if number is not None and number not in rounds:
+            rounds.append(number)
+
+
+def failures(outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]) -> str:
+    """Return the failures of the rounds, then the failed verdicts that say something else, each verdict once."""
+    reasons: dict[object, _Reason] = {}
+    for outcome in outcomes:
+        for failure in outcome.failures:
+            text, _ = _without_round(failure.sentence)
+            reasons.setdefault(text, _Reason(text, last_lines=failure.last_lines)).add(outcome.round)
+    broken = [reason.text for reason in reasons.values()]
+    for verdict in verdicts:
+        if not verdict.ok and not any(text in verdict.sentence for text in broken):
+            _add(reasons, verdict)
+    items = "".join(_item(reason, len(outcomes)) for reason in reasons.values())
+    return f'<ul class="verdicts">{items}</ul>' if items else ""
+
+
+def _add(reasons: dict[object, _Reason], verdict: Verdict) -> None:
+    """Add a failed verdict to that of another round with the same name and expected value."""
+    text, number = _without_round(verdict.sentence)
+    expected = verdict.expected_failure
+    kind, more = (EXPECTED, f"; expected failure: {expected}") if expected is not None else (FAILED, "")
+    # Verdicts of the whole case with the same name may be about different things.
+    key = (verdict.name, verdict.expected, kind, text if number is None else "")
+    reason = reasons.setdefault(key, _Reason(text, kind, f"expected {verdict.expected}{more}"))
+    reason.add(number, f"{verdict.name}: got {verdict.got}")
+
+
+def logs_shown(outcomes: Sequence[Outcome]) -> set[tuple[int, int | None]]:
+    """Return the rounds and ranks whose last lines are among the failures."""
+    shown: dict[str, tuple[int, int | None]] = {}
+    for outcome in outcomes:
+        for failure in outcome.failures:
+            if failure.last_lines:
+                shown.setdefault(_without_round(failure.sentence)[0], (outcome.round, failure.rank))
+    return set(shown.values())
+
+
+def _without_round(sentence: str) -> tuple[str, int | None]:
+    found = _ROUND.match(sentence)
+    return (sentence[found.end() :], int(found[1])) if found else (sentence, None)
+
+
+def _item(reason: _Reason, rounds: int) -> str:
+    numbers = sorted({number for each in reason.got.values() for number in each})
+    where = f"{_rounds(numbers)}: " if numbers and rounds > 1 else ""
+    lines = escape("\n".join(reason.last_lines))
+    tail = f'<pre class="tail" tabindex="0"><code>{lines}</code></pre>' if lines else ""
+    return f"<li>{state(reason.kind)} {escape(where + reason.text)}{_measured(reason)}{tail}</li>"
+
+
+def _measured(reason: _Reason) -> str:
+    """Return the measured values, with their rounds if they differ, and the expected value."""
+    values = [value for value in reason.got if value]
+    if not values:
+        return ""
+    parts = [f"{value} ({_rounds(reason.got[value])})" if len(values) > 1 else value for value in values]
+    return f" <small>{escape('; '.join([*parts, reason.more]))}</small>"
+
+
+def _rounds(numbers: Sequence[int]) -> str:
+    return f"round{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

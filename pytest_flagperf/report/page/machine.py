@@ -1,0 +1,109 @@
+"""The top of the page: the machine of the run, and the commands that repeat the run or one of its cases."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+
+from pytest_flagperf.report.page.html import Markup, Name, table
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.units import count
+from pytest_flagperf.stored.plan import StoredPlan
+
+Facts = Mapping[str, str]
+
+
+def facts(outcome: Outcome) -> dict[str, str]:
+    """Return what the machine of a round was, by the names of the block; unknown facts are left out."""
+    texts = {name: of(outcome.machine, outcome.environment) for name, of in _FACTS.items()}
+    return {name: text for name, text in texts.items() if text}
+
+
+def block(machines: Mapping[str, Iterable[tuple[int, int]]], facts_of: Mapping[str, Sequence[Facts]]) -> str:
+    """Return a table with a column for each kind of hardware: its shapes, and the facts of its cases."""
+    if not machines:
+        return ""
+    rows: list[tuple[str, ...]] = [(Name("Used"), *(_used(shapes) for shapes in machines.values()))]
+    for name in _FACTS:
+        values = ["; ".join(dict.fromkeys(one[name] for one in facts_of[key] if name in one)) for key in machines]
+        if any(values):
+            rows.append((Name(name), *(value or "unknown" for value in values)))
+    return f'<h2 id="machine">Machine</h2>{table(("", *machines), rows)}'
+
+
+def command(words: Sequence[str], note: str = "") -> str:
+    """Return a command with a button that copies it."""
+    text = escape(shlex.join(words))
+    more = f" <small>{escape(note)}</small>" if note else ""
+    return Markup(
+        f'<span class="command"><code>{text}</code><button class="plain" data-copy>copy</button></span>{more}'
+    )
+
+
+def of_case(outcome: Outcome, plan: StoredPlan | None) -> list[str]:
+    """Return the words of the command that runs one case again."""
+    values = plan.values if plan is not None else {}
+    data = f"={values['data_dir'].value}" if "data_dir" in values and values["data_dir"].value else ""
+    words = ["pytest", "suites", f"--vendor={outcome.vendor}", f"--case={outcome.case}{data}"]
+    words += [f"--scale={outcome.scale}"] if outcome.scale else []
+    words += ["--synthetic"] if outcome.synthetic else []
+    words += ["--throughput-only"] if outcome.throughput_only else []
+    return words + [f"--set={name}={item.value}" for name, item in values.items() if item.layer == "setting"]
+
+
+def _used(shapes: Iterable[tuple[int, int]]) -> str:
+    nodes, cards = max(shapes, key=lambda shape: (shape[0] * shape[1], shape))
+    return f"up to {count(nodes, 'host')} x {count(cards, 'device')}"
+
+
+# -- facts -----------------------------------------------------------------------------------------------------
+
+
+def _chip(machine: Mapping[str, object], environment: Mapping[str, str]) -> str:
+    name = str(machine.get("chip") or environment.get("device", ""))
+    return _joined(name, machine.get("chip_memory"), _prefixed("firmware ", machine.get("firmware")))
+
+
+def _cpu(machine: Mapping[str, object], _: Mapping[str, str]) -> str:
+    sockets = _prefixed("sockets: ", machine.get("sockets"))
+    return _joined(machine.get("cpu"), sockets, _prefixed("cores: ", machine.get("cores")))
+
+
+def _framework(_: Mapping[str, object], environment: Mapping[str, str]) -> str:
+    return environment.get("framework", "")
+
+
+def _environment(machine: Mapping[str, object], environment: Mapping[str, str]) -> str:
+    where = machine.get("image") or machine.get("environment") or environment.get("runtime")
+    return _joined(where, _prefixed("Python ", machine.get("python")))
+
+
+def _system(machine: Mapping[str, object], _: Mapping[str, str]) -> str:
+    return _joined(machine.get("os"), _prefixed("kernel ", machine.get("kernel")))
+
+
+def _fact(*names: str) -> Callable[[Mapping[str, object], Mapping[str, str]], str]:
+    return lambda machine, _: _joined(*(machine.get(name) for name in names))
+
+
+_FACTS: Mapping[str, Callable[[Mapping[str, object], Mapping[str, str]], str]] = {
+    "Chip": _chip,
+    "Driver": _fact("driver"),
+    "Power limit": _fact("power_limit"),
+    "Links": _fact("interconnect", "network", "rdma"),
+    "CPU": _cpu,
+    "Host memory": _fact("memory"),
+    "System": _system,
+    "Framework": _framework,
+    "Image or environment": _environment,
+    "Commit": _fact("commit"),
+}
+
+
+def _joined(*parts: object) -> str:
+    return ", ".join(str(part) for part in parts if part not in (None, ""))
+
+
+def _prefixed(prefix: str, value: object) -> str:
+    return f"{prefix}{value}" if value else ""
