@@ -100,7 +100,7 @@ def test_the_headline_has_the_states_and_the_reasons(run: Path) -> None:
     assert "bert:pytorch:A1:1:2:1 : round 1: rank 1 on localhost" in first
     assert "not run: resnet50:pytorch:A1:1:1:1: no config for it" in first
     for expected in (
-        "Machine acme A1 borealis B2",
+        "Machine hardware acme A1 borealis B2",
         "up to 1 host x 2 devices",
         "2023-11-14 22:13:20 UTC, took 1 min 40 s",
     ):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHECKS = Path(__file__).with_name("checks.js")
-PHONE, DESK = 400, 1400
+PHONE, TABLET, DESK = 400, 800, 1400
 HEIGHT = 900
 MAX_PICTURE_HEIGHT = 8000
 
@@ -85,7 +85,7 @@ def shown(browser: Browser, file: Path, width: int = DESK, *, dark: bool = False
         viewport={"width": width, "height": HEIGHT}, color_scheme="dark" if dark else "light", offline=True
     )
     page = context.new_page()
-    page.set_default_timeout(60_000)  # on a busy machine the charts of 100 cases take long
+    page.set_default_timeout(60_000)  # on a busy machine the charts of 200 cases take long
     seen = Shown(page, file)
     page.on("console", lambda message: _console(seen.complaints, message.type, message.text))
     page.on("pageerror", lambda error: seen.complaints.append(f"an error in a script: {error}"))

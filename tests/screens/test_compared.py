@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_flagperf.commands import main
-from tests.screens.browser import DESK, PHONE, shown
+from tests.screens.browser import DESK, PHONE, TABLET, shown
 from tests.stored_runs import faster, run_of
 from tests.test_compare import dated
 
@@ -41,7 +41,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", ["compared", "trend"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize("width", [PHONE, TABLET, DESK])
 def test_no_elements_overlap_and_every_chart_is_drawn(
     browser: Browser, pages: dict[str, Path], pictures: Path, name: str, dark: bool, width: int
 ) -> None:

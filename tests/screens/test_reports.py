@@ -18,7 +18,7 @@ from tests import many_cases
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.reporting import report
-from tests.screens.browser import DESK, PHONE, Shown, named, shown
+from tests.screens.browser import DESK, PHONE, TABLET, Shown, named, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +62,11 @@ def open_one(seen: Shown) -> None:
     scroll_through(seen)
 
 
+def close_all(seen: Shown) -> None:
+    """Close the cases, of which the failed ones are open at first."""
+    seen.page.locator("[data-all=close]").click()
+
+
 def scroll_through(seen: Shown) -> None:
     """Scroll to all charts, which are drawn when they become visible."""
     assert seen.read_through("figure.chart", "canvas") == 0
@@ -78,7 +83,11 @@ def follow(seen: Shown, link: Locator) -> Locator:
 
 @pytest.mark.parametrize(
     ("cases", "dark", "width"),
-    [*itertools.product([1, 12], [False, True], [PHONE, DESK]), (100, False, PHONE), (100, True, DESK)],
+    [
+        *itertools.product([1, 12], [False, True], [PHONE, DESK]),
+        (12, False, TABLET),
+        (200, False, PHONE),
+    ],
 )
 def test_a_page_of_cases(
     browser: Browser, page_of: Callable[[int], Path], pictures: Path, cases: int, dark: bool, width: int
@@ -86,6 +95,9 @@ def test_a_page_of_cases(
     colours = "dark" if dark else "light"
     with shown(browser, page_of(cases), width, dark=dark) as seen:
         assert seen.page.locator(CASES).count() == cases
+        assert seen.page.locator(f"{CASES}[open]").count() == {1: 0, 12: 5, 200: 20}[cases]
+        if cases > 12:
+            close_all(seen)
         scroll_through(seen)
         seen.picture(pictures / named(["cases", cases, colours, width]))
         assert seen.problems() == []
@@ -119,6 +131,10 @@ def test_what_pytest_html_does_by_itself_still_works(browser: Browser, toy: Toy)
     with shown(browser, file) as seen:
         items, log = seen.page.locator("#results-table tr.collapsible"), seen.page.locator("#results-table .log")
         assert items.count() == 16
+        visible = seen.page.locator("#results-table .log:visible").all_inner_texts()
+        assert len(visible) == 1, "the tests of a case are closed, because its section has the reason"
+        assert "assert 1 == 2" in visible[0]
+        items.first.locator(".col-result").click()
         assert log.first.is_visible()
         items.first.locator(".col-result").click()
         assert not log.first.is_visible()
@@ -130,6 +146,15 @@ def test_what_pytest_html_does_by_itself_still_works(browser: Browser, toy: Toy)
         times = seen.page.locator("#results-table .col-duration").all_inner_texts()
         assert len(times) == 3
         assert seen.problems() == []
+
+
+def test_a_case_of_two_hundred_is_found_and_opened(browser: Browser, page_of: Callable[[int], Path]) -> None:
+    with shown(browser, page_of(200)) as seen:
+        seen.page.locator(f"{FILTER} input").first.fill("h200 2:8 glm passed")
+        assert 0 < len(rows(seen)) < 10
+        follow(seen, seen.page.locator(f"{ROWS}:not([hidden]) a").first)
+        scroll_through(seen)
+        assert all(seen.painted(f"{CASES}:not([hidden])[open] {CANVAS}"))
 
 
 def run_of_tests(toy: Toy) -> Path:

@@ -173,7 +173,7 @@ def _body(page: ComparisonPage, case: Compared) -> Iterator[str]:
 def _figures(case: Compared) -> str:
     """Return the table of figures, with the old and the new run before the runs between them."""
     old, *between, new = case.row.names
-    head = ("figure", old, new, "change", "", "noise", "", "better", *between)
+    head = ("figure", old, new, "change", "bar", "noise", "verdict", "better", *between)
     rows = []
     for change in case.changes:
         before, *values, after = map(Number, change.texts)

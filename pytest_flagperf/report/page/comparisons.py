@@ -108,7 +108,7 @@ def energy(rows: Sequence[Row]) -> str:
         ordered = sorted(group, key=lambda row: row.energy_per_sample or 0.0)
         highest = ordered[-1].energy_per_sample or 1.0
         cells = [_energy_cells(row, row.energy_per_sample or 0.0, highest) for row in ordered]
-        head = ("case", "", "energy per sample", "throughput per watt")
+        head = ("case", "share of the most", "energy per sample", "throughput per watt")
         parts.append(f"<h3>{escape(title)}</h3>{table(head, cells)}")
         shown += len(cells)
     if not parts:
@@ -173,7 +173,7 @@ def _efficiencies(title: str, rows: Sequence[Row]) -> str:
             table.append((machine, *cells))
     if not table:
         return ""
-    return f"<h3>{escape(title)}</h3>{figures(('', *(count(number, 'card') for number in cards)), table)}"
+    return f"<h3>{escape(title)}</h3>{figures(('hardware', *(count(number, 'card') for number in cards)), table)}"
 
 
 def _scaling_chart(title: str, rows: Sequence[Row]) -> charts.Chart | None:

@@ -12,8 +12,8 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.stored.layout import rank_log
 
 _FAILED_LOGS, _FAILED_LINES = 3, 40
-_PASSED_LINES = 6
-_MAX_LINE = 400
+_PASSED_LINES = 3
+_MAX_LINE = 300
 """The maximum number of characters of a line; of a longer line, the beginning and the end are shown."""
 _TAIL_BYTES = 64 * 1024
 

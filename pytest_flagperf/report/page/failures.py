@@ -54,7 +54,8 @@ def _add(reasons: dict[object, _Reason], verdict: Verdict) -> None:
     # Verdicts of the whole case with the same name may be about different things.
     key = (verdict.name, verdict.expected, kind, text if number is None else "")
     reason = reasons.setdefault(key, _Reason(text, kind, f"expected {verdict.expected}{more}"))
-    reason.add(number, f"{verdict.name}: got {verdict.got}")
+    repeated = verdict.got in text and verdict.expected in text and expected is None
+    reason.add(number, "" if repeated and text == reason.text else f"{verdict.name}: got {verdict.got}")
 
 
 def logs_shown(outcomes: Sequence[Outcome]) -> set[tuple[int, int | None]]:

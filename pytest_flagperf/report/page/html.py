@@ -55,7 +55,7 @@ def document(title: str, body: str) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title>{style()}</head>\n<body><h1>{escape(title)}</h1>\n"
+        f"<title>{escape(title)}</title>{style()}</head>\n<body><header><h1>{escape(title)}</h1></header>\n"
         f"{body}\n{script()}</body></html>\n"
     )
 

@@ -29,7 +29,7 @@ def block(machines: Mapping[str, Iterable[tuple[int, int]]], facts_of: Mapping[s
         values = ["; ".join(dict.fromkeys(one[name] for one in facts_of[key] if name in one)) for key in machines]
         if any(values):
             rows.append((Name(name), *(value or "unknown" for value in values)))
-    return f'<h2 id="machine">Machine</h2>{table(("", *machines), rows)}'
+    return f'<h2 id="machine">Machine</h2>{table(("hardware", *machines), rows)}'
 
 
 def command(words: Sequence[str], note: str = "") -> str:

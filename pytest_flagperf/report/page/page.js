@@ -187,6 +187,14 @@
     const { xs, charts, number } = dataOf(figure.parentElement);
     const chart = charts[figure.dataset.chart];
     drawn.set(figure, new uPlot(options(chart, figure, number, width), table(chart, charts, xs), place));
+    figure.querySelectorAll(".u-legend .u-series:not(:first-child) .u-label").forEach((label) => {
+      Object.assign(label, { tabIndex: 0, role: "button", title: "hide or show this line" });
+      label.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        label.click();
+      });
+    });
   }
 
   const again = () => [...drawn.keys()].forEach(draw);
@@ -309,10 +317,16 @@
 
   // Put the results of the run first, then the table of tests and the environment.
   function arrange(page, tests) {
+    document.documentElement.lang ||= "en";
+    document.querySelectorAll("input.filter[data-test-result]").forEach((box) =>
+      box.setAttribute("aria-label", `show ${box.dataset.testResult} tests`));
     const environment = document.getElementById("environment-header");
     environment.before(page);
     document.querySelector(".summary h2").textContent = "Tests";
     tests.after(environment, document.getElementById("environment"));
+    // The section of a case has the reason of its failures, so the rows of its tests are closed; other tests stay open.
+    if (new URLSearchParams(location.search).has("collapsed")) return;
+    for (const row of tests.querySelectorAll("tbody:has(.col-case a):has(.extras-row:not(.hidden)) .col-result")) row.click();
   }
 
   if (document.readyState === "loading") addEventListener("DOMContentLoaded", begin);

@@ -50,6 +50,8 @@ _MAX_READ_BYTES = 16_000_000
 """The maximum number of bytes of series that are read for all rounds together."""
 _MAX_EARLIER_RUNS, _MAX_EARLIER_ROUNDS = 20, 1500
 """The maximum number of earlier runs in the trend of a case, and of their rounds that are read for all cases."""
+_MAX_OPEN = 20
+"""The maximum number of failed cases that are open at first."""
 _MAX_LISTED = 30
 """The maximum number of cases in the headline; the table has all of them."""
 _FILES = ((layout.RESULTS, "all results"), (layout.TABLE, "as a table"), (layout.JUNIT, "JUnit"))
@@ -72,12 +74,15 @@ def body(run_dir: Path, page_dir: Path) -> str:
     info = store.load_info(run_dir, problems) if (run_dir / layout.RESULTS).is_file() else None
     detail = _detail(run_dir)
     earlier = _Earlier(run_dir)
+    opened = 0
     sections: list[tuple[Row, str]] = []
     for case in store.iterate_cases(run_dir, problems):
         summary = summarize_case(case, interrupted=info is not None and info.exit_status == INTERRUPTED)
         case_dir = run_dir / case.outcomes[0].directory.parent
         row = row_of(case, summary, earlier.medians(case))
-        sections.append((row, _section(case, summary, case_dir, page_dir, detail)))
+        opened += summary.state in BAD
+        opened_here = summary.state in BAD and opened <= _MAX_OPEN
+        sections.append((row, _section(case, summary, case_dir, page_dir, detail, opened_here)))
     sections.sort(key=lambda pair: pair[0].order)
     rows = [row for row, _ in sections]
     parts = [
@@ -120,9 +125,11 @@ class _Earlier:
         return found
 
 
-def _section(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail) -> str:
+def _section(
+    case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail, opened: bool
+) -> str:
     try:
-        return section(case, summary, case_dir, page_dir, detail)
+        return section(case, summary, case_dir, page_dir, detail, opened=opened)
     except Exception as error:  # unforeseen content of files must not affect other cases
         reason = f"{case_dir}: cannot show the details: {type(error).__name__}: {error}"
         return f'<p class="bad" id="{anchor(case.case)}">{escape(reason)}</p>'

@@ -15,7 +15,7 @@ from pytest_flagperf.report.page.excerpts import excerpts
 from pytest_flagperf.report.page.failures import failures, logs_shown
 from pytest_flagperf.report.page.html import Name, Number, anchor, css_class, figures, folded, items, state, table
 from pytest_flagperf.report.page.meanings import meaning
-from pytest_flagperf.report.terminal.summary import BAD, CaseSummary
+from pytest_flagperf.report.terminal.summary import CaseSummary
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.comparing.statistics import Summary, few, summarize
 from pytest_flagperf.results.logs import monitors, step_times
@@ -55,14 +55,16 @@ class Detail:
         return max(min(self.points, self.samples // max(min(lines, charts.MAX_LINES), 1)), 24)
 
 
-def section(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail) -> str:
-    """Return the section of a case, which opens on a click or by a link to its anchor; of a failed case it is open."""
+def section(
+    case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail, *, opened: bool = False
+) -> str:
+    """Return the section of a case, which opens on a click or by a link to its anchor."""
     about = escape(f"{case.case} {case.outcomes[0].vendor} {summary.state}")
     body = "".join(_body(case, summary, case_dir, page_dir, detail))
-    opened = " open" if summary.state in BAD else ""
+    state_class, is_open = css_class(summary.state), " open" if opened else ""
     return (
-        f'<details class="case" id="{anchor(case.case)}" data-state="{css_class(summary.state)}" '
-        f'data-about="{about}"{opened}><summary>{_summary(case, summary)}</summary><div>{body}</div></details>'
+        f'<details class="case" id="{anchor(case.case)}" data-state="{state_class}" data-about="{about}"{is_open}>'
+        f"<summary>{_summary(case, summary)}</summary><div>{body}</div></details>"
     )
 
 
