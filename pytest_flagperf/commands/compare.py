@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         Compared(row, row.changes(judged, arguments.threshold, _runs_for_noise(row, stored_runs), every=arguments.all))
         for row in matched.rows
     ]
-    rows = case_rows(cases, matched, arguments.threshold)
+    rows = case_rows(cases, matched, arguments.threshold, common=arguments.common)
     between = f" ({count(len(runs) - 2, 'run')} between)" if len(runs) > 2 else ""
     print(f"{old.directory} -> {new.directory}{between}")
     print("\n".join(["", *_case_table(rows)]))

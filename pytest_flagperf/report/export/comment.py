@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pytest_flagperf.report.export import blocks
 from pytest_flagperf.report.page.compared import ComparisonPage
 from pytest_flagperf.results.comparing import noise
-from pytest_flagperf.results.comparing.case_table import BAD, GONE, HEAD, CaseRow
+from pytest_flagperf.results.comparing.case_table import BAD, CHECK, HEAD, LEFT_OUT, CaseRow
 from pytest_flagperf.results.comparing.comparison import Compared, certainty
 from pytest_flagperf.results.units import count, signed
 
@@ -15,7 +15,7 @@ MARK = "<!-- flagperf compare -->"
 """The first line, by which a CI job finds its earlier comment and replaces it."""
 LIMIT = 65_000
 """The limit in bytes; GitHub refuses a comment of more than 65,536 characters."""
-_SIGNS = {**dict.fromkeys(BAD, "❌"), noise.IMPLAUSIBLE: "⚠️", GONE: "❔", noise.BETTER: "🟢"}
+_SIGNS = {**dict.fromkeys(BAD, "❌"), CHECK: "⚠️", LEFT_OUT: "❔", noise.BETTER: "🟢"}
 
 
 def of_comparison(page: ComparisonPage, limit: int = LIMIT) -> str:

@@ -14,7 +14,7 @@ from pytest_flagperf.report.page.charts import Bar, Chart, ChartLine
 from pytest_flagperf.report.page.html import Markup, Name, Number, anchor, document, items, state, table
 from pytest_flagperf.report.page.section import MAX_SERIES_BYTES
 from pytest_flagperf.results.comparing import noise
-from pytest_flagperf.results.comparing.case_table import BAD, HEAD, CaseRow
+from pytest_flagperf.results.comparing.case_table import BAD, CHECK, HEAD, CaseRow
 from pytest_flagperf.results.comparing.comparison import Change, Compared, certainty
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Samples
@@ -51,18 +51,30 @@ class ComparisonPage:
 def standalone(page: ComparisonPage) -> str:
     """Return a complete page."""
     old, *_, new = page.directories
-    parts = [_headline(page), _case_table(page), _facts(page), _machines(page), _scaling(page), "<h2>Cases</h2>"]
+    parts = [
+        _headline(page),
+        _case_table(page),
+        _lists(page),
+        _facts(page),
+        _machines(page),
+        _scaling(page),
+        "<h2>Cases</h2>",
+    ]
     parts += [_case(page, case) for case in page.cases]
     return document(f"flagperf: {old} and {new}", f'<main class="flagperf">{"".join(parts)}</main>')
 
 
 def _headline(page: ComparisonPage) -> str:
     bad = len(page.regressions)
-    title = count(bad, "regression") if bad else "No regression"
-    kind = "failed" if bad else "passed"
-    suspect = items((f"warning: {text}" for text in page.suspect), "warned")
-    lists = f"{items(page.regressions, 'bad')}{suspect}{items(page.notes, 'soft')}"
-    return f'<div class="headline {kind}"><p>{title}</p>{lists}</div>'
+    title = count(bad, "regression") if bad else f"No regression{page.hidden}"
+    suspect = f"; {count(len(page.suspect), 'case')} not comparable: check the run" if page.suspect else ""
+    return f'<div class="headline {"failed" if bad else "passed"}"><p>{escape(title + suspect)}</p></div>'
+
+
+def _lists(page: ComparisonPage) -> str:
+    """Return the regressions, warnings and notes as sentences."""
+    parts = {"Regressions": (page.regressions, "bad"), "Warnings": (page.suspect, ""), "Notes": (page.notes, "soft")}
+    return "".join(f"<h2>{name}</h2>{items(texts, kind)}" for name, (texts, kind) in parts.items() if texts)
 
 
 def _case_table(page: ComparisonPage) -> str:
@@ -81,7 +93,7 @@ def _linked(row: CaseRow, names: Collection[str]) -> str:
 
 
 def _labelled(verdict: str) -> str:
-    kind = "failed" if verdict in BAD else "not-finished" if verdict == noise.IMPLAUSIBLE else ""
+    kind = "failed" if verdict in BAD else "not-finished" if verdict == CHECK else ""
     return state(kind or ("passed" if verdict == noise.BETTER else "none"), verdict)
 
 

@@ -12,19 +12,19 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.stored.layout import rank_log
 
 _FAILED_LOGS, _FAILED_LINES = 3, 40
-_PASSED_LINES = 3
+_PASSED_LINES = 2
 _MAX_LINE = 300
 """The maximum number of characters of a line; of a longer line, the beginning and the end are shown."""
 _TAIL_BYTES = 64 * 1024
 
 
 def excerpts(round_dir: Path, outcome: Outcome, shown: frozenset[str] = frozenset()) -> str:
-    """Return the last lines of the logs: of a failed round the failed ranks' logs first, else of one rank.
+    """Return the last lines of the logs as HTML: of a failed round the failed ranks' logs first, else of one rank.
 
     ``shown``: the names of rank logs whose last lines the page has already.
     """
     return "".join(
-        f'<h4>{escape(name)}: last lines</h4><pre class="tail" tabindex="0"><code>{escape(text)}</code></pre>'
+        f'<h4>{escape(name)}: last lines</h4><pre class="tail" tabindex="0"><code>{text}</code></pre>'
         for name, text in _tails(round_dir, outcome)
         if Path(name).name not in shown
     )
@@ -36,7 +36,7 @@ def _tails(round_dir: Path, outcome: Outcome) -> Iterator[tuple[str, str]]:
     most, lines = (1, _PASSED_LINES) if outcome.ok else (_FAILED_LOGS, _FAILED_LINES)
     for name in names[:most]:
         if text := _tail(round_dir / name, lines):
-            yield name, text
+            yield name, escape(text, quote=False)  # JSON has many quotes
 
 
 def _tail(path: Path, lines: int) -> str:

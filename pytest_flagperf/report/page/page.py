@@ -35,6 +35,7 @@ from pytest_flagperf.report.terminal.summary import (
 from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing.statistics import summarize
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, RunInfo
 from pytest_flagperf.results.units import count, quantity
 from pytest_flagperf.stored import layout
@@ -42,7 +43,7 @@ from pytest_flagperf.stored.round import case_folders, rounds_of
 
 TARGET_BYTES = 2_500_000
 """The target size of the page; with many cases the charts have fewer points."""
-_BYTES_PER_CASE, _BYTES_PER_ROUND, _BYTES_PER_NUMBER = 20_000, 3_500, 6
+_BYTES_PER_CASE, _BYTES_PER_ROUND, _BYTES_PER_NUMBER = 24_000, 5_000, 6
 """Sizes without the charts."""
 _CHARTS, _CURVES = 9, 18
 """The number of sampled charts of a round, and of lines in all its charts."""
@@ -79,7 +80,7 @@ def body(run_dir: Path, page_dir: Path) -> str:
     for case in store.iterate_cases(run_dir, problems):
         summary = summarize_case(case, interrupted=info is not None and info.exit_status == INTERRUPTED)
         case_dir = run_dir / case.outcomes[0].directory.parent
-        row = row_of(case, summary, earlier.medians(case))
+        row = row_of(case, summary, earlier.medians(case, problems))
         opened += summary.state in BAD
         opened_here = summary.state in BAD and opened <= _MAX_OPEN
         sections.append((row, _section(case, summary, case_dir, page_dir, detail, opened_here)))
@@ -110,17 +111,24 @@ class _Earlier:
         self._most = min(_MAX_EARLIER_RUNS, _MAX_EARLIER_ROUNDS // max(rounds, 1))
         self._run_dir = run_dir
 
-    def medians(self, case: CaseResult) -> list[tuple[str, float]]:
+    def medians(self, case: CaseResult, problems: list[str]) -> list[tuple[str, float]]:
         """Return the names and the median p_core of the earlier runs, the oldest first."""
         first = case.outcomes[0]
         if self._most < 1 or first.started_ms is None:
             return []
+        try:
+            return self._medians(first, first.started_ms)
+        except Exception as error:  # unforeseen content of other runs must not affect the page
+            problems.append(f"{case.case}: cannot read earlier runs: {type(error).__name__}: {error}")
+            return []
+
+    def _medians(self, first: Outcome, started_ms: int) -> list[tuple[str, float]]:
         found = []
         # A new object for each case, so that the rounds of other cases are not kept in memory.
         stored_runs = StoredRuns(self._run_dir.parent, self._run_dir.name, newest=2 * _MAX_EARLIER_RUNS)
         for name, rounds in stored_runs.named(first, self._most):
             median = summarize(outcome.value("p_core") for outcome in rounds).median
-            if median is not None and (rounds[0].started_ms or 0) < first.started_ms:
+            if median is not None and (rounds[0].started_ms or 0) < started_ms:
                 found.append((name, median))
         return found
 
@@ -129,7 +137,7 @@ def _section(
     case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail, opened: bool
 ) -> str:
     try:
-        return section(case, summary, case_dir, page_dir, detail, opened=opened)
+        return section(case, summary, case_dir, page_dir, detail, opened)
     except Exception as error:  # unforeseen content of files must not affect other cases
         reason = f"{case_dir}: cannot show the details: {type(error).__name__}: {error}"
         return f'<p class="bad" id="{anchor(case.case)}">{escape(reason)}</p>'

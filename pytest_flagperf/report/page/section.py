@@ -56,7 +56,7 @@ class Detail:
 
 
 def section(
-    case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail, *, opened: bool = False
+    case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail, opened: bool = False
 ) -> str:
     """Return the section of a case, which opens on a click or by a link to its anchor."""
     about = escape(f"{case.case} {case.outcomes[0].vendor} {summary.state}")
@@ -92,7 +92,8 @@ def _body(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path
     for outcome in rounds:
         listed = frozenset(rank_log(rank) for number, rank in shown if number == outcome.round and rank is not None)
         round_dir = case_dir / round_folder(outcome.round)
-        yield _round(round_dir, outcome, page_dir, detail, listed, only=len(rounds) == 1)
+        first, only = outcome is rounds[0], len(rounds) == 1
+        yield _round(round_dir, outcome, page_dir, detail, listed, first=first, only=only)
     yield _plan(rounds[0], case_dir / round_folder(rounds[0].round))
     yield _facts("Environment", [(outcome.round, outcome.environment) for outcome in rounds])
     yield _facts("Machine", [(outcome.round, _flat(outcome.machine)) for outcome in rounds])
@@ -246,7 +247,14 @@ def _value(outcome: Outcome, name: str, *, outlier: bool = False) -> str:
 
 
 def _round(
-    round_dir: Path, outcome: Outcome, page_dir: Path, detail: Detail, listed: frozenset[str], *, only: bool
+    round_dir: Path,
+    outcome: Outcome,
+    page_dir: Path,
+    detail: Detail,
+    listed: frozenset[str],
+    *,
+    first: bool,
+    only: bool,
 ) -> str:
     """Return the charts and logs of a round; ``listed``: the logs whose last lines are among the failures."""
     monitored = monitors.read(round_dir, detail.bytes)
@@ -263,7 +271,7 @@ def _round(
         charts.html(drawn),
         charts.html(ranks),
         _notes(monitored),
-        excerpts(round_dir, outcome, listed),
+        excerpts(round_dir, outcome, listed) if first or not outcome.ok else "",
         _logs(outcome, round_dir, page_dir),
     ]
     return folded(f"Round {outcome.round}: devices, hosts, ranks and logs", "".join(parts), open_=only)

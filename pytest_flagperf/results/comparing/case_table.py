@@ -10,8 +10,10 @@ from pytest_flagperf.results.comparing.comparison import Change, Compared, Match
 from pytest_flagperf.results.units import quantity, signed
 
 HEAD = ("case", "metric", "old", "new", "change", "noise", "verdict")
-UNCHANGED, FAILED, TARGET_MISSED, GONE, ADDED = "unchanged", "failed", "target missed", "missing", "new"
-BAD = (noise.WORSE, FAILED, TARGET_MISSED)
+UNCHANGED, FAILED, TARGET_MISSED = "unchanged", "failed", "target missed"
+GONE, LEFT_OUT, ADDED = "missing", "left out", "new"
+CHECK = f"{noise.IMPLAUSIBLE}: check the run"
+BAD = (noise.WORSE, FAILED, TARGET_MISSED, GONE)
 """The verdicts of cases that regressed."""
 _ORDER = (noise.WORSE, noise.MISSING, noise.IMPLAUSIBLE, noise.CHANGED, noise.BETTER, noise.WITHIN)
 _UNKNOWN = "?"
@@ -35,22 +37,28 @@ class CaseRow:
         return self.case, self.metric, self.old, self.new, self.change, self.noise, self.verdict
 
 
-def case_rows(cases: Sequence[Compared], matched: Matched, threshold: float) -> list[CaseRow]:
-    """Return the rows of the compared cases, then of the cases that only one run has."""
+def case_rows(cases: Sequence[Compared], matched: Matched, threshold: float, *, common: bool = False) -> list[CaseRow]:
+    """Return the compared cases, then those that only one run has; ``common``: cases may be missing."""
     rows = [_row(case, threshold) for case in cases]
-    rows += [CaseRow(case, GONE) for case in matched.lost]
+    rows += [CaseRow(case, LEFT_OUT if common else GONE) for case in matched.lost]
     return rows + [CaseRow(case, ADDED) for case in matched.fresh]
 
 
 def implausible(cases: Sequence[Compared]) -> list[str]:
-    """Return a sentence for each figure that improved so much that one of the two runs measured wrongly."""
-    return [
-        f"{case.row.new.case}: {change.name} went from {change.texts[0]} to {change.texts[-1]} "
-        f"({signed(change.judgement.change or 0.0)}) with the same config and machine; {noise.IMPLAUSIBLE}"
-        for case in cases
-        for change in case.changes
-        if change.judged and change.judgement.word == noise.IMPLAUSIBLE
-    ]
+    """Return a sentence for each case that improved so much that one of the two runs measured wrongly."""
+    return [text for case in cases if (text := _implausible(case))]
+
+
+def _implausible(case: Compared) -> str:
+    found = [change for change in case.changes if change.judged and change.judgement.word == noise.IMPLAUSIBLE]
+    if not found:
+        return ""
+    last = found[-1]
+    others = f" (also {', '.join(change.name for change in found[:-1])})" if len(found) > 1 else ""
+    return (
+        f"{case.row.new.case}: {last.name} went from {last.texts[0]} to {last.texts[-1]}, "
+        f"{signed(last.judgement.change or 0.0)}{others}, with the same config and machine; {CHECK}"
+    )
 
 
 def _row(case: Compared, threshold: float) -> CaseRow:
@@ -91,4 +99,4 @@ def _verdict(case: Compared, change: Change | None, threshold: float) -> str:
         # Of regressions without a worse metric, a figure is missing or the target was missed.
         missing = change is not None and change.judgement.word == noise.MISSING
         return noise.WORSE if word == noise.WORSE or missing else TARGET_MISSED
-    return word or UNCHANGED
+    return CHECK if word == noise.IMPLAUSIBLE else word or UNCHANGED

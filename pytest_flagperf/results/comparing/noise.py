@@ -36,7 +36,7 @@ LEAST = 0.01
 """The smallest change that counts, as a share, however small the noise is."""
 NO_OLD, MISSING = "no old value", "missing"
 WITHIN, BETTER, WORSE, CHANGED = "within noise", "better", "worse", "changed"
-IMPLAUSIBLE = "not comparable: check the run"
+IMPLAUSIBLE = "not comparable"
 FACTOR = 2.0
 """The improvement from which on one of two runs with the same config and machine has probably measured wrongly."""
 FROM_RUNS, FROM_ROUNDS = "from run to run", "of the rounds alone"
