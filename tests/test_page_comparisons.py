@@ -84,6 +84,16 @@ def test_cases_that_were_not_run_are_listed_once(tmp_path: Path) -> None:
     assert text.count(f"not run: {missing}") == text.count(f"not run: {no_config}") == 1
 
 
+def test_a_long_headline_is_folded(tmp_path: Path) -> None:
+    add_case(tmp_path, "converged_1x1")
+    for number, folded in ((12, False), (13, True)):
+        missing = tuple(f"model{one}:pytorch:CPU:1:2:1: not started" for one in range(number))
+        html = page.body(finish(tmp_path, replace(INFO, not_run=missing)), tmp_path)
+        headline = html[: html.index('id="machine"')]
+        assert headline.count("<li>not run: ") == number
+        assert ("3 more lines" in headline) == folded
+
+
 # -- cases -------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from flagperf_driver.addresses import HIDDEN
 from pytest_flagperf.report.page import machine
 from pytest_flagperf.report.page.comparisons import comparisons
-from pytest_flagperf.report.page.html import anchor, css_class, document, script, style
+from pytest_flagperf.report.page.html import anchor, css_class, document, folded, script, style
 from pytest_flagperf.report.page.rows import Row, overview, row_of
 from pytest_flagperf.report.page.section import Detail, section
 from pytest_flagperf.report.terminal.summary import (
@@ -53,6 +53,8 @@ _MAX_EARLIER_RUNS, _MAX_EARLIER_ROUNDS = 20, 1500
 """The maximum number of earlier runs in the trend of a case, and of their rounds that are read for all cases."""
 _MAX_OPEN = 20
 """The maximum number of failed cases that are open at first."""
+_MAX_SHOWN = 10
+"""The number of lines in the headline from which on the others are folded."""
 _MAX_LISTED = 30
 """The maximum number of cases in the headline; the table has all of them."""
 _FILES = ((layout.RESULTS, "all results"), (layout.TABLE, "as a table"), (layout.JUNIT, "JUnit"))
@@ -177,7 +179,9 @@ def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
     if len(not_run) > _MAX_LISTED:
         lines.append(f"<li>and {count(len(not_run) - _MAX_LISTED, 'more case')} not run</li>")
     kind = FAILED if bad or not rows else EXPECTED if others else PASSED
-    listed = f"<ul>{''.join(lines)}</ul>" if lines else ""
+    shown, rest = (lines, []) if len(lines) <= _MAX_SHOWN + 2 else (lines[:_MAX_SHOWN], lines[_MAX_SHOWN:])
+    listed = f"<ul>{''.join(shown)}</ul>" if shown else ""
+    listed += folded(f"{len(rest)} more lines", f"<ul>{''.join(rest)}</ul>") if rest else ""
     return f'<div class="headline {css_class(kind)}" id="summary"><p>{_counted(rows, len(not_run))}</p>{listed}</div>'
 
 
