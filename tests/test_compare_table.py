@@ -86,7 +86,7 @@ def taking(seconds: float) -> list[Change]:
     return [lambda outcome: with_metric(outcome, "e2e_time", seconds)]
 
 
-# -- improvements that are none --------------------------------------------------------------------------------
+# -- implausible improvements -----------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("wide")

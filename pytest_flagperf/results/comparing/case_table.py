@@ -80,7 +80,7 @@ def _row(case: Compared, threshold: float) -> CaseRow:
 
 
 def _deciding(case: Compared) -> Change | None:
-    """Return the metric with the worst judgement, of several the one that changed most; else the last one."""
+    """Return the metric with the worst judgement, of several the metric that changed most; else the last metric."""
     judged = [change for change in case.changes if change.judged and change.judgement.word in _ORDER]
     if not judged:
         return None
