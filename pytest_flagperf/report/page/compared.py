@@ -12,6 +12,7 @@ from pathlib import Path
 from pytest_flagperf.report.page import charts, sampled_charts
 from pytest_flagperf.report.page.charts import Bar, Chart, ChartLine
 from pytest_flagperf.report.page.html import Markup, Name, Number, anchor, document, items, state, table
+from pytest_flagperf.report.page.meanings import meaning
 from pytest_flagperf.report.page.section import MAX_SERIES_BYTES
 from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.case_table import BAD, CHECK, HEAD, CaseRow
@@ -189,8 +190,14 @@ def _figures(case: Compared) -> str:
     rows = []
     for change in case.changes:
         before, *values, after = map(Number, change.texts)
-        rows.append((Name(change.name), before, after, *_cells(change), change.direction or "", *values))
+        rows.append((_named(change.name, case), before, after, *_cells(change), change.direction or "", *values))
     return table(head, rows, [change.word == noise.WORSE for change in case.changes])
+
+
+def _named(name: str, case: Compared) -> str:
+    """Return the name of a figure with its meaning below."""
+    text = meaning(name, case.row.old.outcomes[0].target.name)
+    return Markup(f'{escape(name)}<span class="spread">{escape(text)}</span>' if text else escape(name))
 
 
 def _trend(change: Change) -> Chart | None:

@@ -178,7 +178,9 @@ def _judged(
     if worse and changed:
         sentence += f"; changed since then: {', '.join(changed)}"
     if (below or above) and not worse:
-        sentence += "; it is better by more than its bound: accept a new baseline (--accept-baseline)"
+        check = noise.is_implausible((value - figure.value) / abs(figure.value)) if figure.value else False
+        first = f"{noise.IMPLAUSIBLE}: check the run before you " if check else ""
+        sentence += f"; it is better by more than its bound: {first}accept a new baseline (--accept-baseline)"
     return Verdict(
         title,
         not worse,

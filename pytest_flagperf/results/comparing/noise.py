@@ -98,9 +98,12 @@ class Judgement:
     @property
     def is_implausible(self) -> bool:
         """Whether the new figure is at least FACTOR times as good."""
-        gain = 0.0 if self.change is None else abs(self.change)
-        up = self.change is not None and self.change > 0
-        return self.word == BETTER and gain >= (FACTOR - 1 if up else 1 - 1 / FACTOR)
+        return self.word == BETTER and is_implausible(self.change or 0.0)
+
+
+def is_implausible(improvement: float) -> bool:
+    """Return True for an improvement, a share up or down, that makes a figure at least FACTOR times as good."""
+    return improvement >= FACTOR - 1 or improvement <= 1 / FACTOR - 1
 
 
 # -- the noise -----------------------------------------------------------------------------------------------
