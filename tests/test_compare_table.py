@@ -9,7 +9,7 @@ import pytest
 
 from tests.results_help import with_metric
 from tests.stored_runs import Change, add_case, faster, finish, run_of
-from tests.test_commands import Capture, output_of
+from tests.test_commands import Capture, errors_of, output_of
 
 CODE = {"suite_code": "s1", "vendor_code": "v1", "driver_code": "d1", "precision": "fp32", "key": "k1"}
 HEAD = ["case", "metric", "old", "new", "change", "noise", "verdict"]
@@ -157,6 +157,15 @@ def test_the_comment_has_the_verdict_the_table_and_the_figures(tmp_path: Path, c
     assert len({line.count("|") for line in (head, rule, row)}) == 1
     assert "15.0 % lower, a change counts from 5.0 % on" in "\n".join(rest)
     assert text.count("<details>") == text.count("</details>") == 1
+
+
+def test_the_comment_has_the_reason_if_runs_are_not_compared(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old", fingerprint=CODE)
+    new = run_of(tmp_path / "new", fingerprint={**CODE, "precision": "bf16", "key": "k2"})
+    errors_of(capsys, "compare", old, new, "--markdown", tmp_path / "comment.md")
+    lines = (tmp_path / "comment.md").read_text().splitlines()
+    assert lines[:2] == ["<!-- flagperf compare -->", "### ❔ flagperf: not compared: old → new"]
+    assert "- toy:pytorch:CPU:1:1:1: precision: fp32 -&gt; bf16" in lines
 
 
 def test_a_comment_of_many_cases_is_truncated_at_a_block(tmp_path: Path, capsys: Capture) -> None:

@@ -83,7 +83,12 @@ def run(arguments: argparse.Namespace) -> int:
     matched = match(
         [(name, run.cases) for name, run in zip(names, runs, strict=True)], across_hardware=arguments.ignore_differences
     )
-    _check_comparable(old, new, matched, ignore_differences=arguments.ignore_differences)
+    try:
+        _check_comparable(old, new, matched, ignore_differences=arguments.ignore_differences)
+    except Problems as problems:
+        if arguments.markdown:
+            write_text(arguments.markdown, comment.of_refusal(names[0], names[-1], problems.problems))
+        raise
     stored_runs = StoredRuns(old.directory.resolve().parent)
     cases = [
         Compared(row, row.changes(judged, arguments.threshold, _runs_for_noise(row, stored_runs), every=arguments.all))

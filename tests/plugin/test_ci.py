@@ -153,8 +153,9 @@ def test_captured_output_is_kept_in_a_single_element(toy: Toy, logging: str) -> 
     assert "[[ATTACHMENT|" in (output.text or "")
 
 
-def test_passed_tests_have_properties_and_no_attachments(toy: Toy) -> None:
-    toy.run("suites", "-k", "alpha and 1:1:1")
+@pytest.mark.parametrize("workers", [(), ("-n2", "--dist=load")], ids=str)
+def test_passed_tests_have_properties_and_no_attachments(toy: Toy, workers: tuple[str, ...]) -> None:
+    toy.run("suites", "-k", "alpha and 1:1:1", *workers)
     assert not list(junit(toy).iter("system-out"))
     root = junit(toy)
     (suite,) = root.iter("testsuite")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pytest_flagperf.report.export import blocks
 from pytest_flagperf.report.page.compared import ComparisonPage
@@ -32,6 +32,12 @@ def of_comparison(page: ComparisonPage, limit: int = LIMIT) -> str:
     return blocks.truncated(parts, limit, "This comment is truncated; see the page of flagperf compare --html.")
 
 
+def of_refusal(old: str, new: str, problems: Sequence[str]) -> str:
+    """Return the reasons why two runs were not compared."""
+    title = f"### {_SIGNS[LEFT_OUT]} flagperf: not compared: {blocks.text(f'{old} → {new}')}"
+    return blocks.truncated([blocks.lines([MARK, title]), *_list(problems)], LIMIT, "This comment is truncated.")
+
+
 def _verdict(page: ComparisonPage) -> str:
     runs = list(page.directories)
     number = count(len(page.regressions), "regression") if page.regressions else f"no regression{page.hidden}"
@@ -44,7 +50,7 @@ def _cells(row: CaseRow) -> list[str]:
     return [_SIGNS.get(row.verdict, ""), blocks.code(case), blocks.text(metric), *map(blocks.text, figures), bold]
 
 
-def _list(texts: tuple[str, ...]) -> Iterator[str]:
+def _list(texts: Sequence[str]) -> Iterator[str]:
     if texts:
         yield blocks.lines(f"- {blocks.text(text)}" for text in texts)
 
