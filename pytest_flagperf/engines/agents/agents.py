@@ -70,6 +70,7 @@ class HostAgent:
     devices: tuple[int, ...] = ()
     started: bool = False
     by_launcher: bool = False  # a launcher process runs several ranks
+    end_s: float = GRACE_S + MARGIN_S  # maximum time from a request to stop to its last message
     exits: dict[int, Message] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
     failed: dict[int, Message] = field(default_factory=dict)
@@ -177,10 +178,11 @@ class Agents:
                 agent, message = self._messages.get(timeout=0.5)
                 if not agent.removed:
                     yield agent, message
-            if self._stopped_at is not None and time.monotonic() > self._stopped_at + GRACE_S + MARGIN_S:
-                running = ", ".join(agent.name for agent in self.all if not (agent.over or agent.gone))
+            if self._stopped_at is not None:
+                since = time.monotonic() - self._stopped_at
+                running = [agent.name for agent in self.all if since > agent.end_s and not (agent.over or agent.gone)]
                 if running:
-                    raise TimeoutError(f"no end message from {running}")
+                    raise TimeoutError(f"no end message from {', '.join(running)}")
 
     def stop(self, reason: str) -> None:
         """Ask all agents to end their ranks; an unreachable agent ends them when its lease is over."""
