@@ -23,6 +23,7 @@ ALLOWED_BY_FOLDER = {
     "tensorflow2": {"tensorflow", "keras", "numpy"},
     "mindspore": {"mindspore", "numpy"},
     "training": {"numpy"},
+    "job": {"moxing"},  # a part of the cloud's images
 }
 """The packages that a folder of the driver may import beside the standard library."""
 FOR_ANY_VENDOR = {
