@@ -84,8 +84,8 @@ def option(group: str, help: str, metavar: str | None = None, default: Any = Non
 
 
 @dataclass(frozen=True)
-class ClusterTable:
-    """The table [cluster] of a settings file, not yet checked."""
+class SiteTable:
+    """A table of a settings file, [cluster] or [modelarts], not yet checked."""
 
     table: Mapping[str, Any]
     file: Path
@@ -227,7 +227,8 @@ class Settings:
         "RUN",
         path=True,
     )
-    cluster_table: ClusterTable | None = None
+    cluster_table: SiteTable | None = None
+    modelarts_table: SiteTable | None = None
     expected: tuple[Expected, ...] = ()
     expected_in: str = ""
     """The file that contains the tables of ``expected``."""

@@ -11,7 +11,7 @@ from .. import redaction
 from ..expected import Expected
 from ..problems import kind, shown
 from .checks import check_numbers, checked
-from .options import COMMAND_LINE, DEFAULT, OPTIONS, ClusterTable, Settings, SettingsError
+from .options import COMMAND_LINE, DEFAULT, OPTIONS, Settings, SettingsError, SiteTable
 from .paths import located, located_in, no_root, roots_of, unusable_paths
 from .tree import given_options, settings_file
 
@@ -25,7 +25,7 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
     problems: list[str] = []
     located_table = settings_file(root)
     roots: tuple[str, ...] = (str(root),)
-    cluster_table = None
+    cluster_table = modelarts_table = None
     expected: tuple[Expected, ...] = ()
     if located_table is not None:
         path, table = located_table
@@ -34,6 +34,8 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
             expected = expectations.of_tables(table.pop("expected"), str(path), problems)
         if "cluster" in table and not isinstance(table["cluster"], str):
             cluster_table = _cluster(table, path, problems)
+        if "modelarts" in table:
+            modelarts_table = _modelarts(table, path, problems)
         if "roots" in table:
             roots = roots_of(table.pop("roots"), path, problems)
             sources["roots"] = str(path)
@@ -58,17 +60,33 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
         if option.many:
             values[option.key] = tuple(values[option.key])
     file = str(located_table[0]) if located_table is not None else ""
-    return Settings(**values, cluster_table=cluster_table, expected=expected, expected_in=file, sources=sources)
+    return Settings(
+        **values,
+        cluster_table=cluster_table,
+        modelarts_table=modelarts_table,
+        expected=expected,
+        expected_in=file,
+        sources=sources,
+    )
 
 
-def _cluster(table: dict[str, Any], path: Path, problems: list[str]) -> ClusterTable | None:
+def _cluster(table: dict[str, Any], path: Path, problems: list[str]) -> SiteTable | None:
     """Remove the table [cluster] and return it; move its key ``launcher`` to the option ``launcher``."""
     given = table.pop("cluster")
     if isinstance(given, dict):
         table |= {"launcher": given["launcher"]} if "launcher" in given else {}
-        return ClusterTable({name: value for name, value in given.items() if name != "launcher"}, path)
+        return SiteTable({name: value for name, value in given.items() if name != "launcher"}, path)
     expected = "expected a table, [cluster], or a string, as in cluster = 'gpu1,gpu2'"
     problems.append(f"{path}: cluster: {expected}; got {kind(given)}")
+    return None
+
+
+def _modelarts(table: dict[str, Any], path: Path, problems: list[str]) -> SiteTable | None:
+    """Remove the table [modelarts] and return it."""
+    given = table.pop("modelarts")
+    if isinstance(given, dict):
+        return SiteTable(given, path)
+    problems.append(f"{path}: modelarts: expected a table, [modelarts]; got {kind(given)}")
     return None
 
 
