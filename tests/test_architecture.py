@@ -151,6 +151,13 @@ def test_only_ssh_modules_import_fabric(path: Path) -> None:
         assert not names & {"fabric", "invoke", "paramiko"}
 
 
+@pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
+def test_only_the_engine_of_a_cloud_imports_its_library(path: Path) -> None:
+    names = {name.split(".")[0] for name in imports(path)}
+    if path.name != "obs.py":
+        assert not names & {"boto3", "botocore"}
+
+
 @pytest.mark.parametrize("path", modules("flagperf_driver"), ids=lambda path: str(path.relative_to(REPO)))
 def test_the_driver_needs_only_python(path: Path) -> None:
     names = {name.split(".")[0] for name in imports(path)}

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 from pytest_flagperf import original, stored
 from pytest_flagperf.catalog import Catalog, scan
 from pytest_flagperf.engines import Engine
-from pytest_flagperf.engines.agents.engine import AgentsEngine
-from pytest_flagperf.hosts.cluster import ClusterConfig, read_cluster, split_hosts
 from pytest_flagperf.original import TestConf
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import silent
@@ -26,6 +24,7 @@ from pytest_flagperf.stored import layout, writing
 from . import controller
 from .case_lookup import CaseLookup
 from .directory import RunDirectory
+from .engine import open_engine
 from .plans import Plans
 from .resume import save_options, set_failed_rounds_aside, with_stored_options
 
@@ -90,13 +89,13 @@ class Run:
                 searched = ", ".join(map(str, catalog.roots))
                 raise Problems([f"no suites: suites/<model>/<framework>/suite.toml not found in {searched}"])
             return None
-        cluster = _cluster(settings, root)
+        settings, engine, hosts = open_engine(settings, catalog, root)
         return cls(
             settings,
             catalog,
-            select(settings, catalog, conf, len(cluster.addresses()) if cluster else 1),
+            select(settings, catalog, conf, hosts),
             _directory(settings, root, directory),
-            AgentsEngine(settings, catalog, cluster),
+            engine,
             visible_devices=_text(conf, "ACCE_VISIBLE_DEVICE_ENV_NAME") or None,
             log_level=_text(conf, "FLAGPERF_LOG_LEVEL"),
         )
@@ -168,23 +167,6 @@ def _directory(settings: Settings, root: Path, given: Path | None) -> RunDirecto
         return RunDirectory(existing, is_made=True)
     reports = root / Path(settings.reports).expanduser()
     return RunDirectory(reports / time.strftime("run%Y%m%d%H%M%S"))
-
-
-def _cluster(settings: Settings, root: Path) -> ClusterConfig | None:
-    """Return the requested hosts; None for this machine."""
-    conf = None
-    if settings.cluster_conf and not settings.commanded("cluster"):
-        conf = original.read_cluster_conf(root / settings.cluster_conf)
-    elif settings.cluster_table is not None:
-        conf = read_cluster(settings.cluster_table.table, settings.cluster_table.file)
-    if settings.cluster is not None:
-        option = settings.as_written("cluster")
-        if not split_hosts(settings.cluster):
-            raise Problems([f"{option}: no host; expected at least one, as in --cluster=gpu1,gpu2"])
-        conf = replace(conf or ClusterConfig(), hosts=split_hosts(settings.cluster), source=option)
-    if conf is not None:
-        conf.addresses()  # raises Problems for invalid names
-    return conf
 
 
 def _with_conf(settings: Settings, conf: TestConf) -> Settings:

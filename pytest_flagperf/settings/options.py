@@ -198,6 +198,13 @@ class Settings:
         public=redaction.hosts,
     )
     cluster_conf: str | None = option(WHERE, "use this cluster_conf.py of FlagPerf", "FILE", path=True)
+    engine: str = option(
+        WHERE,
+        "what runs the rounds: agents on this machine or the hosts of --cluster, or jobs of ModelArts as [modelarts]"
+        " of flagperf.toml describes",
+        default="agents",
+        choices=("agents", "modelarts"),
+    )
     image: str | None = option(
         WHERE, "container image to use instead of building the vendor's image", "IMAGE", public=redaction.image
     )

@@ -24,6 +24,7 @@ __all__ = [
     "CASE",
     "DEVICE_SERIES",
     "HOST_SERIES",
+    "JOB",
     "JUNIT",
     "LAUNCHER_LOG",
     "LEFT_OUT",
@@ -84,6 +85,8 @@ def baseline_file(case: str) -> str:
 # -- of a round ----------------------------------------------------------------------------------------------
 
 PLAN, RECORD, OUTCOME = "plan.json", "round.json", "outcome.json"
+JOB = "job.json"
+"""The job in the cloud that runs the round."""
 ONE_CARD, ALL_CARDS = "one_card", "all_cards"
 
 _NODERANK = "_noderank"
