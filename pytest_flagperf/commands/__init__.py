@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 
-from pytest_flagperf.commands import accept, bundle, compare, export, mllog, report, show, table
+from pytest_flagperf.commands import accept, bundle, compare, export, mllog, modelarts, report, show, table
 from pytest_flagperf.commands import list as list_
 from pytest_flagperf.commands.source_tree import affected, calibrate, import_vendor, new_model, new_vendor, readme
 from pytest_flagperf.printable import printable
@@ -37,6 +37,7 @@ COMMANDS: dict[str, ModuleType] = {
     "readme": readme,
     "export": export,
     "mllog": mllog,
+    "modelarts": modelarts,
     "calibrate": calibrate,
     "bundle": bundle,
 }

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_flagperf.case import folder as folder_of
+from pytest_flagperf.report.export import ais_bench
 from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
 from pytest_flagperf.results import store
 from pytest_flagperf.stored import WriteError, layout
@@ -36,6 +37,9 @@ def finish(
         for source in judging.expected_of(run.settings, selected.vendor, str(selected.case))
     )
     run.notes += judging.unknown_verdicts(expected, results.cases)
+    if run.settings.engine == "modelarts":
+        with run.records.collecting_write_errors():
+            run.notes += ais_bench.write_results(directory, results.cases)
     if run.settings.accept_baseline:
         with run.records.collecting_write_errors():
             run.notes += judging.accepted_lines(*judging.accept(results, Path(run.settings.baselines)))

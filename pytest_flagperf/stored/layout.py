@@ -20,6 +20,7 @@ from flagperf_driver.layout import (
 from pytest_flagperf.case import folder, without_repeat
 
 __all__ = [
+    "AIS_BENCH",
     "ALL_CARDS",
     "CASE",
     "DEVICE_SERIES",
@@ -73,6 +74,8 @@ LEFT_OUT = "left_out.json"
 
 VERDICTS = "verdicts"
 """The folder with a file of verdicts for each test."""
+AIS_BENCH = "train_result_info.json"
+"""The results of a case in the form of ais-bench."""
 ONE_CARD_FIGURE = "one_card.json"
 """The throughput of one card, to compute the speed-up of the case."""
 
