@@ -196,7 +196,7 @@ def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert cache_root() == tmp_path / "own"
 
 
-@pytest.mark.parametrize("name", ["bootstrap.py", "ssh_shim.py"])
+@pytest.mark.parametrize("name", ["bootstrap.py", "shim.py"])
 def test_files_that_run_on_a_bare_host_do_not_import_the_project(name: str, tmp_path: Path) -> None:
     file = Path(hosts.__file__).with_name(name)
     argv = [sys.executable, "-I", "-S", "-c", f"import runpy; runpy.run_path({str(file)!r})"]

@@ -22,6 +22,7 @@ import paramiko
 
 from . import HostError, HostLost
 from .cluster import Address, ClusterConfig
+from .session import Stream
 
 CONNECT_S = 10.0
 PING_S = 2.0
@@ -72,6 +73,8 @@ class _Wire:
 class Link:
     """An open connection; a lost connection is not reopened."""
 
+    errors = (paramiko.SSHException,)
+
     def __init__(self, address: Address, conf: ClusterConfig, by: fabric.Connection | None = None) -> None:
         self._name = address.name
         self._conf = conf
@@ -92,8 +95,19 @@ class Link:
         self._pinger = threading.Thread(target=self._ping, name=f"ping {address.name}", daemon=True)
         self._pinger.start()
 
-    def session(self, deadline: float) -> paramiko.Channel:
-        """Open a session; wait if too many are in use. ``release`` closes it."""
+    def start(self, command: str, deadline: float) -> paramiko.Channel:
+        """Start a command in a session of its own; wait if too many are in use. ``release`` closes it."""
+        channel = self._session(deadline)
+        try:
+            channel.fileno()  # from now on it notes arriving output
+            channel.exec_command(command)
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            self.release(channel)
+            self.check()
+            raise HostError(f"{self._name}: sshd cannot start a command: {error}") from error
+        return channel
+
+    def _session(self, deadline: float) -> paramiko.Channel:
         while True:
             with self._free:
                 if not self._free.wait_for(lambda: self._sessions < SESSIONS, deadline - time.monotonic()):
@@ -112,8 +126,8 @@ class Link:
                 self.check()
                 raise HostError(f"{self._name}: cannot open a session: {_text(error)}") from error
 
-    def release(self, channel: paramiko.Channel) -> None:
-        channel.close()
+    def release(self, stream: Stream) -> None:
+        stream.close()  # type: ignore[attr-defined]
         self._count_down()
 
     def check(self) -> None:

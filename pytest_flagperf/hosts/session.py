@@ -1,4 +1,4 @@
-"""An SSH session that runs ssh_shim.py on the host: one request, and the output of the shim and its program."""
+"""A session that runs shim.py on another host: one request, and the output of the shim and its program."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
-
-import paramiko
+from typing import IO, Protocol
 
 from . import HostError, InvalidReply, Message
-from .link import Link
 from .replies import COUNT, TEXT, WHOLE, Shape, check, parse_object
 
-_SHIM = Path(__file__).with_name("ssh_shim.py").read_bytes()
-_MARKER = b"\0\1flagperf\1\0"  # MARKER of ssh_shim.py
+_SHIM = Path(__file__).with_name("shim.py").read_bytes()
+BOOT = 'import sys; stdin=open(0,"rb",closefd=False); exec(stdin.read(int(stdin.readline())))'
+"""Python code that runs the text in front of its input: the length of the text, a line feed, the text."""
+MARKER = b"\0\1flagperf\1\0"  # MARKER of shim.py
 TICK_S = 0.5
 _FEED_S = 0.005  # poll interval while the host accepts no more data
 _CHUNK = 1 << 15
@@ -35,10 +34,68 @@ _FIRST_REPLIES: Mapping[str, Mapping[str, Shape]] = {
 _LAST_REPLY: Mapping[str, Shape] = {"old?": TEXT, "error?": TEXT}
 
 
+class Stream(Protocol):
+    """The input and output of a program at the other end of a connection; has the methods of paramiko's channels."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
+    def eof_received(self) -> bool: ...
+
+    @property
+    def exit_status(self) -> int:
+        """The program's exit code; -1 before its end, after the loss of the connection and for a signal."""
+
+    @property
+    def status_event(self) -> threading.Event:
+        """Set when the program has ended or the connection is lost."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when output has arrived."""
+
+    def send_ready(self) -> bool: ...
+
+    def send(self, data: bytes, /) -> int: ...
+
+    def sendall(self, data: bytes, /) -> None: ...
+
+    def shutdown_write(self) -> None: ...
+
+    def recv_ready(self) -> bool: ...
+
+    def recv(self, size: int, /) -> bytes: ...
+
+    def recv_stderr_ready(self) -> bool: ...
+
+    def recv_stderr(self, size: int, /) -> bytes: ...
+
+
+class Connection(Protocol):
+    """An open connection to a host, over which several programs can run at once; a lost connection is not reopened."""
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """The errors of its streams, beside OSError and EOFError."""
+
+    def start(self, command: str, deadline: float) -> Stream:
+        """Start a command; wait if too many run."""
+
+    def release(self, stream: Stream) -> None:
+        """Close a stream."""
+
+    def check(self) -> None:
+        """Raise HostLost unless the other end answers."""
+
+    def close(self) -> None: ...
+
+
 class Session:
     """One run of the shim: the data sent to it, and the output of the shim and its program."""
 
-    def __init__(self, name: str, python: str, link: Link, command: str, request: Message, deadline: float) -> None:
+    def __init__(
+        self, name: str, python: str, link: Connection, command: str, request: Message, deadline: float
+    ) -> None:
         self._name = name
         self._python = python
         self.first: Message | None = None
@@ -46,22 +103,16 @@ class Session:
         self.err = bytearray()
         self.into: IO[bytes] | None = None
         self.active_at = time.monotonic()
+        self.errors: tuple[type[Exception], ...] = (OSError, EOFError, *link.errors)
         self._link = link
-        self._command = command
         self._op = str(request["op"])
         self._closed = False
         self._closing = threading.Lock()
         text = json.dumps(request).encode()
         frame = b"%d\n%s%d\n%s" % (len(_SHIM), _SHIM, len(text), text)
-        self.channel = link.session(deadline)
-        try:
-            self._poll = select.poll()
-            self._poll.register(self.channel.fileno(), select.POLLIN)
-            self.channel.exec_command(command)
-        except (OSError, EOFError, paramiko.SSHException) as error:
-            self.close()
-            link.check()
-            raise HostError(f"{name}: sshd cannot start a command: {error}") from error
+        self.channel = link.start(command, deadline)
+        self._poll = select.poll()
+        self._poll.register(self.channel.fileno(), select.POLLIN)
         try:
             self.channel.sendall(frame)
         except (OSError, EOFError):
@@ -140,7 +191,7 @@ class Session:
 
     def last_reply(self, action: str) -> Message:
         """Return the shim's last reply; HostError if the operation failed, HostLost if no reply came."""
-        before, marker, after = bytes(self.err).rpartition(_MARKER)
+        before, marker, after = bytes(self.err).rpartition(MARKER)
         if marker:
             line, _, behind = after.partition(b"\n")
             self.err[:] = before + behind
@@ -174,7 +225,7 @@ class Session:
             return
         # A login shell may print text before the reply.
         self.out += data
-        _, marker, after = bytes(self.out).partition(_MARKER)
+        _, marker, after = bytes(self.out).partition(MARKER)
         line, end, behind = after.partition(b"\n")
         if marker and end:
             shape = _FIRST_REPLIES.get(self._op, {})
@@ -198,4 +249,6 @@ class Session:
                 )
 
 
-_PYTHON_REQUIRED = "Python >= 3.8 is required on each host: install it, or set its path with python = ... in [cluster]"
+_PYTHON_REQUIRED = (
+    "Python >= 3.8 is required on each host: install it, or set its path with python = ... in [cluster] or [slurm]"
+)

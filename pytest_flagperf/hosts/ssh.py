@@ -1,41 +1,10 @@
-"""A host over SSH.
-
-The command line of a session is constant: it starts the host's Python with the text of ssh_shim.py, which reads the
-request from the session's input. So arguments and environment need no quoting, a program's end by a signal differs
-from the loss of the connection, and the shim ends a program whose controller disconnects.
-"""
+"""A host over SSH: its connection is that of link.py, and the hosts of a cluster may share a gateway."""
 
 from __future__ import annotations
 
-import io
-import json
-import logging
-import os
-import shlex
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
-from pathlib import Path
-from typing import IO, Any
-
-import paramiko
-
-from . import Completed, HostError, Message
 from .cluster import Address, ClusterConfig, parse_host
-from .line_channel import LineChannel
 from .link import Gateway, Link, connection
-from .local import readable, whole_file
-from .replies import check_length
-from .session import END_S, TICK_S, Session
-from .tunnel import Tunnel
-
-_log = logging.getLogger("flagperf.hosts")
-_BOOT = 'import sys; stdin=open(0,"rb",closefd=False); exec(stdin.read(int(stdin.readline())))'
-_START_S = 60.0
-_STDERR_BYTES = 8192
-_COPY_IDLE_S = 60.0
+from .remote import RemoteHost
 
 
 def ssh_hosts(conf: ClusterConfig) -> tuple[SSHHost, ...]:
@@ -46,212 +15,21 @@ def ssh_hosts(conf: ClusterConfig) -> tuple[SSHHost, ...]:
     return tuple(SSHHost(address, conf, gateway) for address in conf.addresses())
 
 
-class SSHHost:
-    """A machine at the other end of a permanent connection, which is opened when it is first needed."""
-
-    is_local = False
+class SSHHost(RemoteHost):
+    """A machine at the other end of a permanent SSH connection, which is opened when it is first needed."""
 
     def __init__(self, address: Address, conf: ClusterConfig, gateway: Gateway | None = None) -> None:
-        self.name = address.name
-        self.python = conf.python
+        super().__init__(address.name, connection(address, conf).host, conf.python)
         self._address = address
         self._conf = conf
         self._gateway = gateway
-        self._command = f"exec {shlex.quote(conf.python)} -I -S -c {shlex.quote(_BOOT)} pytest-flagperf"
-        self._lock = threading.RLock()
-        self._link: Link | None = None
-        self._closed = False
-        self._tunnels: dict[str, Tunnel] = {}
-        self.address: str = connection(address, conf).host
-
-    def __repr__(self) -> str:
-        return f"SSHHost({self.name!r})"
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_s: float,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-    ) -> Completed:
-        deadline = time.monotonic() + timeout_s
-        request = {"op": "run", "argv": list(argv), "env": dict(env or {}), "stdin": len(stdin)}
-        with closing(self._session(request, deadline)) as session:
-            if not session.finish(io.BytesIO(stdin), lambda: deadline):
-                session.abandon()
-                raise HostError(f"{self.name}: {argv[0]} did not end within {timeout_s:g} s")
-            last = session.last_reply(f"cannot start {argv[0]}")
-        return Completed(tuple(argv), int(last["code"]), bytes(session.out), session.error_output())
-
-    def put(self, source: Path, target: str) -> None:
-        with readable(source, self.name) as file:
-            stat = os.fstat(file.fileno())
-            request = {"op": "put", "path": target, "stdin": stat.st_size, "mode": stat.st_mode & 0o777}
-            self._copy({**request, "mtime_ns": stat.st_mtime_ns}, file, f"cannot write {target}")
-
-    def get(self, source: str, target: Path) -> None:
-        with whole_file(target, self.name) as file:
-            action = f"cannot read {source}"
-            answer = self._copy({"op": "get", "path": source}, io.BytesIO(), action, file)
-            if file.tell() != answer["size"]:
-                raise HostError(f"{self.name}: {action}: received {file.tell()} of {answer['size']} bytes")
-            os.fchmod(file.fileno(), answer["mode"] & 0o777)
-            file.flush()
-            os.utime(file.fileno(), ns=(answer["mtime_ns"], answer["mtime_ns"]))
-
-    def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> SSHChannel:
-        deadline = time.monotonic() + _START_S
-        request = {"op": "start", "python": self.python, "argv": list(argv), "env": dict(env or {})}
-        session = self._session(request, deadline)
-        try:
-            answer = session.answer(deadline, f"cannot start {argv[0]}")
-        except BaseException:
-            session.close()
-            raise
-        return SSHChannel(self, session, answer["pid"])
-
-    def forward(self, path: str) -> str:
-        with self._lock:
-            if path not in self._tunnels:
-                self._tunnels[path] = Tunnel(lambda: self._bridge(path), f"{self.name}:{path}")
-            return self._tunnels[path].path
-
-    def reconnect(self) -> None:
-        with self._lock:
-            self._drop()
-            self._connect()
 
     def close(self) -> None:
+        super().close()
         with self._lock:
-            self._closed = True
-            tunnels, self._tunnels = self._tunnels, {}
-        for tunnel in tunnels.values():
-            tunnel.close()
-        with self._lock:
-            self._drop()
             if self._gateway is not None:
                 self._gateway.leave(self)
 
-    def kill(self, pid: int) -> None:
-        """End a program that this host started, and its process group."""
-        deadline = time.monotonic() + _START_S
-        with closing(self._session({"op": "kill", "pid": pid}, deadline)) as session:
-            session.finish(io.BytesIO(), lambda: deadline)
-            session.last_reply(f"cannot end process {pid}")
-
-    def _copy(self, request: dict[str, Any], feed: IO[bytes], action: str, into: IO[bytes] | None = None) -> Message:
-        """Copy until no bytes are transferred any more; return the first reply."""
-        with closing(self._session(request, time.monotonic() + _START_S)) as session:
-            session.into = into
-            if not session.finish(feed, lambda: session.active_at + _COPY_IDLE_S):
-                raise HostError(f"{self.name}: {action}: no data transferred for {_COPY_IDLE_S:g} s")
-            session.last_reply(action)
-            return session.first or {}
-
-    def _bridge(self, path: str) -> tuple[paramiko.Channel, Callable[[], None]]:
-        """Return a channel to a Unix socket on the host, and the function that closes it."""
-        deadline = time.monotonic() + _START_S
-        session = self._session({"op": "bridge", "path": path}, deadline)
-        try:
-            session.answer(deadline, f"cannot reach the socket {path}")
-        except BaseException:
-            session.close()
-            raise
-        return session.channel, session.close
-
-    def _session(self, request: Message, deadline: float) -> Session:
-        with self._lock:
-            link = self._connect()
-        what = request.get("path") or request.get("argv", [""])[0]
-        _log.debug("%s: %s %s", self.name, request["op"], what)
-        return Session(self.name, self.python, link, self._command, request, deadline)
-
-    def _connect(self) -> Link:
-        if self._closed:
-            raise HostError(f"{self.name}: the connection was closed")
-        if self._link is None:
-            by = self._gateway.enter(self) if self._gateway is not None else None
-            self._link = Link(self._address, self._conf, by)
-            _log.info("%s: connected to %s", self.name, self.address)
-        return self._link
-
-    def _drop(self) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-
-
-class SSHChannel(LineChannel):
-    """A connection over a session."""
-
-    def __init__(self, host: SSHHost, session: Session, pid: int) -> None:
-        super().__init__(host.name)
-        self.pid = pid
-        self._host = host
-        self._session = session
-        self._writing = threading.Lock()
-        self._lines: deque[bytes] = deque()
-        self._rest = bytearray()
-        self._ended = False
-        self._closed = False
-
-    def send(self, message: Message) -> None:
-        try:
-            with self._writing:
-                self._session.channel.sendall(json.dumps(message).encode() + b"\n")
-        except (OSError, EOFError, paramiko.SSHException) as error:
-            self._session.check()
-            raise HostError(f"{self._host.name}: the program no longer reads its input: {error}") from error
-
-    def close(self, timeout_s: float = 5.0) -> int | None:
-        self._closed = True
-        with suppress(OSError, EOFError):
-            self._session.channel.shutdown_write()
-        with suppress(HostError):
-            with self._reading:
-                ended = self._wait(timeout_s)
-            if not ended:
-                self._host.kill(self.pid)
-                with self._reading:
-                    self._wait(END_S)
-        code = self._session.channel.exit_status
-        self._session.close()
-        return code if code >= 0 else None
-
-    def error_output(self) -> str:
-        return self._session.error_output()[-_STDERR_BYTES:].strip()
-
-    def _wait(self, timeout_s: float) -> bool:
-        """Return True if the program ends within the time; its output is discarded."""
-        deadline = time.monotonic() + timeout_s
-        while not (self._ended or self._session.channel.status_event.is_set()):
-            if time.monotonic() >= deadline:
-                return False
-            self._read(min(TICK_S, max(0.01, deadline - time.monotonic())))
-        return True
-
-    def _line(self, deadline: float) -> bytes | None:
-        while not self._lines:
-            if self._ended or self._closed:
-                self._session.check()
-                return None
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"{self._host.name}: no message in time")
-            self._read(min(TICK_S, left))
-        return self._lines.popleft()
-
-    def _read(self, timeout_s: float) -> None:
-        session = self._session
-        self._ended = not session.listen(timeout_s)
-        del session.err[:-_STDERR_BYTES]
-        if session.out:
-            *lines, rest = (bytes(self._rest + session.out) if b"\n" in session.out else b"").split(b"\n")
-            if lines:
-                self._lines.extend(lines)
-                self._rest[:] = rest
-            else:
-                self._rest += session.out
-            session.out.clear()
-            check_length(self._host.name, len(self._rest))
+    def _open_link(self) -> Link:
+        by = self._gateway.enter(self) if self._gateway is not None else None
+        return Link(self._address, self._conf, by)

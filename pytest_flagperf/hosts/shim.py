@@ -1,4 +1,4 @@
-"""The host's end of an SSH session: sent as text and run by the host's own Python (>= 3.8).
+"""The host's end of a session: sent as text and run by the host's own Python (>= 3.8).
 
 This file imports nothing of the project and few other modules, since each session starts it again. The command that
 runs it sets ``stdin``, the reader of the session's input: the request, a JSON text with its length before it, then the
