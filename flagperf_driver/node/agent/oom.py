@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Iterator, NamedTuple
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _FULL = 0.95
@@ -26,42 +26,55 @@ def cause(before: Count, inner: bool) -> str | None:
     now = count()
     if now.kills == before.kills:
         return None
-    limit = _limit()
-    if limit is not None and now.at_limit > before.at_limit:
+    limited = _limited_group()
+    if limited is not None and now.at_limit > before.at_limit:
         limit_name = "the container's memory limit" if inner else "the memory limit of its control group"
-        return f"{limit_name}, {limit / (1 << 20):.0f} MiB"
+        return f"{limit_name}, {limited[1] / (1 << 20):.0f} MiB"
     return "the kernel ran out of memory"
 
 
 def _at_limit() -> int:
-    events = _group("memory.events")
-    if events is not None:
-        return _figure(events, "oom")
-    # cgroup v1 counts killed members of the group only; whether the group's limit was the cause shows its peak usage.
-    peak, control, limit = _group("memory.max_usage_in_bytes"), _group("memory.oom_control"), _limit()
-    if peak is None or control is None or limit is None or int(_read(peak) or 0) < _FULL * limit:
+    own, limited = next(_groups(), None), _limited_group()
+    if own is None or limited is None:
         return 0
-    return _figure(control, "oom_kill")
+    if (own / "memory.events").is_file():
+        return _figure(limited[0] / "memory.events", "oom")
+    # cgroup v1 counts killed members of the group only; whether the limit was the cause shows its group's peak usage.
+    if int(_read(limited[0] / "memory.max_usage_in_bytes") or 0) < _FULL * limited[1]:
+        return 0
+    return _figure(own / "memory.oom_control", "oom_kill")
 
 
-def _limit() -> int | None:
+def _limited_group() -> tuple[Path, int] | None:
+    """Return the group with the smallest limit, of this process's group and those above it, and its limit."""
+    limits = [(folder, limit) for folder in _groups() if (limit := _limit_of(folder)) is not None]
+    return min(limits, key=lambda each: each[1], default=None)
+
+
+def _limit_of(folder: Path) -> int | None:
     for name in ("memory.max", "memory.limit_in_bytes"):
-        path = _group(name)
-        text = _read(path).strip() if path is not None else ""
+        text = _read(folder / name).strip()
         if text.isdigit() and int(text) < _NO_LIMIT:
             return int(text)
     return None
 
 
-def _group(name: str) -> Path | None:
-    """Return a file of this process's memory group. In a container the group is the root of the mounted hierarchy."""
+def _groups() -> Iterator[Path]:
+    """Yield this process's memory group and the groups above it: a batch system limits a job or a step above it.
+
+    In a container the group is the root of the mounted hierarchy.
+    """
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, group = line.split(":", 2)
         root = _CGROUPS / "memory" if "memory" in controllers.split(",") else _CGROUPS if not controllers else None
-        for folder in (root / group.lstrip("/"), root) if root is not None else ():
-            if (folder / name).is_file():
-                return folder / name
-    return None
+        if root is None:
+            continue
+        folder = root / group.lstrip("/")
+        for each in (folder, *folder.parents):
+            if any((each / name).is_file() for name in ("memory.max", "memory.limit_in_bytes")):
+                yield each
+            if each == root:
+                break
 
 
 def _figure(path: Path, name: str) -> int:
