@@ -16,9 +16,11 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.engines.agents import engine, environments
 from pytest_flagperf.engines.agents.agents import Agents
+from pytest_flagperf.engines.agents.allocations.fixed import FixedHosts
 from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.engines.agents.preflight import HostRequirements
 from pytest_flagperf.engines.agents.runtime_request import runtime_request
+from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS
 from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
@@ -57,11 +59,17 @@ def round_dir(tmp_path: Path) -> Path:
     return directory
 
 
+def given_hosts(*hosts: Host) -> FixedHosts:
+    made = FixedHosts()
+    made.__dict__["pool"] = HostPool(hosts)
+    return made
+
+
 def engine_with_hosts(*names: str) -> AgentsEngine:
     agents_engine = AgentsEngine.__new__(AgentsEngine)
-    agents_engine.__dict__["_pool"] = HostPool(tuple(map(Away, names)))
+    agents_engine._allocation = given_hosts(*map(Away, names))
     agents_engine._settings = SimpleNamespace(lease_time=1.0)  # type: ignore[assignment]
-    agents_engine._cluster = None
+    agents_engine._limits = DEFAULT_LIMITS
     return agents_engine
 
 
@@ -131,7 +139,7 @@ def test_ranks_that_see_all_devices_lease_the_first_devices(
     catalog = tree(tmp_path)
     write_vendor(tmp_path, toml=toml)
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    agents_engine = AgentsEngine(read_settings({}, tmp_path), catalog, None)
+    agents_engine = AgentsEngine(read_settings({}, tmp_path), catalog, FixedHosts())
     assert (
         agents_engine._device_request(plan, catalog.vendor("acme"), tmp_path / "run/case/round1").devices_per_host
         == count
@@ -145,7 +153,9 @@ def check_request(root: Path, runtime: str = "docker", **given: Any) -> HostRequ
     catalog = tree(root)
     write(root, "suites/toy/pytorch/requirements.txt", "somelib==1.0\n")
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    return AgentsEngine(read_settings(given, root), catalog, None)._host_requirements([plan], catalog.vendor("acme"))
+    return AgentsEngine(read_settings(given, root), catalog, FixedHosts())._host_requirements(
+        [plan], catalog.vendor("acme")
+    )
 
 
 def test_the_name_of_a_vendors_image_depends_on_its_files(tmp_path: Path) -> None:
@@ -242,7 +252,7 @@ def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[AgentsEn
         write_vendor(root)
     catalog = Catalog.scan([root])
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    return AgentsEngine(read_settings(given, root), catalog, None), plan, catalog.vendor("acme")
+    return AgentsEngine(read_settings(given, root), catalog, FixedHosts()), plan, catalog.vendor("acme")
 
 
 # -- environments before devices -----------------------------------------------------------------------------------
@@ -265,8 +275,8 @@ class Builds:
 
 def three_hosts(root: Path, nnodes: int) -> tuple[AgentsEngine, Plan, Vendor]:
     catalog = tree(root)
-    agents_engine = AgentsEngine(read_settings({}, root), catalog, None)
-    agents_engine.__dict__["_pool"] = HostPool(tuple(map(LocalHost, ("h1", "h2", "h3"))))
+    agents_engine = AgentsEngine(read_settings({}, root), catalog, FixedHosts())
+    agents_engine._allocation = given_hosts(*map(LocalHost, ("h1", "h2", "h3")))
     plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime="host", synthetic=True)
     return agents_engine, replace(plan, case=replace(plan.case, nnodes=nnodes)), catalog.vendor("acme")
 
@@ -345,7 +355,7 @@ def test_a_case_whose_vendors_pins_conflict_with_another_suite_has_its_own_envir
 def test_the_folders_of_a_case_are_read_once_for_all_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = tree(tmp_path)
     write_vendor(tmp_path, toml=SIXTEEN)
-    agents_engine = AgentsEngine(read_settings({}, tmp_path), catalog, None)
+    agents_engine = AgentsEngine(read_settings({}, tmp_path), catalog, FixedHosts())
     cases: list[Case] = []
 
     def counted(settings: Any, catalog: Any, case: Case, *more: Any) -> Any:

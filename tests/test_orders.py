@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.engines.agents.allocations.fixed import FixedHosts
 from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.engines.agents.orders import RoundOptions, _cores, _placement, make_orders
 from pytest_flagperf.engines.agents.preflight import OK, Finding
@@ -121,11 +122,13 @@ def with_words(argv: Sequence[str], known: Mapping[str, str]) -> str:
 def test_findings_of_preflight_are_known_to_all_workers_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def place() -> AgentsEngine:
         made = AgentsEngine.__new__(AgentsEngine)
-        made.__dict__.update(_pool=HostPool((LocalHost("h1"),)), _environments=SimpleNamespace(builds="run1"))
+        made._allocation = FixedHosts()
+        made._allocation.__dict__["pool"] = HostPool((LocalHost("h1"),))
+        made.__dict__.update(_environments=SimpleNamespace(builds="run1"))
         return made
 
     seen = Finding("h1", "numa", OK, "", near=((0, (0, 1)), (1, (2, 3))))
-    monkeypatch.setattr(AgentsEngine, "inspect", lambda *_: [seen])
+    monkeypatch.setattr(AgentsEngine, "_findings", lambda *_: [seen])
     first, second = place(), place()
     first.prepare([])
     second.leave_out(json.loads(json.dumps(first.left_out)))

@@ -22,11 +22,11 @@ class Engine(Protocol):
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """All hosts of the run, in the order in which cases use them."""
+        """The hosts in the order in which cases use them; those of the present case if each case requests its own."""
 
     @property
-    def is_cluster(self) -> bool:
-        """Whether the hosts are other machines than this one."""
+    def host_count(self) -> int | None:
+        """The number of hosts; None if each case requests as many as it needs."""
 
     @property
     def left_out(self) -> Mapping[str, Any]:

@@ -18,6 +18,10 @@ class HostLost(HostError):
     """The connection to a host is lost. ``Host.reconnect`` may restore it."""
 
 
+class HostGone(HostLost):
+    """A lost host does not come back: its scheduler has ended the job that it belonged to."""
+
+
 class InvalidReply(HostError):
     """A host sent an invalid message; the error names the host, the message and the expected form."""
 

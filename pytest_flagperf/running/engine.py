@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf import original
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines import Engine
+from pytest_flagperf.engines.agents.allocations.choice import allocate
 from pytest_flagperf.engines.agents.engine import AgentsEngine
-from pytest_flagperf.hosts.cluster import ClusterConfig, read_cluster, split_hosts
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.settings import Settings
 
@@ -19,8 +19,9 @@ def open_engine(settings: Settings, catalog: Catalog, root: Path) -> tuple[Setti
     """Return the settings with what the engine adds to them, the engine, and its number of hosts."""
     if settings.engine == "modelarts":
         return _open_modelarts(settings, catalog)
-    cluster = _cluster(settings, root)
-    return settings, AgentsEngine(settings, catalog, cluster), len(cluster.addresses()) if cluster else 1
+    allocation, limits = allocate(settings, catalog, root)
+    count = sys.maxsize if allocation.host_count is None else allocation.host_count
+    return settings, AgentsEngine(settings, catalog, allocation, limits), count
 
 
 def _open_modelarts(settings: Settings, catalog: Catalog) -> tuple[Settings, Engine, int]:
@@ -38,20 +39,3 @@ def _open_modelarts(settings: Settings, catalog: Catalog) -> tuple[Settings, Eng
     sources = {**settings.sources, **dict.fromkeys(added, f"{config.source}: modelarts")}
     settings = replace(settings, **added, sources=sources)
     return settings, ModelArtsEngine(settings, catalog, config), 1 if config.single_server else config.instances
-
-
-def _cluster(settings: Settings, root: Path) -> ClusterConfig | None:
-    """Return the requested hosts; None for this machine."""
-    conf = None
-    if settings.cluster_conf and not settings.commanded("cluster"):
-        conf = original.read_cluster_conf(root / settings.cluster_conf)
-    elif settings.cluster_table is not None:
-        conf = read_cluster(settings.cluster_table.table, settings.cluster_table.file)
-    if settings.cluster is not None:
-        option = settings.as_written("cluster")
-        if not split_hosts(settings.cluster):
-            raise Problems([f"{option}: no host; expected at least one, as in --cluster=gpu1,gpu2"])
-        conf = replace(conf or ClusterConfig(), hosts=split_hosts(settings.cluster), source=option)
-    if conf is not None:
-        conf.addresses()  # raises Problems for invalid names
-    return conf

@@ -19,9 +19,9 @@ def header(run: Run, cases: Sequence[Selected], absent: Sequence[Absent] = ()) -
     """Return the lines of the header; ``absent`` are the cases without a suite."""
     if not cases and not absent:
         return []
-    hosts = len(run.engine.hosts)
+    hosts = run.engine.host_count
     ready = [selected for selected in cases if not selected.unsupported]
-    too_large = [selected for selected in ready if selected.case.nnodes > hosts]
+    too_large = [selected for selected in ready if hosts is not None and selected.case.nnodes > hosts]
     title = _title(cases, len(ready) - len(too_large), len(absent))
     lines = [f"flagperf: {title}; reports: {relative(run.directory.path)}", *_throughput_only(run.settings, ready)]
     unsupported: list[Selected | Absent] = [*(selected for selected in cases if selected.unsupported), *absent]

@@ -61,10 +61,15 @@ class Plans:
                 throughput_only=settings.throughput_only if settings.given("throughput_only") else None,
                 data_dir=Value(selected.data_dir, selected.data_source, 0, "case") if selected.data_dir else None,
                 # In a cluster the preflight checks the data on the hosts.
-                check_data=not settings.plan and not self._engine.is_cluster,
+                check_data=not settings.plan and self._is_local,
             )
             self._plans[selected] = replace(plan, visible_devices=self._visible_devices or plan.visible_devices)
         return self._plans[selected]
+
+    @property
+    def _is_local(self) -> bool:
+        """Return True if the run uses this machine."""
+        return self._engine.host_count is not None and all(host.is_local for host in self._engine.hosts)
 
     # -- before the first case starts ------------------------------------------------------------------------
 
@@ -84,15 +89,15 @@ class Plans:
             raise Problems(f"{problem} ({_cases(cases)})" for problem, cases in problems.items())
 
     def _check_hosts(self, selected: Selected) -> None:
-        runtime, hosts = runtime_of(self._settings, selected), self._engine.hosts
+        runtime, count = runtime_of(self._settings, selected), self._engine.host_count
         if runtime not in runtimes():
             raise Problems([f"--runtime={runtime}: unknown runtime; choose from {', '.join(runtimes())}"])
-        if not self._settings.plan and selected.case.nnodes > len(hosts):
-            names = ", ".join(host.name for host in hosts)
-            available = names if self._engine.is_cluster else f"{names} (this machine)"
+        if not self._settings.plan and count is not None and selected.case.nnodes > count:
+            names = ", ".join(host.name for host in self._engine.hosts)
+            available = f"{names} (this machine)" if self._is_local else names
             raise Problems(
                 [
-                    f"case {selected.case}: needs {selected.case.nnodes} hosts, {len(hosts)} available: {available};"
+                    f"case {selected.case}: needs {selected.case.nnodes} hosts, {count} available: {available};"
                     " add hosts with --cluster or in [cluster] of flagperf.toml, or pass --nodes=1xP to run on one;"
                     " --plan works without the hosts"
                 ]

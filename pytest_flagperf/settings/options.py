@@ -85,7 +85,7 @@ def option(group: str, help: str, metavar: str | None = None, default: Any = Non
 
 @dataclass(frozen=True)
 class SiteTable:
-    """A table of a settings file, [cluster] or [modelarts], not yet checked."""
+    """A table of a settings file, [cluster], [slurm] or [modelarts], not yet checked."""
 
     table: Mapping[str, Any]
     file: Path
@@ -193,8 +193,9 @@ class Settings:
     test_conf: str | None = option(RUNS, "use this test_conf.py of FlagPerf", "FILE", path=True)
     cluster: str | None = option(
         WHERE,
-        "hosts to run on over SSH, instead of this machine; [cluster] of flagperf.toml sets how to log in",
-        "[USER@]HOST[:PORT][,...]",
+        "hosts to run on over SSH, instead of this machine; [cluster] of flagperf.toml sets how to log in; or slurm:"
+        " the nodes of the Slurm job that the run is in, or of one job for each case",
+        "[USER@]HOST[:PORT][,...]|slurm",
         public=redaction.hosts,
     )
     cluster_conf: str | None = option(WHERE, "use this cluster_conf.py of FlagPerf", "FILE", path=True)
@@ -235,6 +236,7 @@ class Settings:
         path=True,
     )
     cluster_table: SiteTable | None = None
+    slurm_table: SiteTable | None = None
     modelarts_table: SiteTable | None = None
     expected: tuple[Expected, ...] = ()
     expected_in: str = ""

@@ -25,7 +25,7 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
     problems: list[str] = []
     located_table = settings_file(root)
     roots: tuple[str, ...] = (str(root),)
-    cluster_table = modelarts_table = None
+    cluster_table = slurm_table = modelarts_table = None
     expected: tuple[Expected, ...] = ()
     if located_table is not None:
         path, table = located_table
@@ -34,8 +34,10 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
             expected = expectations.of_tables(table.pop("expected"), str(path), problems)
         if "cluster" in table and not isinstance(table["cluster"], str):
             cluster_table = _cluster(table, path, problems)
+        if "slurm" in table:
+            slurm_table = _site_table("slurm", table, path, problems)
         if "modelarts" in table:
-            modelarts_table = _modelarts(table, path, problems)
+            modelarts_table = _site_table("modelarts", table, path, problems)
         if "roots" in table:
             roots = roots_of(table.pop("roots"), path, problems)
             sources["roots"] = str(path)
@@ -63,6 +65,7 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
     return Settings(
         **values,
         cluster_table=cluster_table,
+        slurm_table=slurm_table,
         modelarts_table=modelarts_table,
         expected=expected,
         expected_in=file,
@@ -81,12 +84,12 @@ def _cluster(table: dict[str, Any], path: Path, problems: list[str]) -> SiteTabl
     return None
 
 
-def _modelarts(table: dict[str, Any], path: Path, problems: list[str]) -> SiteTable | None:
-    """Remove the table [modelarts] and return it."""
-    given = table.pop("modelarts")
+def _site_table(name: str, table: dict[str, Any], path: Path, problems: list[str]) -> SiteTable | None:
+    """Remove a table and return it."""
+    given = table.pop(name)
     if isinstance(given, dict):
         return SiteTable(given, path)
-    problems.append(f"{path}: modelarts: expected a table, [modelarts]; got {kind(given)}")
+    problems.append(f"{path}: {name}: expected a table, [{name}]; got {kind(given)}")
     return None
 
 

@@ -44,6 +44,7 @@ class DeviceRequest:
     lease_s: float  # how long ranks on other hosts continue without the controller
     lease_here_s: float = 0.0
     unfit: Mapping[str, Collection[int]] = field(default_factory=dict)  # by host: devices that no rank may use
+    allowed: Mapping[str, Sequence[int]] = field(default_factory=dict)  # by host: the only devices to choose from
     timeout_s: float = 24 * 3600.0
 
 
@@ -190,10 +191,11 @@ def _ask_all(
 
 def _lease_request(agent: HostAgent, request: DeviceRequest) -> dict[str, Any]:
     count = request.devices_per_host or max(request.nproc, len(agent.cpus))
+    devices = request.allowed.get(agent.name, range(count))
     return {
         "op": "lease",
         "count": request.nproc,
-        "candidates": [device for device in range(count) if device not in request.unfit.get(agent.name, ())],
+        "candidates": [device for device in devices if device not in request.unfit.get(agent.name, ())],
         "whole_host": request.whole_host,
         "owner": dict(request.owner),
         "directory": None,

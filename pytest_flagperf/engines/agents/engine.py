@@ -1,50 +1,52 @@
-"""The engine that runs rounds under agents: one agent on each host, on this machine or over SSH."""
+"""The engine that runs rounds under agents: one agent on each host, on this machine, over SSH or in a Slurm job."""
 
 from __future__ import annotations
 
 import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node import lease
-from flagperf_driver.node.agent import archive
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.hosts import Host, HostError
-from pytest_flagperf.hosts.cluster import ClusterConfig
-from pytest_flagperf.hosts.host_pool import HostPool, cluster_pool, local_pool
+from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.runtime import EngineRequirements, Interpreter, RuntimeSetupError, runtimes
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError, WriteError
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round import RoundDir, RoundFault
 
 from . import acquire, preflight
 from .agents import Agents, attach_agent
+from .allocations import Allocation
 from .environments import Environments
 from .late_logs import LateLogs
 from .orders import RoundOptions
 from .preflight import Data, Finding
 from .round import follow_round, run_round
+from .unpack import DEFAULT_LIMITS
 
 _log = logging.getLogger("flagperf.preflight")
-_SHOWN = 8
 
 
 class AgentsEngine:
-    """Runs rounds on this machine or on SSH hosts, with an agent on each; connects only when needed."""
+    """Runs rounds on the hosts of an allocation, with an agent on each; connects only when needed."""
 
-    def __init__(self, settings: Settings, catalog: Catalog, cluster: ClusterConfig | None) -> None:
+    def __init__(
+        self, settings: Settings, catalog: Catalog, allocation: Allocation, limits: LogLimits = DEFAULT_LIMITS
+    ) -> None:
         self._settings = settings
         self._catalog = catalog
-        self._cluster = cluster
+        self._allocation = allocation
+        self._limits = limits  # of a round's logs from one host
         self._environments = Environments(settings, catalog)
         self._rounds_with_missing_logs: list[Path] = []
         self._unfit: dict[str, set[int]] = {}
@@ -52,39 +54,23 @@ class AgentsEngine:
         # Two runs that begin in the same second on two machines need different folders on the hosts.
         self._suffix = secrets.token_hex(4)
 
-    @cached_property
-    def _pool(self) -> HostPool:
-        return local_pool() if self._cluster is None else cluster_pool(self._cluster)
-
     @property
-    def is_cluster(self) -> bool:
-        """Return True if the hosts are given, False if the run uses this machine."""
-        return self._cluster is not None
+    def host_count(self) -> int | None:
+        return self._allocation.host_count
 
     def header(self) -> list[str]:
-        """Return lines about the given hosts, and notes on settings without effect."""
-        if self._cluster is None:
-            return []
-        names = [address.name for address in self._cluster.addresses()]
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        return [
-            f"  hosts: {', '.join(names[:_SHOWN])}{more}, over SSH ({self._cluster.source})",
-            *(f"  note: {note}" for note in self._cluster.without_effect),
-        ]
+        return self._allocation.header()
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        return self._pool.hosts
+        return self._allocation.pool.hosts
 
     @property
-    def _limits(self) -> LogLimits:
-        """The limits of a round's logs from one host."""
-        conf = self._cluster or ClusterConfig()
-        return LogLimits(conf.max_log_gib * archive.GIB, conf.max_log_entries)
+    def _pool(self) -> HostPool:
+        return self._allocation.pool
 
     def close(self) -> None:
-        if "_pool" in self.__dict__:
-            self._pool.close()
+        self._allocation.close()
 
     # -- what will run ---------------------------------------------------------------------------------------
 
@@ -113,6 +99,7 @@ class AgentsEngine:
 
     def interpreter(self, plan: Plan, vendor: Vendor, watch: Live) -> Interpreter:
         """Return the Python of the case's framework, prepared on the first usable hosts."""
+        self._obtain(plan, vendor, watch)
         hosts = self._pool.usable[: plan.case.nnodes]
         return self._environments.interpreters(plan, vendor, hosts, watch)[hosts[0].name]
 
@@ -120,6 +107,20 @@ class AgentsEngine:
 
     def inspect(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[Finding]:
         """Check every host, for all cases of a vendor at once."""
+        self._allocation.check([plan for plan, _ in plans])
+        if self.host_count is None and plans:
+            # One case of the most hosts stands for all, since each case may get other hosts.
+            plan, vendor = max(plans, key=lambda each: (each[0].case.nnodes, each[0].case.nproc))
+            try:
+                self._allocation.obtain(plan, silent())
+                return self._findings([(plan, vendor)])
+            except HostError as error:
+                raise Problems([f"case {plan.case}: {error}"]) from error
+            finally:
+                self._allocation.release()
+        return self._findings(plans)
+
+    def _findings(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[Finding]:
         vendors = {vendor.name: vendor for _, vendor in plans}
         by_vendor = {name: [plan for plan, vendor in plans if vendor.name == name] for name in vendors}
         return [
@@ -130,7 +131,12 @@ class AgentsEngine:
 
     def prepare(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[str]:
         """Check every host and exclude unfit hosts and devices; return messages. Problems if too few hosts are left."""
-        findings = self.inspect(plans)
+        self._allocation.check([plan for plan, _ in plans])
+        # Hosts that a case requests are checked when it gets them.
+        return [] if self.host_count is None else self._exclude_unfit(plans)
+
+    def _exclude_unfit(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[str]:
+        findings = self._findings(plans)
         for finding in findings:
             _log.info("%s: %s", finding.level, finding.sentence)
         fatal = preflight.sentences(findings)
@@ -167,7 +173,7 @@ class AgentsEngine:
         self._environments.builds = str(left_out["builds"])
 
     def _host_requirements(self, plans: Sequence[Plan], vendor: Vendor) -> preflight.HostRequirements:
-        chip = vendor.chips.get(plans[0].case.hardware)
+        chip, allowed = vendor.chips.get(plans[0].case.hardware), self._allocation.devices(plans[0])
         engines = (self._engine_requirements(plan, vendor) for plan in plans)
         data = {Data(plan.data_dir, plan.manifest): None for plan in plans if plan.data_dir and _reads_data(plan)}
         return preflight.HostRequirements(
@@ -176,7 +182,9 @@ class AgentsEngine:
             nproc=max(plan.case.nproc for plan in plans),
             hardware=plans[0].case.hardware,
             chips={name: chip.names for name, chip in vendor.chips.items()},
-            devices_per_host=chip.devices_per_host if chip else None,
+            devices_per_host=chip.devices_per_host if chip and not allowed else None,
+            allowed=allowed,
+            held_by=self._allocation.held_by(),
             **_device_source(vendor),
             engine=next(filter(None, engines), None),
             data=tuple(data),
@@ -203,11 +211,12 @@ class AgentsEngine:
         watch: Live,
     ) -> None:
         """Run a round on free hosts and devices; its directory records how it ended."""
-        request = self._device_request(plan, vendor, directory)
-        self._fetch_missing_logs(watch)
-        self._environments.build_ahead(plan, vendor, self._pool, watch)
         end = None
         try:
+            self._obtain(plan, vendor, watch)
+            request = self._device_request(plan, vendor, directory)
+            self._fetch_missing_logs(watch)
+            self._environments.build_ahead(plan, vendor, self._pool, watch)
             with Agents(watch.note, self._limits) as agents:
                 acquire.acquire(
                     self._pool,
@@ -230,11 +239,31 @@ class AgentsEngine:
         except WriteError:
             raise
         except (HostError, lease.LeaseError, OSError) as error:
-            raise Problems([f"case {plan.case}: {error}"]) from error
+            why = self._allocation.explain()
+            raise Problems([f"case {plan.case}: {why + ': ' if why else ''}{error}"]) from error
         finally:
             watch.clear()
             if end is None or end.fault:
                 self._environments.forget()  # an image or an environment may have been removed meanwhile
+            if end is None or number >= plan.case.repeat:
+                self._allocation.release()
+
+    def _obtain(self, plan: Plan, vendor: Vendor, watch: Live) -> None:
+        """Hold the hosts of a case. New hosts are checked; Problems if they are unfit."""
+        if self._allocation.obtain(plan, watch):
+            try:
+                lines = self._exclude_unfit([(plan, vendor)])
+            except Problems as error:
+                raise Problems(f"{self._allocation.held_by()}: {problem}" for problem in error.problems) from error
+            for line in lines:
+                watch.note(line)
+
+    def _explained(self, fault: RoundFault) -> RoundFault:
+        """Return a fault with its cause, if the hosts' scheduler ended the round, and with the scheduler's job."""
+        if reason := self._allocation.explain():
+            return RoundFault("lost", fault.host, None, f"{reason}: {fault.sentence}", fault.last_lines)
+        held_by = self._allocation.held_by()
+        return replace(fault, sentence=f"{fault.sentence} ({held_by})") if held_by else fault
 
     def resume(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:
         """Resume a round that another controller left running, or end it; return False if it is not running any more.
@@ -251,7 +280,8 @@ class AgentsEngine:
             placed = RoundDir(directory).read_hosts()
         except FormatError:
             return False
-        hosts = [self._pool.host(place.name) for place in placed]
+        pool = self._allocation.pool_of(directory)
+        hosts = [pool.host(place.name) for place in placed]
         if None in hosts:
             return False
         lease_s = self._settings.lease_time
@@ -266,7 +296,7 @@ class AgentsEngine:
                 action = "ending it" if end_because else "resuming it"
                 watch.note(f"{directory.parent.name} {directory.name} still runs: {action}")
                 show = watch.log if watch.follow else None
-                follow_round(directory, agents, watch.progress, show, end_because=end_because)
+                follow_round(directory, agents, watch.progress, show, end_because=end_because, explain=self._explained)
         except HostError:
             return False
         finally:
@@ -279,7 +309,7 @@ class AgentsEngine:
 
     @property
     def _late_logs(self) -> LateLogs:
-        return LateLogs(self._pool, self._limits)
+        return LateLogs(self._allocation.pool_of, self._limits)
 
     def _fetch_missing_logs(self, watch: Live) -> None:
         """Fetch logs from lost hosts that are back; a round that still runs there is ended."""
@@ -296,6 +326,7 @@ class AgentsEngine:
             devices_per_host=self._candidate_devices(plan, vendor),
             whole_host=(self._settings.lease or vendor.toml.lease) == "host",
             unfit=self._unfit,
+            allowed=self._allocation.devices(plan),
             owner=lease.owner(run=run, case=str(plan.case)),
             name=f"{run}-{self._suffix}-{plan.case.folder}-{directory.name}",
             directory=directory,
@@ -333,7 +364,11 @@ class AgentsEngine:
             labels={"flagperf.run": directory.parent.parent.name, "flagperf.case": str(plan.case)},
             show=watch.log if watch.follow else None,
             # An installed package may lie inside the repository of another project.
-            plan_entries={"checkout": {} if suite.root in self._catalog.packages else checkout(suite.root)},
+            plan_entries={
+                "checkout": {} if suite.root in self._catalog.packages else checkout(suite.root),
+                **self._allocation.record(),
+            },
+            explain=self._explained,
             bind=self._settings.bind == "auto",
             near=self._near,
         )

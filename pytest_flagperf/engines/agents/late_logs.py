@@ -20,9 +20,9 @@ from .unpack import LogsTooLarge
 
 @dataclass(frozen=True)
 class LateLogs:
-    """Fetches logs from the hosts of a run; ``limits`` bounds the logs of a round from one host."""
+    """Fetches logs from the hosts of rounds; ``limits`` bounds the logs of a round from one host."""
 
-    pool: HostPool
+    pool_of: Callable[[Path], HostPool]  # the hosts of a round's directory
     limits: LogLimits
 
     def fetch(self, directories: Sequence[Path]) -> list[str]:
@@ -44,8 +44,9 @@ class LateLogs:
         except FormatError as error:
             note(f"{where}: logs that are still on other hosts are not fetched: {error}")
             return
+        pool = self.pool_of(directory)
         for placed in places:
-            host = self.pool.host(placed.name)
+            host = pool.host(placed.name)
             if host is not None and not host.is_local:
                 try:
                     self._fetch_from(directory, MissingLogs(placed.name, placed.noderank, placed.log_dir, ""))
@@ -79,14 +80,15 @@ class LateLogs:
 
     def _fetch_from(self, directory: Path, missing: MissingLogs) -> tuple[str, ...]:
         """Fetch logs from a host that answers. Return sentences on the entries that were left out."""
-        host = self.pool.host(missing.host)
+        pool = self.pool_of(directory)
+        host = pool.host(missing.host)
         if host is None:
             raise HostError("it is not a host of this run")
         try:
             host.reconnect()
         except HostError as error:
-            self.pool.exclude(host, str(error))
+            pool.exclude(host, str(error))
             raise
-        self.pool.include(host)
+        pool.include(host)
         folder = directory / host_folder(host.name, missing.noderank)
         return fetch(host, pack({}), missing.log_dir, folder, self.limits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from pytest_flagperf.hosts import Channel, Host, HostError, HostLost
+from pytest_flagperf.hosts import Channel, Host, HostError, HostGone, HostLost
 from pytest_flagperf.hosts.deploy import attach
 
 ANSWER_S = 60.0
@@ -31,6 +31,8 @@ def reconnect_to_agent(
     while not is_given_up():
         try:
             host.reconnect()
+        except HostGone as error:
+            return None, str(error)
         except HostError as error:
             why = str(error)
             time.sleep(_AGAIN_S)

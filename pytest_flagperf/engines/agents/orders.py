@@ -14,7 +14,7 @@ from flagperf_driver.node.sampling import topology
 from pytest_flagperf.plan import PlacedHost, Placement, Plan, rank_processes
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.stored.layout import CASE, LAUNCHER_LOG, rank_log, task_log
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round import RoundDir, RoundFault
 
 from .acquire import MODULE
 from .agents import GRACE_S, HostAgent
@@ -23,6 +23,12 @@ from .agents import GRACE_S, HostAgent
 _NOT_INHERITED = ("PYTEST_", "COV_", "PYTHON", "TORCHELASTIC_", "RANK", "LOCAL_RANK", "WORLD_SIZE")
 
 Show = Callable[[int, str], None]
+Explain = Callable[[RoundFault], RoundFault]
+
+
+def unchanged(fault: RoundFault) -> RoundFault:
+    """Return the fault: this machine and hosts over SSH end no round."""
+    return fault
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class RoundOptions:
     labels: Mapping[str, str] = field(default_factory=dict)  # labels of the round's containers
     show: Show | None = None  # called with every line of the ranks' logs
     plan_entries: Mapping[str, Any] = field(default_factory=dict)  # additional entries of plan.json
+    explain: Explain = unchanged  # adds why the hosts ended a failed round
     bind: bool = True  # bind ranks to the cores near their devices, if known
     near: Mapping[str, Mapping[int, Sequence[int]]] = field(
         default_factory=dict

@@ -18,7 +18,7 @@ from pytest_flagperf.stored.round import HostEnd, RankEnd, RoundDir, RoundFault,
 
 from .agents import Agents, HostAgent
 from .collect import collect
-from .orders import NO_OPTIONS, RoundOptions, Show, make_orders, write_inputs
+from .orders import NO_OPTIONS, Explain, RoundOptions, Show, make_orders, unchanged, write_inputs
 from .watch import Listener, Listeners, ranks, start_tracker, unfinished, watch
 
 _log = logging.getLogger("flagperf.rounds")
@@ -53,7 +53,8 @@ def run_round(
         agents.start(orders)
 
     stored_plan = StoredPlan.from_json(stored.to_json_types(begun), f"case {plan.case}")
-    return _run_to_end(agents, stored_round, stored_plan, started_ms, begin, Listeners(listener, options.show), start)
+    listeners = Listeners(listener, options.show)
+    return _run_to_end(agents, stored_round, stored_plan, started_ms, begin, listeners, start, options.explain)
 
 
 def follow_round(
@@ -63,6 +64,7 @@ def follow_round(
     show: Show | None = None,
     *,
     end_because: str | None = None,
+    explain: Explain = unchanged,
 ) -> RoundRecord:
     """Follow a round that another controller started to its end; ``agents`` holds its agents.
 
@@ -79,7 +81,8 @@ def follow_round(
         if end_because is not None:
             raise HostError(end_because)
 
-    return _run_to_end(agents, stored_round, plan, begun_ms(stored_round), None, Listeners(listener, show), started)
+    listeners = Listeners(listener, show)
+    return _run_to_end(agents, stored_round, plan, begun_ms(stored_round), None, listeners, started, explain)
 
 
 def _run_to_end(
@@ -90,6 +93,7 @@ def _run_to_end(
     begin: float | None,
     listeners: Listeners,
     start: Callable[[], None],
+    explain: Explain,
 ) -> RoundRecord:
     tracker = start_tracker(plan, started_ms)
     fault, state = None, "failed"
@@ -111,6 +115,8 @@ def _run_to_end(
         missing = collect(agents.all, agents.limits)
         agents.dismiss(keep=[logs.host for logs in missing])
         swept += _sweep(agent for agent in agents.all if agent not in gone)
+        if fault is not None and state == "failed":
+            fault = explain(fault)
         seconds = None if begin is None else round(_clock_s() - begin, 3)
         ends, warnings = _host_ends(agents), _warnings(agents)
         end = RoundRecord(state, fault, started_ms, _now_ms(), seconds, ends, swept, missing, warnings)

@@ -15,6 +15,7 @@ from flagperf_driver.job import orders
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.engines.agents.agents import Agents, HostAgent
+from pytest_flagperf.engines.agents.allocations.fixed import FixedHosts
 from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.engines.agents.preflight import Finding, sentences
 from pytest_flagperf.engines.agents.preflight.findings import FAIL, OK, WARN
@@ -62,28 +63,16 @@ class ModelArtsEngine(AgentsEngine):
     """Runs rounds as jobs. A round's instances are its hosts; the agents on them follow orders from a file."""
 
     def __init__(self, settings: Settings, catalog: Catalog, config: ModelArtsConfig) -> None:
-        super().__init__(settings, catalog, None)
+        instances = (Instance(number, self._open_channel, self._check_reachable) for number in range(config.instances))
+        super().__init__(settings, catalog, FixedHosts(pool=HostPool(tuple(instances))))
         self._config = config
         self._channels: dict[str, tuple[CloudJob, int]] = {}  # by the folder of an instance's logs
         self._beside: dict[Path, threading.Thread] = {}  # rounds that run in the job of another round
         use_addresses(config.addresses)
 
     @cached_property
-    def _pool(self) -> HostPool:
-        return HostPool(
-            tuple(
-                Instance(number, self._open_channel, self._check_reachable) for number in range(self._config.instances)
-            )
-        )
-
-    @cached_property
     def _cloud(self) -> Cloud:
         return open_cloud(self._config)
-
-    @property
-    def is_cluster(self) -> bool:
-        """Return True: the instances are other machines than this one."""
-        return True
 
     def header(self) -> list[str]:
         conf = self._config
@@ -315,7 +304,7 @@ class ModelArtsEngine(AgentsEngine):
             for rank in filled["ranks"]:
                 rank["argv"][0] = orders.PYTHON
                 rank["env"]["PYTHONPATH"] = f"{orders.CODE}:{orders.CODE}/suites"
-                if plan.device != "cpu":
+                if not plan.devices_are_cores:
                     rank["env"]["OMP_NUM_THREADS"] = orders.THREADS
             return filled
 

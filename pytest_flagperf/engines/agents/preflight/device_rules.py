@@ -14,6 +14,8 @@ from .findings import FAIL, OK, WARN, Finding, HostRequirements
 
 def device_findings(host: str, survey: Mapping[str, Any], cores: int, request: HostRequirements) -> Iterator[Finding]:
     """Yield the findings about the devices. An unfit device is a failure only if too few others are left."""
+    if (allowed := request.allowed.get(host)) is not None:
+        survey = {**survey, "devices": [device for device in survey["devices"] if device["index"] in allowed]}
     devices = survey["devices"]
     if survey["error"]:
         yield Finding(
@@ -45,7 +47,8 @@ def _counted(host: str, survey: Mapping[str, Any], cores: int, request: HostRequ
     """Return the finding about the number of devices. Missing devices are excluded, so that no round leases them."""
     devices = survey["devices"]
     if len(devices) < request.nproc:
-        sentence = f"{len(devices)} available, {request.nproc} needed"
+        source = f" from {request.held_by}" if host in request.allowed else ""
+        sentence = f"{len(devices)} available{source}, {request.nproc} needed"
         return Finding(host, "devices", FAIL, sentence, "request fewer with --nodes=NxP, or use other hosts")
     most = request.devices_per_host or max(request.nproc, cores)  # the devices that rounds choose from
     missing = tuple(sorted(set(range(most)) - {device["index"] for device in devices}))

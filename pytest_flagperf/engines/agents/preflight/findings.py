@@ -43,6 +43,8 @@ class HostRequirements:
     hardware: str = ""
     chips: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by chip: patterns of its names in the tool
     devices_per_host: int | None = None
+    allowed: Mapping[str, Sequence[int]] = field(default_factory=dict)  # by host: the only devices to check and use
+    held_by: str = ""  # what gave these devices
     nvml: bool = False
     probe: str | None = None  # path of the vendor's probe in the deployed code
     engine: EngineRequirements | None = None  # None without containers

@@ -1,0 +1,79 @@
+"""Hosts that are given before the run: this machine, hosts over SSH, or the instances of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pytest_flagperf.hosts.cluster import ClusterConfig
+from pytest_flagperf.hosts.host_pool import HostPool, cluster_pool, local_pool
+from pytest_flagperf.plan import Plan
+from pytest_flagperf.report.terminal.live import Live
+
+_SHOWN = 8
+
+
+class FixedHosts:
+    """The controller's own machine, the hosts of a cluster, or those of a pool."""
+
+    def __init__(self, cluster: ClusterConfig | None = None, pool: HostPool | None = None) -> None:
+        self._cluster = cluster
+        self._given = pool
+
+    @property
+    def host_count(self) -> int | None:
+        if self._given is not None:
+            return len(self._given.hosts)
+        return len(self._cluster.addresses()) if self._cluster else 1
+
+    @cached_property
+    def pool(self) -> HostPool:
+        if self._given is not None:
+            return self._given
+        return local_pool() if self._cluster is None else cluster_pool(self._cluster)
+
+    def header(self) -> list[str]:
+        """Return lines about the given hosts, and notes on settings without effect."""
+        if self._cluster is None:
+            return []
+        names = shown([address.name for address in self._cluster.addresses()])
+        return [
+            f"  hosts: {names}, over SSH ({self._cluster.source})",
+            *(f"  note: {note}" for note in self._cluster.without_effect),
+        ]
+
+    def check(self, plans: Sequence[Plan]) -> None:
+        """Do nothing: these hosts are not requested."""
+
+    def obtain(self, plan: Plan, watch: Live) -> bool:  # noqa: ARG002 - as in the protocol
+        """Return False: the hosts were checked before the first case."""
+        return False
+
+    def release(self) -> None:
+        """Do nothing: the hosts are given for the whole run."""
+
+    def devices(self, plan: Plan) -> Mapping[str, Sequence[int]]:  # noqa: ARG002
+        return {}
+
+    def held_by(self) -> str:
+        return ""
+
+    def explain(self) -> str | None:
+        return None
+
+    def record(self) -> Mapping[str, Any]:
+        return {}
+
+    def pool_of(self, directory: Path) -> HostPool:  # noqa: ARG002
+        return self.pool
+
+    def close(self) -> None:
+        if "pool" in self.__dict__:
+            self.pool.close()
+
+
+def shown(names: Sequence[str]) -> str:
+    """Return the first names and the number of the others."""
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

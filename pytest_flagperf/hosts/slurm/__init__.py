@@ -1,0 +1,1 @@
+"""Hosts of a Slurm job: jobs, and connections through srun."""

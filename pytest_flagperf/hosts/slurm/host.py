@@ -1,0 +1,97 @@
+"""The hosts of a Slurm job, reached through srun."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from pytest_flagperf.hosts import HostError, HostGone, HostLost
+from pytest_flagperf.hosts.remote import RemoteHost
+from pytest_flagperf.hosts.session import BOOT
+
+from .commands import Job, SlurmError, environment, read_job, read_nodes
+from .explanation import end_of, explain
+from .link import CONNECT_S, RECONNECT_S, RelayLink
+
+# srun would search the program on this machine's PATH.
+_RESOLVED_THERE = ("/bin/sh", "-c", 'exec "$0" "$@"')
+
+
+class SlurmHost(RemoteHost):
+    """A node of a job. A connection is one step of the job, which runs beside all others (``--overlap``)."""
+
+    def __init__(self, name: str, address: str, python: str, job: Job, *, own: bool, report: Sequence[str]) -> None:
+        super().__init__(name, address, python)
+        self.job = job
+        self._own = own
+        self._report = tuple(report)
+        self._was_connected = False
+
+    def variable(self, name: str) -> str | None:
+        """Return an environment variable of the job's steps on this node, of those that are reported; else None."""
+        with self._lock:
+            link = self._connect()
+        assert isinstance(link, RelayLink)
+        env = link.facts.get("env")
+        return env.get(name) if isinstance(env, dict) else None
+
+    def reconnect(self) -> None:
+        self._check_job()
+        super().reconnect()
+
+    def _open_link(self) -> RelayLink:
+        argv = [self.python, "-I", "-S", "-c", BOOT, "pytest-flagperf"]
+        request = {"argv": argv, "own": self._own, "report": list(self._report)}
+        try:
+            name, timeout_s = f"{self.name}: job {self.job.number}", RECONNECT_S if self._was_connected else CONNECT_S
+            link = RelayLink(name, self._srun(argv), environment(), request, timeout_s)
+        except HostLost:
+            raise
+        except HostError:
+            self._check_job()  # a better reason
+            raise
+        self._was_connected = True
+        return link
+
+    def _srun(self, argv: Sequence[str]) -> list[str]:
+        return [
+            "srun",
+            "--overlap",
+            f"--jobid={self.job.number}",
+            "--nodes=1",
+            "--ntasks=1",
+            f"--nodelist={self.name}",
+            "--mem=0",  # all memory of the job on this node
+            "--cpu-bind=none",
+            "--mpi=none",
+            "--chdir=/",
+            "--export=ALL",
+            *_RESOLVED_THERE,
+            *argv,
+        ]
+
+    def _check_job(self) -> None:
+        """Raise HostGone if the job has ended or its node is down; a job that Slurm cannot tell is assumed to run."""
+        try:
+            job = read_job(self.job.number)
+            reason = explain(self.job, job, read_nodes([self.name]))
+        except SlurmError:
+            return
+        if reason is not None:
+            raise HostGone(f"{self.name}: {reason}")
+
+
+def hosts_of(job: Job, python: str, *, own: bool, report: Sequence[str]) -> tuple[SlurmHost, ...]:
+    """Return the hosts of a running job; ``report`` names the variables to read from its steps."""
+    nodes = read_nodes(job.nodes)
+    return tuple(SlurmHost(name, nodes[name].address, python, job, own=own, report=report) for name in job.nodes)
+
+
+def wait_until_settled(number: str, timeout_s: float) -> Job:
+    """Return a job when it runs no more steps; while Slurm still ends processes its state is not the final one."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        job = read_job(number)
+        if end_of(job) != "COMPLETING" or time.monotonic() >= deadline:
+            return job
+        time.sleep(0.3)

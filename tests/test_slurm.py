@@ -1,0 +1,299 @@
+"""Requests to Slurm, its output and the relay, without a Slurm; tests/lab/test_slurm.py uses a real one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.engines.agents.allocations.choice import allocate
+from pytest_flagperf.hosts import HostError, HostLost
+from pytest_flagperf.hosts.remote import RemoteHost
+from pytest_flagperf.hosts.session import BOOT
+from pytest_flagperf.hosts.slurm import commands
+from pytest_flagperf.hosts.slurm.commands import Job, Node, SlurmError, parse_job, parse_node
+from pytest_flagperf.hosts.slurm.config import SlurmConfig, SlurmConfigError, read_slurm
+from pytest_flagperf.hosts.slurm.explanation import explain
+from pytest_flagperf.hosts.slurm.link import RelayLink
+from pytest_flagperf.hosts.slurm.request import JobRequest
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.settings import SettingsError, read_settings
+from tests.trees import tree
+
+# As Slurm 22.05 prints them, shortened.
+JOB = (
+    "JobId=12 JobName=flagperf UserId=root(0) JobState=RUNNING Reason=None Dependency=(null) Requeue=1 Restarts=1"
+    " ExitCode=0:0 TimeLimit=04:00:00 SubmitTime=2026-11-24T22:15:10 Partition=main NodeList=h2 NumNodes=1"
+    " JOB_GRES=gpu:3   Nodes=h2 CPU_IDs=0 Mem=0 GRES=gpu:a100:3(IDX:0-1,6) MinCPUsNode=1 Power= "
+)
+NODE = (
+    "NodeName=h2 Arch=x86_64 Gres=gpu:8 NodeAddr=10.77.0.3 NodeHostName=h2 State=IDLE+DRAIN ThreadsPerCore=1"
+    " AveWatts=0 ExtSensorsTemp=n/s Reason=bad disk, ask Ann [root@2026-11-24T22:25:00]"
+)
+
+
+def test_a_job_is_read() -> None:
+    job = parse_job(JOB)
+    assert (job.number, job.state, job.reason, job.nodes, job.restarts) == ("12", "RUNNING", "", ("h2",), 1)
+    assert (job.time_limit, job.partition) == ("04:00:00", "main")
+    assert job.devices == {"h2": (0, 1, 6)}
+
+
+def test_a_job_without_nodes_and_devices_is_read() -> None:
+    job = parse_job("JobId=3 JobState=PENDING Reason=Resources NodeList=(null)")
+    assert (job.reason, job.nodes, job.devices, job.has_ended) == ("Resources", (), {}, False)
+
+
+@pytest.mark.parametrize("line", ["", "slurm_load_jobs error: Invalid job id specified", "JobId=3"])
+def test_other_output_is_refused(line: str) -> None:
+    with pytest.raises(SlurmError, match="unexpected description of a job"):
+        parse_job(line)
+
+
+def test_a_node_is_read() -> None:
+    node = parse_node(NODE)
+    assert (node.address, node.is_down, node.is_drained) == ("10.77.0.3", False, True)
+    assert str(node) == "h2 is IDLE+DRAIN (bad disk, ask Ann)"
+
+
+@pytest.mark.parametrize(("state", "down"), [("DOWN", True), ("DOWN*", True), ("MIXED+NOT_RESPONDING", False)])
+def test_a_node_that_only_does_not_respond_may_come_back(state: str, down: bool) -> None:
+    assert parse_node(f"NodeName=h1 State={state}").is_down is down
+
+
+BEFORE = Job("12", "RUNNING", nodes=("h1", "h2"))
+DOWN = {"h2": Node("h2", "", ("DOWN",), "no power")}
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "nodes", "reason"),
+    [
+        ("RUNNING", {}, {}, None),
+        ("RUNNING", {}, DOWN, "lost a node: h2 is DOWN (no power)"),
+        ("CANCELLED", {}, {}, "was cancelled (scancel)"),
+        ("TIMEOUT", {"time_limit": "00:30:00"}, {}, "reached its time limit of 00:30:00"),
+        ("COMPLETING", {"reason": "TimeLimit", "time_limit": "00:30:00"}, {}, "reached its time limit of 00:30:00"),
+        ("NODE_FAIL", {}, DOWN, "ended because a node went down: h2 is DOWN (no power)"),
+        ("OUT_OF_MEMORY", {}, {}, "ran out of memory"),
+        ("PREEMPTED", {}, {}, "was preempted"),
+        ("FAILED", {"exit_code": "3:0"}, {}, "has ended with exit code 3:0"),
+        ("PENDING", {"restarts": 1, "reason": "BeginTime"}, {}, "was requeued: restart 1, now PENDING (BeginTime)"),
+        ("LATER_STATE", {}, {}, "is LATER_STATE"),
+    ],
+)
+def test_the_end_of_a_job_is_explained(state: str, more: dict[str, Any], nodes: dict[str, Node], reason: str) -> None:
+    expected = None if reason is None else f"job 12 on h1, h2 {reason}"
+    assert explain(BEFORE, Job("12", state, **more), nodes) == expected
+
+
+# -- [slurm] -------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_is_read() -> None:
+    table = {"partition": "gpu,big", "account": "lab", "time": "1-12:00:00", "gres": "gpu:a100", "options": ["--qos=x"]}
+    conf = read_slurm(table, Path("flagperf.toml"))
+    assert (conf.partition, conf.time, conf.gres, conf.options) == ("gpu,big", "1-12:00:00", "gpu:a100", ("--qos=x",))
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ({"partitoin": "gpu"}, "unknown setting slurm.partitoin; did you mean partition or options?"),
+        ({"partition": "two words"}, "slurm.partition = 'two words': expected the name of a partition"),
+        ({"time": 30}, "expected a time limit as for sbatch"),
+        ({"time": "soon"}, "slurm.time = 'soon': expected a time limit"),
+        ({"gres": "gpu:a100:8"}, "expected the name of a generic resource"),
+        ({"options": "--qos=x"}, "expected a list of options of sbatch"),
+        ({"options": ["--qos x", "script.sh"]}, "'script.sh': expected one option in each string"),
+        ({"options": ["--nodes=2"]}, "--nodes is set by the harness or by another key of [slurm]; remove it"),
+        ({"options": ["-N2"]}, "-N2 is set by the harness"),
+    ],
+)
+def test_problems_of_the_table_are_named(table: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SlurmConfigError) as caught:
+        read_slurm(table, Path("flagperf.toml"))
+    assert problem in str(caught.value)
+
+
+def test_the_table_must_be_a_table(tmp_path: Path) -> None:
+    (tmp_path / "flagperf.toml").write_text('slurm = "gpu"\n')
+    with pytest.raises(SettingsError, match=r"slurm: expected a table, \[slurm\]; got"):
+        read_settings({}, tmp_path)
+
+
+def test_without_slurm_its_commands_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    catalog, settings = tree(tmp_path), read_settings({"cluster": "slurm"}, tmp_path)
+    with pytest.raises(Problems, match="--cluster=slurm: sbatch, scancel, scontrol, sinfo, srun not found on the PATH"):
+        allocate(settings, catalog, tmp_path)
+
+
+def arguments(conf: SlurmConfig, **more: Any) -> list[str]:
+    values = {"nnodes": 2, "nproc": 4, "accelerators": True, "exclusive": False, **more}
+    return JobRequest("flagperf-1", **values).arguments(conf)
+
+
+def test_a_job_has_the_nodes_and_devices_of_its_case() -> None:
+    words = arguments(SlurmConfig(partition="big", time="30", gres="gpu:a100"))
+    assert {"--nodes=2", "--gres=gpu:a100:4", "--partition=big", "--time=30", "--no-requeue"} <= set(words)
+    assert not [word for word in words if word.startswith(("--account", "--exclusive", "--cpus"))]
+    assert "--exclusive" in arguments(SlurmConfig(), exclusive=True)
+
+
+def test_cards_that_are_cores_are_requested_as_cores() -> None:
+    words = arguments(SlurmConfig(), accelerators=False)
+    assert "--cpus-per-task=4" in words
+    assert not [word for word in words if word.startswith("--gres")]
+
+
+def test_own_options_replace_the_request_for_devices_and_are_last() -> None:
+    words = arguments(SlurmConfig(options=("--gpus-per-node=8", "--requeue")))
+    assert words[-2:] == ["--gpus-per-node=8", "--requeue"]
+    assert not [word for word in words if word.startswith("--gres")]
+
+
+def test_commands_do_not_see_the_job_that_the_run_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_NTASKS", "SRUN_CPUS_PER_TASK", "SBATCH_PARTITION", "SLURM_CONF", "HOME"):
+        monkeypatch.setenv(name, "/1")
+    env = commands.environment()
+    assert {"SLURM_CONF", "HOME"} <= env.keys()
+    assert not {"SLURM_NTASKS", "SRUN_CPUS_PER_TASK", "SBATCH_PARTITION"} & env.keys()
+
+
+# -- the relay, started by a shell instead of srun -----------------------------------------------------------------
+
+START = [sys.executable, "-I", "-S", "-c", BOOT, "pytest-flagperf"]
+
+
+class RelayHost(RemoteHost):
+    """The tests' own machine through the relay."""
+
+    def __init__(self, *before: str) -> None:
+        super().__init__("h1", "127.0.0.1", sys.executable)
+        self.before = before
+        self.links: list[RelayLink] = []
+
+    def _open_link(self) -> RelayLink:
+        request = {"argv": START, "own": False, "report": ["HOME", "NO_SUCH"]}
+        self.links.append(RelayLink("h1: job 1", [*self.before, *START], dict(os.environ), request))
+        return self.links[-1]
+
+    @property
+    def srun(self) -> subprocess.Popen[bytes]:
+        return self.links[-1]._process
+
+
+@pytest.fixture
+def host() -> Iterator[RelayHost]:
+    made = RelayHost()
+    yield made
+    made.close()
+
+
+def test_input_output_errors_and_codes_are_passed_unchanged(host: RelayHost) -> None:
+    data = random.Random(1).randbytes(3_000_001)
+    done = host.run(["sh", "-c", "cat; printf 'oh\\n' >&2; exit 3"], timeout_s=30, stdin=data)
+    assert (done.code, done.raw == data, done.err) == (3, True, "oh\n")
+    assert host.run(["sh", "-c", "kill -9 $$"], timeout_s=30).code == -signal.SIGKILL
+    assert host.run(["true"], timeout_s=30, stdin=bytes(5_000_000)).code == 0
+    assert host.links[-1].facts == {"env": {"HOME": os.environ["HOME"]}}
+
+
+def test_many_programs_share_the_connection(host: RelayHost) -> None:
+    outputs: list[str] = []
+
+    def work(number: int) -> None:
+        outputs.append(host.run(["echo", str(number)], timeout_s=30).out)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(outputs, key=int) == [f"{number}\n" for number in range(12)]
+    assert len(host.links) == 1
+
+
+def test_files_are_copied_both_ways(host: RelayHost, tmp_path: Path) -> None:
+    (tmp_path / "source").write_bytes(random.Random(2).randbytes(2_000_000))
+    host.put(tmp_path / "source", str(tmp_path / "there"))
+    host.get(str(tmp_path / "there"), tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == (tmp_path / "source").read_bytes()
+    with pytest.raises(HostError, match="h1: cannot read /no/such: No such file"):
+        host.get("/no/such", tmp_path / "none")
+
+
+def test_a_slow_reader_does_not_delay_the_others(host: RelayHost) -> None:
+    """Its output waits in the relay, not in the connection."""
+    endless = host.open(["sh", "-c", "yes '{\"a\": 1}'"])
+    time.sleep(0.3)
+    assert host.run(["echo", "on"], timeout_s=10).out == "on\n"
+    assert endless.receive(5) == {"a": 1}
+    endless.close(0.0)
+
+
+def test_a_prolog_may_print_text_and_a_failure_of_srun_is_reported() -> None:
+    noisy = RelayHost("sh", "-c", 'echo hello; exec "$0" "$@"')
+    assert noisy.run(["true"], timeout_s=30).code == 0
+    noisy.close()
+    broken = RelayHost("sh", "-c", "echo 'srun: error: Unable to create step for job 1: Job credential expired' >&2")
+    with pytest.raises(HostError, match="h1: job 1: srun: Unable to create step for job 1: Job credential expired"):
+        broken.run(["true"], timeout_s=30)
+
+
+def test_the_loss_of_srun_differs_from_the_end_of_a_program(host: RelayHost) -> None:
+    channel = host.open([sys.executable, "-c", "print('{}', flush=True); input()"])
+    assert channel.receive(10) == {}
+    host.srun.kill()
+    with pytest.raises(HostLost, match="h1: job 1: the connection is lost"):
+        channel.receive(10)
+    channel.close(0.0)
+    host.reconnect()
+    assert host.run(["true"], timeout_s=30).code == 0
+
+
+def test_a_silent_relay_is_lost(host: RelayHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_flagperf.hosts.slurm.link.SILENCE_S", 0.5)
+    host.run(["true"], timeout_s=30)
+    host.srun.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(HostLost, match=r"no answer for 0\.5 s"):
+            host.run(["true"], timeout_s=5)
+    finally:
+        host.srun.send_signal(signal.SIGCONT)
+
+
+def test_the_relay_stays_until_its_programs_have_ended(host: RelayHost, tmp_path: Path) -> None:
+    """A program that survives its controller keeps the step, which Slurm would otherwise kill."""
+    code = "import sys, time; print('{}', flush=True); sys.stdin.read(); time.sleep(0.5); open(sys.argv[1], 'w')"
+    channel = host.open([sys.executable, "-c", code, str(tmp_path / "x")])
+    assert channel.receive(10) == {}
+    relay = host.srun
+    assert relay.stdin is not None
+    relay.stdin.close()
+    assert relay.wait(10) == 0
+    assert (tmp_path / "x").exists()
+    channel.close(0.0)
+
+
+def test_the_end_of_a_job_ends_the_programs_and_their_last_words_arrive(host: RelayHost) -> None:
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('{\"last\": 1}', flush=True), sys.exit(0)))\n"
+        "print('{}', flush=True)\ntime.sleep(60)"
+    )
+    channel = host.open([sys.executable, "-c", code])
+    assert channel.receive(10) == {}
+    host.srun.terminate()
+    assert channel.receive(10) == {"last": 1}
+    assert channel.receive(10) is None
+    assert channel.close() == 0
