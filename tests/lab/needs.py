@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 PROGRAMS = {
@@ -20,6 +21,7 @@ PROGRAMS = {
     "containerd": "docker.io",
     "runc": "docker.io",
 }
+SLURM = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}
 CAP_SYS_ADMIN = 21
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -50,12 +52,16 @@ def missing() -> list[str]:
         problems.append("a lab makes network interfaces and mounts: run as root (sudo)")
     elif not capable(CAP_SYS_ADMIN):
         problems.append("this root may not mount (no CAP_SYS_ADMIN): in a container, start it with --privileged")
-    packages = {PROGRAMS[name]: None for name in PROGRAMS if program(name) is None}
-    if packages:
-        names = [name for name in PROGRAMS if program(name) is None]
-        problems.append(f"missing {', '.join(names)}: apt-get install {' '.join(packages)}")
+    problems += missing_programs(PROGRAMS)
     filesystems = Path("/proc/filesystems").read_text().split()
     problems += [f"this kernel has no {one}" for one in ("overlay", "tmpfs") if one not in filesystems]
     if not Path("/dev/net/tun").exists():
         problems.append("no /dev/net/tun: bad cables are made of it (modprobe tun)")
     return problems
+
+
+def missing_programs(packages: Mapping[str, str]) -> list[str]:
+    """A sentence for the programs that are not there, with their packages."""
+    names = [name for name in packages if program(name) is None]
+    install = " ".join(dict.fromkeys(packages[name] for name in names))
+    return [f"missing {', '.join(names)}: apt-get install {install}"] if names else []

@@ -24,7 +24,7 @@ from tests.plugin.conftest import Toy
 from tests.trees import set_options
 
 # What a host runs when it is idle.
-_OWN = ("sshd", "dockerd", "containerd", "containerd-shim")
+_OWN = ("sshd", "dockerd", "containerd", "containerd-shim", "munged", "slurmctld", "slurmd")
 
 
 @dataclass
@@ -146,6 +146,10 @@ class ClusterToy:
         """Whether a rank is past its first step there."""
         return any("STEP_END" in log.read_text(errors="replace") for log in _rank_logs(host))
 
+    def begins(self, host: LabHost) -> bool:
+        """Whether a rank has begun to train there."""
+        return any("TRAIN_START" in log.read_text(errors="replace") for log in _rank_logs(host))
+
     def samples(self, host: LabHost) -> bool:
         """Whether its devices have been read."""
         read = host.root.glob("tmp/pytest-flagperf-*/rounds/*/devices.series.csv")
@@ -173,7 +177,8 @@ class ClusterToy:
 
 
 def _is_own(cmdline: str) -> bool:
-    return Path(cmdline.split()[0].rstrip(":")).name.startswith(_OWN)
+    name = Path(cmdline.split()[0].rstrip(":")).name
+    return name.startswith(_OWN) and name != "slurmstepd"
 
 
 def _rank_logs(host: LabHost) -> list[Path]:
@@ -199,7 +204,7 @@ def assert_nothing_left(hosts: Sequence[LabHost], within_s: float = 10) -> None:
     deadline = time.monotonic() + within_s
     while (left := {host.name: found for host in hosts if (found := leftovers(host))}) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert left == {}
+    assert left == {}, left
 
 
 def _held(path: Path) -> bool:

@@ -1,0 +1,271 @@
+"""Runs on a real Slurm: inside a job, with a job for each case, and every fault that can be provoked."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.hosts.slurm.commands import SlurmError
+from pytest_flagperf.hosts.slurm.config import SlurmConfig
+from pytest_flagperf.hosts.slurm.request import JobRequest, submit
+from tests.lab.lab import PYTHON, Lab, until
+from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs
+from tests.lab.runs import ClusterToy, Going, assert_nothing_left
+from tests.lab.slurm import Slurm
+from tests.plugin.conftest import Toy, ignore_other_load
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def slurm(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Slurm]:
+    """One Slurm on four hosts, for all tests of this module."""
+    if problems := missing_programs(SLURM):
+        if request.config.getini("strict"):
+            pytest.fail("; ".join(problems), pytrace=False)
+        pytest.skip("; ".join(problems))
+    with Slurm(lab, lab.hosts(4, fresh=True)) as started:
+        yield started
+
+
+@dataclass
+class SlurmToy(ClusterToy):
+    """A toy tree whose runs use the lab's Slurm."""
+
+    slurm: Slurm | None = None
+
+    def settings(self, *_: object, slurm: str = "", **more: Any) -> None:
+        """Write flagperf.toml: the text of its table [slurm], and options by their names in Python."""
+        (self.root / "flagperf.toml").write_text(f"[slurm]\n{slurm}\n")
+        self.set(**{"cluster": "slurm", "runtime": "host", "nodes": "2x1", "lease": "device", **self.always, **more})
+
+    def start(self, *arguments: str, env: dict[str, str] | None = None) -> Going:
+        assert self.slurm is not None
+        path = f"{PYTHON.parent}:{SYSTEM_PATH}"
+        return super().start(*arguments, env={"SLURM_CONF": str(self.slurm.conf), "PATH": path, **(env or {})})
+
+
+@pytest.fixture
+def toy(slurm: Slurm, lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmToy]:
+    ignore_other_load(monkeypatch)
+    for name in ("FLAGPERF_CACHE", "FLAGPERF_LEASES", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    tree = Toy(pytester)
+    tree.suite("alpha")
+    made = SlurmToy(tree, lab, list(slurm.hosts), slurm=slurm)
+    made.settings()
+    yield made
+    made.end()
+    try:
+        slurm.wait_until_idle()
+        assert_nothing_left(slurm.hosts)
+    finally:
+        slurm.recover()
+
+
+def test_a_case_runs_on_the_nodes_of_the_job_that_the_run_is_in(toy: SlurmToy, slurm: Slurm) -> None:
+    number = slurm.allocate("--nodes=2", "--gres=gpu:2")
+    code, output = toy.run("-k", "converges", env={"SLURM_JOB_ID": number})
+    assert code == 0, output
+    assert slurm.queue == [number]
+    slurm.command("scancel", number)
+
+
+def test_a_case_requests_a_job_and_gives_it_back(toy: SlurmToy, slurm: Slurm) -> None:
+    output = toy.passed()
+    assert "has job" in output
+    assert slurm.queue == []
+
+
+# -- faults ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Started:
+    """A run that trains, with the number and the only node of its job."""
+
+    going: Going
+    job: str
+    node: str
+
+
+def started_beside(toy: SlurmToy, slurm: Slurm, step_s: float) -> Started:
+    """Start a run of one node, beside others."""
+    before = slurm.nodes_of_jobs()
+    going = toy.start("-k", "converges", f"--set=step_s={step_s}", f"--reports=reports{len(toy.going)}")
+    going.wait_for(lambda: slurm.nodes_of_jobs().keys() > before.keys(), "a job")
+    ((job, node),) = slurm.nodes_of_jobs().items() - before.items()
+    (host,) = (host for host in slurm.hosts if host.name == node)
+    going.wait_for(lambda: toy.begins(host), "training", 40)
+    return Started(going, job, node)
+
+
+def test_every_end_of_a_job_is_named(toy: SlurmToy, slurm: Slurm) -> None:
+    """All at once, because Slurm looks at time limits only every half minute."""
+    toy.settings(slurm='options = ["--requeue"]', nodes="1x1", lease="host")
+    requeued = started_beside(toy, slurm, step_s=5)
+    toy.settings(nodes="1x1", lease="host")
+    cancelled, down, too_long = (started_beside(toy, slurm, step_s=5) for _ in range(3))
+    slurm.command("scontrol", "update", f"jobid={too_long.job}", "timelimit=0")
+    slurm.command("scontrol", "requeue", requeued.job)
+    slurm.command("scancel", cancelled.job)
+    slurm.command("scontrol", "update", f"node={down.node}", "state=down", "reason=bad disk")
+    for run, end in (
+        (requeued, "was requeued: restart 1, now PENDING"),
+        (cancelled, "was cancelled (scancel)"),
+        (down, "ended because a node went down"),
+        (too_long, "reached its time limit"),
+    ):
+        assert run.going.wait() == 1, run.going.text
+        assert f"round 1: job {run.job} on {run.node} {end}" in run.going.text
+
+
+def test_lost_nodes_and_controllers(toy: SlurmToy, slurm: Slurm) -> None:
+    """All at once, because a node is lost only after some seconds."""
+    hosts = {host.name: host for host in slurm.hosts}
+    options = {"slurm": 'options = ["--exclude=h1"]', "nodes": "1x1", "lease": "host"}
+    toy.settings(**options)
+    cut, lost = started_beside(toy, slurm, step_s=0.7), started_beside(toy, slurm, step_s=5)
+    hosts[cut.node].link(up=False)
+    hosts[lost.node].power_off()
+    toy.settings(**options, lease_time=2)
+    alone = started_beside(toy, slurm, step_s=5)
+    alone.going.kill()
+    assert alone.job in slurm.queue
+
+    cut.going.wait_for(lambda: f"{cut.node} is lost" in cut.going.text, "the loss")
+    hosts[cut.node].link(up=True)
+    assert cut.going.wait() == 0, cut.going.text
+    assert f"{cut.node} is back" in cut.going.text
+
+    lost.going.wait_for(lambda: f"{lost.node} is lost" in lost.going.text, "the loss")
+    # By itself slurmctld needs half a minute to notice.
+    slurm.command("scontrol", "update", f"node={lost.node}", "state=down", "reason=no power")
+    assert lost.going.wait() == 1
+    assert (
+        f"{lost.node} is lost ({lost.node}: job {lost.job}: the connection is lost: no answer for 8 s)"
+        in lost.going.text
+    )
+    assert f"job {lost.job} on {lost.node} ended because a node went down: {lost.node} is DOWN" in lost.going.text
+    hosts[lost.node].boot()
+    slurm.start_node(hosts[lost.node])
+
+    until(lambda: slurm.queue == [], "the end of the job of the dead controller", 30)
+    slurm.wait_until_idle()
+    for host in slurm.hosts:  # its logs wait for --resume
+        host.run(["sh", "-c", "rm -rf /tmp/pytest-flagperf-0/rounds/*"])
+
+
+def test_memory_beyond_the_jobs_is_named(toy: SlurmToy, slurm: Slurm) -> None:
+    toy.settings(slurm='options = ["--mem=500"]', nodes="1x1")
+    output = toy.failed("--set=fault=oom")
+    assert "rank 0 on h1 was killed by SIGKILL (the memory limit of its control group, 500 MiB)" in output
+    assert f"(job {slurm.last_job})" in output
+
+
+def test_unfit_nodes_are_named_with_their_job(toy: SlurmToy, slurm: Slurm) -> None:
+    toy.settings(slurm='options = ["--mem=100"]', nodes="1x1")
+    output = toy.failed()
+    assert re.search(rf"job {slurm.last_job}: h1: memory: \d+ MiB of 100 MiB free", output)
+
+
+# -- requests that Slurm refuses -----------------------------------------------------------------------------------
+
+
+def test_a_wrong_partition_is_refused_with_the_right_ones(toy: SlurmToy) -> None:
+    toy.settings(slurm='partition = "gpus"')
+    output = toy.refused()
+    assert "Slurm refuses the job: sbatch: invalid partition specified: gpus" in output
+    assert "set partition in [slurm] of flagperf.toml; available are main, short (case alpha:plain:CPU:2:1:1)" in output
+
+
+def test_drained_nodes_are_named_while_a_case_waits(toy: SlurmToy, slurm: Slurm) -> None:
+    for host in slurm.hosts[1:]:
+        slurm.update(host, state="drain", reason="bad disk")
+    going = toy.start("-k", "converges")
+    going.wait_for(lambda: "PENDING" in going.text, "the reason")
+    for host in slurm.hosts[1:]:
+        slurm.update(host, state="resume")
+    assert going.wait() == 0, going.text
+    assert "h2 is IDLE+DRAIN (bad disk); h3 is IDLE+DRAIN (bad disk)" in going.text
+
+
+# -- the end of a run ----------------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_run_leaves_no_job(toy: SlurmToy, slurm: Slurm) -> None:
+    toy.settings(nodes="1x1", lease="host")
+    runs = [started_beside(toy, slurm, step_s=5) for _ in range(2)]
+    for run, number in zip(runs, (signal.SIGINT, signal.SIGTERM), strict=True):
+        run.going.process.send_signal(number)
+    for run in runs:
+        assert run.going.wait() == 2
+    assert slurm.queue == []
+
+
+def test_an_interrupted_run_cancels_a_waiting_job(toy: SlurmToy, slurm: Slurm) -> None:
+    other = slurm.allocate("--nodes=4", "--exclusive")
+    going = toy.start("-k", "converges")
+    going.wait_for(lambda: "is PENDING" in going.text, "a waiting job")
+    assert len(slurm.queue) == 2
+    going.interrupt()
+    assert going.wait() == 2
+    assert slurm.queue == [other]
+    slurm.command("scancel", other)
+
+
+def test_a_killed_run_is_resumed_in_its_job(toy: SlurmToy, slurm: Slurm) -> None:
+    toy.settings(nodes="1x1")
+    run = started_beside(toy, slurm, step_s=0.3)
+    run.going.kill()
+    code, output = toy.run("-k", "converges", "--resume", str(next(toy.root.glob("reports0/run*"))))
+    assert code == 0, output
+    assert "resuming it" in output
+    assert "has job" not in output  # no second one
+
+
+def test_six_cases_use_four_jobs_at_once(toy: SlurmToy, slurm: Slurm) -> None:
+    for name in ("beta", "gamma", "delta", "epsilon", "zeta"):
+        toy.toy.suite(name)
+    toy.set(nodes="1x1", lease="host")
+    going = toy.start("-k", "converges", "-n4", "--set=step_s=0.1")
+    going.wait_for(lambda: len(slurm.queue) == 4, "four jobs")
+    assert going.wait() == 0, going.text
+    plans = toy.toy.runs[-1].glob("*/round1/plan.json")
+    assert len({json.loads(file.read_text())["slurm_job"] for file in plans}) == 6
+
+
+# -- devices -------------------------------------------------------------------------------------------------------
+
+
+def test_a_case_uses_only_the_devices_of_its_job(toy: SlurmToy, slurm: Slurm) -> None:
+    toy.use_nvidia(nodes="1x2")
+    other = slurm.allocate("--nodes=1", "--nodelist=h1", "--gres=gpu:3")
+    number = slurm.allocate("--nodes=1", "--nodelist=h1", "--gres=gpu:2")
+    code, output = toy.run("-k", "converges", env={"SLURM_JOB_ID": number})
+    assert code == 0, output
+    (stored,) = toy.toy.runs[-1].glob("*/round1/plan.json")
+    assert json.loads(stored.read_text())["hosts"][0]["devices"] == [3, 4]
+    code, output = toy.run("-k", "converges", "--nodes=1x4", env={"SLURM_JOB_ID": number})
+    assert code == 4
+    assert f"h1: devices: 2 available from job {number}, 4 needed" in output
+    for job in (other, number):
+        slurm.command("scancel", job)
+
+
+def test_a_full_queue_is_named(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
+    number = slurm.allocate("--nodes=1")
+    slurm.restart_controller(jobs=1)
+    try:
+        with pytest.raises(SlurmError, match="the queue accepts no further job now"):
+            submit(SlurmConfig(), JobRequest("flagperf-full", 1, 1, accelerators=False, exclusive=False), timeout_s=1)
+    finally:
+        slurm.restart_controller()
+        slurm.command("scancel", number)
