@@ -18,13 +18,14 @@ from collections.abc import Callable, Mapping
 
 from flagperf_driver.node.sampling.host import facts
 
-from . import collect, logs, preflight, readers, report, rounds, sampler, step, whole_run
+from . import collect, logs, preflight, readers, report, rounds, sampler, slurm, step, whole_run
 from .section import REPO, Section
 
 BENCHMARKS: Mapping[str, Callable[[], Section]] = {
     "whole_run": whole_run.measure,
     "rounds": rounds.measure,
     "preflight": preflight.measure,
+    "slurm": slurm.measure,
     "sampler": sampler.measure,
     "step": step.measure,
     "readers": readers.measure,
@@ -34,7 +35,7 @@ BENCHMARKS: Mapping[str, Callable[[], Section]] = {
 }
 TURNS = 5_000_000
 """Turns of a loop that shows the speed of the machine: a virtual machine may be several times slower on another day."""
-NEED_ROOT = ("rounds", "preflight")
+NEED_ROOT = ("rounds", "preflight", "slurm")
 DOCUMENT = REPO / "docs" / "performance.md"
 
 

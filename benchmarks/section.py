@@ -85,14 +85,15 @@ def timed(command: Sequence[str], folder: Path = REPO, environment: Mapping[str,
     """Run a command that must succeed; the CPU time includes its child processes."""
     environment = dict(environment or os.environ)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a checkout keeps bytecode, as an installed package does
-    before, began = _children_s(), time.perf_counter()
+    before, began = children_s(), time.perf_counter()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     wall_s = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-    return Took(wall_s, _children_s() - before, done.stdout)
+    return Took(wall_s, children_s() - before, done.stdout)
 
 
-def _children_s() -> float:
+def children_s() -> float:
+    """Return the CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
