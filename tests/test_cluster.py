@@ -97,12 +97,15 @@ def test_closing_ends_a_program_that_does_not_end_itself() -> None:
 
 
 def test_closing_does_not_wait_for_a_child_that_keeps_stdout_open() -> None:
-    stray = "import subprocess; subprocess.Popen(['sleep', '30'], start_new_session=True)"
-    channel = HOST.open(python(stray))
+    child = "subprocess.Popen(['sleep', '30'], start_new_session=True)"
+    channel = HOST.open(python(f"import subprocess; print('{{\"child\": %d}}' % {child}.pid, flush=True)"))
+    answer = channel.receive(20)
+    assert answer is not None
     started = time.monotonic()
     assert channel.close() == 0
     assert channel.receive(10) is None
     assert time.monotonic() - started < 20
+    os.kill(answer["child"], signal.SIGKILL)
 
 
 def test_ctrl_c_of_the_terminal_does_not_reach_programs() -> None:
