@@ -4,6 +4,7 @@
     python -m tests.suites.checking write DATA_DIR '{"SUITE_DIR": []}'
 
 ``check`` runs every function ``check_...`` of the files and prints by suite, file and check the traceback, or null.
+A check that raises ``unittest.SkipTest`` is skipped, and its reason is printed.
 ``write`` writes the suites' tiny data to a folder.
 """
 
@@ -15,6 +16,7 @@ import importlib.util
 import os
 import sys
 import traceback
+import unittest
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -53,8 +55,8 @@ def raises(error: type[Exception], call: Callable[[], object], *words: str) -> N
         raise AssertionError(f"no error; expected {error.__name__} with {words}")
 
 
-def check(suite: Path, files: list[str]) -> dict[str, dict[str, str | None]]:
-    """Run the checks; return by file and check the traceback."""
+def check(suite: Path, files: list[str]) -> dict[str, dict[str, str | dict[str, str] | None]]:
+    """Run the checks; return by file and check the traceback, or the reason in a dict if the check was skipped."""
     _prepare(suite, Path(sys.argv[2], suite.parent.name))
     return {file: _results(_loaded(Path(file))) for file in files}
 
@@ -87,13 +89,15 @@ def _loaded(file: Path) -> Mapping[str, Any]:
     return vars(module)
 
 
-def _results(names: Mapping[str, Any]) -> dict[str, str | None]:
-    results: dict[str, str | None] = {}
+def _results(names: Mapping[str, Any]) -> dict[str, str | dict[str, str] | None]:
+    results: dict[str, str | dict[str, str] | None] = {}
     for name, check in list(names.items()):
         if name.startswith("check_"):
             try:
                 check()
                 results[name] = None
+            except unittest.SkipTest as reason:
+                results[name] = {"skipped": str(reason)}
             except Exception:
                 results[name] = traceback.format_exc()
     return results

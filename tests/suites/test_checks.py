@@ -52,7 +52,7 @@ IDS = [f"{file.relative_to(REPO / 'suites').as_posix()}-{name}" for _, file, nam
 def results(
     suite_python: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Results:
-    """The traceback of each check or None, by suite, file and check."""
+    """The traceback of each check, None or the reason why it was skipped, by suite, file and check."""
     files: dict[Path, set[str]] = {}
     for suite, file, _ in programs.selected(request, "suite", "file", "check"):
         files.setdefault(suite, set()).add(str(file))
@@ -63,8 +63,10 @@ def results(
 @pytest.mark.slow
 @pytest.mark.parametrize(("suite", "file", "check"), CHECKS, ids=IDS)
 def test_check(results: Results, suite: Path, file: Path, check: str) -> None:
-    traceback = results[suite][str(file)][check]
-    assert traceback is None, traceback
+    result = results[suite][str(file)][check]
+    if isinstance(result, dict):
+        pytest.skip(result["skipped"])
+    assert result is None, result
 
 
 def test_every_suite_has_checks_and_no_file_is_left_out() -> None:
@@ -87,10 +89,14 @@ def test_a_new_suite_is_found_and_its_failing_check_fails(torch_python: str, tmp
     shutil.rmtree(suite / "checks")
     (suite / "checks").mkdir()
     checks = suite / "checks" / "newmodel.py"
-    checks.write_text("def check_one():\n    pass\n\ndef check_two():\n    assert 1 == 2, 'two is wrong'\n")
+    checks.write_text(
+        "import unittest\n\ndef check_one():\n    pass\n\ndef check_two():\n    assert 1 == 2, 'two is wrong'\n\n"
+        "def check_three():\n    raise unittest.SkipTest('no third package')\n"
+    )
     files = files_of_suites(tmp_path)
     assert checks in files[suite]
     argv = "checking", "check", str(tmp_path / "scratch")
     result = programs.run(lambda _: torch_python, {suite: [[str(checks)]]}, *argv)[suite][str(checks)]
     assert result["check_one"] is None
     assert "two is wrong" in (result["check_two"] or "")
+    assert result["check_three"] == {"skipped": "no third package"}
