@@ -32,6 +32,8 @@ FOR_ANY_VENDOR = {
     "numpy", "setuptools", "h5py", "pillow", "soundfile", "faster-coco-eval",
 }  # fmt: skip
 """The packages that suites may require: they run on the hardware of any vendor."""
+OPTIONAL = {"common/images/dali.py": {"nvidia"}}
+"""The packages of vendors that shared code imports late, when a config selects them; no suite requires them."""
 IMPORTED_AS = {"pillow": "PIL", "paddlepaddle": "paddle", "faster-coco-eval": "faster_coco_eval"}
 
 # A module imports only modules of lower layers, or of its own package.
@@ -189,6 +191,7 @@ def foreign(suite: Path) -> list[str]:
         f"{path.relative_to(suite)}: {name}"
         for path in sorted(suite.rglob("*.py"))
         for name in sorted({name.split(".")[0] for name in (*imports(path), *named_imports(path))} - allowed)
+        if name not in OPTIONAL.get(path.relative_to(suite.parent).as_posix(), ())
         if not (path.parent.name == "checks" and name in ("checking", "tests"))  # the tests' own modules
     ]
     for path in sorted(suite.rglob("requirements*.txt")):
@@ -268,6 +271,17 @@ def test_a_suite_declares_what_it_uses_of_common(tmp_path: Path) -> None:
 )
 def test_a_standard_case_has_no_package_of_a_vendor(suite: Path) -> None:
     assert foreign(suite) == []
+
+
+def test_an_optional_package_of_a_vendor_is_imported_late(tmp_path: Path) -> None:
+    for file, packages in OPTIONAL.items():
+        path = REPO / "suites" / file
+        assert packages <= {name.split(".")[0] for name in imports(path)}, "the exception is not used"
+        assert not packages & {name.split(".")[0] for name in imports(path, top_level_only=True)}
+    for file in ("common/images/dali.py", "common/images/folders.py", "toy/images/dali.py"):
+        write(tmp_path, file, "def late():\n    import nvidia\n")
+    assert foreign(tmp_path / "common") == ["images/folders.py: nvidia"]
+    assert foreign(tmp_path / "toy") == ["images/dali.py: nvidia"]
 
 
 @pytest.mark.parametrize(

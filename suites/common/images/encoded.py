@@ -13,6 +13,9 @@ from common.images.folders import FolderImages, ImagesError
 from common.images.mixing import Mix
 from common.shares import Array, Draw
 
+END = b"\xff\xd9"
+"""The last bytes of a JPEG file. Decoders of devices accept files that were cut: Pillow judges those without them."""
+
 
 class Encoded(NamedTuple):
     """A batch."""
@@ -24,7 +27,7 @@ class Encoded(NamedTuple):
     shapes: Array
     """(N, 2): height and width of a picture that is decoded already; zeros for a JPEG file."""
     boxes: Array
-    """(N, 4): left, top, right, bottom, in whole pixels of the stored picture."""
+    """(N, 4): left, top, right, bottom, in pixels of the stored picture."""
     labels: Array
     names: Sequence[str]
     """The paths, for error messages."""
@@ -35,7 +38,7 @@ class Encoded(NamedTuple):
 
 
 class EncodedImages(FolderImages):
-    """Files of a listing for the device to decode; pictures that are not grey or RGB JPEG files are decoded here."""
+    """Files of a listing for the device to decode; pictures that are no whole grey or RGB JPEG are decoded here."""
 
     def __getitem__(self, draw: Draw) -> Encoded:  # type: ignore[override]
         pictures, shapes, boxes, mirrored = [], [], [], []
@@ -43,7 +46,7 @@ class EncodedImages(FolderImages):
             data, shape, (width, height) = self._bytes(index)
             pictures.append(data)
             shapes.append(shape)
-            boxes.append(whole(self.box(width, height, rng), width, height))
+            boxes.append(self.box(width, height, rng))
             mirrored.append(self.mirror and rng.random() < 0.5)
         return Encoded(
             np.concatenate(pictures),
@@ -62,7 +65,7 @@ class EncodedImages(FolderImages):
         try:
             content = path.read_bytes()
             with Image.open(io.BytesIO(content)) as file:  # reads only the header
-                if file.format == "JPEG" and file.mode in ("L", "RGB"):
+                if file.format == "JPEG" and file.mode in ("L", "RGB") and content.endswith(END):
                     return np.frombuffer(content, np.uint8), (0, 0), file.size
                 pixels = np.asarray(file.convert("RGB"))
         except Exception as error:  # a damaged file may raise any error in Pillow
@@ -71,7 +74,7 @@ class EncodedImages(FolderImages):
         return pixels.reshape(-1), (height, width), (width, height)
 
 
-def whole(box: tuple[float, float, float, float], width: int, height: int) -> tuple[int, int, int, int]:
+def whole(box: Sequence[float], width: int, height: int) -> tuple[int, int, int, int]:
     """Round a box to whole pixels, at least one in each direction."""
     left, top = min(round(box[0]), width - 1), min(round(box[1]), height - 1)
     return left, top, max(round(box[2]), left + 1), max(round(box[3]), top + 1)

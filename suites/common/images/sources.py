@@ -25,7 +25,7 @@ from flagperf_driver.training.steps import Context
 Ready: TypeAlias = Callable[[Images], Any]
 
 OPTIONAL = {
-    "reader": "pillow",  # decodes in worker processes; "torchvision": on the device
+    "reader": "pillow",  # decodes in worker processes; "torchvision" or "dali" (NVIDIA DALI): on the device
     "eval_size": None,  # the size of evaluation images; None: image_size
     "interpolation": "bilinear",  # or "bicubic"
     "pixel_mean": (0.485, 0.456, 0.406),  # ImageNet's
@@ -40,6 +40,8 @@ OPTIONAL = {
 }
 """The config keys that a suite may leave out, with the values that they then have."""
 
+READERS = ("pillow", "torchvision", "dali")
+"""The values of ``reader``."""
 IMAGENET_TRAIN = 1_281_167
 """The number of images in ImageNet's training set, also of an epoch of synthetic images."""
 SYNTHETIC_BATCHES = 4
@@ -112,7 +114,7 @@ def _train(ctx: Context, ready: Ready) -> Source:
 
 def evaluation(ctx: Context, ready: Ready = as_read) -> Source:
     """Return the validation images."""
-    config, size = ctx.config, setting(ctx, "eval_size") or ctx.config.image_size
+    config, size = ctx.config, eval_size(ctx)
     if ctx.synthetic:
         return _synthetic(ctx, config.eval_batch_size * ctx.world_size, config.eval_batch_size, size, ready)
     if config.dataset == "digits":
@@ -150,13 +152,29 @@ def _folder(ctx: Context, part: str) -> Path:
 _listing = cache(folders.list_folder)  # the data and the schedule share one listing per process
 
 
+def eval_size(ctx: Context) -> int:
+    """Return the size of evaluation images."""
+    size: int = setting(ctx, "eval_size") or ctx.config.image_size
+    return size
+
+
+def in_memory(ctx: Context) -> bool:
+    """Return True if no files are read."""
+    return bool(ctx.synthetic or ctx.config.dataset == "digits")
+
+
+def reader(ctx: Context) -> str:
+    """Return the name of the reader; images in memory need no other than the first."""
+    return READERS[0] if in_memory(ctx) else _one_of(ctx, "reader", READERS)
+
+
 def _reader(ctx: Context) -> type[folders.FolderImages]:
-    if _one_of(ctx, "reader", ("pillow", "torchvision")) == "pillow":
+    if (name := reader(ctx)) == READERS[0]:
         return folders.FolderImages
-    if setting(ctx, "augment") or setting(ctx, "erase"):
+    if changes := [f"{key}={value!r}" for key in ("augment", "erase") if (value := setting(ctx, key))]:
         raise folders.ImagesError(
-            "reader='torchvision' decodes on the device, but augment and erase change pictures on the host; "
-            "set reader = 'pillow'"
+            f"{' and '.join(changes)} cannot be combined with reader={name!r}: these change pictures on "
+            "the host; set reader = 'pillow'"
         )
     return EncodedImages
 
@@ -179,7 +197,7 @@ def _one_of(ctx: Context, name: str, allowed: tuple[str, ...]) -> str:
 
 def workers(ctx: Context) -> int:
     """Return the number of processes or threads that read; images in memory need none."""
-    return 0 if ctx.synthetic or ctx.config.dataset == "digits" else int(ctx.config.num_workers)
+    return 0 if in_memory(ctx) else int(ctx.config.num_workers)
 
 
 def _augment() -> Any:

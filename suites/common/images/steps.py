@@ -17,9 +17,11 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as transforms
 
 from common.images import folders, sources
-from common.images.encoded import Encoded
+from common.images.dali import Decoder, Form
+from common.images.encoded import Encoded, whole
 from common.images.folders import Images
 from common.images.mixing import Mix
+from common.shares import Share, Source
 from common.steps import Loader, normalised
 from flagperf_driver.pytorch import Context, Steps
 from flagperf_driver.pytorch import device as devices
@@ -52,22 +54,46 @@ def classification(create_model: Callable[[Context], nn.Module]) -> Steps:
 def create_train_data(ctx: Context) -> Iterable[Images | Encoded]:
     """Return this rank's share of every epoch."""
     source = sources.train(ctx, functools.partial(_pinned, ctx))
-    return Loader(source, sources.train_share(ctx, source), sources.workers(ctx), pin=_pin(ctx))
+    share, form = sources.train_share(ctx, source), (ctx.config.train_batch_size, ctx.config.image_size)
+    return _loader(ctx, source, share, *form)
 
 
 def create_eval_data(ctx: Context) -> Iterable[Images | Encoded]:
     """Return this rank's share of the validation set."""
     source = sources.evaluation(ctx, functools.partial(_pinned, ctx))
-    return Loader(source, sources.eval_share(ctx, source), sources.workers(ctx), pin=_pin(ctx))
+    share, form = sources.eval_share(ctx, source), (ctx.config.eval_batch_size, sources.eval_size(ctx))
+    return _loader(ctx, source, share, *form)
+
+
+def _loader(ctx: Context, source: Source, share: Share, batch_size: int, size: int) -> Loader:
+    workers = sources.workers(ctx)
+    if sources.reader(ctx) != "dali":
+        return Loader(source, share, workers, pin=_pin(ctx))
+    gpu = ctx.device.index if ctx.device.type == "cuda" and torch.version.cuda else None
+    decoder = Decoder(Form(batch_size, size, sources.resampling(ctx), max(workers, 1), gpu))
+    return _Decoded(decoder, source, share, workers)
+
+
+class _Decoded(Loader):
+    """Reads files as ``Loader``; DALI decodes them in advance."""
+
+    def __init__(self, decoder: Decoder, source: Source, share: Share, num_workers: int) -> None:
+        super().__init__(source, share, num_workers)
+        self._decoder = decoder
+
+    def __iter__(self) -> Iterator[Images]:
+        return self._decoder.decode(super().__iter__())
 
 
 def prepare_batch(ctx: Context, batch: Images | Encoded) -> Prepared:
-    """Copy the batch to the device as bytes, or decode it there, then mirror, normalise and mix it there."""
+    """Bring the batch to the device as bytes, or decode it there, then mirror, normalise and mix it there."""
     labels, mirrored, mix = devices.to_device((batch.labels, batch.mirrored, batch.mix), ctx.device)
     if isinstance(batch, Encoded):
         pixels = decoded(ctx, batch)
     else:
-        pixels = devices.to_device(batch.pixels, ctx.device).permute(0, 3, 1, 2)  # channels last in memory, as decoded
+        # Channels last in memory, as decoded. DALI's tensors are on the device already, and are taken without a copy.
+        bytes_read = torch.from_dlpack(batch.pixels) if sources.reader(ctx) == "dali" else batch.pixels
+        pixels = devices.to_device(bytes_read, ctx.device).permute(0, 3, 1, 2)
     if mirrored is not None:
         pixels = torch.where(mirrored[:, None, None, None], pixels.flip(3), pixels)
     pixels = normalised(ctx, pixels, sources.setting(ctx, "pixel_mean"), sources.setting(ctx, "pixel_deviation"))
@@ -115,11 +141,12 @@ def decoded(ctx: Context, batch: Encoded) -> Tensor:
     """Return the pictures as bytes, (N, 3, H, W): decoded on the device, cut to their boxes and resized."""
     side = [batch.size, batch.size]
     interpolation = InterpolationMode[sources.resampling(ctx).name]
-    pictures = (
-        transforms.resized_crop(picture, top, left, bottom - top, right - left, side, interpolation, antialias=True)
-        for picture, (left, top, right, bottom) in zip(_pictures(ctx, batch), batch.boxes.tolist(), strict=True)
-    )
-    return torch.stack(list(pictures)).contiguous(memory_format=torch.channels_last)
+    pictures = []
+    for picture, box in zip(_pictures(ctx, batch), batch.boxes.tolist(), strict=True):
+        left, top, right, bottom = whole(box, picture.shape[2], picture.shape[1])
+        height, width = bottom - top, right - left
+        pictures.append(transforms.resized_crop(picture, top, left, height, width, side, interpolation, antialias=True))
+    return torch.stack(pictures).contiguous(memory_format=torch.channels_last)
 
 
 def _pictures(ctx: Context, batch: Encoded) -> Iterator[Tensor]:

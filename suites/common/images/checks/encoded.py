@@ -70,12 +70,8 @@ def check_mixing_does_not_depend_on_the_reader() -> None:
 
 
 def check_a_damaged_file_is_named() -> None:
-    for name, content in ((imagenet.CUT, b"\xff\xd8\xff"), (imagenet.PNG, b"no picture"), (imagenet.CUT, None)):
-        shutil.rmtree(SCRATCH / "encoded damaged", ignore_errors=True)
-        path = data("damaged")
-        whole_file = (path / name).read_bytes()
-        # A file that ends after its header is found only where it is decoded.
-        (path / name).write_bytes(whole_file[: whole_file.index(b"\xff\xda") + 2] if content is None else content)
+    for name, content in damaged():
+        path = damaged_data(name, content)
         raises(
             ImagesError,
             lambda path=path: batches("torchvision", path, train=True, **PLAIN),
@@ -83,15 +79,43 @@ def check_a_damaged_file_is_named() -> None:
         )  # fmt: skip
 
 
+def damaged() -> list[tuple[str, bytes]]:
+    """Return a picture's name and bytes for each kind of damage."""
+    file = (data("all") / imagenet.CUT).read_bytes()
+    return [
+        (imagenet.CUT, b"\xff\xd8\xff"),
+        (imagenet.PNG, b"no picture"),
+        (imagenet.CUT, file[: file.index(b"\xff\xda") + 2]),
+        (imagenet.CUT, file[:-9]),  # all but the last pixels are there
+        (
+            imagenet.CUT,
+            file.replace(b"\xff\xdb", b"\xff\xfe"),
+        ),  # found only where it is decoded: no quantization tables
+    ]
+
+
+def damaged_data(name: str, content: bytes) -> Path:
+    shutil.rmtree(SCRATCH / "encoded damaged", ignore_errors=True)
+    path = data("damaged")
+    (path / name).write_bytes(content)
+    return path
+
+
 def check_changes_on_the_host_are_refused() -> None:
-    for settings in ({"augment": "randaugment"}, {"erase": 0.1}):
-        with_change = {**PLAIN, **settings}
-        raises(
-            ImagesError,
-            lambda with_change=with_change: batches("torchvision", data("all"), train=True, **with_change),
-            "reader='torchvision'", "set reader = 'pillow'",
-        )  # fmt: skip
-    raises(ImagesError, lambda: batches("dali", data("all"), train=False), "reader='dali'", "'pillow' or 'torchvision'")
+    for reader in ("torchvision", "dali"):
+        for key, value in (("augment", "randaugment"), ("augment", "trivialaugment"), ("erase", 0.1)):
+            raises(
+                ImagesError,
+                lambda reader=reader, change={key: value}: batches(
+                    reader, data("all"), train=True, **{**PLAIN, **change}
+                ),
+                f"{key}={value!r} cannot be combined", f"reader={reader!r}", "set reader = 'pillow'",
+            )  # fmt: skip
+    raises(
+        ImagesError,
+        lambda: batches("nvjpeg", data("all"), train=False),
+        "reader='nvjpeg'", "'pillow' or 'torchvision' or 'dali'",
+    )  # fmt: skip
 
 
 def check_boxes_are_whole_pixels_of_the_picture() -> None:

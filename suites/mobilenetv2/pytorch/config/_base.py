@@ -37,6 +37,6 @@ lr_step = 1
 lr_gamma = 0.98
 
 # -- speed -------------------------------------------------------------------------------------------------
-reader = "pillow"  # decodes on the host; "torchvision": on the device
+reader = "pillow"  # decodes on the host; "torchvision" or "dali" (NVIDIA DALI): on the device
 num_workers = 16
 log_freq = 100

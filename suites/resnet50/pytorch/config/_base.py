@@ -29,6 +29,6 @@ lr_step = 30
 lr_gamma = 0.1
 
 # -- speed -------------------------------------------------------------------------------------------------
-reader = "pillow"  # decodes on the host; "torchvision": on the device
+reader = "pillow"  # decodes on the host; "torchvision" or "dali" (NVIDIA DALI): on the device
 num_workers = 4
 log_freq = 100
