@@ -34,6 +34,7 @@ BENCHED = [suite for suite in SMALL if {f"suites/{suite.model}", suite.framework
 OTHERS = [suite for suite in SMALL if suite not in BENCHED]
 BERT, GLM, RESNET50 = (CATALOG.suite(model, "pytorch") for model in ("bert", "glm", "resnet50"))
 OF_HOMES = programs.first_of_homes(SMALL)
+OF_HOMES_AND_FRAMEWORKS = programs.first_of_homes(SMALL, each_framework=True)
 HONEST = 1.2
 """A training without learning is as long as this many of the longest honest trainings."""
 MINUTES = 60
@@ -197,7 +198,8 @@ def failed_converging(finished: Finished, number: int) -> None:
 
 def test_a_learning_rate_of_zero_fails(repo: Path, torch_python: str, tmp_path: Path) -> None:
     arguments = ["--set=learning_rate=0", "--set=max_steps=20", *two_at_a_time(repo, tmp_path)]
-    failed_converging(run(repo, tmp_path, *arguments, tests="converges and 1:1:1"), len(SUITES))
+    suites = OF_HOMES_AND_FRAMEWORKS
+    failed_converging(run(repo, tmp_path, *arguments, tests="converges and 1:1:1", suites=suites), len(suites))
 
 
 def longest(suite: Suite) -> int:
@@ -237,10 +239,11 @@ def test_a_huge_learning_rate_ends_with_a_nan_loss(repo: Path, torch_python: str
 
 def test_synthetic_data_measure_throughput_only(repo: Path, torch_python: str, tmp_path: Path) -> None:
     arguments = ["--nodes=1x1", "--synthetic", "--set=throughput_steps=20", "-v"]
-    finished = run(repo, tmp_path, *arguments, *two_at_a_time(repo, tmp_path))
+    suites = OF_HOMES_AND_FRAMEWORKS
+    finished = run(repo, tmp_path, *arguments, *two_at_a_time(repo, tmp_path), suites=suites)
     assert finished.code == 0, finished.out
     assert "test_converges" not in finished.out
-    assert [case["converged"] for case in cases(finished)] == [None] * len(SUITES)
+    assert [case["converged"] for case in cases(finished)] == [None] * len(suites)
 
 
 # -- other ways to run -------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ def selected(request: pytest.FixtureRequest, *names: str) -> list[tuple[Any, ...
     return list(dict.fromkeys(values))
 
 
-def first_of_homes(suites: Sequence[Suite]) -> list[Suite]:
-    """Return the first suite of each set of shared code."""
-    return list({suite.common: suite for suite in reversed(suites)}.values())
+def first_of_homes(suites: Sequence[Suite], *, each_framework: bool = False) -> list[Suite]:
+    """Return the first suite of each set of shared code, or the first in each framework."""
+    keys = ((suite.common, suite.framework if each_framework else "") for suite in reversed(suites))
+    return list(dict(zip(keys, reversed(suites), strict=True)).values())
