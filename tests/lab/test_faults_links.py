@@ -482,7 +482,7 @@ def test_refused_logins_are_reported_for_all_hosts_at_once_with_the_fix(cluster:
         ),
         (
             {"python": "/opt/none/python3"},
-            r"h1, h2: python: /opt/none/python3: program not found .*set its path with python = .* in \[cluster\]\n",
+            r"h1, h2: python: /opt/none/python3: program not found .*set its path with python = .* or \[slurm\]\n",
         ),
     ],
     ids=["key", "python"],
