@@ -38,7 +38,7 @@ class Encoded(NamedTuple):
 
 
 class EncodedImages(FolderImages):
-    """Files of a listing for the device to decode; pictures that are no whole grey or RGB JPEG are decoded here."""
+    """Files of a listing for the device to decode; all but complete grey or RGB JPEG files are decoded here."""
 
     def __getitem__(self, draw: Draw) -> Encoded:  # type: ignore[override]
         pictures, shapes, boxes, mirrored = [], [], [], []

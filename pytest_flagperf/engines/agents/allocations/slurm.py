@@ -82,7 +82,7 @@ class SlurmAllocation(ABC):
 
     def devices(self, plan: Plan) -> Mapping[str, Sequence[int]]:
         """Return the job's devices as the node's programs number them, else as Slurm numbers them."""
-        if plan.device.lower() == "cpu":
+        if plan.devices_are_cores:
             return {}  # a card is a core, and the kernel restricts these
         found = run_on_each(self.pool.hosts, lambda host: _devices(host, plan.visible_devices))
         return {host.name: devices for host, devices in found.items() if isinstance(devices, tuple)}
@@ -281,7 +281,7 @@ class JobPerCase(SlurmAllocation):
             name,
             plan.case.nnodes,
             plan.case.nproc,
-            accelerators=plan.device.lower() != "cpu",
+            accelerators=not plan.devices_are_cores,
             exclusive=self._exclusive(plan),
             lease_s=self._lease_s,
         )
