@@ -338,6 +338,13 @@ def test_a_login_shell_may_print_text(host: SSHHost, there: LabHost) -> None:
 # Channels
 
 
+def test_the_last_error_output_is_read_after_the_end_of_a_program(host: SSHHost) -> None:
+    channel = host.open([host.python, "-c", "import sys; sys.stderr.write('a complaint')"])
+    time.sleep(1)  # the exit code arrives before its output is read
+    assert channel.close() == 0
+    assert channel.error_output() == "a complaint"
+
+
 def test_a_channel_passes_objects_and_skips_other_lines(host: SSHHost) -> None:
     channel = host.open([host.python, "-c", ECHO + "\nprint('{\"last\": 1}'); sys.stderr.write('a complaint')"])
     for message in ({"n": 1, "text": "two\nlines"}, {"big": "x" * 3_000_000}):

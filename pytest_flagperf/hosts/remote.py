@@ -215,6 +215,7 @@ class RemoteChannel(LineChannel):
             if time.monotonic() >= deadline:
                 return False
             self._read(min(TICK_S, max(0.01, deadline - time.monotonic())))
+        self._read(0)  # the program's last output arrived before its exit code, and may not be read yet
         return True
 
     def _line(self, deadline: float) -> bytes | None:
