@@ -9,6 +9,7 @@ The program writes generated data in the original format into the folder, and re
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 import time
@@ -32,7 +33,15 @@ PICTURE = (500, 375)
 """The commonest size in ImageNet, in pixels."""
 NOISE, QUALITY = 15, 95
 """They give files of ImageNet's mean size, 115 kB: ILSVRC2012_img_train.tar has 148 GB for 1,281,167 pictures."""
+SCENE = (640, 480)
+"""The commonest size in COCO, in pixels."""
+SCENE_NOISE = 11
+"""It gives files of COCO's mean size, 163 kB: train2017.zip has 19.3 GB for 118,287 pictures."""
+OBJECTS, CORNERS = 7, 24
+"""COCO's mean numbers of a picture's objects, and of the corners of an object's mask."""
 SHARDS = 2
+BATCH = 32
+"""Pictures of a batch."""
 
 
 def write_pictures(folder: Path, samples: int) -> dict[str, Any]:
@@ -43,7 +52,39 @@ def write_pictures(folder: Path, samples: int) -> dict[str, Any]:
         path = folder / "train" / wnid / f"{wnid}_{number}.JPEG"
         path.parent.mkdir(parents=True, exist_ok=True)
         imagenet.picture(colour, PICTURE, rng, NOISE).save(path, "JPEG", quality=QUALITY)
-    return {"num_classes": len(imagenet.CLASSES), "train_batch_size": 32}
+    return {"num_classes": len(imagenet.CLASSES), "train_batch_size": BATCH}
+
+
+def write_scenes(folder: Path, samples: int) -> dict[str, Any]:
+    """Write COCO's pictures of one size, and their annotations."""
+    rng = np.random.default_rng(7)
+    pictures, objects = [], []
+    (folder / "train2017").mkdir(parents=True)
+    for number in range(samples):
+        name = f"{number:012d}.jpg"
+        imagenet.picture((120, 120, 120), SCENE, rng, SCENE_NOISE).save(folder / "train2017" / name, quality=QUALITY)
+        pictures.append({"id": number, "file_name": name, "width": SCENE[0], "height": SCENE[1]})
+        objects += [_object(number, rng) for _ in range(OBJECTS)]
+    content = {
+        "images": pictures,
+        "annotations": [{"id": number, **thing} for number, thing in enumerate(objects)],
+        "categories": [{"id": 1, "name": "person"}],
+    }
+    (folder / "annotations").mkdir()
+    (folder / "annotations/instances_train2017.json").write_text(json.dumps(content))
+    return {"train_batch_size": BATCH}
+
+
+def _object(picture: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Return the annotation of an object whose mask is an ellipse."""
+    (across, down), radius = rng.uniform(100, 380, 2), rng.uniform(20, 100)
+    turns = [2 * math.pi * corner / CORNERS for corner in range(CORNERS)]
+    corners = [(across + radius * math.cos(turn), down + radius / 2 * math.sin(turn)) for turn in turns]
+    box = [across - radius, down - radius / 2, 2 * radius, radius]
+    return {
+        "image_id": picture, "category_id": 1, "iscrowd": 0, "bbox": box, "area": math.pi * radius**2 / 2,
+        "segmentation": [[value for corner in corners for value in corner]],
+    }  # fmt: skip
 
 
 def write_sequences(folder: Path, samples: int) -> dict[str, Any]:
@@ -55,7 +96,11 @@ def write_sequences(folder: Path, samples: int) -> dict[str, Any]:
     return {}
 
 
-WRITERS: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {"bert": write_sequences}
+WRITERS: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {
+    "bert": write_sequences,
+    "faster_rcnn": write_scenes,
+    "mask_rcnn": write_scenes,
+}
 """By model, a function that writes so many training samples and returns the config for them; others read ImageNet."""
 
 

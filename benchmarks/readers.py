@@ -22,6 +22,9 @@ READERS = [
     ("vit", PICTURES, []),
     ("efficientnet", PICTURES, []),
     ("swin_transformer", PICTURES, []),
+    ("bigtransfer", PICTURES, []),
+    ("faster_rcnn", PICTURES, []),
+    ("mask_rcnn", PICTURES, []),
     ("bert", SEQUENCES, []),
 ]
 """Models with different readers, and config keys."""
