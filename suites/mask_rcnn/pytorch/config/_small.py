@@ -29,7 +29,7 @@ mask_layers = [32, 32]
 train_batch_size = 8
 eval_batch_size = 16
 max_epochs = None
-max_steps = 150
+max_steps = 200
 optimizer = "adamw"
 learning_rate = 4e-3
 weight_decay = 1e-4
@@ -37,7 +37,7 @@ max_grad_norm = 5.0
 lr_schedule = "cosine"
 lr_milestones = None
 lr_unit = "steps"
-lr_warmup = 15
+lr_warmup = 20
 lr_warmup_from = 0.0
 
 channels_last = True
