@@ -81,7 +81,7 @@ class Bench:
         run = Run.open(self.root, self.root, {"repeat": ROUNDS + 1}, directory)
         assert run is not None
         (case,) = run.selection.cases
-        run.plans.prepare([case])
+        run.prepare([case])
         overheads, own = [], []
         for number in range(1, ROUNDS + 2):
             began, own_before = time.perf_counter(), time.process_time()

@@ -56,7 +56,7 @@ class Bench:
         run = Run.open(self.root, self.root, given, self.root / "reports" / f"run{self._runs}")
         assert run is not None
         (case,) = run.selection.cases
-        run.plans.prepare([case])
+        run.prepare([case])
         for number in range(1, ROUNDS + 1):
             began = time.perf_counter()
             outcome = run.rounds.outcome(case, number)

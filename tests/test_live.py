@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from pytest_flagperf.report.terminal.live import Live, progress_line
+from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.report.terminal.progress import progress_line
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Progress:
     throughput: float | None = None
     sample_unit: str = "images"
     time_left_s: float | None = None
+    elapsed_s: float = 0.0
 
 
 class Terminal:
@@ -60,10 +63,7 @@ def test_progress_is_overwritten_at_a_limited_rate() -> None:
     assert "\n" not in terminal.text
 
 
-def test_no_progress_without_a_terminal_and_no_output_when_quiet() -> None:
-    no_terminal = Terminal()
-    no_terminal.live(live=False).progress(Progress(step=1))
-    assert no_terminal.text == ""
+def test_no_output_when_quiet() -> None:
     quiet = Terminal()
     live = quiet.live(quiet=True, follow=True)
     live.progress(Progress(step=1))
@@ -89,3 +89,81 @@ def test_a_note_clears_the_progress_line_first() -> None:
     live.progress(replace(Progress(), step=1))
     live.note("waiting")
     assert terminal.text.endswith("\r\x1b[Kwaiting\n")
+
+
+# -- without a terminal --------------------------------------------------------------------------------------
+
+
+ROUND = Path("run/toy_plain_CPU_1_1_1/round1")
+
+
+def test_without_a_terminal_each_phase_has_a_line() -> None:
+    terminal = Terminal()
+    live = terminal.live(live=False)
+    live.phase("preflight: 1 case on 1 host")
+    live.clear()
+    live.begin_round("toy:plain:CPU:1:1:1", ROUND)
+    live.note("building the plain environment")
+    for progress in (
+        Progress(phase="starting"),
+        Progress(phase="training", elapsed_s=2),
+        Progress(phase="training", step=1, loss=0.5, elapsed_s=3, time_left_s=90),
+        Progress(phase="training", step=2, loss=0.4, elapsed_s=4, metric=0.5),
+        Progress(phase="training", step=9, loss=0.3, elapsed_s=5, metric=0.95),
+        Progress(phase="finished", step=9, loss=0.3, elapsed_s=6, metric=0.95),
+    ):
+        live.progress(progress)
+    live.end_round("finished")
+    assert terminal.text.splitlines() == [
+        "preflight: 1 case on 1 host",
+        "toy:plain:CPU:1:1:1 round 1  starting",
+        "building the plain environment",
+        "toy:plain:CPU:1:1:1 round 1  training  after 2 s",
+        "toy:plain:CPU:1:1:1 round 1  step 1  loss 0.5  estimated 1 min 30 s left  after 3 s",
+        "toy:plain:CPU:1:1:1 round 1  step 9  loss 0.3  accuracy 0.95 of 0.9  finished  after 6 s",
+    ]
+
+
+def ticking(live: Live, terminal: Terminal, seconds: int) -> None:
+    for _ in range(seconds):
+        terminal.now += 1
+        live.tick()
+
+
+def test_without_a_terminal_a_silent_phase_writes_a_line_a_minute() -> None:
+    terminal = Terminal()
+    live = terminal.live(live=False)
+    live.begin_round("toy:plain:CPU:1:1:1", ROUND)
+    live.passing("Prepared 12 of 40 packages")
+    ticking(live, terminal, 125)
+    live.clear()
+    live.progress(Progress(phase="training", step=1, elapsed_s=130))
+    ticking(live, terminal, 61)
+    live.end_round("failed", "rank 0 was killed")
+    ticking(live, terminal, 200)
+    assert terminal.text.splitlines() == [
+        "toy:plain:CPU:1:1:1 round 1  starting",
+        "toy:plain:CPU:1:1:1 round 1  Prepared 12 of 40 packages  for 1 min 0 s",
+        "toy:plain:CPU:1:1:1 round 1  Prepared 12 of 40 packages  for 2 min 0 s",
+        "toy:plain:CPU:1:1:1 round 1  step 1  after 2 min 10 s",
+        "toy:plain:CPU:1:1:1 round 1  step 1  after 3 min 10 s",
+        "toy:plain:CPU:1:1:1 round 1  step 1  failed: rank 0 was killed  after 3 min 11 s",
+    ]
+
+
+def test_evaluations_write_at_most_a_line_a_minute() -> None:
+    terminal = Terminal()
+    live = terminal.live(live=False)
+    for step in range(1, 3601):
+        terminal.now += 1
+        live.progress(Progress(phase="training", step=step, metric=step / 10_000, elapsed_s=step))
+        live.tick()
+    lines = terminal.text.splitlines()
+    assert 55 <= len(lines) <= 61
+    assert lines[1] == "toy:plain:CPU:1:1:1 round 1  evaluation: accuracy 0.0061 of 0.9 at step 61  after 1 min 1 s"
+
+
+def test_a_worker_without_a_terminal_writes_its_name() -> None:
+    terminal = Terminal()
+    terminal.live(live=False, name="gw1").begin_round("toy:plain:CPU:1:1:1", ROUND)
+    assert terminal.text == "[gw1] toy:plain:CPU:1:1:1 round 1  starting\n"

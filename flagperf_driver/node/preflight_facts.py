@@ -221,7 +221,10 @@ def _user(uid: int) -> str:
 def _data(item: Mapping[str, Any]) -> Mapping[str, Any]:
     from flagperf_driver.node import manifest  # slow to import, and few hosts have data to check
 
-    return {"data_dir": item["data_dir"], "problems": manifest.verify(item["data_dir"], item["entries"])}
+    def report(**amounts: Mapping[str, int]) -> None:
+        _send({"type": "checking", "data_dir": item["data_dir"], **amounts})
+
+    return {"data_dir": item["data_dir"], "problems": manifest.verify(item["data_dir"], item["entries"], report)}
 
 
 def _may_clear_caches() -> bool:
@@ -350,8 +353,12 @@ def main() -> None:
     servers: list[TokenServer] = []
     read_line: Callable[[], bytes] = sys.stdin.buffer.readline
     for line in iter(read_line, b""):
-        sys.stdout.write(json.dumps(answer(json.loads(line), servers)) + "\n")
-        sys.stdout.flush()
+        _send(answer(json.loads(line), servers))
+
+
+def _send(message: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 
-from pytest_flagperf.commands import accept, bundle, compare, export, mllog, modelarts, report, show, table
+from pytest_flagperf.commands import accept, bundle, compare, export, mllog, modelarts, report, show, table, watch
 from pytest_flagperf.commands import list as list_
 from pytest_flagperf.commands.source_tree import affected, calibrate, import_vendor, new_model, new_vendor, readme
 from pytest_flagperf.printable import printable
@@ -30,6 +30,7 @@ COMMANDS: dict[str, ModuleType] = {
     "import-vendor": import_vendor,
     "affected": affected,
     "show": show,
+    "watch": watch,
     "report": report,
     "compare": compare,
     "accept": accept,

@@ -33,8 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     logs = {path: _logs(path) for path in arguments.runs}
     runs = [path for path, own_logs in logs.items() if not own_logs]
     shown = [ranklog.lines(log) for own_logs in logs.values() for log in own_logs]
-    shown += [_lines(run, width, every=arguments.figures) for run in (common.load_runs(runs) if runs else ())]
-    print("\n\n".join("\n".join(lines) for lines in shown))
+    shown += [lines(run, width, every=arguments.figures) for run in (common.load_runs(runs) if runs else ())]
+    print("\n\n".join("\n".join(each) for each in shown))
     return 0
 
 
@@ -51,7 +51,8 @@ def _columns(text: str) -> int:
     return int(text)
 
 
-def _lines(run: StoredRun, width: int, *, every: bool) -> Iterator[str]:
+def lines(run: StoredRun, width: int, *, every: bool = False) -> Iterator[str]:
+    """Yield the tables, the failures and the verdict of a run."""
     end = summarize_run(
         run,
         list(dict.fromkeys((*run.info.not_run, *run.info.unsupported))) if run.info else [],

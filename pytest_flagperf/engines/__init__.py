@@ -49,10 +49,10 @@ class Engine(Protocol):
     def describe(self, plan: Plan, vendor: Vendor, convergence: str = "", duration: Iterable[str] = ()) -> str:
         """Return the text that ``--plan`` prints for a case; contact no host."""
 
-    def inspect(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[Finding]:
+    def inspect(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[Finding]:
         """Check every host, for all cases at once."""
 
-    def prepare(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[str]:
+    def prepare(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[str]:
         """Check every host and exclude unfit hosts and devices. Return sentences about them.
 
         Problems if too few hosts are left.

@@ -97,6 +97,8 @@ _DEVICE: Mapping[str, Shape] = {
     **dict.fromkeys(health.FLAGS, Maybe(TRUTH)),
 }
 
+_CHECKED: Mapping[str, Shape] = {"parts": COUNT, "files": COUNT, "bytes": COUNT}
+
 REPLIES: Mapping[str, Mapping[str, Shape]] = {
     # The start of the code on a host: bootstrap.py.
     "need": {},
@@ -124,11 +126,16 @@ REPLIES: Mapping[str, Mapping[str, Shape]] = {
         "cause": Maybe(TEXT),
         "last_lines": [TEXT],
     },
-    "beat": {"slow": Each(NUMBER)},
+    "beat": {
+        "slow": Each(NUMBER),
+        "ranks?": Each({"step": COUNT, "phase": COUNT, "idle_s": NUMBER}),
+    },
+    "samples": {"host": Each(NUMBER), "devices": Each(Each(NUMBER))},
     "warning": {"sentence": TEXT},
     "fault": {"kind": TEXT, "rank": Maybe(COUNT), "sentence": TEXT},
     "over": {},
     # The check of a host before a run.
+    "checking": {"data_dir": TEXT, "done": _CHECKED, "total": _CHECKED},
     "listening": {"port": COUNT, "token": TEXT},
     "connected": {"failed": Each(TEXT)},
     "facts": {

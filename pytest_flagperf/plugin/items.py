@@ -163,7 +163,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if run.settings.preflight:
         from pytest_flagperf.engines.agents.preflight import lines
 
-        findings = run.plans.preflight(chosen)
+        findings = run.plans.preflight(chosen, run.live)
         for line in lines(findings):
             write(line)
         session.testsfailed += sum(finding.fatal for finding in findings)

@@ -51,6 +51,7 @@ def _fail_skip_if_strict(item: pytest.Item, report: pytest.TestReport) -> None:
 def _complete(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport, selected: Selected) -> None:
     if call.when == "call" or report.failed:
         _record_verdicts(item, report, selected)
+        _record_live(item, report, selected)
         _attach_cells(item, report)
     if report.failed:
         _add_case_and_logs(item, report, str(selected.case))
@@ -66,6 +67,18 @@ def _record_verdicts(item: pytest.Item, report: pytest.TestReport, selected: Sel
         verdicts.append(Verdict(item.name, not report.failed, report.outcome, "passed", f"{item.name}: {last}"))
     if OUTCOMES in item.stash or report.failed:
         record(item, report, selected.case, verdicts)
+
+
+def _record_live(item: pytest.Item, report: pytest.TestReport, selected: Selected) -> None:
+    """Add the test and its failed verdicts to the live record."""
+    from pytest_flagperf.stored.live import TEST, shortened
+
+    verdicts: list[Verdict] = item.stash.get(VERDICTS, [])
+    sentences = [shortened(verdict.sentence) for verdict in verdicts if not verdict.ok]
+    outcome = "expected" if report.skipped and hasattr(report, "wasxfail") else report.outcome
+    item.config.stash[RUN].live.record.write(
+        TEST, case=str(selected.case), test=item.name, outcome=outcome, sentences=sentences[:3]
+    )
 
 
 def _attach_cells(item: pytest.Item, report: pytest.TestReport) -> None:

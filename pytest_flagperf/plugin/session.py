@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flagperf.stored.layout import JUNIT, PAGE
+from pytest_flagperf.stored.live import PHASE
 
 from .command import without_secrets
 from .interrupts import Interrupts
@@ -19,7 +20,7 @@ from .items import distinct_cases, takes_case
 from .options import command_line
 from .page import PageHooks, clean_metadata, expanded, write_run_page
 from .reports import Attachments, JUnitFile
-from .shared import BEGUN, RUN, is_worker, line_writer, reported_tests
+from .shared import BEGUN, RUN, SESSION, is_worker, line_writer, reported_tests
 from .writers import Writers, guard
 
 if TYPE_CHECKING:
@@ -99,13 +100,17 @@ def _use_bundled_suites(config: pytest.Config) -> bool:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Write the results when the last worker has ended; a run that only skipped tests exits as one without tests."""
     run = session.config.stash.get(RUN, None)
-    if run is None or is_worker(session.config):
+    if run is None:
+        return
+    if is_worker(session.config):
+        run.end_live(int(exitstatus))  # pytest-xdist does not unconfigure its workers
         return
     from pytest_flagperf.running.finish import finish
 
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     had_workers = session.config.pluginmanager.has_plugin("dsession")
     command = without_secrets(session.config.invocation_params.args)
+    run.live.record.write(PHASE, text="writing the reports")
     finish(run, command, int(exitstatus), reported_tests(reporter), had_workers)
     write_run_page(run, session.config)
     took_cases = session.config.stash.get(BEGUN, False)
@@ -127,6 +132,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
     run.engine.close()
     if not is_worker(config):
+        run.end_live(int(config.stash[SESSION].exitstatus) if SESSION in config.stash else None)
         try:
             run.close(expanded(config.getoption("xmlpath", None)))
         except WriteError as error:
@@ -149,7 +155,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
     """Check all cases before the first one starts, then enable the reports that the user did not configure."""
     from pytest_flagperf.problems import Problems
-    from pytest_flagperf.stored import WriteError
+    from pytest_flagperf.stored import WriteError, layout
 
     config = session.config
     run = config.stash[RUN]
@@ -157,8 +163,9 @@ def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
         run.plans.check(chosen)
         if not chosen or run.settings.plan or run.settings.preflight:
             return
-        lines = run.prepare(chosen)
         run.directory.reserve()
+        run.start_live(layout.CONTROLLER, chosen)
+        lines = run.prepare(chosen)
         write = line_writer(config)
         for line in [*lines, *run.begin(chosen)]:
             write(f"flagperf: {line}")

@@ -39,7 +39,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Set up the progress output of the run, which bypasses pytest's capture."""
+    """Set up the progress output of the run, which bypasses pytest's capture, and a worker's live record."""
     config = session.config
     config.stash[SESSION] = session
     run, reporter = config.stash.get(RUN, None), config.pluginmanager.get_plugin("terminalreporter")
@@ -66,10 +66,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         write,
         width=reporter._tw.fullwidth if reporter is not None else 80,
         live=terminal.isatty(),
-        quiet=verbosity < 0 or (reporter is None and not terminal.isatty()),
+        quiet=verbosity < 0,
         follow=reporter is not None and (verbosity > 0 or config.getoption("capture", "no") == "no"),
         name=getattr(config, "workerinput", {}).get("workerid"),
     )
+    if is_worker(config):
+        run.start_live(getattr(config, "workerinput", {})["workerid"])
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.stored.layout import JUNIT, LEFT_OUT, OPTIONS, PAGE
+from pytest_flagperf.stored.layout import JUNIT, LEFT_OUT, LIVE, OPTIONS, PAGE
 
 
 class RunDirectory:
@@ -36,8 +36,8 @@ class RunDirectory:
             ) from error
 
     def remove_if_unused(self) -> None:
-        """Remove the directory if it contains only reports and options, but no results."""
-        without_results = {PAGE, JUNIT, OPTIONS, LEFT_OUT}
+        """Remove the directory if it contains only reports, options and live records, but no results."""
+        without_results = {PAGE, JUNIT, OPTIONS, LEFT_OUT, LIVE}
         if self._is_reserved and self.path.is_dir() and {path.name for path in self.path.iterdir()} <= without_results:
             shutil.rmtree(self.path, ignore_errors=True)
 

@@ -14,6 +14,7 @@ from pytest_flagperf.engines import Engine
 from pytest_flagperf.engines.agents.preflight import Finding
 from pytest_flagperf.plan import Plan, make_plan
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.runtime import runtimes
 from pytest_flagperf.selection import Selected
 from pytest_flagperf.settings import Settings
@@ -113,13 +114,20 @@ class Plans:
                 ]
             )
 
-    def preflight(self, chosen: Sequence[Selected]) -> list[Finding]:
+    def preflight(self, chosen: Sequence[Selected], watch: Live) -> list[Finding]:
         """Return the findings of the preflight on every host."""
-        return self._engine.inspect([(self.plan(selected), selected.vendor) for selected in chosen])
+        return self._engine.inspect([(self.plan(selected), selected.vendor) for selected in chosen], watch)
 
-    def prepare(self, chosen: Sequence[Selected]) -> list[str]:
+    def prepare(self, chosen: Sequence[Selected], watch: Live) -> list[str]:
         """Exclude hosts and devices that are not usable; return a line for each."""
-        return self._engine.prepare([(self.plan(selected), selected.vendor) for selected in chosen]) if chosen else []
+        if not chosen:
+            return []
+        hosts, cases = self._engine.host_count, f"{len(chosen)} case{'s'[: len(chosen) > 1]}"
+        watch.phase(f"preflight: {cases}" + ("" if hosts is None else f" on {hosts} host{'s'[: hosts > 1]}"))
+        try:
+            return self._engine.prepare([(self.plan(selected), selected.vendor) for selected in chosen], watch)
+        finally:
+            watch.clear()
 
     # -- what --plan prints ----------------------------------------------------------------------------------
 

@@ -75,15 +75,18 @@ class Rounds:
 
     def run(self, plan: Plan, vendor: Vendor, number: int, folder: Path) -> Outcome:
         """Run a plan once in a folder, or continue the round that still runs there; store the outcome."""
+        self.watch.begin_round(str(plan.case), folder)
         try:
             if not self._continued(folder):
                 self._exclude()
                 self._engine.run(plan, vendor, number, folder, self.watch)
-        except BaseException:
+        except BaseException as error:
+            self.watch.end_round(*_end_of(folder, error))
             if RoundDir(folder).is_planned:
                 with suppress(WriteError):
                     store.save_outcome(folder, store.measured(folder))
             raise
+        self.watch.end_round(*_end_of(folder))
         outcome = store.measured(folder)
         store.save_outcome(folder, outcome)
         return outcome
@@ -125,6 +128,16 @@ class Rounds:
     def _measure_again(self, folder: Path) -> None:
         with self._records.collecting_write_errors():
             store.save_outcome(folder, store.measured(folder))
+
+
+def _end_of(folder: Path, error: BaseException | None = None) -> tuple[str, str]:
+    """Return the state in which a round ended, and a sentence on its problem; empty without a problem."""
+    problem = "" if error is None else f"{error}" or type(error).__name__
+    try:
+        record = RoundDir(folder).read_record()
+    except FormatError:
+        return "failed", problem or "no record"
+    return record.state, record.fault.sentence if record.fault else problem
 
 
 @contextmanager

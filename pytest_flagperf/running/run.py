@@ -20,6 +20,7 @@ from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.selection import Selected, Selection, select
 from pytest_flagperf.settings import COMMAND_LINE, Settings, read_settings
 from pytest_flagperf.stored import layout, writing
+from pytest_flagperf.stored.live import CASES, END, LiveRecord
 
 from . import controller
 from .case_lookup import CaseLookup
@@ -128,7 +129,7 @@ class Run:
         """Exclude hosts and devices that are not usable; return a line for each."""
         with ThreadPoolExecutor(1) as thread:
             thread.submit(self._load)
-            return self.plans.prepare(chosen)
+            return self.plans.prepare(chosen, self.live)
 
     def _load(self) -> None:
         """Import what the rounds and their reports need."""
@@ -148,6 +149,18 @@ class Run:
         stored.write(directory / layout.LEFT_OUT, self.engine.left_out)
         save_options(directory, self.settings, ((str(selected.case), selected.data_dir) for selected in chosen))
         return lines
+
+    def start_live(self, process: str, chosen: Sequence[Selected] = ()) -> None:
+        """Begin the live record of this process in the run's directory, with the cases that will run."""
+        self.live.start(LiveRecord(self.directory.path / layout.LIVE / layout.live_file(process)))
+        if chosen:
+            cases = [{"case": str(selected.case), "rounds": len(selected.rounds)} for selected in chosen]
+            self.live.record.write(CASES, cases=cases)
+
+    def end_live(self, exit_status: int | None) -> None:
+        """End the live record of this process with pytest's exit status."""
+        self.live.record.write(END, exit=exit_status)
+        self.live.close()
 
     def close(self, junit: Path | None) -> None:
         """Copy the JUnit file into the run directory; remove the directory of a run without results."""

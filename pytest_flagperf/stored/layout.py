@@ -23,12 +23,15 @@ __all__ = [
     "AIS_BENCH",
     "ALL_CARDS",
     "CASE",
+    "CONTROLLER",
     "DEVICE_SERIES",
     "HOST_SERIES",
     "JOB",
     "JUNIT",
     "LAUNCHER_LOG",
     "LEFT_OUT",
+    "LIVE",
+    "LIVE_SUFFIX",
     "LOAD_SERIES",
     "MILESTONE_TIMES",
     "MONITORS",
@@ -50,6 +53,7 @@ __all__ = [
     "host_of",
     "is_failed",
     "is_repeatable",
+    "live_file",
     "noderank_of",
     "rank_exit",
     "rank_log",
@@ -69,6 +73,15 @@ OPTIONS = "options.json"
 """The options of the run, for --resume."""
 LEFT_OUT = "left_out.json"
 """The hosts and devices that the controller of a parallel run left out."""
+LIVE, LIVE_SUFFIX = "live", ".jsonl"
+"""The folder with what each process of the run does at the moment, for ``flagperf watch``."""
+CONTROLLER = "controller"
+"""The name of pytest's own process; workers of pytest-xdist have names such as gw0."""
+
+
+def live_file(process: str) -> str:
+    return f"{process}{LIVE_SUFFIX}"
+
 
 # -- of a case -----------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from flagperf_driver import events, perflog
 from pytest_flagperf.commands import main as flagperf
 from pytest_flagperf.engines.agents.progress import Bounds, TrackedProgress, Tracker
 from pytest_flagperf.report.page import charts, page
-from pytest_flagperf.report.terminal.live import progress_line
+from pytest_flagperf.report.terminal.progress import progress_line
 from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.measure import measure

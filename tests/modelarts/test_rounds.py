@@ -419,7 +419,10 @@ def test_plan_and_preflight_start_no_job(toy: Toy, modelarts: service.ModelArts)
         run.selected
     )
     assert modelarts.requests == []
-    findings = [(finding.kind, finding.level, finding.sentence) for finding in run.run.plans.preflight([run.selected])]
+    findings = [
+        (finding.kind, finding.level, finding.sentence)
+        for finding in run.run.plans.preflight([run.selected], run.run.live)
+    ]
     assert findings == [("storage", "ok", "bucket bench"), ("service", "ok", "interface v2")]
     run = CloudRun(toy, modelarts, CASE, code="obs://nowhere/code/")
     with pytest.raises(Problems, match="ModelArts: storage: OBS: bucket nowhere: "):

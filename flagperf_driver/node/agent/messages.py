@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Sequence
+from typing import Mapping, Sequence
 
 from flagperf_driver import layout
 from flagperf_driver.node.agent.connections import ControllerLink, Message
@@ -31,6 +31,11 @@ class Messages:
         """Send an empty beat before any rank has one: the controller considers a silent agent lost."""
         if self.connected:
             self.send({"type": "beat", "ranks": {}, "slow": {}}, expendable=True)
+
+    def samples(self, samples: Mapping[str, Mapping[str, object]]) -> None:
+        """Send the latest samples of the host and its devices."""
+        if self.connected:
+            self.send({"type": "samples", **samples}, expendable=True)
 
     def note(self, text: str) -> None:
         self.folder.note(text)

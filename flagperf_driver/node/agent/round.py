@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from flagperf_driver.node import lease, processes
+from flagperf_driver.node.agent import latest_samples
 from flagperf_driver.node.agent.archive import Archive, LogLimits
 from flagperf_driver.node.agent.connections import ControllerLink, Message
 from flagperf_driver.node.agent.container import RoundContainer
@@ -60,6 +61,9 @@ class Round:
         self._archive: Archive | None = None
         self._timer = Timer()
         self._timer.every(_BEAT_S, lambda _: self._messages.alive())
+        self._samples = latest_samples.LatestSamples(folder.path)
+        self._sample_timer = Timer()
+        self._sample_timer.every(latest_samples.EVERY_S, lambda _: self._messages.samples(self._samples.read()))
         folder.update_state()
 
     @property
@@ -178,6 +182,7 @@ class Round:
             if over:
                 self._sampler.end()
             self._sampler.process()
+            self._sample_timer.run_due_calls()
         if over and (self._sampler is None or self._sampler.ended):
             self._end()
 

@@ -105,7 +105,7 @@ class AgentsEngine:
 
     # -- before the first case -------------------------------------------------------------------------------
 
-    def inspect(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[Finding]:
+    def inspect(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[Finding]:
         """Check every host, for all cases of a vendor at once."""
         self._allocation.check([plan for plan, _ in plans])
         if self.host_count is None and plans:
@@ -113,30 +113,32 @@ class AgentsEngine:
             plan, vendor = max(plans, key=lambda each: (each[0].case.nnodes, each[0].case.nproc))
             try:
                 self._allocation.obtain(plan, silent())
-                return self._findings([(plan, vendor)])
+                return self._findings([(plan, vendor)], watch)
             except HostError as error:
                 raise Problems([f"case {plan.case}: {error}"]) from error
             finally:
                 self._allocation.release()
-        return self._findings(plans)
+        return self._findings(plans, watch)
 
-    def _findings(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[Finding]:
+    def _findings(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[Finding]:
         vendors = {vendor.name: vendor for _, vendor in plans}
         by_vendor = {name: [plan for plan, vendor in plans if vendor.name == name] for name in vendors}
         return [
             finding
             for name, vendor in vendors.items()
-            for finding in preflight.inspect(self.hosts, self._host_requirements(by_vendor[name], vendor))
+            for finding in preflight.inspect(
+                self.hosts, self._host_requirements(by_vendor[name], vendor), watch.passing
+            )
         ]
 
-    def prepare(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[str]:
+    def prepare(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[str]:
         """Check every host and exclude unfit hosts and devices; return messages. Problems if too few hosts are left."""
         self._allocation.check([plan for plan, _ in plans])
         # Hosts that a case requests are checked when it gets them.
-        return [] if self.host_count is None else self._exclude_unfit(plans)
+        return [] if self.host_count is None else self._exclude_unfit(plans, watch)
 
-    def _exclude_unfit(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[str]:
-        findings = self._findings(plans)
+    def _exclude_unfit(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[str]:
+        findings = self._findings(plans, watch)
         for finding in findings:
             _log.info("%s: %s", finding.level, finding.sentence)
         fatal = preflight.sentences(findings)
@@ -233,6 +235,7 @@ class AgentsEngine:
                     agents=agents,
                     interpreters=self._environments.interpreters(plan, vendor, hosts, watch),
                     listener=watch.progress,
+                    on_host=watch.host,
                     options=self._round_options(plan, vendor, directory, watch),
                 )
             self._rounds_with_missing_logs += [directory] if end.missing else []
@@ -252,7 +255,7 @@ class AgentsEngine:
         """Hold the hosts of a case. New hosts are checked; Problems if they are unfit."""
         if self._allocation.obtain(plan, watch):
             try:
-                lines = self._exclude_unfit([(plan, vendor)])
+                lines = self._exclude_unfit([(plan, vendor)], watch)
             except Problems as error:
                 raise Problems(f"{self._allocation.held_by()}: {problem}" for problem in error.problems) from error
             for line in lines:
@@ -296,7 +299,15 @@ class AgentsEngine:
                 action = "ending it" if end_because else "resuming it"
                 watch.note(f"{directory.parent.name} {directory.name} still runs: {action}")
                 show = watch.log if watch.follow else None
-                follow_round(directory, agents, watch.progress, show, end_because=end_because, explain=self._explained)
+                follow_round(
+                    directory,
+                    agents,
+                    watch.progress,
+                    show,
+                    on_host=watch.host,
+                    end_because=end_because,
+                    explain=self._explained,
+                )
         except HostError:
             return False
         finally:

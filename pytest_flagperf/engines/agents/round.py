@@ -19,7 +19,7 @@ from pytest_flagperf.stored.round import HostEnd, RankEnd, RoundDir, RoundFault,
 from .agents import Agents, HostAgent
 from .collect import collect
 from .orders import NO_OPTIONS, Explain, RoundOptions, Show, make_orders, unchanged, write_inputs
-from .watch import Listener, Listeners, ranks, start_tracker, unfinished, watch
+from .watch import HostListener, Listener, Listeners, ignore_host, ranks, start_tracker, unfinished, watch
 
 _log = logging.getLogger("flagperf.rounds")
 
@@ -32,6 +32,7 @@ def run_round(
     agents: Agents,
     interpreters: Mapping[str, Interpreter],
     listener: Listener = lambda _: None,
+    on_host: HostListener = ignore_host,
     options: RoundOptions = NO_OPTIONS,
 ) -> RoundRecord:
     """Run a round to its end, good or bad, and leave no process; a KeyboardInterrupt is raised again afterwards.
@@ -53,7 +54,7 @@ def run_round(
         agents.start(orders)
 
     stored_plan = StoredPlan.from_json(stored.to_json_types(begun), f"case {plan.case}")
-    listeners = Listeners(listener, options.show)
+    listeners = Listeners(listener, options.show, on_host)
     return _run_to_end(agents, stored_round, stored_plan, started_ms, begin, listeners, start, options.explain)
 
 
@@ -63,6 +64,7 @@ def follow_round(
     listener: Listener = lambda _: None,
     show: Show | None = None,
     *,
+    on_host: HostListener = ignore_host,
     end_because: str | None = None,
     explain: Explain = unchanged,
 ) -> RoundRecord:
@@ -81,7 +83,7 @@ def follow_round(
         if end_because is not None:
             raise HostError(end_because)
 
-    listeners = Listeners(listener, show)
+    listeners = Listeners(listener, show, on_host)
     return _run_to_end(agents, stored_round, plan, begun_ms(stored_round), None, listeners, started, explain)
 
 

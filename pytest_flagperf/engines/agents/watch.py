@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from flagperf_driver import events
 from pytest_flagperf.hosts import Message
@@ -15,6 +16,12 @@ from .orders import Show
 from .progress import Bounds, TrackedProgress, Tracker
 
 Listener = Callable[[TrackedProgress], None]
+HostListener = Callable[[str, Mapping[str, Any]], None]
+"""Called with a host's name, and with its ranks or its samples."""
+
+
+def ignore_host(host: str, values: Mapping[str, Any]) -> None:
+    """Do nothing with the values of a host."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,7 @@ class Listeners:
 
     progress: Listener
     show: Show | None = None
+    host: HostListener = ignore_host
 
 
 def start_tracker(plan: StoredPlan, started_ms: int) -> Tracker:
@@ -69,6 +77,10 @@ def _take(agent: HostAgent, message: Message, tracker: Tracker, listeners: Liste
     elif kind == "beat":
         for slow, ratio in message["slow"].items():
             agent.slow[slow] = max(ratio, agent.slow.get(slow, 0.0))
+        if message.get("ranks"):
+            listeners.host(agent.name, {"ranks": message["ranks"], "slow": message["slow"]})
+    elif kind == "samples":
+        listeners.host(agent.name, {"samples": {name: message[name] for name in ("host", "devices")}})
     elif kind == "warning":
         agent.warnings.append(f"{agent.name}: {message['sentence']}")
     elif kind == "fault":

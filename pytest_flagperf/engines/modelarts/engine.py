@@ -115,7 +115,7 @@ class ModelArtsEngine(AgentsEngine):
     def interpreter(self, plan: Plan, vendor: Vendor, watch: Live) -> Interpreter:  # noqa: ARG002
         raise Problems([f"case {plan.case}: the Python of its ranks is only in the image of ModelArts"])
 
-    def inspect(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[Finding]:
+    def inspect(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[Finding]:  # noqa: ARG002
         """Check the addresses, the keys, the buckets, the service and the training data."""
         findings = list(self._inspect_endpoints())
         if any(finding.fatal for finding in findings):
@@ -151,9 +151,9 @@ class ModelArtsEngine(AgentsEngine):
             if not problems:
                 yield Finding(_SERVICE, "data", OK, f"{len(manifest)} parts in {self._config.data.url}")
 
-    def prepare(self, plans: Sequence[tuple[Plan, Vendor]]) -> list[str]:
+    def prepare(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[str]:
         """Raise Problems if the account, the storage or the data cannot be used; return warnings."""
-        findings = self.inspect(plans)
+        findings = self.inspect(plans, watch)
         if fatal := sentences(findings):
             raise Problems(fatal)
         return [f"warning: {sentence}" for sentence in sentences(findings, WARN)]
@@ -232,6 +232,7 @@ class ModelArtsEngine(AgentsEngine):
                 agents=agents,
                 interpreters={agent.name: self._interpreter(plan, vendor) for agent in agents.all},
                 listener=watch.progress,
+                on_host=watch.host,
                 options=self._round_options(plan, vendor, directory, watch),
             )
         self._rounds_with_missing_logs += [directory] if end.missing else []

@@ -1,74 +1,36 @@
-"""The terminal output during a round: a progress line that is overwritten, and permanent notes."""
+"""The output of a run while it runs: a progress line that is overwritten, permanent notes, and the live record.
+
+Without a terminal, plain lines replace the progress line.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
-from pytest_flagperf.case import Case
 from pytest_flagperf.printable import printable
-from pytest_flagperf.results.units import plain, quantity
+from pytest_flagperf.stored import layout
+from pytest_flagperf.stored import live as stored_live
+from pytest_flagperf.stored.live import LiveRecord, shortened
+
+from .plain import PlainLines
+from .progress import RoundProgress, progress_line
 
 _CLEAR = "\r\x1b[K"
 _INTERVAL_S = 0.2
 _SHARED_INTERVAL_S = 10.0
-
-
-class RoundProgress(Protocol):
-    """The progress of a round; None for values that are not known yet."""
-
-    @property
-    def case(self) -> str: ...
-    @property
-    def round(self) -> int: ...
-    @property
-    def phase(self) -> str: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def loss(self) -> float | None: ...
-    @property
-    def metric(self) -> float | None: ...
-    @property
-    def metric_name(self) -> str: ...
-    @property
-    def target(self) -> float | None: ...
-    @property
-    def throughput(self) -> float | None: ...
-    @property
-    def sample_unit(self) -> str: ...
-    @property
-    def time_left_s(self) -> float | None: ...
-
-
-def progress_line(progress: RoundProgress, width: int = 1000) -> str:
-    """Return step, loss, metric and target, throughput and remaining time in one line of at most ``width`` columns."""
-    wide = "  ".join([f"{progress.case} round {progress.round}", *_figures(progress)])
-    if len(wide) <= width:
-        return wide
-    case = Case.parse(progress.case)
-    return "  ".join([f"{case.model} {case.shape} #{progress.round}", *_figures(progress)])[:width]
-
-
-def _figures(progress: RoundProgress) -> Iterator[str]:
-    if not progress.step:
-        yield progress.phase
-        return
-    yield f"step {progress.step:,}"
-    if progress.loss is not None:
-        yield f"loss {plain(progress.loss, 3)}"
-    if progress.metric is not None and progress.target is not None:
-        yield f"{progress.metric_name} {plain(progress.metric, 3)} of {plain(progress.target, 3)}"
-    if progress.throughput is not None:
-        yield quantity(progress.throughput, f"{progress.sample_unit}/s", 3)
-    if progress.time_left_s is not None:
-        yield f"estimated {quantity(progress.time_left_s, 's')} left"
+_TICK_S = 1.0
+_RECORDED = (
+    "phase", "step", "loss", "metric", "metric_name", "target", "throughput", "sample_unit", "time_left_s",
+    "elapsed_s",
+)  # fmt: skip
 
 
 class Live:
-    """The output of a run on the terminal; without a terminal only permanent lines are written, and ``quiet`` none.
+    """The output of a run while it runs; ``quiet`` writes nothing to the terminal, only the live record.
 
     A worker that shares the terminal has a ``name`` and writes few, permanent lines.
     """
@@ -86,49 +48,145 @@ class Live:
     ) -> None:
         self._write, self._width, self._clock, self._name = write, width, clock, name
         self._live, self._quiet, self.follow = live and not quiet, quiet, follow and not quiet
+        self._plain = None if live or quiet else PlainLines(self._permanent, clock)
         self._shown_at = float("-inf")
         self._open = False
-        # The thread of the round and the thread that follows the logs both write.
+        self._round = self._phase = ""
+        self.record = LiveRecord()
+        """The live record in the run's directory; it writes nothing before it gets a path."""
+        # The thread of the round, the thread that follows the logs and the ticking thread write.
         self._lock = threading.RLock()
+        self._closed = threading.Event()
+        self._ticking: threading.Thread | None = None
+
+    def start(self, record: LiveRecord) -> None:
+        """Write the live record from now on, and start the thread that writes a sign of life and the minute's line."""
+        self.record = record
+        if self._ticking is None:
+            self._ticking = threading.Thread(target=self._tick_until_closed, name="flagperf live", daemon=True)
+            self._ticking.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._ticking is not None:
+            self._ticking.join(_TICK_S)
+        self.record.close()
+
+    def tick(self) -> None:
+        """Do what is due; called about once a second."""
+        with self._lock:
+            if self._plain is not None:
+                self._plain.tick()
+        self.record.beat()
 
     def note(self, text: str) -> None:
         """Write a permanent line."""
+        self.record.write(stored_live.NOTE, text=shortened(text))
+        self._permanent(text)
+
+    def phase(self, text: str) -> None:
+        """Write the start of something that may take long: permanent without a terminal, else overwritten."""
+        self._phase = text
+        self.record.write(stored_live.PHASE, text=shortened(text))
+        with self._lock:
+            if self._plain is not None:
+                self._plain.phase(self._in_round(text))
+            else:
+                self._passing(text)
+
+    def passing(self, text: str) -> None:
+        """Write a line that the next line overwrites."""
+        self._phase = text
+        self.record.write_latest("phase", stored_live.PHASE, text=shortened(text))
+        with self._lock:
+            if self._plain is not None:
+                self._plain.activity(self._in_round(text))
+            self._passing(text)
+
+    def begin_round(self, case: str, directory: Path) -> None:
+        """Take note that a round begins in a directory."""
+        number = layout.round_number(directory.name)
+        self.record.restart_rates()
+        self.record.write(stored_live.ROUND, case=case, folder=f"{directory.parent.name}/{directory.name}")
+        with self._lock:
+            self._round = f"{case} {directory.name if number is None else f'round {number}'}"
+            if self._plain is not None:
+                self._plain.phase(f"{self._round}  starting")
+
+    def end_round(self, state: str, sentence: str = "") -> None:
+        """Take note that the round has ended."""
+        self.record.write(stored_live.ROUND_END, state=state, sentence=shortened(sentence))
+        with self._lock:
+            if self._plain is not None and self._round:
+                self._plain.end_round(self._round, f"{state}: {sentence}" if sentence else state)
+            self._round = ""
+
+    def progress(self, progress: RoundProgress) -> None:
+        """Show the progress of a round."""
+        self.record.write_latest("progress", stored_live.PROGRESS, **_recorded(progress))
+        with self._lock:
+            if self._plain is not None:
+                self._plain.progress(progress)
+            else:
+                self._passing(progress_line(progress, self._width - 1))
+
+    def host(self, host: str, values: Mapping[str, Any]) -> None:
+        """Record the ranks, the devices or the load of a host; the terminal does not show them."""
+        self.record.write_latest(f"host {host} {' '.join(values)}", stored_live.HOST, host=host, **values)
+
+    def log(self, rank: int, text: str) -> None:
+        """Write a line of a rank's log if the user follows the logs."""
+        if self.follow:
+            self._permanent(f"[rank {rank}] {text}")
+
+    def clear(self) -> None:
+        """Clear the line that would be overwritten next: what it shows has ended."""
+        if self._phase:
+            self._phase = ""
+            self.record.write_latest("phase", stored_live.PHASE, text="")
+        with self._lock:
+            if self._plain is not None:
+                self._plain.activity(self._round)
+            self._clear_line()
+
+    def _clear_line(self) -> None:
+        if self._open:
+            self._write(_CLEAR)
+            self._open = False
+            self._shown_at = float("-inf")
+
+    def _permanent(self, text: str) -> None:
         if self._quiet:
             return
         text = _one_line(text)
         with self._lock:
-            self.clear()
+            self._clear_line()
             self._write(f"[{self._name}] {text}\n" if self._name else f"{text}\n")
+            if self._plain is not None:
+                self._plain.written()
 
-    def passing(self, text: str) -> None:
-        """Write a line that the next line overwrites."""
+    def _passing(self, text: str) -> None:
         with self._lock:
             now = self._clock()
             if not self._live or now - self._shown_at < (_SHARED_INTERVAL_S if self._name else _INTERVAL_S):
                 return
             self._shown_at = now
             if self._name:
-                self.note(text)
+                self._permanent(text)
             else:
                 self._open = True
                 self._write(_CLEAR + _one_line(text)[: self._width - 1])
 
-    def progress(self, progress: RoundProgress) -> None:
-        """Show the progress of a round."""
-        self.passing(progress_line(progress, self._width - 1))
+    def _in_round(self, text: str) -> str:
+        return f"{self._round}  {text}" if self._round else text
 
-    def log(self, rank: int, text: str) -> None:
-        """Write a line of a rank's log if the user follows the logs."""
-        if self.follow:
-            self.note(f"[rank {rank}] {text}")
+    def _tick_until_closed(self) -> None:
+        while not self._closed.wait(_TICK_S):
+            self.tick()
 
-    def clear(self) -> None:
-        """Clear the line that would be overwritten next."""
-        with self._lock:
-            if self._open:
-                self._write(_CLEAR)
-                self._open = False
-                self._shown_at = float("-inf")
+
+def _recorded(progress: RoundProgress) -> dict[str, Any]:
+    return {name: value for name in _RECORDED if (value := getattr(progress, name)) is not None}
 
 
 def _one_line(text: str) -> str:

@@ -13,6 +13,7 @@ from pytest_flagperf.catalog import DataItem
 from pytest_flagperf.hosts import Channel, Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import open_module
 from pytest_flagperf.hosts.host_pool import run_on_each
+from pytest_flagperf.results.units import count, quantity
 
 from .findings import FAIL, Finding, HostRequirements
 from .host_rules import NEWER, host_findings, network_findings
@@ -27,9 +28,14 @@ _NEIGHBOURS = 8
 _DATA_S = 4 * 3600.0
 
 
-def inspect(hosts: Sequence[Host], request: HostRequirements) -> list[Finding]:
-    """Check all hosts at once and return the findings in the order of the hosts."""
-    visits = {host: _Visit(host, request) for host in hosts}
+def inspect(
+    hosts: Sequence[Host], request: HostRequirements, report: Callable[[str], None] = lambda _: None
+) -> list[Finding]:
+    """Check all hosts at once and return the findings in the order of the hosts.
+
+    ``report`` is called with the progress of long checks.
+    """
+    visits = {host: _Visit(host, request, report) for host in hosts}
 
     def all_at_once(work: Callable[[_Visit], None]) -> None:
         run_on_each([host for host, visit in visits.items() if not visit.gone], lambda host: work(visits[host]))
@@ -56,9 +62,10 @@ def _neighbours(own: Mapping[str, Any] | None, places: Sequence[Mapping[str, Any
 class _Visit:
     """The check of one host, from the connection to the last answer."""
 
-    def __init__(self, host: Host, request: HostRequirements) -> None:
+    def __init__(self, host: Host, request: HostRequirements, report: Callable[[str], None]) -> None:
         self.host = host
         self.request = request
+        self.report = report
         self.channel: Channel | None = None
         self.gone = False
         self.findings: list[Finding] = []
@@ -107,6 +114,9 @@ class _Visit:
         while (answer := self.channel.receive(max(0.0, deadline - time.monotonic()))) is not None:
             if answer.get("type") == expected:
                 return {key: value for key, value in answer.items() if key != "type"}
+            if answer.get("type") == "checking":
+                where = "" if self.host.is_local else f"{self.host.name}: "
+                self.report(f"preflight: {where}checking {answer['data_dir']}: {_amounts(answer)}")
         last = self.channel.error_output().strip().splitlines()[-1:] or ["no output"]
         raise HostError(f"the host check by {self.host.python} ended early: {last[0].strip()}")
 
@@ -147,6 +157,17 @@ def _unreachable(host: str, sentence: str, *, lost: bool) -> Finding:
         return Finding(host, "python", FAIL, sentence, "" if "Python >= 3.8" in sentence else NEWER)
     remedy = "check its power, its network and its sshd" if lost else ""
     return Finding(host, "host", FAIL, sentence, remedy)
+
+
+def _amounts(answer: Mapping[str, Any]) -> str:
+    """Return what of the data is checked, such as ``2 of 5 parts, 1.5 GiB of 140 GiB``."""
+    done, total = answer["done"], answer["total"]
+    texts = [f"{done['parts']:,} of {count(total['parts'], 'part')}"]
+    if total["files"]:
+        texts.append(f"{done['files']:,} of {count(total['files'], 'file')}")
+    if total["bytes"]:
+        texts.append(f"{quantity(done['bytes'], 'bytes', 3)} of {quantity(total['bytes'], 'bytes', 3)}")
+    return ", ".join(texts)
 
 
 def _check_options(request: HostRequirements, host: Host) -> dict[str, Any]:

@@ -1,0 +1,66 @@
+"""The progress of a round in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.results.units import plain, quantity
+
+
+class RoundProgress(Protocol):
+    """The progress of a round; None for values that are not known yet."""
+
+    @property
+    def case(self) -> str: ...
+    @property
+    def round(self) -> int: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def loss(self) -> float | None: ...
+    @property
+    def metric(self) -> float | None: ...
+    @property
+    def metric_name(self) -> str: ...
+    @property
+    def target(self) -> float | None: ...
+    @property
+    def throughput(self) -> float | None: ...
+    @property
+    def sample_unit(self) -> str: ...
+    @property
+    def time_left_s(self) -> float | None: ...
+    @property
+    def elapsed_s(self) -> float: ...
+
+
+def progress_line(progress: RoundProgress, width: int = 1000, *, is_running: bool = True) -> str:
+    """Return step, loss, metric and target, throughput and remaining time in one line of at most ``width`` columns."""
+    figures = [*_figures(progress), *(_time_left(progress) if is_running else ())]
+    wide = "  ".join([f"{progress.case} round {progress.round}", *figures])
+    if len(wide) <= width:
+        return wide
+    case = Case.parse(progress.case)
+    return "  ".join([f"{case.model} {case.shape} #{progress.round}", *figures])[:width]
+
+
+def _figures(progress: RoundProgress) -> Iterator[str]:
+    if not progress.step:
+        yield progress.phase
+        return
+    yield f"step {progress.step:,}"
+    if progress.loss is not None:
+        yield f"loss {plain(progress.loss, 3)}"
+    if progress.metric is not None and progress.target is not None:
+        yield f"{progress.metric_name} {plain(progress.metric, 3)} of {plain(progress.target, 3)}"
+    if progress.throughput is not None:
+        yield quantity(progress.throughput, f"{progress.sample_unit}/s", 3)
+
+
+def _time_left(progress: RoundProgress) -> Iterator[str]:
+    if progress.step and progress.time_left_s is not None:
+        yield f"estimated {quantity(progress.time_left_s, 's')} left"

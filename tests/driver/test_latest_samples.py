@@ -1,0 +1,41 @@
+"""The latest samples that an agent sends, from the ends of the sampler's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flagperf_driver import layout
+from flagperf_driver.node.agent.latest_samples import LatestSamples
+from flagperf_driver.node.sampling import devices, host
+
+
+def row(columns: tuple[str, ...], **cells: object) -> str:
+    names = [column.partition(" [")[0] for column in columns]
+    return ",".join(str(cells.get(name, "")) for name in names) + "\n"
+
+
+def test_each_quantity_has_its_latest_value(tmp_path: Path) -> None:
+    samples = LatestSamples(tmp_path)
+    assert samples.read() == {"host": {}, "devices": {}}
+    of_host, of_devices = tmp_path / layout.HOST_SERIES, tmp_path / layout.DEVICE_SERIES
+    of_host.write_text(",".join(host.COLUMNS) + "\n" + row(host.COLUMNS, time=1.0, cpu=0.25, memory=0.5))
+    of_devices.write_text(
+        ",".join(devices.COLUMNS) + "\n"
+        + row(devices.COLUMNS, time=1.0, device=0, power=300.5, temperature=50, throttle="none")
+        + row(devices.COLUMNS, time=1.0, device=1, power=310, temperature="nan")
+        + row(devices.COLUMNS, time=1.1, device=0, power=305)
+        + "#\n1.2,0,99"  # a row that was cut by a full disk, and one that is not complete yet
+    )  # fmt: skip
+    expected = {"host": {"cpu": 0.25, "memory": 0.5},
+                "devices": {"0": {"power": 305.0, "temperature": 50.0}, "1": {"power": 310.0}}}  # fmt: skip
+    assert samples.read() == expected
+    with of_devices.open("a") as file:
+        file.write("9\n" + row(devices.COLUMNS, time=1.3, device=1, power=320))
+    assert samples.read()["devices"] == {"0": {"power": 305.0, "temperature": 50.0}, "1": {"power": 320.0}}
+
+
+def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
+    line = row(devices.COLUMNS, time=1.0, device=0, power=1)
+    last = row(devices.COLUMNS, time=2.0, device=0, power=2)
+    (tmp_path / layout.DEVICE_SERIES).write_text(",".join(devices.COLUMNS) + "\n" + line * 200_000 + last)
+    assert LatestSamples(tmp_path).read()["devices"] == {"0": {"power": 2.0}}
