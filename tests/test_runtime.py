@@ -21,6 +21,7 @@ import pytest
 from flagperf_driver.node.environment import describe
 from pytest_flagperf import runtime
 from pytest_flagperf.hosts import Host
+from pytest_flagperf.hosts.amounts import OnBytes, ignore_bytes
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.deploy import open_module, pack
 from pytest_flagperf.hosts.host_pool import run_on_all
@@ -388,9 +389,9 @@ class Far(LocalHost):
         super().__init__(name)
         self.brought: list[str] = []
 
-    def put(self, source: Path, target: str) -> None:
+    def put(self, source: Path, target: str, on_bytes: OnBytes = ignore_bytes) -> None:
         self.brought.append(target)
-        super().put(source, target)
+        super().put(source, target, on_bytes)
         Path(target).chmod(0o600)  # like a copy without the file's mode
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from .amounts import OnBytes, ignore_bytes
+
 Message = Mapping[str, Any]
 
 
@@ -87,7 +89,7 @@ class Host(Protocol):
     ) -> Completed:
         """Run a program to its end, whatever its exit code; HostError if it cannot start or takes too long."""
 
-    def put(self, source: Path, target: str) -> None:
+    def put(self, source: Path, target: str, on_bytes: OnBytes = ignore_bytes) -> None:
         """Copy a file to the host; the target appears complete or not at all."""
 
     def get(self, source: str, target: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import flagperf_driver
 
 from . import Channel, Host, HostError, Message, bootstrap
+from .amounts import Report
 from .replies import TEXT, CheckedChannel, Shape, check
 
 _TIMEOUT_S = 120.0
@@ -56,11 +57,14 @@ def stage(host: Host, code: Code) -> str:
         return _deliver(host, channel, code, "the code")
 
 
-def open_module(host: Host, code: Code, module: str) -> Channel:
-    """Start a module of the code in an isolated interpreter and return the connection to it."""
+def open_module(host: Host, code: Code, module: str, report: Report = lambda _: None) -> Channel:
+    """Start a module of the code in an isolated interpreter and return the connection to it.
+
+    ``report`` is called if the code must be copied to the host.
+    """
     channel = _start_bootstrap(host, "boot", code.digest, module)
     try:
-        _deliver(host, channel, code, module)
+        _deliver(host, channel, code, module, report)
     except BaseException:
         channel.close(0.0)
         raise
@@ -126,11 +130,12 @@ def _bootstrap(host: Host, *words: str) -> Iterator[Channel]:
     channel.close(_CLOSE_S)
 
 
-def _deliver(host: Host, channel: Channel, code: Code, module: str) -> str:
+def _deliver(host: Host, channel: Channel, code: Code, module: str, report: Report = lambda _: None) -> str:
     """Send the code if the host does not have it; return its folder."""
     deadline = time.monotonic() + _TIMEOUT_S
     while (message := _next(host, channel, module, deadline)).get("type") != "ready":
         if message.get("type") == "need":
+            report(f"copying the code ({len(code.archive) / 1e6:.1f} MB)")
             channel.send({"op": "code", "archive": base64.b64encode(code.archive).decode()})
     return str(message["path"])
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from . import Completed, HostError, Message
+from .amounts import OnBytes, ignore_bytes
 from .line_channel import LineChannel
 from .replies import check_length
 
@@ -56,7 +57,7 @@ class LocalHost:
                 _kill_session(process)
         return Completed(tuple(argv), process.returncode, out, _text(err))
 
-    def put(self, source: Path, target: str) -> None:
+    def put(self, source: Path, target: str, on_bytes: OnBytes = ignore_bytes) -> None:  # noqa: ARG002
         self._copy(source, Path(target))
 
     def get(self, source: str, target: Path) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from . import Completed, HostError, Message
+from .amounts import CountedFile, OnBytes, Readable, ignore_bytes
 from .line_channel import LineChannel
 from .local import readable, whole_file
 from .replies import check_length
@@ -73,11 +74,12 @@ class RemoteHost(ABC):
             last = session.last_reply(f"cannot start {argv[0]}")
         return Completed(tuple(argv), int(last["code"]), bytes(session.out), session.error_output())
 
-    def put(self, source: Path, target: str) -> None:
+    def put(self, source: Path, target: str, on_bytes: OnBytes = ignore_bytes) -> None:
         with readable(source, self.name) as file:
             stat = os.fstat(file.fileno())
             request = {"op": "put", "path": target, "stdin": stat.st_size, "mode": stat.st_mode & 0o777}
-            self._copy({**request, "mtime_ns": stat.st_mtime_ns}, file, f"cannot write {target}")
+            feed = CountedFile(file, on_bytes)
+            self._copy({**request, "mtime_ns": stat.st_mtime_ns}, feed, f"cannot write {target}")
 
     def get(self, source: str, target: Path) -> None:
         with whole_file(target, self.name) as file:
@@ -127,7 +129,7 @@ class RemoteHost(ABC):
             session.finish(io.BytesIO(), lambda: deadline)
             session.last_reply(f"cannot end process {pid}")
 
-    def _copy(self, request: dict[str, Any], feed: IO[bytes], action: str, into: IO[bytes] | None = None) -> Message:
+    def _copy(self, request: dict[str, Any], feed: Readable, action: str, into: IO[bytes] | None = None) -> Message:
         """Copy until no bytes are transferred any more; return the first reply."""
         with closing(self._session(request, time.monotonic() + _START_S)) as session:
             session.into = into

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from . import HostError, InvalidReply, Message
+from .amounts import Readable
 from .replies import COUNT, TEXT, WHOLE, Shape, check, parse_object
 
 _SHIM = Path(__file__).with_name("shim.py").read_bytes()
@@ -150,7 +151,7 @@ class Session:
             raise HostError(f"{self._name}: {action}")
         return self.first
 
-    def finish(self, feed: IO[bytes], deadline: Callable[[], float]) -> bool:
+    def finish(self, feed: Readable, deadline: Callable[[], float]) -> bool:
         """Send the input and read the output to its end; return False after the deadline."""
         data = feed.read(_CHUNK)
         while True:

@@ -15,6 +15,7 @@ from uv import find_uv_bin
 from flagperf_driver import addresses
 from flagperf_driver.node.environment import RESULT_SETTINGS
 from pytest_flagperf.hosts import Host, HostError, HostLost
+from pytest_flagperf.hosts.amounts import reporter
 from pytest_flagperf.hosts.deploy import Code, call_module
 from pytest_flagperf.hosts.replies import PATH, TEXT, TRUTH, Each, Maybe, Shape
 
@@ -31,6 +32,7 @@ from . import (
 from .environment_file import with_environment_file
 from .pip_settings import index_settings
 from .requirements import union
+from .uv_amounts import UvAmounts
 
 _MODULE = "flagperf_driver.node.environment_build"
 _ANSWER_S = 60.0
@@ -129,9 +131,11 @@ def _advice(host: Host, request: RuntimeRequest) -> str:
 
 
 def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, progress: OnProgress) -> dict[str, Any]:
+    amounts = UvAmounts()
+
     def report(answer: Any) -> None:
         if answer["type"] == "progress":
-            progress(answer["line"])
+            progress(amounts.line(answer["line"]))
 
     try:
         return call_module(host, code, _MODULE, message, timeout_s=timeout_s, shape=_ANSWER, on_message=report)
@@ -149,8 +153,9 @@ def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:
     if _runs_own_uv(result):
         target = f"{result['cache']}/bin/uv-{_hash(own_uv)}"
         if target not in result["uv_copies"]:
-            progress(f"copying uv to {host.name}")
-            host.put(Path(own_uv), target)
+            title = f"copying uv to {host.name}"
+            progress(title)
+            host.put(Path(own_uv), target, reporter(progress, title, Path(own_uv).stat().st_size))
         return target
     if result["uv"]:
         return str(result["uv"])

@@ -131,9 +131,12 @@ class HostAgent:
 class Agents:
     """All agents of a round, from the first message to the last."""
 
-    def __init__(self, note: Note = lambda _: None, limits: LogLimits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self, note: Note = lambda _: None, limits: LogLimits = DEFAULT_LIMITS, passing: Note = lambda _: None
+    ) -> None:
         self.all: list[HostAgent] = []
         self.limits = limits
+        self.passing = passing
         self._note = note
         self._messages: queue.SimpleQueue[tuple[HostAgent, Message]] = queue.SimpleQueue()
         self._readers: list[threading.Thread] = []

@@ -14,6 +14,7 @@ from typing import IO, TypeVar
 
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.hosts import Channel, Host, HostError, InvalidReply, Message
+from pytest_flagperf.hosts.amounts import Report, reporter
 from pytest_flagperf.hosts.deploy import Code, attach, open_module, pack
 from pytest_flagperf.stored.round import MissingLogs
 
@@ -34,21 +35,24 @@ class LogsGone(HostError):
     """The logs of a round are no longer on its host."""
 
 
-def collect(agents: Sequence[HostAgent], limits: LogLimits) -> tuple[MissingLogs, ...]:
-    """Fetch the logs from all other hosts at once. Return the logs that could not be fetched and stay there."""
+def collect(agents: Sequence[HostAgent], limits: LogLimits, report: Report = lambda _: None) -> tuple[MissingLogs, ...]:
+    """Fetch the logs from all other hosts at once. Return the logs that could not be fetched and stay there.
+
+    ``report`` is called with the bytes that have arrived from a host.
+    """
     remote = [agent for agent in agents if not agent.host.is_local and agent.started]
     with ThreadPoolExecutor(max(1, len(remote))) as pool:
-        results = pool.map(lambda agent: _collect_one(agent, limits), remote)
+        results = pool.map(lambda agent: _collect_one(agent, limits, report), remote)
         return tuple(missing for missing in results if missing is not None)
 
 
-def _collect_one(agent: HostAgent, limits: LogLimits) -> MissingLogs | None:
+def _collect_one(agent: HostAgent, limits: LogLimits, report: Report) -> MissingLogs | None:
     why = ""
     for _ in range(_TRIES):
         while agent.lost and not agent.gone:
             time.sleep(_AGAIN_S)
         try:
-            left_out = _fetch_from(agent, limits)
+            left_out = _fetch_from(agent, limits, report)
         except (LogsTooLarge, LogsGone) as error:
             why = str(error)
             break
@@ -63,7 +67,7 @@ def _collect_one(agent: HostAgent, limits: LogLimits) -> MissingLogs | None:
     return MissingLogs(agent.name, agent.noderank, agent.log_dir, why)
 
 
-def _fetch_from(agent: HostAgent, limits: LogLimits) -> tuple[str, ...]:
+def _fetch_from(agent: HostAgent, limits: LogLimits, report: Report) -> tuple[str, ...]:
     """Fetch from the round's agent, or from a new agent if only the agent is gone."""
     if agent.lost:
         raise HostError(agent.gone or agent.lost)
@@ -73,7 +77,7 @@ def _fetch_from(agent: HostAgent, limits: LogLimits) -> tuple[str, ...]:
     def ask(offset: int) -> Message:
         return agent.ask(_order(offset, limits), "chunk")
 
-    with _archive(agent.host, ask, limits) as archive:
+    with _archive(agent.host, ask, limits, report) as archive:
         return unpack(archive, agent.folder, limits)
 
 
@@ -170,17 +174,20 @@ def _receive(channel: Channel, host: Host, deadline: float) -> Message | None:
         raise HostError(f"{host.name}: no answer in {ANSWER_S:g} s") from error
 
 
-def _archive(host: Host, ask: Callable[[int], Message], limits: LogLimits) -> IO[bytes]:
+def _archive(
+    host: Host, ask: Callable[[int], Message], limits: LogLimits, report: Report = lambda _: None
+) -> IO[bytes]:
     """Return the whole archive with its checksum verified, in memory or, if it is large, in a temporary file."""
     archive = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - the caller closes it
     try:
         digest, first = hashlib.sha256(), ask(0)
         check_limits(limits, first["size"])
-        chunk = first
+        chunk, on_bytes = first, reporter(report, f"{host.name}: fetching the logs", first["size"])
         while True:
             piece = _piece(host, chunk, first, archive.tell())
             archive.write(piece)
             digest.update(piece)
+            on_bytes(archive.tell())
             if archive.tell() == first["size"]:
                 break
             chunk = ask(archive.tell())

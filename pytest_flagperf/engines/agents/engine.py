@@ -219,7 +219,7 @@ class AgentsEngine:
             request = self._device_request(plan, vendor, directory)
             self._fetch_missing_logs(watch)
             self._environments.build_ahead(plan, vendor, self._pool, watch)
-            with Agents(watch.note, self._limits) as agents:
+            with Agents(watch.note, self._limits, watch.passing) as agents:
                 acquire.acquire(
                     self._pool,
                     self._environments.code(plan, vendor),
@@ -289,7 +289,7 @@ class AgentsEngine:
             return False
         lease_s = self._settings.lease_time
         try:
-            with Agents(watch.note, self._limits) as agents:
+            with Agents(watch.note, self._limits, watch.passing) as agents:
                 try:
                     for host, place in zip(filter(None, hosts), placed, strict=True):
                         agents.join(attach_agent(host, directory, place, lease_s))

@@ -21,7 +21,7 @@ from pytest_flagperf.settings import Settings
 from .runtime_request import runtime_request
 
 _log = logging.getLogger("flagperf.environments")
-_PERMANENT = ("building", "another", "pulling", "warning:")
+_PERMANENT = ("building", "another", "pulling")
 
 
 class _NotReady(HostError):
@@ -125,4 +125,9 @@ class Environments:
 def _show_progress(watch: Live, host: Host, text: str, hosts: int) -> None:
     """Show the start of a build as a permanent line, and its steps as a line that is replaced."""
     line = f"{host.name}: {text}" if hosts > 1 or not host.is_local else text
-    (watch.note if text.startswith(_PERMANENT) else watch.passing)(line)
+    if text.startswith("warning:"):
+        watch.note(line)
+    elif text.startswith(_PERMANENT):
+        watch.phase(line, lasting=True)
+    else:
+        watch.passing(line)

@@ -114,7 +114,7 @@ def _run_to_end(
         # Processes of a dead agent may still write logs: end them before the logs are fetched.
         gone = [agent for agent in agents.all if agent.gone]
         swept = _sweep(gone)
-        missing = collect(agents.all, agents.limits)
+        missing = collect(agents.all, agents.limits, agents.passing)
         agents.dismiss(keep=[logs.host for logs in missing])
         swept += _sweep(agent for agent in agents.all if agent not in gone)
         if fault is not None and state == "failed":

@@ -206,7 +206,7 @@ class ModelArtsEngine(AgentsEngine):
         directory = one.directory.absolute()
         directory.mkdir(parents=True, exist_ok=True)
         port = random.choice(_PORTS)
-        with Agents(watch.note, self._limits) as agents:
+        with Agents(watch.note, self._limits, watch.passing) as agents:
             for noderank, instance in enumerate(one.instances):
                 host = self._pool.hosts[instance]
                 log_dir = f"{job.output.path}{host_folder(host.name, noderank)}"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from flagperf_driver.job.main import PREFIX, SUMMARY
 from flagperf_driver.layout import job_archive, job_messages
 from pytest_flagperf.hosts import Channel, Completed, HostError, Message
+from pytest_flagperf.hosts.amounts import OnBytes, ignore_bytes
 from pytest_flagperf.hosts.replies import COUNT, TEXT, Shape, check, check_length
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ class Instance:
     ) -> Completed:
         self._refuse()
 
-    def put(self, source: Path, target: str) -> None:  # noqa: ARG002
+    def put(self, source: Path, target: str, on_bytes: OnBytes = ignore_bytes) -> None:  # noqa: ARG002
         self._refuse()
 
     def get(self, source: str, target: Path) -> None:  # noqa: ARG002

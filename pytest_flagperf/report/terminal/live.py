@@ -84,13 +84,15 @@ class Live:
         self.record.write(stored_live.NOTE, text=shortened(text))
         self._permanent(text)
 
-    def phase(self, text: str) -> None:
-        """Write the start of something that may take long: permanent without a terminal, else overwritten."""
+    def phase(self, text: str, *, lasting: bool = False) -> None:
+        """Write the start of something that may take long: permanent without a terminal, or if it is ``lasting``."""
         self._phase = text
-        self.record.write(stored_live.PHASE, text=shortened(text))
+        self.record.write(stored_live.PHASE, text=shortened(text), begins=True)
         with self._lock:
             if self._plain is not None:
                 self._plain.phase(self._in_round(text))
+            elif lasting:
+                self._permanent(text)
             else:
                 self._passing(text)
 

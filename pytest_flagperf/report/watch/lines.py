@@ -51,7 +51,7 @@ class RunLines:
             self._rounds[name] = process.round.name
             lines.phase(f"{process.round.name}  starting")
         elif kind == live.PHASE:
-            lines.activity(_in_round(process, process.phase))
+            (lines.phase if entry.get("begins") is True else lines.activity)(_in_round(process, process.phase))
         elif kind == live.PROGRESS and process.round is not None:
             lines.progress(process.round.figures)
         elif kind == live.ROUND_END and name in self._rounds:

@@ -32,6 +32,7 @@ _ENGINE = "http+docker://localhost"  # docker-py's name for the engine
 _ANSWER_S = 60.0
 _LOCK_POLL_S = 0.2
 _PULL_REPORT_S = 2.0
+_STEP = re.compile(r"Step (\d+)/(\d+) :")
 _LAST_LINES = 15
 
 
@@ -209,7 +210,7 @@ def _build(client: Any, host: Host, recipe: Recipe, deadline: float, progress: O
 
     progress(f"building {recipe.name}")
     last: deque[str] = deque(maxlen=_LAST_LINES)
-    failed = False
+    failed, step = False, None
     try:
         messages = client.api.build(
             fileobj=recipe.archive(),
@@ -226,7 +227,8 @@ def _build(client: Any, host: Host, recipe: Recipe, deadline: float, progress: O
         for message in messages:
             for line in _lines(str(message.get("stream") or message.get("error") or "")):
                 last.append(line)
-                progress(line)
+                step = _STEP.match(line) or step
+                progress(f"step {step[1]} of {step[2]}: {line}" if step else line)
             failed |= "error" in message
             if time.monotonic() > deadline:
                 raise BuildFailed(_build_error(host, recipe, "did not end in time", last))
@@ -254,7 +256,7 @@ def _pull(client: Any, host: Host, name: str, deadline: float, progress: OnProgr
         progress(f"pulling {name}")
         try:
             for amount in _pull_amounts(client.api.pull(name, stream=True, decode=True)):
-                progress(f"pulling {name}: {amount}")
+                progress(f"image {name}: {amount}")
                 if time.monotonic() > deadline:
                     raise RuntimeSetupError(f"{host.name}: the image {name} was not pulled in time: {amount}")
         except APIError as error:

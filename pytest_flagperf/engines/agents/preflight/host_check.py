@@ -74,7 +74,7 @@ class _Visit:
 
     def look(self) -> None:
         with self._errors_as_findings():
-            self.channel = open_module(self.host, self.request.code, _CHECKUP)
+            self.channel = open_module(self.host, self.request.code, _CHECKUP, self._report)
             clock = None if self.host.is_local else self._clock()
             timeout_s = _DATA_S if self.request.data else _ANSWER_S
             facts = self._ask({"op": "check", "options": _check_options(self.request, self.host)}, "facts", timeout_s)
@@ -115,10 +115,13 @@ class _Visit:
             if answer.get("type") == expected:
                 return {key: value for key, value in answer.items() if key != "type"}
             if answer.get("type") == "checking":
-                where = "" if self.host.is_local else f"{self.host.name}: "
-                self.report(f"preflight: {where}checking {answer['data_dir']}: {_amounts(answer)}")
+                self._report(f"checking {answer['data_dir']}: {_amounts(answer)}")
         last = self.channel.error_output().strip().splitlines()[-1:] or ["no output"]
         raise HostError(f"the host check by {self.host.python} ended early: {last[0].strip()}")
+
+    def _report(self, text: str) -> None:
+        where = "" if self.host.is_local else f"{self.host.name}: "
+        self.report(f"preflight: {where}{text}")
 
     def _errors_as_findings(self) -> _ErrorsAsFindings:
         return _ErrorsAsFindings(self)
