@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 
-from pytest_flagperf.hosts import amounts
 from pytest_flagperf.hosts.amounts import CountedFile, megabytes, reporter
 from pytest_flagperf.runtime.uv_amounts import UvAmounts
 
@@ -50,7 +50,7 @@ def test_amounts_of_bytes() -> None:
 
 def test_a_copy_reports_once_a_second_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(amounts.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     lines: list[str] = []
     on_bytes = reporter(lines.append, "copying uv to h1", 40_000_000)
     file = CountedFile(io.BytesIO(bytes(40_000_000)), on_bytes)

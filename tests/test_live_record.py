@@ -137,10 +137,14 @@ def test_pytest_comes_first_and_other_files_are_ignored(tmp_path: Path) -> None:
 def test_a_process_is_dead_alive_or_unknown() -> None:
     own = this_process()
     assert is_alive(own) is True
-    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
+    with subprocess.Popen([sys.executable, "-c", "pass"], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.read() == b""
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert is_alive({**own, "pid": child.pid, "since": None}) is False  # its exit code was not read yet
         child.wait()
         assert is_alive({**own, "pid": child.pid}) is False
-    assert is_alive({**own, "since": -1}) is False  # another process with the same pid
+    assert is_alive({**own, "since": 1}) is False  # another process with the same pid
     assert is_alive({**own, "machine": "elsewhere"}) is None
     assert is_alive({**own, "space": "another container"}) is None
     assert is_alive({}) is None

@@ -91,12 +91,16 @@ def test_many_cases_are_counted_where_there_is_no_room(tmp_path: Path) -> None:
 def test_a_wait_and_a_build_are_shown_with_their_amounts(tmp_path: Path) -> None:
     run = LiveRun(tmp_path / "run1")
     run.begin(run.main, CASES[0])
-    run.main.note(f"{CASES[0]} waits: device 0 is used by run7 of ann")
+    run.main.lasting(f"{CASES[0]} waits: device 0 is used by run7 of ann")
+    run.clock.now += 7
+    text = frame(followed(run), run.clock.now)
+    assert "glm:pytorch:A100:2:8:3 round 1  7 s  waits: device 0 is used by run7 of ann  (7 s)" in text
+    run.main.clear()
+    run.clock.now += 1
     run.main.passing("gpu1: copying uv: 12 of 48 MB")
     run.clock.now += 30
     text = frame(followed(run), run.clock.now)
     assert "gpu1: copying uv: 12 of 48 MB  (30 s)" in text
-    assert "waits: device 0 is used by run7 of ann" in text
 
 
 def test_texts_of_hosts_cannot_control_the_terminal(tmp_path: Path) -> None:

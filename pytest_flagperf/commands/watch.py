@@ -29,7 +29,7 @@ from pytest_flagperf.results.runs import find_runs, newest_first
 from pytest_flagperf.settings import read_settings
 from pytest_flagperf.stored import layout
 
-_POLL_S = 0.5
+_POLL_S = 1.0
 _KEYS = "q"
 _HELP = "a run directory, or a folder of them, of which the newest is shown (default: the folder of the reports)"
 

@@ -34,6 +34,8 @@ _SHORTEST_S, _LONGEST_S = 1.0, 10.0
 _LINES_AT_FULL_RATE = 600
 _LONGEST_LINE = 1 << 18
 _LONGEST_TEXT = 2000
+_ENDED = -1
+"""The start of a process that has ended and whose parent has not asked for its exit code yet."""
 
 
 class LiveRecord:
@@ -153,7 +155,7 @@ def is_alive(process: Mapping[str, Any]) -> bool | None:
     except OSError:
         pass  # the process of another user
     now = _start(pid)
-    return since is None or now is None or now == since
+    return now != _ENDED and (since is None or now is None or now == since)
 
 
 def _pid_space() -> str | None:
@@ -168,7 +170,8 @@ def _pid_space() -> str | None:
 def _start(pid: int) -> int | None:
     """Return when a process was started, in ticks since the boot; None if it cannot be read."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19])
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+        return _ENDED if fields[0] in "ZX" else int(fields[19])
     except (OSError, ValueError, IndexError):
         return None
 

@@ -225,7 +225,7 @@ class AgentsEngine:
                     self._environments.code(plan, vendor),
                     request,
                     agents,
-                    lambda holders: watch.note(_waiting(plan, holders)),
+                    lambda holders: watch.lasting(_waiting(plan, holders)),
                 )
                 hosts = [agent.host for agent in agents.all]
                 end = run_round(

@@ -128,6 +128,6 @@ def _show_progress(watch: Live, host: Host, text: str, hosts: int) -> None:
     if text.startswith("warning:"):
         watch.note(line)
     elif text.startswith(_PERMANENT):
-        watch.phase(line, lasting=True)
+        watch.lasting(line)
     else:
         watch.passing(line)

@@ -84,17 +84,22 @@ class Live:
         self.record.write(stored_live.NOTE, text=shortened(text))
         self._permanent(text)
 
-    def phase(self, text: str, *, lasting: bool = False) -> None:
-        """Write the start of something that may take long: permanent without a terminal, or if it is ``lasting``."""
+    def phase(self, text: str) -> None:
+        """Write the start of something that may take long: permanent without a terminal, else overwritten."""
+        self._begin_phase(text, self._passing)
+
+    def lasting(self, text: str) -> None:
+        """Write the start of something that may take long as a permanent line, such as a wait or a build."""
+        self._begin_phase(text, self._permanent)
+
+    def _begin_phase(self, text: str, write: Callable[[str], None]) -> None:
         self._phase = text
         self.record.write(stored_live.PHASE, text=shortened(text), begins=True)
         with self._lock:
             if self._plain is not None:
                 self._plain.phase(self._in_round(text))
-            elif lasting:
-                self._permanent(text)
             else:
-                self._passing(text)
+                write(text)
 
     def passing(self, text: str) -> None:
         """Write a line that the next line overwrites."""
@@ -180,7 +185,8 @@ class Live:
                 self._write(_CLEAR + _one_line(text)[: self._width - 1])
 
     def _in_round(self, text: str) -> str:
-        return f"{self._round}  {text}" if self._round else text
+        names_its_case = text.startswith(f"{self._round.partition(' ')[0]} ")
+        return f"{self._round}  {text}" if self._round and not names_its_case else text
 
     def _tick_until_closed(self) -> None:
         while not self._closed.wait(_TICK_S):

@@ -87,4 +87,6 @@ class RunLines:
 
 
 def _in_round(process: ProcessState, text: str) -> str:
-    return f"{process.round.name}  {text}".rstrip() if process.round is not None else text
+    if process.round is None or text.startswith(f"{process.round.figures.case} "):
+        return text
+    return f"{process.round.name}  {text}".rstrip()

@@ -130,7 +130,8 @@ def _title(process: ProcessState, now: float) -> Text:
         line.append(f"  {quantity(max(0.0, round(now - here.began)), 's')}", style="none")
     if process.phase:
         since = max(0.0, round(now - process.phase_since))
-        line.append(f"  {process.phase}  ({quantity(since, 's')})", style="yellow")
+        text = process.phase.removeprefix(f"{here.figures.case} ") if here is not None else process.phase
+        line.append(f"  {text}  ({quantity(since, 's')})", style="yellow")
     elif here is not None:
         line.append(f"  {_figures(here)}", style="none")
     return line

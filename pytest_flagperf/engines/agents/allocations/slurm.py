@@ -257,7 +257,7 @@ class JobPerCase(SlurmAllocation):
             _log.info("job %s: requested for %s", self._submitted, plan.case)
 
             def show(state: str, changed: bool) -> None:
-                (watch.note if changed else watch.passing)(f"{plan.case} waits: {state}")
+                (watch.lasting if changed else watch.passing)(f"{plan.case} waits: {state}")
 
             self._job = request.wait_until_it_runs(self._submitted, show)
             self._pool, self._case = self._connected(self._job, plan.visible_devices), str(plan.case)

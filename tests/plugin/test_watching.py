@@ -1,0 +1,73 @@
+"""``flagperf watch`` beside a real run, in a terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pseudo_terminal import Terminal
+from tests.screens.record_watch import start_run, toy_tree, watch
+
+pytestmark = pytest.mark.slow
+Run = subprocess.Popen[bytes]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """A run of three cases in three workers, whose record exists."""
+    toy_tree(tmp_path, base="step_s = 0.02\n")
+    process = start_run(tmp_path, "-m", "converges", "-k", "1x1", "-n", "3")
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("reports/run*/live/*.jsonl")):
+        assert process.poll() is None, (tmp_path / "pytest.log").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    yield process
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def terminals() -> Iterator[list[Terminal]]:
+    opened: list[Terminal] = []
+    yield opened
+    for terminal in opened:
+        terminal.close()
+
+
+def test_three_cases_are_watched_to_their_end(run: Run, terminals: list[Terminal], tmp_path: Path) -> None:
+    terminals.append(wide := watch(tmp_path))
+    old = {"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"}
+    terminals.append(narrow := watch(tmp_path, columns=60, rows=16, env=old))
+    text = wide.wait_for(lambda text: "3 running" in text and text.count("  loss ") == 3 and " W, " in text)
+    for name in ("alpha", "beta", "gamma"):
+        assert f"{name}:plain:CPU:1:1:1 round 1" in text
+    assert any("\u2800" < char <= "\u28ff" for char in text)
+    assert "3 running" in narrow.wait_for(lambda text: "loss" in text)
+    assert narrow.text().isascii()
+    narrow.type("q")
+    assert narrow.end() == 0
+    assert run.poll() is None
+    assert wide.end(120) == 0
+    assert "flagperf: 3 of 3 cases passed" in " ".join(wide.text().split())
+    assert run.wait(60) == 0
+    log = (tmp_path / "pytest.log").read_text()
+    for part in ("preflight: 3 cases on 1 host", "] alpha:plain:CPU:1:1:1 round 1  step 1  loss "):
+        assert part in log
+    assert log.count("  finished  after ") == 3
+
+
+def test_a_killed_run_is_shown_as_dead(run: Run, terminals: list[Terminal], tmp_path: Path) -> None:
+    terminals.append(watch(tmp_path))
+    (terminal,) = terminals
+    terminal.wait_for(lambda text: "loss" in text)
+    os.kill(run.pid, signal.SIGKILL)
+    assert terminal.end() == 1
+    assert "the run died: its process (pid" in " ".join(terminal.text().split())
