@@ -128,8 +128,10 @@ def test_a_record_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 
 def test_pytest_comes_first_and_other_files_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "live").mkdir()
-    for name in ("gw1.jsonl", "controller.jsonl", "gw0.jsonl", ".x.tmp", "notes.txt"):
+    for name in ("gw1.jsonl", "controller.jsonl", "gw0.jsonl", ".x.tmp", "notes.txt", "\x1b[2J.jsonl"):
         (tmp_path / "live" / name).touch()
+    os.mkfifo(tmp_path / "live" / "pipe.jsonl")
+    (tmp_path / "live" / "gone.jsonl").symlink_to("nowhere")
     assert [path.name for path in live_files(tmp_path)] == ["controller.jsonl", "gw0.jsonl", "gw1.jsonl"]
     assert live_files(tmp_path / "nothing") == []
 

@@ -12,22 +12,25 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_flagperf.commands import common, show
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.summary import BAD, summarize_run
-from pytest_flagperf.report.watch.follow import ENDED, FollowedRun
-from pytest_flagperf.report.watch.lines import RunLines
 from pytest_flagperf.results import store
 from pytest_flagperf.results.runs import find_runs, newest_first
 from pytest_flagperf.settings import read_settings
 from pytest_flagperf.stored import layout
+
+if TYPE_CHECKING:  # the modules of the view load slowly, and the other commands do not need them
+    from pytest_flagperf.report.watch.follow import FollowedRun
 
 _POLL_S = 1.0
 _KEYS = "q"
@@ -40,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from pytest_flagperf.report.watch.follow import FollowedRun
+
     followed = FollowedRun(_directory(arguments.run))
     followed.poll()
     if not followed.has_record or (followed.status().is_over and not arguments.once):
@@ -47,7 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.once:
         _print_frame(followed)
         return _exit_code(followed) if followed.status().is_over else 0
-    has_left = _watch_terminal(followed) if _is_terminal() else _watch_lines(followed)
+    try:
+        has_left = _watch_terminal(followed) if _is_terminal() else _watch_lines(followed)
+    except KeyboardInterrupt:
+        has_left = True
     return 0 if has_left else _show_end(followed)
 
 
@@ -77,7 +85,7 @@ def _show_end(followed: FollowedRun) -> int:
     stored = store.load_run(followed.path)
     if stored.cases:
         print("\n".join(show.lines(stored, common.width())))
-    if followed.has_record and (status.word != ENDED or not stored.cases):
+    if followed.has_record and (not status.has_ended or not stored.cases):
         print(f"{followed.path}: the run {status.text}")
     if not stored.cases and not followed.has_record:
         raise Problems(stored.problems or [f"{followed.path}: contains no readable round"])
@@ -97,6 +105,8 @@ def _exit_code(followed: FollowedRun) -> int:
 
 
 def _watch_lines(followed: FollowedRun) -> bool:
+    from pytest_flagperf.report.watch.lines import RunLines
+
     def write(text: str) -> None:
         print(text, flush=True)
 
@@ -110,7 +120,6 @@ def _watch_lines(followed: FollowedRun) -> bool:
 
 
 def _print_frame(followed: FollowedRun) -> None:
-    # Imported only to draw, since it loads slowly.
     from rich.console import Console
 
     from pytest_flagperf.report.watch.view import Frame
@@ -134,15 +143,27 @@ def _watch_terminal(followed: FollowedRun) -> bool:
 
     console = Console(highlight=False)
     frame = Frame(followed, f"{_KEYS} or Ctrl-C: leave; the run goes on")
-    with suppress(KeyboardInterrupt), _keys() as pressed:
-        with Live(frame, console=console, screen=True, auto_refresh=False) as live:
-            while not followed.status().is_over:
-                live.refresh()
-                if pressed(_POLL_S) == _KEYS:
-                    return True
-                followed.poll()
-        return False
-    return True
+    with _ending_in_order(), _keys() as pressed, Live(frame, console=console, screen=True, auto_refresh=False) as live:
+        while not followed.status().is_over:
+            live.refresh()
+            if pressed(_POLL_S) == _KEYS:
+                return True
+            followed.poll()
+    return False
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Leave the terminal as it was also after SIGTERM."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -162,7 +162,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
             session.testscollected = 0  # pytest then reports that no tests were collected, as for a run
     if run.settings.preflight:
         from pytest_flagperf.engines.agents.preflight import lines
+        from pytest_flagperf.stored.live import LiveRecord
 
+        run.live.start(LiveRecord())  # writes the line of the minute while large data are checked
         findings = run.plans.preflight(chosen, run.live)
         for line in lines(findings):
             write(line)

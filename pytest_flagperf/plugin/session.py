@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flagperf.stored.layout import JUNIT, PAGE
-from pytest_flagperf.stored.live import PHASE
 
 from .command import without_secrets
 from .interrupts import Interrupts
@@ -106,6 +105,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         run.end_live(int(exitstatus))  # pytest-xdist does not unconfigure its workers
         return
     from pytest_flagperf.running.finish import finish
+    from pytest_flagperf.stored.live import PHASE
 
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     had_workers = session.config.pluginmanager.has_plugin("dsession")

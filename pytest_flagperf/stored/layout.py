@@ -52,6 +52,7 @@ __all__ = [
     "host_folder",
     "host_of",
     "is_failed",
+    "is_live_file",
     "is_repeatable",
     "live_file",
     "noderank_of",
@@ -81,6 +82,10 @@ CONTROLLER = "controller"
 
 def live_file(process: str) -> str:
     return f"{process}{LIVE_SUFFIX}"
+
+
+def is_live_file(name: str) -> bool:
+    return re.fullmatch(rf"[A-Za-z0-9_-]+{re.escape(LIVE_SUFFIX)}", name) is not None
 
 
 # -- of a case -----------------------------------------------------------------------------------------------

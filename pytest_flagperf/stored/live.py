@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -139,13 +138,13 @@ def shortened(text: str) -> str:
 
 def this_process() -> dict[str, Any]:
     """Return what identifies this process on its machine."""
-    return {"machine": socket.gethostname(), "space": _pid_space(), "pid": os.getpid(), "since": _start(os.getpid())}
+    return {"machine": _machine(), "space": _pid_space(), "pid": os.getpid(), "since": _start(os.getpid())}
 
 
 def is_alive(process: Mapping[str, Any]) -> bool | None:
     """Return whether the process still runs; None if it is on another machine, or in another container."""
     pid, since = process.get("pid"), process.get("since")
-    here = process.get("machine") == socket.gethostname() and process.get("space") == _pid_space()
+    here = process.get("machine") == _machine() and process.get("space") == _pid_space()
     if not here or process.get("space") is None or type(pid) is not int or pid <= 0:
         return None
     try:
@@ -156,6 +155,12 @@ def is_alive(process: Mapping[str, Any]) -> bool | None:
         pass  # the process of another user
     now = _start(pid)
     return now != _ENDED and (since is None or now is None or now == since)
+
+
+def _machine() -> str:
+    import socket  # slow to import, and needed once
+
+    return socket.gethostname()
 
 
 def _pid_space() -> str | None:
@@ -227,7 +232,8 @@ def live_files(run_dir: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     try:
-        names = sorted(path for path in folder.iterdir() if path.name.endswith(layout.LIVE_SUFFIX))
+        # Another user may have put anything there: a pipe, which would block, or a name with control characters.
+        names = [path for path in folder.iterdir() if layout.is_live_file(path.name) and path.is_file()]
     except OSError as error:
         raise FormatError(f"{folder}: cannot be read: {error.strerror}") from error
     return sorted(names, key=lambda path: (path.name != layout.live_file(layout.CONTROLLER), path.name))

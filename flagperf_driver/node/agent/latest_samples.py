@@ -3,63 +3,83 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from pathlib import Path
-from typing import Iterator, Mapping
+from typing import Dict, Mapping, Tuple
 
 from flagperf_driver import layout
 
 EVERY_S = 5.0
-_TAIL_BYTES = 1 << 17
+_TAIL_BYTES = 3 << 14  # more than five seconds of eight devices at 10 Hz
 _OF_DEVICES = ("temperature", "power", "utilization", "memory_used", "memory_total")
 _OF_HOST = ("cpu", "memory")
 _DEVICE = "device"
+
+Latest = Dict[Tuple[str, str], float]
 
 
 class LatestSamples:
     """Reads the ends of the series; a quantity that was not sampled lately keeps its value."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._headers: dict[str, list[str]] = {}
-        self._devices: dict[str, dict[str, float]] = {}
-        self._host: dict[str, float] = {}
+        self._host = _SeriesEnd(folder / layout.HOST_SERIES, _OF_HOST)
+        self._devices = _SeriesEnd(folder / layout.DEVICE_SERIES, _OF_DEVICES)
 
     def read(self) -> Mapping[str, Mapping[str, object]]:
         """Return the values of the host, and of each device by its index."""
-        for row in self._rows(layout.HOST_SERIES):
-            _take(row, _OF_HOST, self._host)
-        for row in self._rows(layout.DEVICE_SERIES):
-            _take(row, _OF_DEVICES, self._devices.setdefault(row[_DEVICE], {}))
-        return {"host": self._host, "devices": self._devices}
+        devices: dict[str, dict[str, float]] = {}
+        for (device, name), value in self._devices.read().items():
+            devices.setdefault(device, {})[name] = value
+        return {"host": {name: value for (_, name), value in self._host.read().items()}, "devices": devices}
 
-    def _rows(self, name: str) -> Iterator[Mapping[str, str]]:
-        """Yield the complete rows at the end of a file, by the names of its columns without their units."""
+
+class _SeriesEnd:
+    """The latest value of each quantity in a series, by device; a host's series has no devices."""
+
+    def __init__(self, path: Path, names: tuple[str, ...]) -> None:
+        self._path = path
+        self._names = names
+        self._header: list[str] = []
+        self._latest: Latest = {}
+
+    def read(self) -> Latest:
+        lines = self._lines()
+        if not self._header:
+            return self._latest
+        device = self._header.index(_DEVICE) if _DEVICE in self._header else None
+        columns = [(self._header.index(name), name) for name in self._names if name in self._header]
+        found: Latest = {}
+        for line in reversed(lines):
+            cells = line.split(b",")
+            if len(cells) != len(self._header):
+                continue
+            index = "" if device is None else cells[device].decode("ascii", "replace")
+            for column, name in columns:
+                if cells[column] and (index, name) not in found:
+                    value = _number(cells[column])
+                    if math.isfinite(value):
+                        found[index, name] = value
+            if len(found) >= len(self._latest) > 0 and self._latest.keys() <= found.keys():
+                break
+        self._latest.update(found)
+        return self._latest
+
+    def _lines(self) -> list[bytes]:
+        """Return the complete rows at the end of the file."""
         try:
-            with (self._folder / name).open("rb") as file:
-                if name not in self._headers:
-                    self._headers[name] = _columns(file.readline())
-                file.seek(0, 2)
-                start = max(0, file.tell() - _TAIL_BYTES)
-                file.seek(start)
-                lines = file.read(_TAIL_BYTES).split(b"\n")
+            with self._path.open("rb") as file:
+                if not self._header:
+                    header = file.readline().decode("ascii", "replace")
+                    columns = [cell.partition(" [")[0].strip() for cell in header.split(",")]
+                    self._header = columns if header.endswith("\n") else []
+                file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+                # The first line may be cut, or is the header, and the last one is not complete yet.
+                return file.read(_TAIL_BYTES).split(b"\n")[1:-1]
         except OSError:
-            return
-        columns = self._headers[name]
-        for line in lines[1:-1]:  # the first may be cut, or is the header, and the last is not complete yet
-            cells = line.decode("ascii", "replace").split(",")
-            if len(cells) == len(columns):
-                yield dict(zip(columns, cells))
+            return []
 
 
-def _columns(header: bytes) -> list[str]:
-    return [cell.partition(" [")[0].strip() for cell in header.decode("ascii", "replace").split(",")]
-
-
-def _take(row: Mapping[str, str], names: tuple[str, ...], into: dict[str, float]) -> None:
-    for name in names:
-        if row.get(name):
-            with suppress(ValueError):
-                value = float(row[name])
-                if math.isfinite(value):
-                    into[name] = value
+def _number(cell: bytes) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan

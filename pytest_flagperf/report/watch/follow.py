@@ -31,6 +31,11 @@ class Status:
     def is_over(self) -> bool:
         return self.word in (ENDED, DIED, REMOVED)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run has ended by itself and has reported its exit code."""
+        return self.word == ENDED
+
 
 class FollowedRun:
     """The state of a run; ``poll`` reads what is new. Files are only read."""
