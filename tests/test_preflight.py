@@ -485,7 +485,7 @@ def test_cores_taken_by_the_hypervisor_are_a_warning() -> None:
 
 def test_a_busy_process_is_found_and_a_process_of_a_round_is_not(tmp_path: Path) -> None:
     with spinner({}) as other, spinner({"FLAGPERF_LOG_DIR": str(tmp_path), "RANK": "0"}) as own:
-        survey = load.Survey()
+        survey = load.Survey(controller=-1)  # both are children of this process
         time.sleep(0.5)
         found = survey.result()
     assert found["others"] > 0.1
@@ -493,6 +493,17 @@ def test_a_busy_process_is_found_and_a_process_of_a_round_is_not(tmp_path: Path)
     every = {pid for pid, _ in survey._busiest._most}
     assert other.pid in every
     assert own.pid not in every
+
+
+def test_processes_that_the_controller_starts_during_the_survey_are_not_others() -> None:
+    survey = load.Survey(controller=os.getpid())
+    with spinner({}) as runs:
+        subprocess.run([sys.executable, "-c", "while __import__('time').process_time() < 0.2: pass"], check=True)
+        survey.result()
+        own = survey._own_processes()
+    assert runs.pid in own
+    assert own[os.getpid()] - survey._own_s_before[os.getpid()] >= 0.19  # with the process that has ended
+    assert runs.pid not in {pid for pid, _ in survey._busiest._most}
 
 
 @contextmanager

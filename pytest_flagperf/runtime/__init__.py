@@ -121,6 +121,10 @@ class Runtime(Protocol):
         """Prepare the Python on a host; called for several hosts at once from threads. ``code`` runs on the host."""
         ...
 
+    def look(self, host: Host, request: RuntimeRequest, code: Code) -> Interpreter | None:  # noqa: ARG002
+        """Return the Python if it is ready, else None; change nothing on the host."""
+        return None
+
     def check(self, request: RuntimeRequest) -> list[str]:
         """Return the problems of a case that are known without a host."""
         return unbuildable(request)

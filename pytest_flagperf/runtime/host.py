@@ -65,6 +65,9 @@ class _Host(Runtime):
         interpreter = Interpreter(executable, {}, f"host: {executable}", {"python": version, **packages})
         return with_environment_file(host, interpreter, request.environment_file, request.environment)
 
+    def look(self, host: Host, request: RuntimeRequest, code: Code) -> Interpreter:
+        return self.prepare(host, request, lambda _: None, code)
+
     def notes(self, request: RuntimeRequest, case: str) -> list[str]:
         if request.extension is None:
             return []

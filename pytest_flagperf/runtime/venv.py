@@ -57,14 +57,14 @@ class _Venv(Runtime):
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:
         """Return the environment of a case on a host; of several processes one builds it and the others wait."""
         specs = _specs(host, request)
-        for spec in specs:
-            result = _ask(host, code, {"op": "look", **spec}, _ANSWER_S, progress)
-            if result["ready"]:
-                break
-        else:
+        result = _look(host, code, specs, progress)
+        if not result["ready"]:
             result = _build(host, code, request, specs, _uv(host, result, progress), progress)
-        interpreter = Interpreter(result["python"], result["env"], f"venv: {result['name']}", result["details"])
-        return with_environment_file(host, interpreter, request.environment_file, request.environment)
+        return _interpreter(host, request, result)
+
+    def look(self, host: Host, request: RuntimeRequest, code: Code) -> Interpreter | None:
+        result = _look(host, code, _specs(host, request), lambda _: None)
+        return _interpreter(host, request, result) if result["ready"] else None
 
     def check(self, request: RuntimeRequest) -> list[str]:
         if request.extension is None or not is_buildable(request.extension):
@@ -85,6 +85,21 @@ def _specs(host: Host, request: RuntimeRequest) -> list[dict[str, Any]]:
     if not settings or request.pip_source or not settings.keys().isdisjoint(plain["settings"]):
         return [plain]
     return [{**plain, "settings": {**plain["settings"], **settings}, "optional": True}, plain]
+
+
+def _look(host: Host, code: Code, specs: Sequence[dict[str, Any]], progress: OnProgress) -> dict[str, Any]:
+    """Return the description of the first environment that is ready, else of the last one."""
+    result: dict[str, Any] = {}
+    for spec in specs:
+        result = _ask(host, code, {"op": "look", **spec}, _ANSWER_S, progress)
+        if result["ready"]:
+            break
+    return result
+
+
+def _interpreter(host: Host, request: RuntimeRequest, result: Mapping[str, Any]) -> Interpreter:
+    interpreter = Interpreter(result["python"], result["env"], f"venv: {result['name']}", result["details"])
+    return with_environment_file(host, interpreter, request.environment_file, request.environment)
 
 
 def _build(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Iterable, NamedTuple
+from typing import Any, Iterable, Mapping, NamedTuple
 
 from flagperf_driver.node.processes import log_dir_of, rank_of
 from flagperf_driver.node.sampling.foreign_processes import ForeignProcesses
@@ -33,6 +33,8 @@ class CpuUsage(NamedTuple):
     name: str
     parent: int
     seconds: float
+    children_s: float
+    """CPU time of its ended children, for which it has waited."""
 
 
 class Counters(NamedTuple):
@@ -62,10 +64,11 @@ def cpu_usage(pid: int, proc: str = PROC) -> CpuUsage | None:
     """Return the CPU time of a process; None if it has ended."""
     head, _, rest = _read(f"{proc}/{pid}/stat").rpartition(b")")
     words = rest.split()
-    if len(words) < 13:
+    if len(words) < 15:
         return None
     name = head.partition(b"(")[2].decode("utf-8", "replace")
-    return CpuUsage(name, int(words[1]), (int(words[11]) + int(words[12])) / _TICKS)
+    own, children = (int(words[first]) + int(words[first + 1]) for first in (11, 13))
+    return CpuUsage(name, int(words[1]), own / _TICKS, children / _TICKS)
 
 
 def waited_s(pid: int, proc: str = PROC) -> float | None:
@@ -241,10 +244,14 @@ class Load:
 
 
 class Survey:
-    """Measure the load of a host before a run, between two readings, without the processes of rounds."""
+    """Measure the load of a host before a run, between two readings, without the processes of rounds.
 
-    def __init__(self, proc: str = PROC) -> None:
+    ``controller`` is the process that starts this run's processes on the host, also during the survey.
+    """
+
+    def __init__(self, proc: str = PROC, controller: int | None = None) -> None:
         self._proc = proc
+        self._controller = os.getppid() if controller is None else controller
         self._cores = Cores(proc)
         self._busiest = BusiestProcesses(proc)
         self._begin = time.monotonic()
@@ -255,14 +262,11 @@ class Survey:
     def result(self) -> dict[str, Any]:
         """Return the load since the start; wait until enough time has passed."""
         time.sleep(max(0.0, self._begin + _SURVEY_S - time.monotonic()))
-        self._busiest.compare(pid for pid in all_pids(self._proc) if pid not in self._own_s_before)
+        own_s_after = self._own_processes()
+        self._busiest.compare(pid for pid in all_pids(self._proc) if pid not in own_s_after)
         busy, stolen = self._cores.busy_and_stolen()
         passed_s = time.monotonic() - self._begin
-        own = sum(
-            usage.seconds - before
-            for pid, before in self._own_s_before.items()
-            if (usage := cpu_usage(pid, self._proc))
-        )
+        own = sum(seconds - self._own_s_before.get(pid, 0.0) for pid, seconds in own_s_after.items())
         return {
             "cores": os.cpu_count(),
             "others": round(max(0.0, busy - self._busy - own) / passed_s, 2),
@@ -273,10 +277,21 @@ class Survey:
 
     def _own_processes(self) -> dict[int, float]:
         """Return the CPU time of the controller's processes and of running rounds, which leases keep apart."""
-        own = with_ancestors(os.getpid(), self._proc)
-        usages = {pid: cpu_usage(pid, self._proc) for pid in all_pids(self._proc)}
+        usages = {pid: usage for pid in all_pids(self._proc) if (usage := cpu_usage(pid, self._proc)) is not None}
+        own = {*with_ancestors(os.getpid(), self._proc), *_descendants(self._controller, usages)}
         return {
-            pid: usage.seconds
+            # The controller waits for processes that have ended meanwhile.
+            pid: usage.seconds + (usage.children_s if pid == self._controller else 0.0)
             for pid, usage in usages.items()
-            if usage is not None and (pid in own or log_dir_of(pid, self._proc) is not None)
+            if pid in own or log_dir_of(pid, self._proc) is not None
         }
+
+
+def _descendants(pid: int, usages: Mapping[int, CpuUsage]) -> set[int]:
+    """Return the children of a process, their children, and so on."""
+    found: set[int] = set()
+    generation = {pid}
+    while generation:
+        generation = {child for child, usage in usages.items() if usage.parent in generation} - found
+        found |= generation
+    return found

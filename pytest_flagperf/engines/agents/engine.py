@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -120,14 +120,16 @@ class AgentsEngine:
                 self._allocation.release()
         return self._findings(plans, watch)
 
-    def _findings(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[Finding]:
+    def _findings(
+        self, plans: Sequence[tuple[Plan, Vendor]], watch: Live, meanwhile: Callable[[Host], None] = lambda _: None
+    ) -> list[Finding]:
         vendors = {vendor.name: vendor for _, vendor in plans}
         by_vendor = {name: [plan for plan, vendor in plans if vendor.name == name] for name in vendors}
         return [
             finding
             for name, vendor in vendors.items()
             for finding in preflight.inspect(
-                self.hosts, self._host_requirements(by_vendor[name], vendor), watch.passing
+                self.hosts, self._host_requirements(by_vendor[name], vendor), watch.passing, meanwhile
             )
         ]
 
@@ -138,7 +140,8 @@ class AgentsEngine:
         return [] if self.host_count is None else self._exclude_unfit(plans, watch)
 
     def _exclude_unfit(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[str]:
-        findings = self._findings(plans, watch)
+        # The first case's Python is inspected while the hosts measure their load.
+        findings = self._findings(plans, watch, lambda host: self._environments.look(*plans[0], host))
         for finding in findings:
             _log.info("%s: %s", finding.level, finding.sentence)
         fatal = preflight.sentences(findings)

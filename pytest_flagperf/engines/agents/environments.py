@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from pytest_flagperf.case import Case
@@ -89,6 +90,13 @@ class Environments:
                 pool.exclude(host, str(error))
                 watch.note(f"left out: {error}")
 
+    def look(self, plan: Plan, vendor: Vendor, host: Host) -> None:
+        """Remember the Python of the case's framework if the host has it already; ignore errors, which recur later."""
+        key, runtime = self._key(plan, vendor, host), runtimes()[plan.runtime]
+        with suppress(HostError, RuntimeSetupError, OSError):
+            if key not in self._ready and (interpreter := runtime.look(host, key[2], self.code(plan, vendor))):
+                self._ready[key] = interpreter
+
     def forget(self) -> None:
         """Forget the prepared hosts: an image or an environment may be gone."""
         self._ready.clear()
@@ -97,11 +105,10 @@ class Environments:
         self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live
     ) -> Mapping[Host, Interpreter | HostError]:
         """Prepare all hosts at once; prepared hosts and failed builds are remembered."""
-        request = self.request(plan.case, vendor, plan.runtime)
         code, prepare = self.code(plan, vendor), runtimes()[plan.runtime].prepare
 
         def on(host: Host) -> Interpreter:
-            key = host.name, plan.runtime, request
+            key = _, _, request = self._key(plan, vendor, host)
             if key in self._failed:
                 raise _NotReady(str(self._failed[key])) from self._failed[key]
             if key not in self._ready:
@@ -120,6 +127,9 @@ class Environments:
             return run_on_each(hosts, on)
         finally:
             watch.clear()
+
+    def _key(self, plan: Plan, vendor: Vendor, host: Host) -> tuple[str, str, RuntimeRequest]:
+        return host.name, plan.runtime, self.request(plan.case, vendor, plan.runtime)
 
 
 def _show_progress(watch: Live, host: Host, text: str, hosts: int) -> None:

@@ -28,6 +28,10 @@ class _Docker(Runtime):
 
         return containers.prepare(host, request, progress)
 
+    def look(self, host: Host, request: RuntimeRequest, code: Code) -> None:  # noqa: ARG002
+        """Load what prepare() needs: a look into an image creates a container."""
+        from . import containers  # noqa: F401
+
     def check(self, request: RuntimeRequest) -> list[str]:
         return [*unbuildable(request), *_invalid_options(_image(request)), *_missing_image(_image(request))]
 

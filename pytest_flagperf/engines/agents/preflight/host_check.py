@@ -29,13 +29,17 @@ _DATA_S = 4 * 3600.0
 
 
 def inspect(
-    hosts: Sequence[Host], request: HostRequirements, report: Callable[[str], None] = lambda _: None
+    hosts: Sequence[Host],
+    request: HostRequirements,
+    report: Callable[[str], None] = lambda _: None,
+    meanwhile: Callable[[Host], None] = lambda _: None,
 ) -> list[Finding]:
     """Check all hosts at once and return the findings in the order of the hosts.
 
-    ``report`` is called with the progress of long checks.
+    ``report`` is called with the progress of long checks. ``meanwhile`` is called for each host while it collects its
+    facts, which takes at least 0.25 s.
     """
-    visits = {host: _Visit(host, request, report) for host in hosts}
+    visits = {host: _Visit(host, request, report, meanwhile) for host in hosts}
 
     def all_at_once(work: Callable[[_Visit], None]) -> None:
         run_on_each([host for host, visit in visits.items() if not visit.gone], lambda host: work(visits[host]))
@@ -62,10 +66,17 @@ def _neighbours(own: Mapping[str, Any] | None, places: Sequence[Mapping[str, Any
 class _Visit:
     """The check of one host, from the connection to the last answer."""
 
-    def __init__(self, host: Host, request: HostRequirements, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        request: HostRequirements,
+        report: Callable[[str], None],
+        meanwhile: Callable[[Host], None],
+    ) -> None:
         self.host = host
         self.request = request
         self.report = report
+        self.meanwhile = meanwhile
         self.channel: Channel | None = None
         self.gone = False
         self.findings: list[Finding] = []
@@ -77,7 +88,9 @@ class _Visit:
             self.channel = open_module(self.host, self.request.code, _CHECKUP, self._report)
             clock = None if self.host.is_local else self._clock()
             timeout_s = _DATA_S if self.request.data else _ANSWER_S
-            facts = self._ask({"op": "check", "options": _check_options(self.request, self.host)}, "facts", timeout_s)
+            self._send({"op": "check", "options": _check_options(self.request, self.host)})
+            self.meanwhile(self.host)
+            facts = self._answer("facts", timeout_s)
             self.findings = list(host_findings(self.host.name, facts, self.request, clock))
 
     def listen(self) -> None:
@@ -108,8 +121,15 @@ class _Visit:
         return offset, uncertainty
 
     def _ask(self, message: Mapping[str, Any], expected: str, timeout_s: float = _ANSWER_S) -> dict[str, Any]:
+        self._send(message)
+        return self._answer(expected, timeout_s)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
         assert self.channel is not None
         self.channel.send(message)
+
+    def _answer(self, expected: str, timeout_s: float) -> dict[str, Any]:
+        assert self.channel is not None
         deadline = time.monotonic() + timeout_s
         while (answer := self.channel.receive(max(0.0, deadline - time.monotonic()))) is not None:
             if answer.get("type") == expected:
