@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from .shared import OUTCOMES, RUN, VERDICTS
 from .writers import record
 
 if TYPE_CHECKING:
+    from pytest_flagperf.report.export.junit import OncePerCase
     from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.verdicts import Verdict
     from pytest_flagperf.selection import Selected
@@ -129,10 +131,14 @@ class JUnitFile:
     """Complete the JUnit file of pytest: properties once per case, and the logs; registered only if there is a run."""
 
     def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @cached_property
+    def _once(self) -> OncePerCase:
+        # Loads the modules that read results, which a run loads while the hosts are checked.
         from pytest_flagperf.report.export.junit import OncePerCase
 
-        self._config = config
-        self._once = OncePerCase()
+        return OncePerCase()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:

@@ -40,6 +40,10 @@ def pytest_configure(config: pytest.Config) -> None:
         root = tree_root(config.rootpath, command_line(config)) or (config.rootpath if bundled else None)
         if root is None:
             return
+        # Objects that exist now are not searched for reference cycles: loading modules would search them many times,
+        # and pytest twice at its end. Its own cleanup comes before this one.
+        gc.freeze()
+        config.add_cleanup(gc.unfreeze)
         from pytest_flagperf.running.run import Run
 
         run = Run.open(
@@ -166,6 +170,7 @@ def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
         run.directory.reserve()
         run.start_live(layout.CONTROLLER, chosen)
         lines = run.prepare(chosen)
+        gc.freeze()  # the modules are loaded
         write = line_writer(config)
         for line in [*lines, *run.begin(chosen)]:
             write(f"flagperf: {line}")

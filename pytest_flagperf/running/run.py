@@ -135,6 +135,7 @@ class Run:
         """Import what the rounds and their reports need."""
         import psutil  # noqa: F401 - for the figures of the controller
 
+        from pytest_flagperf.report.export import junit  # noqa: F401
         from pytest_flagperf.report.page import page  # noqa: F401
         from pytest_flagperf.report.terminal import summary  # noqa: F401
 
