@@ -114,6 +114,7 @@ def test_a_module_put_into_the_folder_is_a_runtime(tmp_path: Path, monkeypatch: 
 def test_an_environment_is_built_once_and_shows_its_progress(required: RuntimeRequest, tmp_path: Path) -> None:
     messages: list[str] = []
     first = venv(HOST, required, messages.append)
+    assert [*Path(first.python).parents[1].rglob("frame*.pyc")], "bytecode, before any rank imports the framework"
     assert ask(first.python, "import frame; print(frame.VERSION)") == "1.0"
     assert first.details["frame"] == "1.0"
     assert first.details["python"] == ask(first.python, "import platform; print(platform.python_version())")

@@ -125,7 +125,8 @@ class _Build:
             self._call("venv", "--no-project", "--python", environment.python, str(environment.folder))
             unavailable = self._unavailable(install) if self._optional else None
             if unavailable is None:
-                self._call(*install)
+                # Otherwise each rank of the first round compiles what it imports.
+                self._call(*install, "--compile-bytecode")
                 self._finish(self._call("pip", "freeze", "--python", environment.executable))
         except BaseException:
             shutil.rmtree(str(environment.folder), ignore_errors=True)
