@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,11 +113,22 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that need the lab as slow, and run them first: they mostly wait, so that others can use the cores."""
-    for item in filter(_needs_lab, items):
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark tests that need the lab as slow."""
+    if _needs_lab(item):
         item.add_marker(pytest.mark.slow)
-    items.sort(key=_needs_lab, reverse=True)
+
+
+@pytest.hookimpl(trylast=True)  # of the selected tests
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Alternate files that need the lab, which mostly wait, and others, so that of two workers one uses the cores."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    in_lab = [file for file, found in files.items() if any(map(_needs_lab, found))]
+    others = [file for file in files if file not in in_lab]
+    ordered = chain.from_iterable(zip_longest(in_lab, others))
+    items[:] = [item for file in ordered if file is not None for item in files[file]]
 
 
 def _needs_lab(item: pytest.Item) -> bool:
