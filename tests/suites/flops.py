@@ -1,8 +1,9 @@
 """Count the forward passes of suites: print the FLOPs per sample by suite and scale, as JSON.
 
-    python -m tests.suites.flops '{"SUITE_DIR": [{"SCALE": "DEVICE"}, "CONFIG_DIR"]}'
+    python -m tests.suites.flops '{"SUITE_DIR": [{"SCALE": "DEVICE"}, "CONFIG_DIR", ...]}'
 
-The configs are those of the suite, or of a suite of another framework with the same model.
+The configs are those of the suite, and of the suites of other frameworks with the same model; the printed FLOPs are by
+the folder of the configs, too.
 For each scale the program runs one micro-step of the suite's own steps on synthetic data, on the device meta (the
 shapes of tensors without their values) or cpu. It counts only the forward pass, because torch's counter counts the
 weight gradient of a grouped convolution once for each group: a depthwise convolution's backward pass would count as
@@ -56,10 +57,13 @@ def counted(steps: Any, suite: Path, scale: str, device: str, config: str) -> fl
     return float(counter.get_total_flops()) / samples
 
 
-def forward_passes(suite: Path, scales: dict[str, str], config: str = "") -> dict[str, float]:
-    """Return the FLOPs by scale; ``scales`` has the device of each."""
+def forward_passes(suite: Path, scales: dict[str, str], *configs: str) -> dict[str, dict[str, float]]:
+    """Return the FLOPs by folder of the configs and by scale; ``scales`` has the device of each."""
     steps = steps_of(suite)
-    return {scale: counted(steps, suite, scale, device, config) for scale, device in scales.items()}
+    return {
+        config: {scale: counted(steps, suite, scale, device, config) for scale, device in scales.items()}
+        for config in configs
+    }
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,10 +24,14 @@ WITHIN = 5e-4
 
 @pytest.fixture(scope="module")
 def counted(suite_python: Callable[[Path], str], request: pytest.FixtureRequest) -> Results:
-    """The FLOPs of one sample's forward pass, by suite and scale."""
-    suites = [suite for (suite,) in programs.selected(request, "path")]
-    devices = {suite: {scale.name: scale.counted_on for path, scale in SCALES if path == suite} for suite in suites}
-    return programs.run(suite_python, {suite: [of_suite] for suite, of_suite in devices.items()}, "flops")
+    """The FLOPs of one sample's forward pass, by PyTorch's suite, folder of the configs and scale."""
+    own = [CATALOG.suite(path.parent.name, "pytorch") for (path,) in programs.selected(request, "path")]
+    tasks: dict[Path, list[Any]] = {}
+    for suite in (*own, *(suite for (suite,) in programs.selected(request, "other"))):
+        of_pytorch = CATALOG.suite(suite.model, "pytorch")
+        devices = {scale.name: scale.counted_on for scale in of_pytorch.scales.values()}
+        tasks.setdefault(of_pytorch.path, [devices]).append(str(suite.path / "config"))
+    return programs.run(suite_python, tasks, "flops")
 
 
 def problem(declared: float | None, forward: float) -> str | None:
@@ -41,7 +46,7 @@ def problem(declared: float | None, forward: float) -> str | None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("path", "scale"), SCALES, ids=IDS)
 def test_flops_are_three_counted_forward_passes(counted: Results, path: Path, scale: Scale) -> None:
-    forward = counted[path][scale.name]
+    forward = counted[path][str(path / "config")][scale.name]
     assert problem(scale.flops_per_sample, forward) is None
     others = [other.flops_per_sample for other_path, other in SCALES if other_path == path and other is not scale]
     for wrong in (*others, forward, 2 * forward, 3.003 * forward, 1.5 * forward, None):
@@ -49,14 +54,11 @@ def test_flops_are_three_counted_forward_passes(counted: Results, path: Path, sc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suite", OTHERS, ids=lambda suite: suite.folder)
-def test_flops_do_not_depend_on_the_framework(suite: Suite, suite_python: Callable[[Path], str]) -> None:
+@pytest.mark.parametrize("other", OTHERS, ids=lambda suite: suite.folder)
+def test_flops_do_not_depend_on_the_framework(counted: Results, other: Suite) -> None:
     """PyTorch's model with the config of the suite has the FLOPs of the suite."""
-    of_pytorch = CATALOG.suite(suite.model, "pytorch")
-    devices = {scale.name: scale.counted_on for scale in of_pytorch.scales.values()}
-    arguments = {of_pytorch.path: [devices, str(suite.path / "config")]}
-    forward = programs.run(suite_python, arguments, "flops")[of_pytorch.path]
-    for scale in suite.scales.values():
+    forward = counted[CATALOG.suite(other.model, "pytorch").path][str(other.path / "config")]
+    for scale in other.scales.values():
         assert problem(scale.flops_per_sample, forward[scale.name]) is None
         assert problem(scale.flops_per_sample, 1.01 * forward[scale.name]) is not None, "the control"
 
@@ -89,12 +91,14 @@ def test_a_model_whose_shapes_depend_on_values_is_counted_on_the_cpu(torch_pytho
     for file in ("_base.py", "_small.py"):
         (suite / "config" / file).write_text("optimizer = 'sgd'\n")
     (suite / "run_pretraining.py").write_text(TOY)
+    config = str(suite / "config")
     on_meta, on_cpu = (
-        programs.run(lambda _: torch_python, {suite: [{"small": device}]}, "flops") for device in ("meta", "cpu")
+        programs.run(lambda _: torch_python, {suite: [{"small": device}, config]}, "flops")
+        for device in ("meta", "cpu")
     )
     assert on_meta.by_suite == {suite: None}
     assert "nonzero" in on_meta.errors, on_meta.errors
-    forward = on_cpu[suite]["small"]
+    forward = on_cpu[suite][config]["small"]
     assert forward == 2 * 5 * 7 * 3
     assert problem(3 * forward, forward) is None
     assert problem(3 * forward * 4 / 3, forward) is not None, "the control: as if all rows were computed"
