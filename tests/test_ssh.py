@@ -382,6 +382,19 @@ def test_closing_ends_a_program_that_does_not_end_itself(host: SSHHost, there: L
     assert gone(there, "sleep 4444")
 
 
+def test_a_message_after_the_end_of_the_input_is_refused_while_the_program_runs(host: SSHHost, there: LabHost) -> None:
+    channel = host.open(["sh", "-c", "cat; exec sleep 5555"])
+    with ThreadPoolExecutor(1) as pool:
+        closed = pool.submit(channel.close, 60.0)
+        while not channel._session.channel.eof_sent:  # type: ignore[attr-defined]
+            time.sleep(0.01)
+        with pytest.raises(HostError, match="no longer reads its input: it was closed"):
+            channel.send({"op": "late"})
+        assert running(there, "sleep 5555")
+        host.kill(channel.pid)
+        closed.result()
+
+
 def test_a_program_that_takes_too_long_is_ended_and_named(host: SSHHost, there: LabHost) -> None:
     started = time.monotonic()
     with pytest.raises(HostError, match=r": sh did not end within 0\.5 s"):

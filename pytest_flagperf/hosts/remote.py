@@ -185,11 +185,17 @@ class RemoteChannel(LineChannel):
         self._closed = False
 
     def send(self, message: Message) -> None:
+        data = json.dumps(message).encode() + b"\n"
         try:
             with self._writing:
-                self._session.channel.sendall(json.dumps(message).encode() + b"\n")
+                while data:
+                    sent = self._session.channel.send(data)
+                    if not sent:  # paramiko's sendall() would try again, without a pause, until the program ends
+                        raise EOFError("it was closed")
+                    data = data[sent:]
         except self._session.errors as error:
-            self._session.check()
+            if not self._closed:
+                self._session.check()
             raise HostError(f"{self._host.name}: the program no longer reads its input: {error}") from error
 
     def close(self, timeout_s: float = 5.0) -> int | None:
