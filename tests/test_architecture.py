@@ -160,6 +160,16 @@ def test_only_the_engine_of_a_cloud_imports_its_library(path: Path) -> None:
         assert not names & {"boto3", "botocore"}
 
 
+@pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
+def test_only_the_live_view_imports_rich(path: Path) -> None:
+    names = {name.split(".")[0] for name in imports(path)}
+    if path.relative_to(REPO).as_posix() not in (
+        "pytest_flagperf/report/watch/view.py",
+        "pytest_flagperf/commands/watch.py",
+    ):
+        assert "rich" not in names
+
+
 @pytest.mark.parametrize("path", modules("flagperf_driver"), ids=lambda path: str(path.relative_to(REPO)))
 def test_the_driver_needs_only_python(path: Path) -> None:
     names = {name.split(".")[0] for name in imports(path)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_flagperf.report.watch.follow import FollowedRun
+from pytest_flagperf.report.watch.state import HostState
 from tests.lab.runs import ClusterToy, assert_nothing_left, leftovers
 
 
@@ -26,3 +28,26 @@ def test_containers_on_two_hosts(cluster: ClusterToy) -> None:
     code, output = cluster.run("-k", "converges")
     assert code == 0, output
     assert_nothing_left(cluster.hosts)
+
+
+def test_a_run_on_another_host_can_be_watched_while_it_runs(cluster: ClusterToy) -> None:
+    cluster.use_nvidia(nodes="1x2")
+    going = cluster.start("-k", "converges", "--set=step_s=0.7")
+
+    def hosts() -> dict[str, HostState]:
+        runs = [FollowedRun(path) for path in cluster.toy.runs]
+        for run in runs:
+            run.poll()
+        return {name: host for run in runs for here in run.state.running for name, host in here.hosts.items()}
+
+    def are_sampled() -> bool:
+        return {name for name, host in hosts().items() if host.devices and host.ranks} == {"h1"}
+
+    going.wait_for(are_sampled, "the ranks and the samples of h1", 60)
+    host = hosts()["h1"]
+    assert list(host.ranks) == [0, 1]
+    assert len(host.devices) == 2
+    for device in host.devices.values():
+        assert device.keys() >= {"power", "temperature", "utilization", "memory_used", "memory_total"}
+    assert host.load.keys() == {"cpu", "memory"}
+    assert going.wait() == 0, going.text
