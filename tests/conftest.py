@@ -19,7 +19,7 @@ from tests import own_places
 if TYPE_CHECKING:
     from pytest_flagperf.catalog import Suite
 
-pytest_plugins = ["pytester", "tests.lab.fixtures"]
+pytest_plugins = ["pytester", "tests.lab.fixtures", "tests.plugin_packages"]
 REPO = Path(__file__).resolve().parent.parent
 
 own_places.move_in()

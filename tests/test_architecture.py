@@ -40,6 +40,7 @@ IMPORTED_AS = {"pillow": "PIL", "paddlepaddle": "paddle", "faster-coco-eval": "f
 LAYERS = [
     {"printable", "limits"},
     {"problems"},
+    {"hooks"},
     {"case"},
     {"stored"},
     {"docker_run_options", "expected"},
@@ -59,18 +60,23 @@ LAYERS = [
 ]
 # Beside the layers: these import only COMMON, and the ones before them in this list.
 BESIDE = ["results", "report"]
-# Imported by both sides: escaping of text, the grammar of cases, and the files of a run.
-COMMON = {"printable", "limits", "problems", "case", "stored"}
+# Imported by both sides: escaping of text, hooks of plugins, the grammar of cases, and the files of a run.
+COMMON = {"printable", "limits", "problems", "hooks", "case", "stored"}
+# Imports of the layers above for annotations only: every layer may call hooks, whose arguments are of all layers.
+FOR_ANNOTATIONS = {"hooks"}
 
 
 def modules(package: str) -> list[Path]:
     return sorted((REPO / package).rglob("*.py"))
 
 
-def imports(path: Path, *, top_level_only: bool = False) -> Iterator[str]:
-    """The modules that a file imports; with top_level_only only those imported when the file is imported."""
+def imports(path: Path, *, top_level_only: bool = False, run_time_only: bool = False) -> Iterator[str]:
+    """The modules that a file imports; with top_level_only only those imported when the file is imported.
+
+    With run_time_only without those that are imported for annotations.
+    """
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = list(_running(tree)) if top_level_only else list(ast.walk(tree))
+    nodes = list(_running(tree, functions=run_time_only)) if top_level_only or run_time_only else list(ast.walk(tree))
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -79,15 +85,15 @@ def imports(path: Path, *, top_level_only: bool = False) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _running(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that run when the module is imported: those outside functions and TYPE_CHECKING."""
+def _running(tree: ast.AST, *, functions: bool = False) -> Iterator[ast.AST]:
+    """The nodes that run when the module is imported: outside TYPE_CHECKING and, without functions, outside them."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) and not functions:
             continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             continue
         yield node
-        yield from _running(node)
+        yield from _running(node, functions=functions)
 
 
 def part_of(module: str) -> str | None:
@@ -103,7 +109,8 @@ def layer_of(part: str) -> int | None:
 def upward(path: Path) -> list[str]:
     """The imports of a harness file that its layer does not allow."""
     own = path.relative_to(REPO / "pytest_flagperf").parts[0].removesuffix(".py")
-    imported = {part for name in imports(path) if (part := part_of(name)) is not None and part != own}
+    names = imports(path, run_time_only=own in FOR_ANNOTATIONS)
+    imported = {part for name in names if (part := part_of(name)) is not None and part != own}
     parts = {
         part
         for part in imported
@@ -133,6 +140,11 @@ def test_an_upward_import_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path:
     case = tmp_path / "pytest_flagperf" / "case.py"
     case.write_text("def late():\n    from pytest_flagperf.plan import Plan\n")
     assert upward(case) == ["plan"]
+    hooks = tmp_path / "pytest_flagperf" / "hooks.py"
+    hooks.write_text("if TYPE_CHECKING:\n    from pytest_flagperf.plan import Plan\n")
+    assert upward(hooks) == []
+    hooks.write_text("def late():\n    from pytest_flagperf.plan import Plan\n")
+    assert upward(hooks) == ["plan"]
     results = tmp_path / "pytest_flagperf" / "results.py"
     results.write_text("import pytest_flagperf.running.run\n")
     assert upward(results) == ["running"]

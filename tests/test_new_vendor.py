@@ -84,11 +84,14 @@ def test_it_is_found_in_another_root_and_in_an_installed_package(walked: Copy, t
     assert walked.changed == []
     assert "vendor 'made': no such folder" in walked.run(plan, code=pytest.ExitCode.USAGE_ERROR)
     assert "extern" in walked.run(f"{plan} --roots={package}")
-    (package / "__init__.py").write_text("raise SystemExit('imported')\n")
+    (package / "__init__.py").write_text(
+        "from pathlib import Path\nfrom pytest_flagperf.hooks import hookimpl\n\n"
+        "@hookimpl\ndef flagperf_roots():\n    return [Path(__file__).parent]\n"
+    )
     info = tmp_path / "made_for_flagperf-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: made-for-flagperf\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[flagperf_roots]\nmade = made_for_flagperf\n")
+    (info / "entry_points.txt").write_text("[flagperf]\nmade = made_for_flagperf\n")
     walked.environment["PYTHONPATH"] = str(tmp_path)
     assert "extern" in walked.run(plan)
     assert re.search(r"made +Made +small +made-for-flagperf 1\.0 +M1", walked.run("flagperf list"))

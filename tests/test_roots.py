@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 import tarfile
 import zlib
 from collections.abc import Callable
@@ -21,24 +20,23 @@ from pytest_flagperf.engines.agents.environments import Environments
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.settings import read_settings
 
+from .plugin_packages import Site
 from .trees import tree, write, write_config, write_suite, write_vendor
 
 Install = Callable[..., Path]
 
 
+ROOT = """
+@hookimpl
+def flagperf_roots():
+    return [{root}]
+"""
+
+
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Install a distribution with an entry point into a folder; importing its package fails."""
-    site = tmp_path / "site"
-
-    def put(value: str, package: str = "made_maker", init: str = "raise SystemExit('imported')\n") -> Path:
-        write(site, f"{package}-1.2.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
-        write(site, f"{package}-1.2.dist-info/entry_points.txt", f"[flagperf_roots]\nmade = {value}\n")
-        write(site, f"{package}/__init__.py", init)
-        monkeypatch.syspath_prepend(site)
-        return site / package
-
-    return put
+def install(site: Site) -> Install:
+    """Install a plugin with a root, its own folder unless another is given."""
+    return lambda root="Path(__file__).parent": site.install(ROOT.format(root=root))
 
 
 def catalog_of(root: Path, *roots: object) -> Catalog:
@@ -48,75 +46,56 @@ def catalog_of(root: Path, *roots: object) -> Catalog:
 # -- installed packages --------------------------------------------------------------------------------------
 
 
-def test_a_package_provides_a_vendor_and_is_not_imported(tmp_path: Path, install: Install) -> None:
+def test_a_package_provides_a_vendor(tmp_path: Path, install: Install) -> None:
     tree(tmp_path / "tree")
-    package = install("made_maker")
+    package = install()
     write_vendor(package, "made")
     catalog = catalog_of(tmp_path / "tree")
     assert set(catalog.vendors) == {"acme", "made"}
     assert catalog.packages[catalog.vendors["made"].root] == "made_maker 1.2"
-    assert "made_maker" not in sys.modules
 
 
-@pytest.mark.parametrize("value", ["made_maker.inner.data", "made_maker.place:ROOT", "made_maker.place:Where.text"])
-def test_an_entry_point_may_name_a_folder_in_a_package_or_a_path(tmp_path: Path, install: Install, value: str) -> None:
-    package = install(value, init="")
-    write(package, "place.py", "from pathlib import Path\nROOT = Path(__file__).parent / 'inner' / 'data'\n")
-    with (package / "place.py").open("a") as file:
-        file.write("class Where:\n    text = str(ROOT)\n")
-    write_vendor(package / "inner" / "data", "made")
-    try:
-        assert installed() == {(package / "inner" / "data").resolve(): "made_maker 1.2"}
-    finally:
-        for name in [name for name in sys.modules if name.startswith("made_maker")]:
-            del sys.modules[name]
+@pytest.mark.parametrize("root", ["Path(__file__).parent / 'inner'", "str(Path(__file__).parent / 'inner')"])
+def test_a_root_may_be_a_path_or_a_string(install: Install, root: str) -> None:
+    package = install(root=root)
+    write_vendor(package / "inner", "made")
+    assert installed() == {(package / "inner").resolve(): "made_maker 1.2"}
 
 
 def test_a_package_may_provide_suites_only(tmp_path: Path, install: Install) -> None:
-    write_suite(install("made_maker"), "other")
+    write_suite(install(), "other")
     tree(tmp_path / "tree")
     assert set(catalog_of(tmp_path / "tree").suites) == {("toy", "pytorch"), ("other", "pytorch")}
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("root", "message"),
     [
-        ("no_such_package", "package 'no_such_package' not found"),
-        ("", "package '' not found"),
-        (".", "package '' not found"),
-        ("made_maker", "/site/made_maker contains neither vendors/<vendor>/vendor.toml nor suites/"),
-        ("made_maker.nowhere", "/site/made_maker/nowhere contains neither"),
-        ("made_maker.broken:ROOT", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("made_maker.number:ROOT", "got 3; expected the path of a folder"),
-        ("made_maker.number:ROOTS", "cannot be imported: AttributeError: module 'made_maker.number' has no attribute"),
-        ("tarfile", "tarfile is a single module; expected a package, or module:attribute"),
+        ("Path(__file__).parent", "/site/made_maker contains neither vendors/<vendor>/vendor.toml nor suites/"),
+        ("Path(__file__).parent / 'nowhere'", "/site/made_maker/nowhere contains neither"),
+        ("3", "flagperf_roots() returned a list with 3; expected a list of str or Path"),
+        ("1 / 0", "flagperf_roots() raised ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_broken_entry_point_is_a_sentence_that_names_the_distribution(
-    install: Install, value: str, message: str
-) -> None:
-    package = install(value, init="")
-    write(package, "broken.py", "import no_such_module\n")
-    write(package, "number.py", "ROOT = 3\n")
+def test_an_invalid_root_is_a_sentence_that_names_the_package(install: Install, root: str, message: str) -> None:
+    install(root=root)
     with pytest.raises(CatalogError) as caught:
         installed()
-    assert str(caught.value).startswith(f"the installed made_maker 1.2: entry point made = {value!r} of flagperf_")
+    assert str(caught.value).startswith("the installed made_maker 1.2: flagperf_roots()")
     assert message in str(caught.value)
     assert str(caught.value).endswith("; fix or uninstall the package")
-    for name in [name for name in sys.modules if name.startswith("made_maker")]:
-        del sys.modules[name]
 
 
-def test_a_run_elsewhere_never_reads_packages(
+def test_a_run_elsewhere_never_imports_plugins(
     install: Install, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = install("no_such_package")
+    package = install(root="1 / 0")
     pytester.makepyfile("def test_it(): pass")
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
     assert pytester.runpytest_subprocess("-p", "no:cacheprovider").ret == 0
     asked = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--vendor=cpu")
     assert asked.ret == pytest.ExitCode.USAGE_ERROR
-    asked.stderr.fnmatch_lines(["*the installed made_maker 1.2: entry point made*"])
+    asked.stderr.fnmatch_lines(["*the installed made_maker 1.2: flagperf_roots() raised*"])
 
 
 # -- duplicates ----------------------------------------------------------------------------------------------
@@ -131,7 +110,7 @@ def test_the_same_vendor_in_two_roots_is_reported_with_both_and_the_fix(tmp_path
         f"vendor acme exists twice: {tmp_path}/tree/vendors/acme and {tmp_path}/other/vendors/acme; remove"
         " one of the folders or roots"
     )
-    package = install("made_maker")
+    package = install()
     write_vendor(package, "acme")
     with pytest.raises(CatalogError, match=r"acme \(of made_maker 1\.2\); remove .*, or uninstall the package$"):
         catalog_of(tmp_path / "tree")
@@ -147,7 +126,7 @@ def test_list_shows_the_origin_of_a_vendor(
     tree(tmp_path / "tree")
     assert main(["list", str(tmp_path / "tree")]) == 0
     assert "from" not in capsys.readouterr().out
-    write_vendor(install("made_maker"), "made")
+    write_vendor(install(), "made")
     write_vendor(tmp_path / "lab", "mine")
     assert main(["list", str(tmp_path / "tree"), "--roots", str(tmp_path / "lab")]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]

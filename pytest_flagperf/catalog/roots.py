@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from functools import cache
-from importlib import import_module, resources
-from importlib.metadata import EntryPoint, entry_points, version
-from importlib.util import find_spec
+from importlib import resources
+from importlib.metadata import version
 from pathlib import Path, PurePath
 
 from ..settings import LACKS, Settings, holds_some
 from .catalog import Catalog
 from .toml_reader import CatalogError
 
-GROUP = "flagperf_roots"
 _PACKAGE = "pytest_flagperf"
 _SUITES = "suites"
 
@@ -57,19 +54,21 @@ def bundled_name(file: Path) -> str | None:
 
 
 def installed() -> dict[Path, str]:
-    """Return the folders that installed packages provide by entry points, each with its distribution.
+    """Return the folders that installed packages provide by the hook flagperf_roots, each with its package."""
+    from .. import hooks  # few commands need it
 
-    Only runs call this function: it may import these packages.
-    """
     packages: dict[Path, str] = {}
     problems: list[str] = []
-    for point in entry_points(group=GROUP):
-        who = f"{point.dist.name} {point.dist.version}" if point.dist else "a package"
-        try:
-            packages |= dict.fromkeys(_roots(point), who)
-        except CatalogError as error:
-            where = f"the installed {who}: entry point {point.name} = {point.value!r} of {GROUP}"
-            problems += [f"{where}: {problem}; fix or uninstall the package" for problem in error.problems]
+    for answer in hooks.call("flagperf_roots", str, Path):
+        problems += [answer.problem] if answer.problem else []
+        plugin = answer.plugin
+        folders = [Path(str(value)) for value in answer.values]
+        problems += [
+            f"{plugin.label}: flagperf_roots(): {folder} {LACKS}; fix or uninstall the package"
+            for folder in folders
+            if not holds_some(folder)
+        ]
+        packages |= {folder.resolve(): f"{plugin.package} {plugin.version}" for folder in folders}
     if problems:
         raise CatalogError(problems)
     return packages
@@ -77,39 +76,3 @@ def installed() -> dict[Path, str]:
 
 def _exists(path: Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110 - Path's raises for a name that is too long
-
-
-def _roots(point: EntryPoint) -> list[Path]:
-    module, _, attribute = point.value.partition(":")
-    folders = [_attribute_path(module.strip(), attribute.strip())] if attribute else list(_of_package(module.strip()))
-    roots = [folder.resolve() for folder in folders if holds_some(folder)]
-    if not roots:
-        raise CatalogError([f"{folder} {LACKS}" for folder in folders])
-    return roots
-
-
-def _of_package(name: str) -> Iterator[Path]:
-    """Yield the folders of a package without importing it: an import may take long."""
-    top, *below = name.split(".")
-    try:
-        spec = find_spec(top)
-    except (ImportError, ValueError):
-        spec = None
-    if spec is None:
-        raise CatalogError([f"package {top!r} not found"])
-    if spec.submodule_search_locations is None:
-        raise CatalogError([f"{top} is a single module; expected a package, or module:attribute with a path"])
-    yield from (Path(place, *below) for place in spec.submodule_search_locations)
-
-
-def _attribute_path(module: str, attribute: str) -> Path:
-    """Import a module and return the path in its attribute."""
-    try:
-        value: object = import_module(module)
-        for name in attribute.split("."):
-            value = getattr(value, name)
-    except Exception as error:  # any code of the package may run here
-        raise CatalogError([f"cannot be imported: {type(error).__name__}: {error}"]) from error
-    if not isinstance(value, (str, Path)):
-        raise CatalogError([f"got {value!r}; expected the path of a folder"])
-    return Path(value)

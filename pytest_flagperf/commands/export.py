@@ -1,4 +1,4 @@
-"""Export runs as tables for other programs: results.csv, results.parquet.
+"""Export runs for other programs: results.csv, results.parquet, and the formats of installed plugins.
 
 Without --to, the files of each run are written into its own directory. With --to, one table of all runs is written.
 """
@@ -6,7 +6,8 @@ Without --to, the files of each run are written into its own directory. With --t
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from pytest_flagperf.commands import common
@@ -23,24 +24,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parquet", action="store_true", help="write results.parquet, the table of pytest_flagperf.results.load"
     )
+    parser.add_argument("--format", metavar="NAME", help="write the files of a format of an installed plugin")
     parser.add_argument("--long", action="store_true", help="with --parquet: write one row per round and metric")
     parser.add_argument("--to", type=Path, metavar="DIR", help="write one table of all runs into this folder")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if not (arguments.csv or arguments.parquet):
-        raise Problems(["no format chosen: pass --csv, --parquet, or both"])
+    if not (arguments.csv or arguments.parquet or arguments.format):
+        raise Problems(["no format chosen: pass --csv, --parquet or --format=NAME"])
     if arguments.long and not arguments.parquet:
         raise Problems(["--long requires --parquet; results.csv always has one row per round"])
     if arguments.parquet:
         frames.need("pandas", "pyarrow")
+    write_further = _further(arguments.format) if arguments.format else None
     runs = common.load_runs(arguments.runs)
     groups = [(arguments.to, runs)] if arguments.to else [(run.directory, [run]) for run in runs]
     for directory, grouped in groups:
         directory.mkdir(parents=True, exist_ok=True)
         for path in _write(directory, grouped, arguments):
             print(path)
+        for path in write_further(grouped, directory) if write_further else ():
+            print(path)
     return 0
+
+
+def _further(name: str) -> Callable[[Sequence[StoredRun], Path], list[Path]]:
+    """Return the function that writes the files of a plugin's format."""
+    from pytest_flagperf.report.export import further
+
+    return partial(further.write, further.find_exporter(name))
 
 
 def _outcomes(run: StoredRun) -> Iterator[Outcome]:

@@ -1,4 +1,8 @@
-"""Engines: they run the rounds of a plan and write each round's directory."""
+"""Engines: they run the rounds of a plan and write each round's directory.
+
+A class that derives from ``Engine`` must define ``hosts``, ``describe``, ``interpreter`` and ``run``; the other methods
+have defaults, for an engine that contacts no other machine before a round and leaves nothing running after it.
+"""
 
 from __future__ import annotations
 
@@ -27,36 +31,44 @@ class Engine(Protocol):
     @property
     def host_count(self) -> int | None:
         """The number of hosts; None if each case requests as many as it needs."""
+        return len(self.hosts)
 
     @property
     def left_out(self) -> Mapping[str, Any]:
         """The excluded hosts and devices as JSON, for ``leave_out`` in the other processes of the run."""
+        return {}
 
-    def leave_out(self, left_out: Mapping[str, Any]) -> None:
+    def leave_out(self, left_out: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Exclude the hosts and devices that another process of the same run excluded."""
+        return
 
     def header(self) -> list[str]:
         """Lines about the hosts, for the top of the terminal's output."""
+        return []
 
     # -- before anything starts ------------------------------------------------------------------------------
 
-    def check(self, plan: Plan, vendor: Vendor) -> None:
+    def check(self, plan: Plan, vendor: Vendor) -> None:  # noqa: ARG002
         """Raise Problems if the case cannot run with its vendor and these options; contact no host."""
+        return
 
-    def notes(self, case: Case, vendor: Vendor, runtime: str) -> list[str]:
+    def notes(self, case: Case, vendor: Vendor, runtime: str) -> list[str]:  # noqa: ARG002
         """Return notes on a case that may surprise users, one sentence each; contact no host."""
+        return []
 
     def describe(self, plan: Plan, vendor: Vendor, convergence: str = "", duration: Iterable[str] = ()) -> str:
         """Return the text that ``--plan`` prints for a case; contact no host."""
 
-    def inspect(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[Finding]:
+    def inspect(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[Finding]:  # noqa: ARG002
         """Check every host, for all cases at once."""
+        return []
 
-    def prepare(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[str]:
+    def prepare(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[str]:  # noqa: ARG002
         """Check every host and exclude unfit hosts and devices. Return sentences about them.
 
         Problems if too few hosts are left.
         """
+        return []
 
     def interpreter(self, plan: Plan, vendor: Vendor, watch: Live) -> Interpreter:
         """Return the Python of the case's ranks, ready on the first hosts that the case may run on."""
@@ -66,14 +78,17 @@ class Engine(Protocol):
     def run(self, plan: Plan, vendor: Vendor, number: int, directory: Path, watch: Live) -> None:
         """Run one round to its end and write its directory. Problems if the round cannot start."""
 
-    def resume(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:
+    def resume(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:  # noqa: ARG002
         """Resume a round that another process left running, or end it at once for the reason ``end_because``.
 
         Return False if the round is not running any more; its logs that are still on other hosts are then fetched.
         """
+        return False
 
-    def fetch_late_logs(self, directories: Sequence[Path]) -> list[str]:
+    def fetch_late_logs(self, directories: Sequence[Path]) -> list[str]:  # noqa: ARG002
         """Fetch logs that could not be fetched when their rounds ended; return a sentence for each."""
+        return []
 
     def close(self) -> None:
         """Close all connections."""
+        return

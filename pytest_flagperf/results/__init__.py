@@ -1,4 +1,4 @@
-"""Results of rounds and their verdicts; ``load`` and ``load_long`` return stored runs as tables.
+"""Results of stored runs: as tables (``load``, ``load_long``) and as typed objects (``load_runs``). docs/python.md.
 
 >>> from pytest_flagperf.results import load
 >>> load("reports").groupby("case")["p_core"].median()  # doctest: +SKIP
@@ -8,12 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["load", "load_long"]
+    from pytest_flagperf.results.measured.metrics import MetricValue
+    from pytest_flagperf.results.measured.outcome import Outcome
+    from pytest_flagperf.results.store import CaseResult, RunInfo, StoredRun
+    from pytest_flagperf.results.verdicts import Verdict
+
+__all__ = [
+    "CaseResult",
+    "MetricValue",
+    "Outcome",
+    "RunInfo",
+    "StoredRun",
+    "Verdict",
+    "load",
+    "load_long",
+    "load_runs",
+]
+_MODULES = {
+    "CaseResult": "store",
+    "MetricValue": "measured.metrics",
+    "Outcome": "measured.outcome",
+    "RunInfo": "store",
+    "StoredRun": "store",
+    "Verdict": "verdicts",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a class when it is used: pytest starts faster without the readers of results."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def load(paths: str | Path | Iterable[str | Path]) -> pandas.DataFrame:
@@ -31,3 +63,14 @@ def load_long(paths: str | Path | Iterable[str | Path]) -> pandas.DataFrame:
     from pytest_flagperf.results import frames
 
     return frames.load_long(paths)
+
+
+def load_runs(paths: str | Path | Iterable[str | Path]) -> list[StoredRun]:
+    """Return stored runs as objects: their cases with the outcomes of all rounds and the verdicts.
+
+    ``paths`` are run directories or folders of them. Files that cannot be read are listed in ``problems`` of the run.
+    """
+    from pytest_flagperf.results import store
+    from pytest_flagperf.results.runs import find_runs
+
+    return [store.load_run(directory) for directory in find_runs(paths)]

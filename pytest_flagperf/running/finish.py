@@ -104,6 +104,10 @@ def _write_errors(errors: Iterable[WriteError], directory: Path) -> list[str]:
 
 
 def _versions() -> dict[str, str]:
+    """Return the versions of Python, pytest, pytest-flagperf and its plugins."""
     from importlib.metadata import version
 
-    return {"python": sys.version.split()[0], **{name: version(name) for name in ("pytest-flagperf", "pytest")}}
+    from pytest_flagperf.hooks import installed_plugins
+
+    own = {name: version(name) for name in ("pytest-flagperf", "pytest")}
+    return {"python": sys.version.split()[0], **own, **{one.package: one.version for one in installed_plugins()}}

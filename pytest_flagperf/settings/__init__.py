@@ -12,6 +12,7 @@ from .options import (
     SITE,
     Settings,
     SettingsError,
+    SiteTable,
 )
 from .paths import LACKS, holds_some, located, split_case
 from .read import read_settings
@@ -27,6 +28,7 @@ __all__ = [
     "SITE",
     "Settings",
     "SettingsError",
+    "SiteTable",
     "check_unknown",
     "find_root",
     "holds_some",

@@ -1,0 +1,98 @@
+"""The hooks that a plugin may define, and the types of what they return.
+
+The types of other packages are imported for annotations only, so that every layer can call hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from pytest_flagperf.catalog import Catalog
+    from pytest_flagperf.engines import Engine
+    from pytest_flagperf.results import Outcome, StoredRun, Verdict
+    from pytest_flagperf.settings import Settings, SiteTable
+
+PROJECT = "flagperf"
+"""The name of pluggy's project, and of the group of entry points that lists the plugins."""
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+"""The decorator for the hooks of a plugin."""
+
+
+class Html(str):
+    """Trusted HTML of a section: it is written as it is, so escape all texts in it."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a section: texts are escaped, numbers are aligned to the right; each row has a cell per head."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str | float]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page: a title and its paragraphs, tables and HTML in order; title and paragraphs are escaped."""
+
+    title: str
+    content: Sequence[str | Table | Html] = ()
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """A format of ``flagperf export --format=NAME``.
+
+    ``write(runs, folder)`` writes its files into an empty folder, from which they are moved to the user's folder; files
+    of the same name are replaced.
+    """
+
+    name: str
+    write: Callable[[Sequence[StoredRun], Path], None]
+
+
+@dataclass(frozen=True)
+class EngineFactory:
+    """An engine of ``--engine=NAME``.
+
+    ``open(settings, catalog, table)`` returns the engine and starts nothing. ``table`` is [engines.NAME] of the
+    settings file, not yet checked; it is empty if the file has no such table.
+    """
+
+    name: str
+    open: Callable[[Settings, Catalog, SiteTable], Engine]
+
+
+@hookspec
+def flagperf_roots() -> Iterable[str | Path]:  # type: ignore[empty-body]
+    """Return folders with vendors/ or suites/, as ``--roots`` adds them."""
+
+
+@hookspec
+def flagperf_verdicts(rounds: Sequence[Outcome]) -> Iterable[Verdict]:  # type: ignore[empty-body]
+    """Return further verdicts on the rounds of a case; read nothing but the outcomes.
+
+    The name of each verdict gets the name of the plugin as a prefix: ``power`` of plugin ``lab`` becomes ``lab.power``.
+    """
+
+
+@hookspec
+def flagperf_sections(run: StoredRun) -> Iterable[Section]:  # type: ignore[empty-body]
+    """Return sections for the end of the HTML page of a stored run."""
+
+
+@hookspec
+def flagperf_exporters() -> Iterable[Exporter]:  # type: ignore[empty-body]
+    """Return further formats of ``flagperf export``."""
+
+
+@hookspec
+def flagperf_engines() -> Iterable[EngineFactory]:  # type: ignore[empty-body]
+    """Return further engines."""

@@ -1,0 +1,204 @@
+"""The hooks of plugins: loading, calling, and clear errors that name the package."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf import hooks
+from pytest_flagperf.commands import main
+from pytest_flagperf.problems import Problems
+
+from .plugin_packages import Site
+from .stored_runs import run_of
+
+ROOTS = "@hookimpl\ndef flagperf_roots():\n    return []\n"
+EXPORTER = """
+def write(runs, folder):
+    {body}
+
+@hookimpl
+def flagperf_exporters():
+    return [Exporter({name!r}, write)]
+"""
+Capture = pytest.CaptureFixture[str]
+
+
+def problems() -> list[str]:
+    with pytest.raises(Problems) as caught:
+        hooks.installed_plugins()
+    return caught.value.problems
+
+
+# -- loading ---------------------------------------------------------------------------------------------------
+
+
+def test_plugins_are_sorted_by_name_and_have_their_package(site: Site) -> None:
+    assert hooks.installed_plugins() == ()
+    site.install(ROOTS, "made_a", "zeta")
+    site.install(ROOTS, "made_b", "alpha", "3")
+    assert hooks.installed_plugins() == (
+        hooks.Plugin("alpha", "made_b", "3"),
+        hooks.Plugin("zeta", "made_a", "1.2"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import no_such_module", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("raise SystemExit(3)", "cannot be imported: SystemExit: 3"),
+        ("@hookimpl\ndef flagperf_verdict(rounds): pass", "unknown hook flagperf_verdict(); did you mean flagperf_ver"),
+        ("@hookimpl\ndef flagperf_root(): pass\n" + ROOTS, "unknown hook flagperf_root(); did you mean flagperf_roots"),
+        ("@hookimpl\ndef flagperf_verdicts(outcome): pass", "Argument(s) {'outcome'} are declared in the hookimpl but"),
+        ("def flagperf_roots(): return []", "flagperf_roots() lacks the decorator @hookimpl of pytest_flagperf.hooks"),
+        ("", "it has no hook; the hooks are flagperf_"),
+    ],
+)
+def test_an_invalid_plugin_is_a_sentence_that_names_the_package(site: Site, code: str, message: str) -> None:
+    site.install(code)
+    (problem,) = problems()
+    assert problem.startswith("the installed made_maker 1.2: entry point made = 'made_maker' of flagperf: ")
+    assert message in problem
+    assert problem.endswith("; fix or uninstall the package")
+
+
+def test_all_invalid_plugins_are_reported_at_once(site: Site) -> None:
+    site.install("import no_such_module", "made_a", "a")
+    site.install("", "made_b", "b")
+    assert [re.findall(r"made_\w", problem)[0] for problem in problems()] == ["made_a", "made_b"]
+
+
+def test_a_package_without_a_version_is_reported(site: Site) -> None:
+    site.install(ROOTS, version="")
+    assert problems() == [
+        "the installed made_maker: the package has no version in its metadata, and results record the versions of"
+        " plugins; install it again"
+    ]
+
+
+def test_two_plugins_of_the_same_name_are_reported_with_both_packages(site: Site) -> None:
+    site.install(ROOTS, "made_a")
+    site.install(ROOTS, "made_b", version="3")
+    assert problems() == [
+        "plugin made exists twice: in the installed made_a 1.2 and in the installed made_b 3; uninstall one"
+    ]
+
+
+def test_a_module_that_is_two_plugins_and_an_invalid_name_are_reported(site: Site) -> None:
+    site.install(ROOTS, "made_a", "a")
+    site.install(ROOTS, "made_b", "b", value="made_a")
+    site.install(ROOTS, "made_c", "c.d")
+    assert [problem.partition(" of flagperf: ")[2].partition(";")[0] for problem in problems()] == [
+        "another entry point has the same plugin",
+        "expected a name of letters, digits, - and _",
+    ]
+
+
+# -- calling ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return [1]", "flagperf_roots() returned a list with 1; expected a list of str or Path"),
+        ("return 'a'", "flagperf_roots() returned 'a'; expected a list of str or Path"),
+        ("return None", "flagperf_roots() returned None; expected a list"),
+        ("return 3", "flagperf_roots() returned 3; expected a list"),
+        ("1 / 0", "flagperf_roots() raised ZeroDivisionError: division by zero ("),
+        ("yield 'a'; 1 / 0", "flagperf_roots() raised ZeroDivisionError: division by zero ("),
+    ],
+)
+def test_a_hook_that_fails_does_not_affect_other_plugins(site: Site, body: str, message: str) -> None:
+    site.install(f"@hookimpl\ndef flagperf_roots():\n    {body}\n", "made_a", "a")
+    site.install("@hookimpl\ndef flagperf_roots():\n    yield '/x'\n", "made_b", "b")
+    site.install("@hookimpl\ndef flagperf_exporters():\n    return []\n", "made_c", "c")
+    first, second = hooks.call("flagperf_roots", str, Path)
+    assert first.values == ()
+    assert first.problem.startswith(f"the installed made_a 1.2: {message}")
+    assert second == hooks.Answer(hooks.Plugin("b", "made_b", "1.2"), ("/x",))
+
+
+def test_the_place_of_an_exception_is_reported(site: Site) -> None:
+    package = site.install("@hookimpl\ndef flagperf_roots():\n    1 / 0\n")
+    (answer,) = hooks.call("flagperf_roots", str)
+    assert f"({package}/__init__.py:8); fix or uninstall the package" in answer.problem
+
+
+# -- cost ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("command", "loaded"), [("show", False), ("export --csv", False), ("export --format=x", True)])
+def test_commands_that_need_no_plugin_do_not_import_pluggy(command: str, loaded: bool, tmp_path: Path) -> None:
+    words = [*command.split(), str(run_of(tmp_path / "run1"))]
+    script = f"import sys; from pytest_flagperf.commands import main; main({words})\nsys.exit('pluggy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert done.returncode == loaded, done.stderr.decode()
+
+
+# -- exporters -------------------------------------------------------------------------------------------------
+
+
+def export(capsys: Capture, *arguments: object) -> tuple[int, str]:
+    code = main(["export", *map(str, arguments)])
+    output = capsys.readouterr()
+    return code, output.err if code else output.out
+
+
+def test_an_exporter_writes_files_of_each_run_or_of_all_runs(site: Site, tmp_path: Path, capsys: Capture) -> None:
+    body = "(folder / 'in').mkdir(); (folder / 'in' / 'a.txt').write_text(' '.join(r.directory.name for r in runs))"
+    site.install(EXPORTER.format(name="text", body=body))
+    runs = [run_of(tmp_path / "runs" / name) for name in ("run1", "run2")]
+    assert export(capsys, tmp_path / "runs", "--format=text") == (0, "".join(f"{run}/in/a.txt\n" for run in runs))
+    assert [(run / "in" / "a.txt").read_text() for run in runs] == ["run1", "run2"]
+    code, out = export(capsys, *runs, "--format=text", "--csv", "--to", tmp_path / "out")
+    assert (code, out.split()) == (0, [f"{tmp_path}/out/{name}" for name in ("results.csv", "in/a.txt")])
+    assert (tmp_path / "out" / "in" / "a.txt").read_text() == "run1 run2"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["in", "results.csv"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("(folder / 'a').write_text('a'); 1 / 0", "format text raised ZeroDivisionError"),
+        ("pass", "format text wrote no file"),
+    ],
+)
+def test_an_exporter_that_fails_leaves_no_file(
+    site: Site, tmp_path: Path, capsys: Capture, body: str, message: str
+) -> None:
+    site.install(EXPORTER.format(name="text", body=body))
+    run = run_of(tmp_path / "run1")
+    before = sorted(run.iterdir())
+    code, error = export(capsys, run, "--format=text")
+    assert code == 2
+    assert error.startswith(f"flagperf: the installed made_maker 1.2: {message}")
+    assert sorted(run.iterdir()) == before
+
+
+def test_unknown_and_own_formats_are_reported(site: Site, tmp_path: Path, capsys: Capture) -> None:
+    run = run_of(tmp_path / "run1")
+    assert export(capsys, run, "--format=text") == (
+        2,
+        "flagperf: --format=text: unknown format; no installed plugin has a format\n",
+    )
+    site.install(EXPORTER.format(name="text", body="pass"))
+    assert export(capsys, run, "--format=texts")[1].endswith("unknown format; did you mean text?\n")
+    assert export(capsys, run, "--format=other")[1].endswith("unknown format; choose from text\n")
+    assert export(capsys, run, "--format=csv")[1].endswith("--format=csv: pass --csv\n")
+
+
+def test_names_of_formats_that_are_taken_or_invalid_are_reported(site: Site, tmp_path: Path, capsys: Capture) -> None:
+    for number, name in enumerate(["csv", "two words", "text", "text"]):
+        site.install(EXPORTER.format(name=name, body="pass"), f"made_{number}", f"plugin{number}")
+    code, errors = export(capsys, run_of(tmp_path / "run1"), "--format=text")
+    assert code == 2
+    assert [line.partition("the name ")[2] for line in errors.splitlines()] == [
+        "'csv' belongs to pytest-flagperf; fix or uninstall the package",
+        "'two words' is invalid; expected letters, digits, - and _; fix or uninstall the package",
+        "'text' is also used by the installed made_2 1.2; uninstall one of them",
+    ]
