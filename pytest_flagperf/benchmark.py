@@ -1,4 +1,4 @@
-"""TrainingBenchmark: the three tests of every case."""
+"""TrainingBenchmark: the tests of every case."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ class TrainingBenchmark:
         from pytest_flagperf.results import verdicts
 
         judge([*verdicts.throughput(trainings), *gates.throughput(trainings)])
+
+    def test_plugins(self, plugin_verdicts: Sequence[Verdict], judge: Judge) -> None:
+        """All rounds pass the verdicts of the installed plugins; not collected if no plugin has verdicts."""
+        judge(plugin_verdicts)
 
     @pytest.mark.speedup
     def test_speedup(self, scaling: Scaling, judge: Judge, gates: Gates) -> None:

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from .plugins import Answer, Plugin, call, guard, installed_plugins, named
+from .plugins import Answer, Plugin, call, guard, has, installed_plugins, named
 from .specs import PROJECT, EngineFactory, Exporter, Html, Section, Table, hookimpl
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Table",
     "call",
     "guard",
+    "has",
     "hookimpl",
     "installed_plugins",
     "named",

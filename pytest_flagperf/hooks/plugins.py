@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import traceback
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import pluggy
@@ -28,6 +30,7 @@ class Named(Protocol):
 
 N = TypeVar("N", bound=Named)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_log = logging.getLogger("flagperf.plugins")
 _FIX = "fix or uninstall the package"
 
 
@@ -65,6 +68,11 @@ def installed_plugins() -> tuple[Plugin, ...]:
     return _load(tuple(sys.path)).plugins
 
 
+def has(hook: str) -> bool:
+    """Return True if any plugin has this hook."""
+    return bool(getattr(_load(tuple(sys.path)).manager.hook, hook).get_hookimpls())
+
+
 def call(hook: str, *types: type[T], **arguments: Any) -> Iterator[Answer[T]]:
     """Call a hook of every plugin that has it; yield the values of each, which have one of these types.
 
@@ -84,7 +92,7 @@ def call(hook: str, *types: type[T], **arguments: Any) -> Iterator[Answer[T]]:
             is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
             values = tuple(value) if is_list else (value,)
         except Exception as error:  # any code of the package runs here
-            yield Answer(plugin, problem=f"{plugin.label}: {hook}() raised {_described(error)}; {_FIX}")
+            yield Answer(plugin, problem=f"{plugin.label}: {hook}() raised {_raised(error, modules[plugin])}; {_FIX}")
             continue
         wrong = [shown(value) for value in values if not isinstance(value, types)]
         if is_list and not wrong:
@@ -117,14 +125,15 @@ def named(hook: str, kind: type[N], taken: Iterable[str] = ()) -> dict[str, tupl
     return dict(sorted(by_name.items()))
 
 
-def guard(plugin: Plugin, what: str, work: Callable[[], T]) -> T:
-    """Return the result of a plugin's code; an exception becomes Problems that name the package."""
+def guard(plugin: Plugin, what: str, work: Callable[[], T], expected: tuple[type[Exception], ...] = ()) -> T:
+    """Return the result of a plugin's code; an exception that is not ``expected`` becomes Problems with the package."""
     try:
         return work()
-    except Problems:
-        raise
-    except Exception as error:
-        raise Problems([f"{plugin.label}: {what} raised {_described(error)}; {_FIX}"]) from error
+    except Exception as error:  # any code of the package runs here
+        if isinstance(error, (Problems, *expected)):
+            raise
+        module = _load(tuple(sys.path)).manager.get_plugin(plugin.name)
+        raise Problems([f"{plugin.label}: {what} raised {_raised(error, module)}; {_FIX}"]) from error
 
 
 @cache
@@ -163,7 +172,7 @@ def _register(manager: pluggy.PluginManager, point: EntryPoint) -> Iterator[str]
     try:
         module = point.load()
     except (Exception, SystemExit) as error:  # any code of the package may run here
-        yield f"cannot be imported: {_described(error)}"
+        yield f"cannot be imported: {_raised(error, sys.modules.get(point.module))}"
         return
     if manager.is_registered(module):
         yield "another entry point has the same plugin"
@@ -188,8 +197,11 @@ def _listed(names: list[str]) -> str:
     return ", ".join(f"{name}()" for name in names)
 
 
-def _described(error: BaseException) -> str:
-    """Return the type and text of an exception, and the file and line that raised it."""
+def _raised(error: BaseException, module: object) -> str:
+    """Return the type and text of an exception, and the last line of the plugin that led to it; log the traceback."""
+    _log.info("a plugin raised an exception", exc_info=error)
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    folder = str(Path(getattr(module, "__file__", None) or "").parent)
+    own = [frame for frame in frames if module is not None and frame.filename.startswith(folder)]
+    place = f" ({(own or frames)[-1].filename}:{(own or frames)[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{place}"

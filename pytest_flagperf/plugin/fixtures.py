@@ -96,6 +96,14 @@ def scaling(selected: Selected, trainings: list[Outcome], flagperf_run: Run) -> 
 
 
 @pytest.fixture
+def plugin_verdicts(trainings: list[Outcome]) -> list[Verdict]:
+    """The verdicts of the installed plugins on all rounds of the case."""
+    from pytest_flagperf.results.verdicts.plugins import of_plugins
+
+    return of_plugins(trainings)
+
+
+@pytest.fixture
 def monitors(training: Outcome, selected: Selected, flagperf_run: Run) -> Mapping[str, Any]:
     """The samples of each host during the round."""
     return flagperf_run.rounds.samples(selected, training.round)

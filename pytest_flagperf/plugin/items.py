@@ -37,6 +37,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     _check_suite(metafunc, run)
     chosen = run.case_lookup.cases_of(metafunc.definition.path.parent)
+    if "plugin_verdicts" in metafunc.fixturenames and not _has_verdicts():
+        chosen = []
     if "round_number" in metafunc.fixturenames:
         trained = [selected for selected in chosen if not selected.throughput_only]
         rounds = [_param(selected, number) for selected in trained for number in selected.rounds]
@@ -48,6 +50,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         # A case that cannot run is one skipped test, not one for each method of the class.
         chosen = [selected for selected in chosen if not selected.unsupported]
     metafunc.parametrize("selected", [_param(selected) for selected in chosen] or [NO_CASE])
+
+
+def _has_verdicts() -> bool:
+    from pytest_flagperf.hooks import has
+
+    return has("flagperf_verdicts")
 
 
 def _check_suite(metafunc: pytest.Metafunc, run: Run) -> None:

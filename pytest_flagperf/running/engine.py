@@ -3,25 +3,83 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.engines.agents.allocations.choice import allocate
 from pytest_flagperf.engines.agents.engine import AgentsEngine
-from pytest_flagperf.problems import Problems
-from pytest_flagperf.settings import Settings
+from pytest_flagperf.hooks import EngineFactory, Plugin, guard, named
+from pytest_flagperf.problems import Problems, near
+from pytest_flagperf.settings import Settings, SiteTable
+from pytest_flagperf.stored import FormatError, WriteError
+
+_OWN = ("agents", "modelarts")
+_PARTS = [name for name in vars(Engine) if not name.startswith("_")]
+"""The methods and properties of every engine."""
 
 
 def open_engine(settings: Settings, catalog: Catalog, root: Path) -> tuple[Settings, Engine, int]:
     """Return the settings with what the engine adds to them, the engine, and its number of hosts."""
     if settings.engine == "modelarts":
         return _open_modelarts(settings, catalog)
+    if settings.engine != "agents":
+        engine = _open_further(settings, catalog, root)
+        count = engine.host_count
+        return settings, engine, sys.maxsize if count is None else count
     allocation, limits = allocate(settings, catalog, root)
     count = sys.maxsize if allocation.host_count is None else allocation.host_count
     return settings, AgentsEngine(settings, catalog, allocation, limits), count
+
+
+def _open_further(settings: Settings, catalog: Catalog, root: Path) -> Engine:
+    """Return an engine of an installed plugin; Problems if no plugin has it, or if the plugin raises an exception."""
+    factories = named("flagperf_engines", EngineFactory, _OWN)
+    known, name = [*_OWN, *factories], settings.engine
+    if name not in factories:
+        choices = f"; choose from {', '.join(known)}"
+        problem = f"unknown engine{near(name, known) or choices}"
+        raise Problems([f"{settings.as_written('engine')}: {problem}"])
+    for option in ("cluster", "cluster_conf"):
+        if settings.commanded(option):
+            raise Problems([f"{settings.as_written(option)}: only --engine=agents runs on the hosts of this option"])
+    tables = settings.engine_tables
+    problems = [
+        f"{table.file}: [engines.{other}]: unknown engine{hint}"
+        for other, table in tables.items()
+        if other not in factories and (hint := near(other, factories))
+    ]
+    if problems:
+        raise Problems(problems)
+    plugin, factory = factories[name]
+    table = tables.get(name, SiteTable({}, root / "flagperf.toml"))
+    engine = guard(plugin, f"engine {name}", lambda: factory.open(settings, catalog, table))
+    missing = [
+        part for part in _PARTS if not hasattr(type(engine), part) and part not in getattr(engine, "__dict__", ())
+    ]
+    if missing:
+        problem = f"{type(engine).__name__} lacks {', '.join(missing)}; derive it from pytest_flagperf.engines.Engine"
+        raise Problems([f"{plugin.label}: engine {name}: {problem}"])
+    return cast("Engine", _GuardedEngine(plugin, name, engine))
+
+
+class _GuardedEngine:
+    """An engine of a plugin: an unforeseen exception becomes Problems that name its package."""
+
+    def __init__(self, plugin: Plugin, name: str, engine: Engine) -> None:
+        self._plugin, self._name, self._engine = plugin, name, engine
+
+    def __getattr__(self, part: str) -> Any:
+        def guarded(work: Callable[[], Any]) -> Any:
+            return guard(self._plugin, f"engine {self._name}: {part}", work, (WriteError, FormatError))
+
+        value = guarded(lambda: getattr(self._engine, part))
+        if not callable(value):
+            return value
+        return lambda *arguments, **named_arguments: guarded(lambda: value(*arguments, **named_arguments))
 
 
 def _open_modelarts(settings: Settings, catalog: Catalog) -> tuple[Settings, Engine, int]:

@@ -201,10 +201,11 @@ class Settings:
     cluster_conf: str | None = option(WHERE, "use this cluster_conf.py of FlagPerf", "FILE", path=True)
     engine: str = option(
         WHERE,
-        "what runs the rounds: agents on this machine or the hosts of --cluster, or jobs of ModelArts as [modelarts]"
-        " of flagperf.toml describes",
-        default="agents",
-        choices=("agents", "modelarts"),
+        "what runs the rounds: agents on this machine or the hosts of --cluster (default), modelarts: jobs of ModelArts"
+        " as [modelarts] of flagperf.toml describes, or an engine of an installed plugin",
+        "NAME",
+        "agents",
+        public=redaction.as_given,
     )
     image: str | None = option(
         WHERE, "container image to use instead of building the vendor's image", "IMAGE", public=redaction.image
@@ -238,6 +239,8 @@ class Settings:
     cluster_table: SiteTable | None = None
     slurm_table: SiteTable | None = None
     modelarts_table: SiteTable | None = None
+    engine_tables: Mapping[str, SiteTable] = field(default_factory=dict)
+    """The tables [engines.NAME], for the engines of plugins."""
     expected: tuple[Expected, ...] = ()
     expected_in: str = ""
     """The file that contains the tables of ``expected``."""

@@ -26,6 +26,7 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
     located_table = settings_file(root)
     roots: tuple[str, ...] = (str(root),)
     cluster_table = slurm_table = modelarts_table = None
+    engine_tables: dict[str, SiteTable] = {}
     expected: tuple[Expected, ...] = ()
     if located_table is not None:
         path, table = located_table
@@ -38,6 +39,8 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
             slurm_table = _site_table("slurm", table, path, problems)
         if "modelarts" in table:
             modelarts_table = _site_table("modelarts", table, path, problems)
+        if "engines" in table:
+            engine_tables = _engine_tables(table.pop("engines"), path, problems)
         if "roots" in table:
             roots = roots_of(table.pop("roots"), path, problems)
             sources["roots"] = str(path)
@@ -67,6 +70,7 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
         cluster_table=cluster_table,
         slurm_table=slurm_table,
         modelarts_table=modelarts_table,
+        engine_tables=engine_tables,
         expected=expected,
         expected_in=file,
         sources=sources,
@@ -91,6 +95,19 @@ def _site_table(name: str, table: dict[str, Any], path: Path, problems: list[str
         return SiteTable(given, path)
     problems.append(f"{path}: {name}: expected a table, [{name}]; got {kind(given)}")
     return None
+
+
+def _engine_tables(given: Any, path: Path, problems: list[str]) -> dict[str, SiteTable]:
+    """Return the tables [engines.NAME] by name."""
+    if not isinstance(given, dict):
+        problems.append(f"{path}: engines: expected tables [engines.NAME]; got {kind(given)}")
+        return {}
+    problems += [
+        f"{path}: engines.{name}: expected a table, [engines.{name}]; got {kind(table)}"
+        for name, table in given.items()
+        if not isinstance(table, dict)
+    ]
+    return {name: SiteTable(table, path) for name, table in given.items() if isinstance(table, dict)}
 
 
 def _take(values: dict[str, Any], sources: dict[str, str], given: Mapping[str, Any], source: str) -> None:

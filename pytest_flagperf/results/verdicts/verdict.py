@@ -32,6 +32,8 @@ class VerdictKind(str, Enum):
     """A figure compared with the accepted one."""
     INCOMPARABLE = "incomparable"
     """A baseline that cannot be read or compared with."""
+    PLUGIN = "plugin"
+    """A verdict of an installed plugin."""
     EXPECTED = "expected"
     """A failure that was expected and did not happen."""
     OTHER = "other"

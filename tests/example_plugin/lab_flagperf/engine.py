@@ -1,0 +1,147 @@
+"""The lab's engine: it runs the ranks of cases for one host as plain processes of this machine."""
+
+import os
+import secrets
+import socket
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from flagperf_driver.launch import RankProcess
+from flagperf_driver.node.agent import milestones
+from flagperf_driver.node.agent.watch import LogTail
+from pytest_flagperf import stored
+from pytest_flagperf.catalog import Catalog, Vendor
+from pytest_flagperf.engines import Engine
+from pytest_flagperf.engines.agents.environments import Environments
+from pytest_flagperf.hooks import EngineFactory, hookimpl
+from pytest_flagperf.hosts import Host
+from pytest_flagperf.hosts.deploy import stage
+from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.plan import PlacedHost, Placement, Plan, describe, rank_processes
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.runtime import Interpreter
+from pytest_flagperf.settings import Settings, SiteTable
+from pytest_flagperf.stored.layout import CASE, MILESTONE_TIMES, host_folder, rank_log
+from pytest_flagperf.stored.round import HostEnd, RankEnd, RoundDir, RoundFault, RoundRecord
+
+
+@hookimpl
+def flagperf_engines() -> list[EngineFactory]:
+    return [EngineFactory("processes", open_engine)]
+
+
+def open_engine(settings: Settings, catalog: Catalog, table: SiteTable) -> Engine:
+    timeout_s = table.table.get("timeout_s", 3600.0)
+    unknown = sorted(table.table.keys() - {"timeout_s"})
+    if unknown:
+        raise Problems([f"{table.file}: [engines.processes]: unknown key {unknown[0]!r}; expected timeout_s"])
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or timeout_s <= 0:
+        raise Problems([f"{table.file}: [engines.processes]: timeout_s = {timeout_s!r}: expected seconds above 0"])
+    return ProcessesEngine(Environments(settings, catalog), timeout_s)
+
+
+class ProcessesEngine(Engine):
+    def __init__(self, environments: Environments, timeout_s: float) -> None:
+        self._environments = environments
+        self._timeout_s = timeout_s
+        self._hosts = (LocalHost(),)
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        return self._hosts
+
+    def header(self) -> list[str]:
+        return [f"  engine: processes of this machine, for at most {self._timeout_s:g} s per round"]
+
+    def describe(self, plan: Plan, vendor: Vendor, convergence: str = "", duration: Iterable[str] = ()) -> str:
+        request = self._environments.request(plan.case, vendor, plan.runtime)
+        return describe(plan, vendor, "none", request, convergence, duration, self.hosts)
+
+    def interpreter(self, plan: Plan, vendor: Vendor, watch: Live) -> Interpreter:
+        return self._environments.interpreters(plan, vendor, self.hosts, watch)[self._hosts[0].name]
+
+    def run(self, plan: Plan, vendor: Vendor, number: int, directory: Path, watch: Live) -> None:
+        watch.note(f"{plan.case} round {number}: {plan.case.nproc} processes")
+        interpreter, host = self.interpreter(plan, vendor, watch), self._hosts[0]
+        logs = directory.resolve() / host_folder(host.name, 0)
+        logs.mkdir(parents=True)
+        code, devices = stage(host, self._environments.code(plan, vendor)), tuple(range(plan.case.nproc))
+        placed = PlacedHost(host.name, host.address, devices, interpreter.python, code, str(logs))
+        case = {**plan.case_json(number, code), "token": secrets.token_hex(8)}
+        stored.write(logs / CASE, case)
+        of_host = {"name": host.name, "noderank": 0, "log_dir": str(logs), "code_root": code, "devices": devices}
+        facts = {name: case[name] for name in ("round", "seed", "token")}
+        RoundDir(directory).write_inputs({**plan.to_json(), **facts, "hosts": [of_host]}, case)
+        record = self._run_ranks(plan, Placement((placed,), free_port(), 1), interpreter, logs)
+        RoundDir(directory).write_record(record)
+
+    def _run_ranks(self, plan: Plan, placement: Placement, interpreter: Interpreter, logs: Path) -> RoundRecord:
+        """Run the ranks until all have ended, one has failed, or the time is over; leave no process."""
+        started_ms, deadline = now_ms(), time.monotonic() + self._timeout_s
+        (processes,) = rank_processes(plan, placement)
+        ranks: list[Rank] = []
+        try:
+            ranks += (Rank(process, {**os.environ, **interpreter.env}, logs) for process in processes)
+            while any(rank.code is None for rank in ranks) and time.monotonic() < deadline:
+                for rank in ranks:
+                    rank.follow()
+                if any(rank.code for rank in ranks):
+                    break
+                time.sleep(0.02)
+            late = [rank.number for rank in ranks if rank.code is None]
+        finally:
+            for rank in ranks:
+                rank.end()
+        times = {str(rank.number): rank.milestones.to_json() for rank in ranks}
+        stored.write(logs / MILESTONE_TIMES, {"schema": milestones.SCHEMA, "ranks": times})
+        name, failed = placement.hosts[0].name, [rank for rank in ranks if rank.code and rank.number not in late]
+        fault = None
+        if failed:
+            fault = RoundFault("exit", name, failed[0].number, f"rank {failed[0].number} exited with {failed[0].code}")
+        elif late:
+            fault = RoundFault("timeout", name, late[0], f"rank {late[0]} did not end within {self._timeout_s:g} s")
+        host = HostEnd(0, name, tuple(RankEnd(rank.number, rank.code) for rank in ranks))
+        return RoundRecord("failed" if fault else "finished", fault, started_ms, now_ms(), hosts=(host,))
+
+
+class Rank:
+    """A running rank, and the times of the milestones in its log, without which its log does not count."""
+
+    def __init__(self, process: RankProcess, env: dict[str, str], logs: Path) -> None:
+        self.number = process.rank
+        self.milestones = milestones.Milestones()
+        log = logs / rank_log(process.rank)
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                process.argv, env={**env, **process.env}, cwd=logs, stdout=output, stderr=subprocess.STDOUT
+            )
+        self._log = LogTail(log, milestones.MILESTONES)
+
+    @property
+    def code(self) -> int | None:
+        return self._process.poll()
+
+    def follow(self, to_the_end: bool = False) -> None:
+        begin = milestones.Moment.now()
+        for record in self._log.new(to_the_end):
+            self.milestones.add(record.event, milestones.Moment.now())
+        if self._log.at_the_end:
+            self.milestones.read_completely(begin)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self.follow(to_the_end=True)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,100 @@
+"""The example package of docs/extending.md, built and installed as users do it: each of its hooks is used."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import Toy
+
+EXAMPLE = Path(__file__).parents[1] / "example_plugin"
+DOCUMENT = EXAMPLE.parents[1] / "docs" / "extending.md"
+BLOCK = re.compile(r"^```(?:python|toml)\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_document_shows_each_file_of_the_example() -> None:
+    shown = dict(BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")))
+    assert shown.pop("flagperf.toml")
+    files = ["pyproject.toml", *(path.relative_to(EXAMPLE).as_posix() for path in EXAMPLE.glob("*/*.py"))]
+    assert sorted(shown) == sorted(files)
+    assert {name: (EXAMPLE / name).read_text(encoding="utf-8") for name in files} == shown
+
+
+@pytest.fixture(scope="session")
+def installed_example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which pip has installed the example."""
+    site = tmp_path_factory.mktemp("example") / "site"
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
+    argv = [sys.executable, "-m", "pip", "install", *options, f"--target={site}", str(EXAMPLE)]
+    subprocess.run(argv, check=True)
+    return site
+
+
+@pytest.fixture
+def example(toy: Toy, installed_example: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
+    """The toy tree, with the example installed."""
+    monkeypatch.setenv("PYTHONPATH", str(installed_example), prepend=os.pathsep)
+    return toy
+
+
+def flagperf(toy: Toy, *arguments: object) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "pytest_flagperf", *map(str, arguments)]
+    return subprocess.run(argv, cwd=toy.root, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_a_run_uses_every_hook_of_the_example(example: Toy) -> None:
+    (example.root / "flagperf.toml").write_text("[engines.processes]\ntimeout_s = 60\n")
+    result = example.run("suites", "-k", "alpha", "--vendor=lab", "--nodes=1x2", "--engine=processes")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(["*engine: processes of this machine, for at most 60 s per round"])
+    (run,) = example.runs
+    results = json.loads((run / "results.json").read_text())
+    assert results["run"]["versions"]["lab-flagperf"] == "1.2"
+    (case,) = results["cases"]
+    assert (case["case"], case["ok"], case["outcomes"][0]["vendor"]) == ("alpha:plain:L1:1:2:1", True, "lab")
+    assert [
+        rank["rank"]
+        for rank in json.loads((next(run.glob("alpha*/round1")) / "round.json").read_text())["hosts"][0]["ranks"]
+    ] == [0, 1]
+    (verdicts,) = [verdicts for test, verdicts in case["verdicts"].items() if test.startswith("test_plugins")]
+    assert [(verdict["name"], verdict["kind"], verdict["ok"]) for verdict in verdicts] == [
+        ("lab.ready", "plugin", True)
+    ]
+    section = '<h2 id="plugin-lab-1">Price <small>from lab-flagperf 1.2</small></h2>'
+    assert section in (run / "report.html").read_text()
+    # Without the tree and the engine, from the run's directory alone.
+    (run / "report.html").unlink()
+    assert flagperf(example, "report", run).returncode == 0
+    assert section in (run / "report.html").read_text()
+    exported = flagperf(example, "export", run, "--format=prometheus")
+    assert exported.stdout == f"{run}/flagperf.prom\n"
+    assert re.search(
+        r'^flagperf_p_core\{run="run\d+",case="alpha:plain:L1:1:2:1"\} \d',
+        (run / "flagperf.prom").read_text(),
+        re.MULTILINE,
+    )
+    assert re.search(r"^lab +Lab +small +lab-flagperf 1\.2 +L1", flagperf(example, "list").stdout, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_under_the_engine_of_the_example_fails_the_round(example: Toy) -> None:
+    arguments = ("-k", "alpha and 1:2 and (converges or plugins)", "--engine=processes")
+    result = example.run("suites", *arguments, "--set=fault=exit")
+    result.assert_outcomes(failed=2, deselected=12)
+    result.stdout.fnmatch_lines(["*round 1: rank 1*7*", "*round 1: the ranks were ready after not measured*"])
+
+
+@pytest.mark.slow
+def test_without_the_example_nothing_of_it_is_there(toy: Toy) -> None:
+    result = toy.run("suites", "-k", "alpha and 1:1:1", "--collect-only", "-q")
+    assert "test_plugins" not in result.stdout.str()
+    asked = toy.run("suites", "--engine=processes", "--plan")
+    assert asked.ret == pytest.ExitCode.USAGE_ERROR
+    asked.stderr.fnmatch_lines(["*--engine=processes: unknown engine; choose from agents, modelarts"])
