@@ -262,7 +262,7 @@ def test_a_password_in_an_index_is_in_no_line_of_the_builder(tmp_path: Path) -> 
 def test_every_option_that_may_have_secrets_declares_its_public_part() -> None:
     kept = {option.key for option in OPTIONS if option.may_be_stored("https://u:p@h")}
     assert kept - {option.key for option in OPTIONS if option.path or option.choices or option.flag} == {
-        "vendor", "hw", "nodes", "repeat", "case", "shm_size", "sample", "lease_time",
+        "vendor", "hw", "nodes", "repeat", "case", "engine", "shm_size", "sample", "lease_time",
     }  # fmt: skip
 
 
