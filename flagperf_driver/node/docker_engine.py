@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import socket
 import struct
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 from urllib.parse import quote, urlencode
+
+with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
+    import pwd
 
 if TYPE_CHECKING:
     from email.message import Message

@@ -6,7 +6,6 @@ Files named ``agent.*`` and sockets belong to the agent; all other files belong 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import stat
@@ -14,6 +13,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Iterator
+
+with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
+    import fcntl
 
 LOCK, SOCKET, STATE = "agent.lock", "agent.sock", "agent.json"
 INNER_SOCKET = "inner.sock"

@@ -6,15 +6,17 @@ each device exclusively. An attempt takes all devices or none and never waits, s
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pwd
 import stat
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
+
+with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
+    import fcntl
+    import pwd
 
 Owner = Mapping[str, Any]
 

@@ -1,7 +1,7 @@
 """Run one config file with limits, in a separate process that needs only the standard library.
 
-``execute.py FILE REPLY_FD SECONDS BYTES`` writes JSON to the descriptor: ``names``, a list of
-``[name, value, file, line]``, or ``problems``, a list of sentences. A file that runs for too long ends the process;
+``execute.py FILE SECONDS BYTES`` writes JSON to stdout: ``names``, a list of ``[name, value, file, line]``, or
+``problems``, a list of sentences. The file itself has no stdout. A file that runs for too long ends the process;
 ``faulthandler`` first writes the running line to stderr, even if a single operation never ends.
 
 The file may import its neighbours and the standard library. Frameworks belong to the training program, not to its
@@ -16,7 +16,6 @@ import faulthandler
 import json
 import math
 import os
-import resource
 import sys
 import types
 from collections.abc import Mapping
@@ -197,7 +196,7 @@ def _raised(file: Path, error: Exception | SystemExit) -> str:
             where = f"{place}:{trace.tb_lineno}"
         trace = trace.tb_next
     if isinstance(error, MemoryError):
-        return f"{where}: the file needs too much memory; expected at most {sys.argv[4]} bytes"
+        return f"{where}: the file needs too much memory; expected at most {sys.argv[3]} bytes"
     return f"{where}: {type(error).__name__}: {_text(error)}"
 
 
@@ -255,19 +254,25 @@ def _reply(file: Path) -> dict[str, object]:
     except _RefusedError as error:
         return {"problems": [str(error)]}
     except MemoryError:
-        return {"problems": [f"{file}: the file needs too much memory; expected at most {sys.argv[4]} bytes"]}
+        return {"problems": [f"{file}: the file needs too much memory; expected at most {sys.argv[3]} bytes"]}
     return {"names": encoded}
 
 
 def main() -> None:
     """Run the config file given on the command line."""
-    file, reply, seconds, size = sys.argv[1:]
-    resource.setrlimit(resource.RLIMIT_AS, (int(size), int(size)))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 20, 64 << 20))
+    file, seconds, size = sys.argv[1:]
+    if sys.platform == "linux":  # other systems have no limits of memory, or refuse them
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (int(size), int(size)))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 20, 64 << 20))
+    reply = os.dup(1)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
     faulthandler.dump_traceback_later(float(seconds), exit=True)
     sys.dont_write_bytecode = True
-    with os.fdopen(int(reply), "w", encoding="ascii") as stream:
+    with os.fdopen(reply, "w", encoding="ascii") as stream:
         json.dump(_reply(Path(file)), stream)
         stream.flush()
         # Threads and exit handlers of the file do not delay the end.

@@ -12,14 +12,15 @@ import ast
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..problems import Problems
 from . import execute
@@ -28,6 +29,7 @@ from .assignments import Assigned, Unread, UnreadableError, parse, read, read_pa
 TIME_LIMIT_S = 10.0
 MEMORY_LIMIT = 1 << 30
 _GRACE_S = 5.0
+_SIGKILL = 9
 _LINE = re.compile(r'  File "(.*)", line (\d+) in ')
 
 
@@ -124,29 +126,24 @@ def _neighbours(tree: ast.Module, folder: Path) -> list[Path]:
 @lru_cache(maxsize=1024)
 def _run(file: Path, sources: tuple[bytes, ...], time_limit_s: float) -> str:  # noqa: ARG001 - sources are a part of the key
     """Run the file in a process of its own and return its reply."""
-    reply, errors = (os.memfd_create(name) for name in ("reply", "errors"))
-    try:
+    with tempfile.TemporaryFile() as reply, tempfile.TemporaryFile() as errors:
         code = _run_process(file, reply, errors, time_limit_s)
         text = _content(reply)
         if code or not text:
             raise ConfigError([_unfinished(file, code, _content(errors), time_limit_s)])
         return text
-    finally:
-        os.close(reply)
-        os.close(errors)
 
 
-def _run_process(file: Path, reply: int, errors: int, time_limit_s: float) -> int:
+def _run_process(file: Path, reply: IO[bytes], errors: IO[bytes], time_limit_s: float) -> int:
     """Run the file in a process and return the exit code; end all processes that it started."""
     limits = [str(time_limit_s), str(MEMORY_LIMIT)]
-    argv = [sys.executable, "-I", "-S", "-X", "utf8", execute.__file__, str(file), str(reply), *limits]
+    argv = [sys.executable, "-I", "-S", "-X", "utf8", execute.__file__, str(file), *limits]
     try:
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=reply,
             stderr=errors,
-            pass_fds=[reply],
             start_new_session=True,
         )
     except OSError as error:
@@ -154,29 +151,31 @@ def _run_process(file: Path, reply: int, errors: int, time_limit_s: float) -> in
     try:
         return process.wait(time_limit_s + _GRACE_S)
     except subprocess.TimeoutExpired:
-        return -signal.SIGKILL
+        return -_SIGKILL
     finally:
-        _kill_group(process.pid)
+        _kill_group(process)
         process.wait()
 
 
-def _kill_group(leader: int) -> None:
-    try:
-        os.killpg(leader, signal.SIGKILL)
-    except ProcessLookupError:
+def _kill_group(leader: subprocess.Popen[bytes]) -> None:
+    """Kill a process and all that it started; on Windows only the process itself."""
+    if sys.platform == "win32":
+        leader.kill()
         return
+    with suppress(ProcessLookupError, PermissionError):  # macOS permits no signal to a group that has ended
+        os.killpg(leader.pid, _SIGKILL)
 
 
-def _content(descriptor: int) -> str:
-    size = os.fstat(descriptor).st_size
-    return os.pread(descriptor, size, 0).decode("utf-8", "backslashreplace")
+def _content(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "backslashreplace")
 
 
 def _unfinished(file: Path, code: int, errors: str, time_limit_s: float) -> str:
     """Return the problem of a file whose process sent no reply."""
     own = [f"{place}:{line}" for place, line in _LINE.findall(errors) if Path(place).parent == file.parent]
     where = own[0] if own else str(file)
-    if "Timeout (" in errors or code == -signal.SIGKILL:
+    if "Timeout (" in errors or code == -_SIGKILL:
         return f"{where}: the file ran for longer than {time_limit_s:g} s; a config file must assign values and end"
     end = f"signal {-code}" if code < 0 else f"exit code {code}"
     return f"{where}: the file ended its process ({end}); a config file must assign values and end"

@@ -20,11 +20,12 @@ import pytest
 _EXIT_MESSAGE = b"\nflagperf: interrupted again, exiting at once; ranks on other hosts stop with their lease\n"
 # Signals within this time count as one: `timeout` signals its child and the group, a wrapper repeats Ctrl-C.
 _ONE_EVENT_S = 0.5
+# Windows has neither SIGHUP nor SIGQUIT.
+_SIGHUP = getattr(signal, "SIGHUP", None)
 _DEFAULT_HANDLERS: dict[int, Any] = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGHUP: signal.SIG_DFL,
-    signal.SIGQUIT: signal.SIG_DFL,
+    number: signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    for number in (signal.SIGINT, signal.SIGTERM, _SIGHUP, getattr(signal, "SIGQUIT", None))
+    if number is not None
 }
 
 
@@ -49,10 +50,10 @@ class Interrupts:
     def _on_signal(self, number: int, _: object) -> None:
         """Stop in order at the first signal, and at once at the second; a stopping worker ignores further signals."""
         before, self._last = self._last, number
-        if number == signal.SIGHUP:
+        if number == _SIGHUP:
             self._discard_dead_output()
         # A closed terminal is one event, reported by the shell, the kernel and a session manager.
-        if before is not None and signal.SIGHUP in (before, number):
+        if before is not None and _SIGHUP in (before, number):
             return
         if time.monotonic() < self._counted_at + _ONE_EVENT_S:
             return
@@ -105,7 +106,11 @@ def _restore(number: int, handler: Any) -> None:
 
 
 def _open_files() -> list[int]:
-    return [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - numbers, not paths
+    """Return the open files; empty on Windows, which reports no closed terminal."""
+    for folder in ("/proc/self/fd", "/dev/fd"):  # the second one on macOS
+        with suppress(FileNotFoundError):
+            return [int(name) for name in os.listdir(folder)]  # noqa: PTH208 - numbers, not paths
+    return []
 
 
 def _file_of(fd: int) -> tuple[int, int] | None:

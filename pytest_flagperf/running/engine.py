@@ -17,7 +17,7 @@ from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.settings import Settings, SiteTable
 from pytest_flagperf.stored import FormatError, WriteError
 
-_OWN = ("agents", "modelarts")
+ENGINES = ("agents", "modelarts")
 _PARTS = [name for name in vars(Engine) if not name.startswith("_")]
 """The methods and properties of every engine."""
 
@@ -37,8 +37,8 @@ def open_engine(settings: Settings, catalog: Catalog, root: Path) -> tuple[Setti
 
 def _open_further(settings: Settings, catalog: Catalog, root: Path) -> Engine:
     """Return an engine of an installed plugin; Problems if no plugin has it, or if the plugin raises an exception."""
-    factories = named("flagperf_engines", EngineFactory, _OWN)
-    known, name = [*_OWN, *factories], settings.engine
+    factories = named("flagperf_engines", EngineFactory, ENGINES)
+    known, name = [*ENGINES, *factories], settings.engine
     if name not in factories:
         choices = f"; choose from {', '.join(known)}"
         problem = f"unknown engine{near(name, known) or choices}"

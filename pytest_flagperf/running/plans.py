@@ -12,6 +12,7 @@ from pytest_flagperf.catalog import REFERENCE, Catalog
 from pytest_flagperf.config import Value
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.engines.agents.preflight import Finding
+from pytest_flagperf.engines.agents.systems import check_system
 from pytest_flagperf.plan import Plan, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
@@ -21,6 +22,7 @@ from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError, layout
 
 from .directory import RunDirectory, relative
+from .engine import ENGINES
 
 if TYPE_CHECKING:  # the modules that read results load slowly, and a run checks its hosts before it needs them
     from pytest_flagperf.results.comparing.stored_runs import StoredRuns
@@ -116,18 +118,24 @@ class Plans:
 
     def preflight(self, chosen: Sequence[Selected], watch: Live) -> list[Finding]:
         """Return the findings of the preflight on every host."""
+        self._check_system()
         return self._engine.inspect([(self.plan(selected), selected.vendor) for selected in chosen], watch)
 
     def prepare(self, chosen: Sequence[Selected], watch: Live) -> list[str]:
         """Exclude hosts and devices that are not usable; return a line for each."""
         if not chosen:
             return []
+        warnings = self._check_system()
         hosts, cases = self._engine.host_count, f"{len(chosen)} case{'s'[: len(chosen) > 1]}"
         watch.phase(f"preflight: {cases}" + ("" if hosts is None else f" on {hosts} host{'s'[: hosts > 1]}"))
         try:
-            return self._engine.prepare([(self.plan(selected), selected.vendor) for selected in chosen], watch)
+            return warnings + self._engine.prepare([(self.plan(selected), selected.vendor) for selected in chosen], watch)
         finally:
             watch.clear()
+
+    def _check_system(self) -> list[str]:
+        """Return a warning about the system of this machine; Problems if our engines cannot run rounds from it."""
+        return check_system(only_other_hosts=not self._is_local) if self._settings.engine in ENGINES else []
 
     # -- what --plan prints ----------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,6 +24,9 @@ from pytest_flagperf.stored.round import RoundDir, has_readable_record, planned_
 from .directory import RunDirectory
 from .plans import Plans
 from .records import Records
+
+with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
+    import fcntl
 
 
 class Rounds:

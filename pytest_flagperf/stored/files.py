@@ -7,7 +7,7 @@ import errno
 import json
 import math
 import os
-import pwd
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -73,7 +73,7 @@ def write_texts(texts: Mapping[Path, str], mode: int = 0o644) -> None:
                 with os.fdopen(handle, "wb") as stream:
                     stream.write(text.encode("utf-8", "backslashreplace"))
                     stream.flush()
-                    os.fchmod(handle, mode)
+                    prepared[path].chmod(mode)
                     os.fsync(handle)
         for path, temporary in prepared.items():
             with writing(path):
@@ -193,18 +193,21 @@ def _reason(path: Path, error: OSError) -> str:
 
 def _mount_point(path: Path) -> Path:
     path = path.absolute()
-    return next((folder for folder in (path, *path.parents) if folder.is_mount()), path)
+    # Path.is_mount() raises an exception on Windows before Python 3.12.
+    return next((folder for folder in (path, *path.parents) if os.path.ismount(folder)), path)
 
 
 def _has_no_inodes(disk: Path) -> bool:
     try:
         status = os.statvfs(disk)
-    except OSError:
+    except (OSError, AttributeError):  # Windows has no statvfs
         return False
     return status.f_files > 0 and status.f_favail == 0
 
 
 def _user() -> str:
+    import pwd  # not on Windows, which does not report EDQUOT
+
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -212,7 +215,9 @@ def _user() -> str:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync a folder, so that the disk keeps a new name in it; some file systems cannot sync folders."""
+    """Sync a folder, so that the disk keeps a new name in it; some systems cannot sync folders."""
+    if sys.platform == "win32":
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -9,7 +9,7 @@ from typing import Any, Callable, Mapping
 
 TRUNCATED = b"#"
 """The end of a line that was truncated by a full disk."""
-_FRESH = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+_FRESH = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 STAMP = "%Y-%m-%d-%H:%M:%S"
 """Local time without a zone, as readers of these logs expect."""
 FLUSH_S = 1.0

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,9 @@ from pytest_flagperf.hosts.deploy import Code, open_module
 from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
 
 from .agents import Agents, HostAgent
+
+with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
+    import fcntl
 
 MODULE = "flagperf_driver.node.agent.main"
 _PINGS = 3

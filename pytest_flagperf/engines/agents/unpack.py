@@ -249,7 +249,7 @@ class _Target:
                 if entry.kind not in _FILES:
                     os.close(self._below(name, folder))
                     return None
-                handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o644, dir_fd=folder)
+                handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _safe(), 0o644, dir_fd=folder)
                 with os.fdopen(handle, "wb") as file:
                     for piece in source.pieces(entry.size):
                         file.write(piece)
@@ -276,15 +276,17 @@ class _Target:
         with suppress(FileExistsError):
             os.mkdir(name, 0o755, dir_fd=folder)
             self.folders += 1
-        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | _SAFE, dir_fd=folder)
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | _safe(), dir_fd=folder)
 
 
-_SAFE = os.O_NOFOLLOW | os.O_CLOEXEC
+def _safe() -> int:
+    """Return the flags that follow no link; Windows, which unpacks no logs, does not have them."""
+    return os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _SAFE)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _safe())
     try:
         yield handle
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import math
@@ -30,6 +29,9 @@ from .jobs import Job, JobRequest, Jobs, JobState, local_log
 from .obs import Obs
 from .obs_path import ObsFolder
 from .package import code_files
+
+with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
+    import fcntl
 
 _log = logging.getLogger("flagperf.modelarts")
 _LOGS, _FIGURES = "log", "result"

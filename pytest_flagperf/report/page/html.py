@@ -5,11 +5,13 @@ Texts of logs and configs are escaped.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.comparing.statistics import summarize
@@ -143,6 +145,14 @@ def items(sentences: Iterable[str], kind: str = "") -> str:
     """Return a list of sentences without duplicates; an empty string without sentences."""
     listed = "".join(f"<li>{escape(sentence)}</li>" for sentence in dict.fromkeys(sentences))
     return f"<ul{f' class={kind}' if kind else ''}>{listed}</ul>" if listed else ""
+
+
+def address(file: Path, page_dir: Path) -> str:
+    """Return the escaped address of a file, relative to the page; absolute for a file on another drive of Windows."""
+    try:
+        return escape(quote(Path(os.path.relpath(file, page_dir)).as_posix()))
+    except ValueError:
+        return escape(file.absolute().as_uri())
 
 
 def css_class(state: str) -> str:

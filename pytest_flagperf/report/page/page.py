@@ -6,18 +6,16 @@ Cases are read one after the other, and long logs and series only in part, so me
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
-from urllib.parse import quote
 
 from flagperf_driver.addresses import HIDDEN
 from pytest_flagperf.report.page import machine
 from pytest_flagperf.report.page.comparisons import comparisons
-from pytest_flagperf.report.page.html import anchor, css_class, document, folded, script, style
+from pytest_flagperf.report.page.html import address, anchor, css_class, document, folded, script, style
 from pytest_flagperf.report.page.rows import Row, overview, row_of
 from pytest_flagperf.report.page.section import Detail, section
 from pytest_flagperf.report.terminal.summary import (
@@ -285,10 +283,9 @@ def _started(info: RunInfo) -> str:
 
 
 def _files(run_dir: Path, page_dir: Path) -> Iterator[str]:
-    base = Path(os.path.relpath(run_dir, page_dir))
     for name, description in _FILES:
         if (run_dir / name).is_file():
-            yield f'<a href="{escape(quote((base / name).as_posix()))}">{name}</a> ({description})'
+            yield f'<a href="{address(run_dir / name, page_dir)}">{name}</a> ({description})'
 
 
 def _warnings(rows: Sequence[Row]) -> str:

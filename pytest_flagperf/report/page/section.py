@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from pytest_flagperf.report.page import charts, machine, sampled_charts
 from pytest_flagperf.report.page.excerpts import excerpts
 from pytest_flagperf.report.page.failures import failures, logs_shown
-from pytest_flagperf.report.page.html import Name, Number, anchor, css_class, figures, folded, items, state, table
+from pytest_flagperf.report.page.html import (
+    Name,
+    Number,
+    address,
+    anchor,
+    css_class,
+    figures,
+    folded,
+    items,
+    state,
+    table,
+)
 from pytest_flagperf.report.page.meanings import meaning
 from pytest_flagperf.report.terminal.summary import CaseSummary
 from pytest_flagperf.report.terminal.table import metric
@@ -313,8 +322,7 @@ def _throttled(folder: str, samples: Samples) -> Iterator[str]:
 def _logs(outcome: Outcome, round_dir: Path, page_dir: Path) -> str:
     if not outcome.logs:
         return ""
-    base = Path(os.path.relpath(round_dir, page_dir))
-    links = [f'<a href="{escape(quote((base / log).as_posix()))}">{escape(log)}</a>' for log in outcome.logs]
+    links = [f'<a href="{address(round_dir / log, page_dir)}">{escape(log)}</a>' for log in outcome.logs]
     return f"<p>Logs: {', '.join(links)}</p>"
 
 

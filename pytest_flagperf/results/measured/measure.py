@@ -181,7 +181,7 @@ def _outcome(
         impossible=tuple(figure for log in logs for figure in log.impossible),
         broken_lines=sum(log.broken_lines for log in logs),
         other_lines=sum(log.other_lines for log in logs),
-        logs=tuple(str(log.path.relative_to(round_dir)) for log in logs if log.present),
+        logs=tuple(log.path.relative_to(round_dir).as_posix() for log in logs if log.present),
         warnings=warnings,
         limits=_limits(plan),
         parity_samples=_count(plan.config.get("parity_samples")),

@@ -6,13 +6,12 @@ the container, and the host's agent starts and removes it, also when the control
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import re
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,9 @@ from .image_facts import merged, read_image_facts
 from .images import Recipe, case_recipe, vendor_recipe
 from .mounts import own_mounts
 from .options import SHM_SIZE, Options, OptionsError, parse, size
+
+with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
+    import fcntl
 
 _ENGINE = "http+docker://localhost"  # docker-py's name for the engine
 _ANSWER_S = 60.0

@@ -1,0 +1,166 @@
+"""macOS and Windows, as far as they can be simulated here (other_system.py): plans and reports work, rounds do not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_flagperf.commands import main
+from pytest_flagperf.engines.agents import systems
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.report.page import page
+from pytest_flagperf.report.page.html import address
+from pytest_flagperf.stored import layout
+from tests.other_system import is_name
+from tests.stored_runs import faster, run_of
+
+from .conftest import Toy
+
+SCRIPT = Path(__file__).parents[1] / "other_system.py"
+SYSTEMS = ("darwin", "win32")
+
+
+def on(system: str, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, str(SCRIPT), system, *map(str, arguments)]
+    environment = {**os.environ, "COLUMNS": "150"}
+    return subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+# -- the simulation --------------------------------------------------------------------------------------------
+
+
+LACKING = {
+    "import fcntl": "ModuleNotFoundError(\"No module named 'fcntl'\")",
+    "from pwd import getpwuid": "ModuleNotFoundError(\"No module named 'pwd'\")",
+    "import os; os.killpg": "AttributeError(\"module 'os' has no attribute 'killpg'\")",
+    "from os import getuid": "ImportError(\"cannot import name 'getuid'",
+    "import signal; signal.SIGKILL": "AttributeError(\"module 'signal' has no attribute 'SIGKILL'\")",
+    "import os; os.open('.', os.O_RDONLY)": "PermissionError(13",
+    "open('a:b', 'w')": "OSError(22, 'Invalid argument: a name that Windows refuses')",
+    "import subprocess; subprocess.run(['true'], pass_fds=[1])": "ValueError('pass_fds is not supported",
+}
+"""Code that fails on Windows, with the error."""
+LACKING_ON_BOTH = {
+    "import os; os.memfd_create('a')": "AttributeError(\"module 'os' has no attribute 'memfd_create'\")",
+    "open('/proc/self/stat')": "FileNotFoundError(2",
+    "import sys; assert sys.platform == 'linux'": "AssertionError()",
+}
+RUN_EACH = """
+import sys
+sys.path.insert(0, {folder!r})
+import other_system
+other_system.become({system!r})
+for code in {codes!r}:
+    try:
+        exec(code, {{"__name__": "pytest_flagperf.made"}})
+        print("no error")
+    except Exception as error:
+        print(repr(error))
+"""
+
+
+@pytest.mark.parametrize(
+    ("system", "errors"),
+    [("win32", LACKING | LACKING_ON_BOTH), ("darwin", dict.fromkeys(list(LACKING)[:-2], "no error") | LACKING_ON_BOTH)],
+)
+def test_our_modules_lack_what_the_system_lacks(tmp_path: Path, system: str, errors: dict[str, str]) -> None:
+    script = RUN_EACH.format(folder=str(SCRIPT.parent), system=system, codes=list(errors))
+    argv = [sys.executable, "-c", script]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
+    got = done.stdout.splitlines()
+    assert [line for line, error in zip(got, errors.values(), strict=True) if not line.startswith(error)] == []
+
+
+# -- commands --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_show_compare_and_report_do_the_same_as_on_linux(
+    tmp_path: Path, system: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = run_of(tmp_path / "reports" / "run20261121061129", rounds=faster(1.0, 1.01, 0.99))
+    new = run_of(tmp_path / "reports" / "run20261122061129", rounds=faster(0.9, 0.92, 0.91))
+    commands = [["show", str(new)], ["compare", str(old), str(new)], ["report", str(new)]]
+    monkeypatch.setenv("COLUMNS", "150")
+    assert max(map(main, commands)) == 1
+    expected = capsys.readouterr()
+    own_page = page.standalone(new, new / layout.PAGE)
+    (new / layout.PAGE).unlink()
+    done = on(system, "flagperf", *(word for command in commands for word in (*command, "--")), cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (1, expected.out, expected.err)
+    assert (new / layout.PAGE).read_text(encoding="utf-8") == own_page
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_plan_is_printed_and_a_run_is_refused(toy: Toy, system: str) -> None:
+    # The second file must be run to know its values.
+    (toy.root / "suites" / "alpha" / "plain" / "config" / "_small.py").write_text(
+        "for train_batch_size in range(4):\n    pass\n"
+    )
+    shutil.rmtree(toy.root / "suites" / "beta")
+    arguments = ("pytest", "-p", "no:cacheprovider", "suites", "--nodes=1x2")
+    planned = on(system, *arguments, "--plan", cwd=toy.root)
+    assert planned.returncode == 0, planned.stdout + planned.stderr
+    assert planned.stdout.splitlines().count("alpha:plain:CPU:1:2:1") == 1
+    assert [line.split()[:2] for line in planned.stdout.splitlines() if "train_batch_size" in line] == [
+        ["train_batch_size", "3"]
+    ]
+    run = on(system, *arguments, cwd=toy.root)
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR
+    reason = {
+        "darwin": "rounds cannot run on macOS: pass --cluster with hosts that run Linux;",
+        "win32": "rounds cannot be started on Windows: start the run on Linux;",
+    }
+    assert f"ERROR: {reason[system]} --plan and the commands show, compare and report work here" in run.stderr
+    assert not (toy.root / "reports").exists()
+
+
+@pytest.mark.parametrize(("system", "other_hosts"), [("linux", False), ("linux", True), ("darwin", True)])
+def test_systems_that_may_start_rounds(monkeypatch: pytest.MonkeyPatch, system: str, other_hosts: bool) -> None:
+    monkeypatch.setattr(systems, "sys", SimpleNamespace(platform=system))
+    warnings = systems.check_system(only_other_hosts=other_hosts)
+    assert [warning.partition(";")[0] for warning in warnings] == (
+        ["warning: this machine runs macOS"] if system == "darwin" else []
+    )
+
+
+def test_windows_starts_no_rounds_on_other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(systems, "sys", SimpleNamespace(platform="win32"))
+    with pytest.raises(Problems, match="rounds cannot be started on Windows"):
+        systems.check_system(only_other_hosts=True)
+
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+
+def test_windows_accepts_the_names_of_all_files_of_a_run(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run1")
+    names = [path.name for path in run.rglob("*")]
+    names += [
+        layout.verdicts_file("test_converges[glm:pytorch:A100:1:8:3-round1]"),
+        layout.baseline_file("glm:pytorch_2.1:A100:2:8:3"),
+        layout.host_folder("gpu1.lab", 0),
+        layout.failed_folder(1, layout.round_folder(1)),
+        layout.turn_folder(1, layout.ALL_CARDS),
+        *layout.REPORTS,
+    ]
+    assert [name for name in names if not is_name(name)] == []
+    assert [name for name in ("a:b", "a.", "NUL", "a?") if is_name(name)] == []
+
+
+def test_a_file_on_another_drive_has_an_absolute_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert address(tmp_path / "a b" / "c.log", tmp_path) == "a%20b/c.log"
+
+    def refuse(*_: object) -> str:
+        raise ValueError("path is on mount 'C:', start on mount 'D:'")
+
+    monkeypatch.setattr(os.path, "relpath", refuse)
+    assert address(tmp_path / "a b" / "c.log", tmp_path) == f"file://{tmp_path}/a%20b/c.log"
