@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 
 import pytest
 
 from pytest_flagperf import hooks
 from pytest_flagperf.commands import main
+from pytest_flagperf.hooks import plugins
+from pytest_flagperf.hooks.plugins import Answer, call
 from pytest_flagperf.problems import Problems
 
 from .plugin_packages import Site
@@ -117,27 +120,44 @@ def test_a_hook_that_fails_does_not_affect_other_plugins(site: Site, body: str, 
     site.install(f"@hookimpl\ndef flagperf_roots():\n    {body}\n", "made_a", "a")
     site.install("@hookimpl\ndef flagperf_roots():\n    yield '/x'\n", "made_b", "b")
     site.install("@hookimpl\ndef flagperf_exporters():\n    return []\n", "made_c", "c")
-    first, second = hooks.call("flagperf_roots", str, Path)
+    first, second = call("flagperf_roots", str, Path)
     assert first.values == ()
     assert first.problem.startswith(f"the installed made_a 1.2: {message}")
-    assert second == hooks.Answer(hooks.Plugin("b", "made_b", "1.2"), ("/x",))
+    assert second == Answer(hooks.Plugin("b", "made_b", "1.2"), ("/x",))
 
 
 def test_the_place_of_an_exception_is_reported(site: Site) -> None:
     package = site.install("@hookimpl\ndef flagperf_roots():\n    1 / 0\n")
-    (answer,) = hooks.call("flagperf_roots", str)
+    (answer,) = call("flagperf_roots", str)
     assert f"({package}/__init__.py:8); fix or uninstall the package" in answer.problem
 
 
 # -- cost ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("command", "loaded"), [("show", False), ("export --csv", False), ("export --format=x", True)])
+@pytest.mark.parametrize(
+    ("command", "loaded"), [("show", False), ("accept", False), ("export --csv", False), ("export --format=x", True)]
+)
 def test_commands_that_need_no_plugin_do_not_import_pluggy(command: str, loaded: bool, tmp_path: Path) -> None:
     words = [*command.split(), str(run_of(tmp_path / "run1"))]
     script = f"import sys; from pytest_flagperf.commands import main; main({words})\nsys.exit('pluggy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == loaded, done.stderr.decode()
+
+
+def test_plugins_are_looked_up_once_per_process(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.install(ROOTS)
+    groups: list[str] = []
+
+    def counted(group: str) -> EntryPoints:
+        groups.append(group)
+        return entry_points(group=group)
+
+    monkeypatch.setattr(plugins, "entry_points", counted)
+    for number in range(3):
+        assert plugins.has("flagperf_roots")
+        monkeypatch.syspath_prepend(f"/nowhere{number}")  # as pytest does for each suite
+    assert groups == ["flagperf"]
 
 
 # -- exporters -------------------------------------------------------------------------------------------------

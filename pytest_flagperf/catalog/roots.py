@@ -55,11 +55,11 @@ def bundled_name(file: Path) -> str | None:
 
 def installed() -> dict[Path, str]:
     """Return the folders that installed packages provide by the hook flagperf_roots, each with its package."""
-    from .. import hooks  # few commands need it
+    from ..hooks.plugins import call  # few commands need it
 
     packages: dict[Path, str] = {}
     problems: list[str] = []
-    for answer in hooks.call("flagperf_roots", str, Path):
+    for answer in call("flagperf_roots", str, Path):
         problems += [answer.problem] if answer.problem else []
         plugin = answer.plugin
         folders = [Path(str(value)) for value in answer.values]

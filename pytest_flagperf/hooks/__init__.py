@@ -8,22 +8,16 @@
 
 from __future__ import annotations
 
-from .plugins import Answer, Plugin, call, guard, has, installed_plugins, named
-from .specs import PROJECT, EngineFactory, Exporter, Html, Section, Table, hookimpl
+from .plugins import Plugin, installed_plugins
+from .specs import EngineFactory, Exporter, Html, Section, Table, hookimpl
 
 __all__ = [
-    "PROJECT",
-    "Answer",
     "EngineFactory",
     "Exporter",
     "Html",
     "Plugin",
     "Section",
     "Table",
-    "call",
-    "guard",
-    "has",
     "hookimpl",
     "installed_plugins",
-    "named",
 ]

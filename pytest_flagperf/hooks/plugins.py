@@ -65,12 +65,12 @@ class _Loaded:
 
 def installed_plugins() -> tuple[Plugin, ...]:
     """Return the installed plugins, sorted by name; Problems if one of them is invalid."""
-    return _load(tuple(sys.path)).plugins
+    return _load().plugins
 
 
 def has(hook: str) -> bool:
     """Return True if any plugin has this hook."""
-    return bool(getattr(_load(tuple(sys.path)).manager.hook, hook).get_hookimpls())
+    return bool(getattr(_load().manager.hook, hook).get_hookimpls())
 
 
 def call(hook: str, *types: type[T], **arguments: Any) -> Iterator[Answer[T]]:
@@ -78,7 +78,7 @@ def call(hook: str, *types: type[T], **arguments: Any) -> Iterator[Answer[T]]:
 
     A plugin that raises an exception or returns something else does not affect the others.
     """
-    loaded = _load(tuple(sys.path))
+    loaded = _load()
     modules = {plugin: loaded.manager.get_plugin(plugin.name) for plugin in loaded.plugins}
     having = {impl.plugin_name for impl in getattr(loaded.manager.hook, hook).get_hookimpls()}
     for plugin in loaded.plugins:
@@ -132,13 +132,13 @@ def guard(plugin: Plugin, what: str, work: Callable[[], T], expected: tuple[type
     except Exception as error:  # any code of the package runs here
         if isinstance(error, (Problems, *expected)):
             raise
-        module = _load(tuple(sys.path)).manager.get_plugin(plugin.name)
+        module = _load().manager.get_plugin(plugin.name)
         raise Problems([f"{plugin.label}: {what} raised {_raised(error, module)}; {_FIX}"]) from error
 
 
 @cache
-def _load(_path: tuple[str, ...]) -> _Loaded:
-    """Load the plugins of the import path; Problems with all that is wrong with them."""
+def _load() -> _Loaded:
+    """Load the installed plugins, once per process; Problems with all that is wrong with them."""
     manager = pluggy.PluginManager(specs.PROJECT)
     manager.add_hookspecs(specs)
     plugins: dict[str, Plugin] = {}

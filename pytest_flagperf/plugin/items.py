@@ -53,7 +53,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _has_verdicts() -> bool:
-    from pytest_flagperf.hooks import has
+    from pytest_flagperf.hooks.plugins import has
 
     return has("flagperf_verdicts")
 

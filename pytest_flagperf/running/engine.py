@@ -12,7 +12,8 @@ from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.engines.agents.allocations.choice import allocate
 from pytest_flagperf.engines.agents.engine import AgentsEngine
-from pytest_flagperf.hooks import EngineFactory, Plugin, guard, named
+from pytest_flagperf.hooks import EngineFactory, Plugin
+from pytest_flagperf.hooks.plugins import guard, named
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.settings import Settings, SiteTable
 from pytest_flagperf.stored import FormatError, WriteError

@@ -206,7 +206,9 @@ def _has_no_inodes(disk: Path) -> bool:
 
 
 def _user() -> str:
-    import pwd  # not on Windows, which does not report EDQUOT
+    if sys.platform == "win32":
+        return os.environ.get("USERNAME", "of unknown name")
+    import pwd
 
     try:
         return pwd.getpwuid(os.getuid()).pw_name

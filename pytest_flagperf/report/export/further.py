@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_flagperf import hooks
 from pytest_flagperf.hooks import Exporter, Plugin
+from pytest_flagperf.hooks.plugins import guard, named
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.results.store import StoredRun
 
@@ -17,7 +17,7 @@ _OWN = ("csv", "parquet")
 
 def find_exporter(name: str) -> tuple[Plugin, Exporter]:
     """Return the exporter of a format with its plugin; Problems if no plugin has the format, or several have."""
-    exporters = hooks.named("flagperf_exporters", Exporter, _OWN)
+    exporters = named("flagperf_exporters", Exporter, _OWN)
     if name in _OWN:
         raise Problems([f"--format={name}: pass --{name}"])
     if name not in exporters:
@@ -31,7 +31,7 @@ def write(found: tuple[Plugin, Exporter], runs: Sequence[StoredRun], directory: 
     plugin, exporter = found
     temporary = Path(tempfile.mkdtemp(dir=directory, prefix=f".{exporter.name}."))
     try:
-        hooks.guard(plugin, f"format {exporter.name}", lambda: exporter.write(runs, temporary))
+        guard(plugin, f"format {exporter.name}", lambda: exporter.write(runs, temporary))
         files = sorted(path for path in temporary.rglob("*") if path.is_file())
         if not files:
             raise Problems([f"{plugin.label}: format {exporter.name} wrote no file"])

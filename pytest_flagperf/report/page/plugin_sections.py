@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-from pytest_flagperf.hooks import Html, Plugin, Section, Table, call, has
+from pytest_flagperf.hooks import Html, Plugin, Section, Table
+from pytest_flagperf.hooks.plugins import call, has
 from pytest_flagperf.problems import shown
 from pytest_flagperf.report.page.html import Number, table
 from pytest_flagperf.results import store

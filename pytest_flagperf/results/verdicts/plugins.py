@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pytest_flagperf.hooks import Plugin, call
+from pytest_flagperf.hooks import Plugin
+from pytest_flagperf.hooks.plugins import call
 from pytest_flagperf.problems import shown
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind
