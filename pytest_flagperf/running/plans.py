@@ -129,7 +129,9 @@ class Plans:
         hosts, cases = self._engine.host_count, f"{len(chosen)} case{'s'[: len(chosen) > 1]}"
         watch.phase(f"preflight: {cases}" + ("" if hosts is None else f" on {hosts} host{'s'[: hosts > 1]}"))
         try:
-            return warnings + self._engine.prepare([(self.plan(selected), selected.vendor) for selected in chosen], watch)
+            return warnings + self._engine.prepare(
+                [(self.plan(selected), selected.vendor) for selected in chosen], watch
+            )
         finally:
             watch.clear()
 
