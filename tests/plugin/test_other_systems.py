@@ -17,6 +17,7 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.page import page
 from pytest_flagperf.report.page.html import address
 from pytest_flagperf.stored import layout
+from tests.live_runs import training_run
 from tests.other_system import is_name
 from tests.stored_runs import faster, run_of
 
@@ -87,7 +88,7 @@ def test_show_compare_and_report_do_the_same_as_on_linux(
 ) -> None:
     old = run_of(tmp_path / "reports" / "run20261121061129", rounds=faster(1.0, 1.01, 0.99))
     new = run_of(tmp_path / "reports" / "run20261122061129", rounds=faster(0.9, 0.92, 0.91))
-    commands = [["show", str(new)], ["compare", str(old), str(new)], ["report", str(new)]]
+    commands = [["show", str(new)], ["compare", str(old), str(new)], ["report", str(new)], ["watch", str(new)]]
     monkeypatch.setenv("COLUMNS", "150")
     assert max(map(main, commands)) == 1
     expected = capsys.readouterr()
@@ -96,6 +97,18 @@ def test_show_compare_and_report_do_the_same_as_on_linux(
     done = on(system, "flagperf", *(word for command in commands for word in (*command, "--")), cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (1, expected.out, expected.err)
     assert (new / layout.PAGE).read_text(encoding="utf-8") == own_page
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_watch_shows_a_run_whose_process_is_on_linux(tmp_path: Path, system: str) -> None:
+    running = training_run(tmp_path / "run20261121093000")
+    running.close()
+    done = on(system, "flagperf", "watch", "--once", running.path, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    first, _, _, case, *_ = done.stdout.splitlines()
+    assert "probably died: no sign of life of its process" in first, "the record is old"
+    assert case.startswith("glm:pytorch:A100:2:8:3 round 1")
 
 
 @pytest.mark.integration
