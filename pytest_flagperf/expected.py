@@ -18,8 +18,11 @@ class Expected:
     """A known failure; ``case`` and ``verdict`` are patterns such as ``*``. The number of rounds may be left out."""
 
     case: str
+    """Pattern of the case, such as ``*:pytorch:*:2:8``."""
     verdict: str
+    """Pattern of the verdict, such as ``efficiency``."""
     reason: str
+    """The reason, which every report shows."""
 
     def is_about(self, case: str) -> bool:
         return any(fnmatchcase(name, self.case) for name in (case, without_repeat(case)))

@@ -77,7 +77,7 @@ def rows(readme: Path, section: str = "results") -> list[list[str]]:
 
 def test_the_readmes_of_this_repository_are_up_to_date(capsys: Capture) -> None:
     run_command(capsys, "readme", REPO, "--check")
-    for name in ("README.md", "README.zh.md"):
+    for name in ("docs/support.md", "docs/support.zh.md"):
         assert markers.has_sections((REPO / name).read_text(encoding="utf-8")), name
     for file in REPO.glob("vendors/*/*/config"):
         assert (file.parent / "README.md").is_file()

@@ -100,7 +100,7 @@ def test_the_sdist_contains_no_caches_of_tools(wheel: Wheel) -> None:
     with tarfile.open(wheel.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     listed = wheel.below(
-        "pytest_flagperf", "flagperf_driver", "suites", "vendors", "tests", "benchmarks", "docs", "reports"
+        "pytest_flagperf", "flagperf_driver", "suites", "vendors", "tests", "benchmarks", "docs", "docsite", "reports"
     )
     documents = {"README.md", "README.zh.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
     assert names == {*listed, *documents, "Makefile", "pyproject.toml", "PKG-INFO"}

@@ -23,8 +23,11 @@ SCALES = (REFERENCE, "small")
 @dataclass(frozen=True)
 class SuiteMetric:
     name: str
+    """The key that summarize() returns."""
     direction: str
+    """The better direction."""
     unit: str
+    """The unit; ``fraction`` for values between 0 and 1."""
     range: tuple[float, ...]
     """The lowest and the highest possible value of the metric."""
     loss_range: tuple[float, ...] | None = None
@@ -42,12 +45,19 @@ class DataItem:
     """A required file or folder in the data directory."""
 
     path: str
+    """The path in the data directory."""
     kind: str = "file"
+    """A file or a folder."""
     files: int | None = None
+    """Number of files in the folder."""
     folders: int | None = None
+    """Number of folders in the folder."""
     size: int | None = None
+    """Size of the file in bytes."""
     sha256: str | None = None
+    """Checksum of the file."""
     md5: str | None = None
+    """Checksum of the file, if the source publishes no other."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,7 @@ class Goal:
     """The rate that one device should reach at the reference scale."""
 
     chip: str
+    """The chip of this rate."""
     rate: float
     """Samples per second, in the suite's sample unit."""
     batch: float
@@ -78,19 +89,29 @@ class Goal:
 @dataclass(frozen=True)
 class _ScaleTable:
     target: float
+    """The value of the metric that a training must reach."""
     also: Mapping[str, float] = field(default_factory=dict)
+    """Further metrics with their targets, which the same evaluation must reach."""
     flops_per_sample: float | None = None
+    """FLOPs of training one sample: three times the forward pass; needed for MFU."""
     counted_on: str = COUNTED_ON[0]
+    """The device on which the tests count flops_per_sample: cpu if shapes depend on values."""
     data: tuple[DataItem, ...] = ()
+    """Required files and folders of the data directory."""
 
 
 @dataclass(frozen=True)
 class _SuiteTable:
     sample_unit: str
+    """What is counted, such as images."""
     metric: SuiteMetric
+    """The metric that is judged."""
     scales: Mapping[str, _ScaleTable]
+    """One table for each scale: reference and small."""
     common: tuple[str, ...] = ()
+    """The folders of suites/common that the suite uses."""
     goal: Goal | None = None
+    """The rate that one device should reach at the reference scale."""
 
 
 @dataclass(frozen=True)

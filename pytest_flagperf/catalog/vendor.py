@@ -36,8 +36,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 @dataclass(frozen=True)
 class Chip:
     devices_per_host: int | None = None
+    """Devices of a host."""
     memory_gib: float | None = None
+    """Memory of a device, for documents."""
     peak_tflops: Mapping[str, float] = field(default_factory=dict)
+    """Dense peak by precision, such as ``{ bf16 = 312 }``; needed for MFU."""
     names: tuple[str, ...] = ()
     """Regular expressions for the name that the vendor's tool prints; default: the chip's key as a word."""
 
@@ -46,8 +49,10 @@ class Chip:
 class ContainerDefaults:
     """Docker options of the vendor's containers."""
 
-    options: tuple[str, ...] = ()  # words of the docker command line
+    options: tuple[str, ...] = ()
+    """Words of docker run, which give a container its devices."""
     shm_size: str | None = None
+    """Size of a container's /dev/shm; default: 32g."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class FrameworkNames:
     """A framework's names of the vendor's devices: the table [framework.NAME]."""
 
     device: str
+    """The framework's device type, such as ``cuda`` or ``npu``."""
     backend: str
     """The backend of collective communication."""
     modules: tuple[str, ...] = ()
@@ -66,22 +72,35 @@ class VendorToml:
     """The contents of a vendor.toml."""
 
     name: str
+    """The name for people."""
     framework: Mapping[str, FrameworkNames]
+    """One table for each framework that runs on the devices."""
     chips: Mapping[str, Chip]
+    """One table for each chip; the first is the default of --hw."""
     visible_devices: str | None = None
+    """The variable that limits a process to its devices; without it a case uses the first devices."""
     runtime: str = "venv"
+    """Default of --runtime."""
     scale: str = REFERENCE
+    """Default of --scale."""
     shapes: tuple[str, ...] = ("1x1",)
+    """Default of --nodes."""
     lease: str = "device"
+    """What a case leases: its devices or the whole host."""
     min_efficiency: float = 0.8
+    """Required speed-up per card."""
     nvml: bool = False
     """Read the devices through NVML."""
     container: ContainerDefaults = ContainerDefaults()
+    """The vendor's containers."""
     images: Mapping[str, str] = field(default_factory=dict)
+    """Container images by framework, or framework and version."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of every rank."""
     uv: Mapping[str, str] = field(default_factory=dict)
     """Settings of uv for --runtime=venv, for example the index of the packages."""
     expected: tuple[Expected, ...] = ()
+    """Known failures of the vendor's cases."""
 
 
 @dataclass(frozen=True)

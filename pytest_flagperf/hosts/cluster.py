@@ -42,12 +42,19 @@ class ClusterConfig:
     """The table [cluster]: the hosts in the order in which cases use them; ``source`` is the file."""
 
     hosts: tuple[str, ...] = ()
+    """The hosts: ``[NAME=][USER@]HOST[:PORT]``."""
     user: str | None = None
+    """Default: the user of the SSH configuration, else your own name."""
     port: int | None = None
+    """Port of SSH."""
     key: str | None = None
+    """File of the private key; default: the keys of ssh-agent and of the SSH configuration."""
     known_hosts: str | None = None
+    """File with the host keys; default: the files of the SSH configuration."""
     gateway: str | None = None
+    """A jump host through which all other hosts are reached."""
     python: str = "python3"
+    """The Python >= 3.8 that runs the agent on the hosts."""
     source: str = "--cluster"
     without_effect: tuple[str, ...] = ()  # sentences on settings without effect
     max_log_gib: float = 4.0  # of a round's logs from one host

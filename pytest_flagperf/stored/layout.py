@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from flagperf_driver.layout import (
     CASE,
@@ -25,6 +26,7 @@ __all__ = [
     "CASE",
     "CONTROLLER",
     "DEVICE_SERIES",
+    "FILES",
     "HOST_SERIES",
     "JOB",
     "JUNIT",
@@ -162,3 +164,45 @@ def noderank_of(folder: str) -> int:
     """Return the host's number by the name of its folder; 0 where the name has no number."""
     number = folder.rpartition(_NODERANK)[2]
     return int(number) if number.isdecimal() else 0
+
+
+# -- what the files contain -----------------------------------------------------------------------------------------
+
+FILES: Mapping[str, Mapping[str, str]] = {
+    "run<timestamp>/": {
+        PAGE: "the report: one page that opens without a network",
+        JUNIT: "the tests, for CI systems",
+        RESULTS: "the outcomes and verdicts of all cases, without curves; other commands read it",
+        TABLE: "one row for each round",
+        OPTIONS: "the options of the run, without secrets, for --resume",
+        LEFT_OUT: "the hosts and devices that were left out, and why",
+    },
+    "run<timestamp>/<case>/": {
+        f"{VERDICTS}/<test>.json": "the verdicts of one test",
+        ONE_CARD_FIGURE: "the throughput of one card, with which the speed-up is computed",
+        AIS_BENCH: "the results in the form of ais-bench, for --engine=modelarts",
+    },
+    "run<timestamp>/<case>/round<X>/": {
+        PLAN: "everything that determined the round: shape, config with the source of each value, fingerprint",
+        CASE: "the settings that each rank read",
+        RECORD: "the start and the end of the round, its hosts and devices",
+        OUTCOME: "the measurements of the round",
+        JOB: "the job that ran the round, for --engine=modelarts",
+    },
+    "run<timestamp>/<case>/round<X>/<host>_noderank<X>/": {
+        "rank<X>.out.log": "the log of a rank: all that it printed, and its records",
+        "rank<X>.exit.json": "how a rank ended",
+        "start_<framework>_task.log": "the log of the agent",
+        LAUNCHER_LOG: "the log of a launcher that starts several ranks, such as torchrun",
+        MILESTONE_TIMES: "the times at which the agent saw the ranks' milestones",
+        SYSTEM: "the machine: devices, driver, CPU, memory, kernel",
+        MONITORS: "the sampler's report: sources, gaps, events, and what could not be sampled, with the reason",
+        HOST_SERIES: "CPU, memory, network, disk and power of the host, with exact times",
+        LOAD_SERIES: "the counters of the kernel for busy cores",
+        DEVICE_SERIES: "power, temperature, utilization, memory and clocks of the devices, with exact times",
+        "cpu_monitor.log, mem_monitor.log, pwr_monitor.log, <vendor>_monitor.log": (
+            "the same samples in FlagPerf's format and intervals"
+        ),
+    },
+}
+"""The folders of a run, each with the meaning of its files; ``<X>`` is a number from 0, of rounds from 1."""

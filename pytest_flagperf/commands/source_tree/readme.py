@@ -134,8 +134,8 @@ def _bound(
 
 
 def _readmes_of_root(source_tree: Tree) -> Iterator[_Document]:
-    """Yield the READMEs in the tree's root that have a generated section."""
-    for file in sorted(source_tree.root.glob("README*.md")):
+    """Yield the READMEs in the tree's root, and docs/support.md, that have a generated section."""
+    for file in sorted([*source_tree.root.glob("README*.md"), *source_tree.root.glob("docs/support*.md")]):
         if markers.has_sections(markers.read_document(file)):
             language = "zh" if file.name.endswith(".zh.md") else "en"
             yield _Document(file, {"support": partial(sections.support, source_tree, file, language)})

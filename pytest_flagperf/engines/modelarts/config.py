@@ -37,34 +37,61 @@ class ModelArtsConfig:
     """The checked table; ``source`` is the file."""
 
     code: ObsFolder
+    """Folder of the code in OBS, which belongs to pytest-flagperf: other files in it are removed."""
     output: ObsFolder
+    """Folder of the results in OBS; each job has a new folder below it."""
     project: str = ""
+    """Number of the project; default: the region's project."""
     data: ObsFolder | None = None
+    """Folder of the training data in OBS."""
     version: str = "v2"
+    """Version of the REST interface: v2, or v1, the older one."""
     region: str = ""
+    """Region of the public cloud."""
     obs_endpoint: str = ""
+    """Endpoint of the storage, of a computing centre with its own."""
     modelarts_endpoint: str = ""
+    """Endpoint of ModelArts, of a computing centre with its own."""
     iam_endpoint: str = ""
+    """Endpoint of the identity service; needed only without project."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """IP addresses of host names that no DNS server knows."""
     ca: str | None = None
+    """File with certificates, if the centre has its own."""
     keys: str | None = None
+    """File with the keys of the account; default: environment variables."""
     job_name: str = "flagperf"
+    """Begin of the name of each job; the time is added."""
     description: str = ""
+    """Description of each job."""
     framework: str = ""
+    """Name of an image of ModelArts."""
     framework_version: str = ""
+    """Version of this image."""
     image: str = ""
+    """Your own image instead (v2 only)."""
     pool: str = ""
+    """A dedicated pool; never with flavor."""
     flavor: str = ""
+    """An instance of the public pool."""
     instances: int = 1
+    """Number of hosts that cases may use."""
     cards: int = 8
+    """Cards of each instance."""
     single_server: bool = False
+    """True: each instance trains alone."""
     release: str = ""
+    """Release of a computing centre."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of every rank."""
     packages: str | None = None
+    """Folder with wheels and installers for the image."""
     glog_level: int | None = None
+    """GLOG_v: 0 INFO, 1 WARNING, 2 ERROR, 3 FATAL."""
     device_log_level: int | None = None
+    """ASCEND_GLOBAL_LOG_LEVEL: 0 DEBUG, 1 INFO, 2 WARNING, 3 ERROR, 4 NULL."""
     poll: float = 10.0
+    """Seconds between two requests to the service."""
     source: str = "[modelarts]"
     without_effect: tuple[str, ...] = ()
     original_keys: Keys | None = field(default=None, repr=False)

@@ -34,11 +34,14 @@ class SlurmConfig:
     """The table [slurm]; None leaves a choice to Slurm. ``source`` is the file."""
 
     partition: str | None = None
+    """The partition of the jobs."""
     account: str | None = None
+    """The account of the jobs."""
     time: str | None = None  # time limit of a job, as sbatch takes it
     gres: str = "gpu"  # the name, or name:type, of the accelerators in Slurm
     options: tuple[str, ...] = ()  # further options of sbatch
     python: str = "python3"
+    """The Python >= 3.8 that runs the agent on the nodes."""
     source: str = "--cluster=slurm"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node.sampling.devices import NO_THROTTLING, POWER_CAP
-from flagperf_driver.node.sampling.notes import CLOCK_SET, KINDS
+from flagperf_driver.node.sampling.notes import CHANGED, CLOCK_SET, FOREIGN, KINDS
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Gap, Reasons, Samples
 from pytest_flagperf.results.units import quantity
@@ -21,7 +21,18 @@ from pytest_flagperf.stored.round import RoundDir, rounds_of
 from . import busy
 from .phases import Phase
 
-THROTTLED, GAP, SEED, BUSY = "throttled", "gap", "seed", "busy"
+THROTTLED, GAP, SEED, BUSY, VENDOR_CODE = "throttled", "gap", "seed", "busy", "vendor_code"
+WARNINGS: Mapping[str, str] = {
+    THROTTLED: "a device was slowed down by heat, power brakes or a similar reason",
+    FOREIGN: "a process outside the round computed on one of its devices",
+    GAP: "a host or its devices were not sampled for a part of the training",
+    CLOCK_SET: "the clock of a host was set",
+    CHANGED: "a device was lost, replaced or partitioned, or its firmware, driver, power limit or links changed",
+    SEED: "an earlier round of the case had the same seed",
+    VENDOR_CODE: "a rank reported other replaced steps or hooks than those of the plan",
+    BUSY: "ranks waited for a core while processes outside the round used the cores, or a hypervisor took their time",
+}
+"""The kinds of validity warnings, each with its condition."""
 _THROTTLED_SHARE = 0.01
 _GAPS_SHARE, _GAPS_S, _LONGEST_GAP_S = 0.1, 3.0, 30.0
 

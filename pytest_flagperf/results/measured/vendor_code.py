@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_flagperf.results.logs.ranklog import RankLog
-from pytest_flagperf.results.measured.validity import ValidityWarning
+from pytest_flagperf.results.measured.validity import VENDOR_CODE, ValidityWarning
 from pytest_flagperf.stored.plan import StoredPlan
 
-VENDOR_CODE = "vendor_code"
-"""The kind of a validity warning: ranks ran other vendor code than the plan lists."""
 KINDS = ("step", "hook", "module", "extension", "package", "variable", "script")
 """The first word of a deviation that is vendor code, as in "step backward"; a deviation of the config has one word."""
 _REPORTED = {"step": "replaced", "hook": "replaced_hooks"}

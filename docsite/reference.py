@@ -1,0 +1,292 @@
+"""The pages that are generated from the code: options, keys, figures, verdicts, files and commands."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from docsite.tables import dataclass_keys, module_keys, table, type_in_toml
+from pytest_flagperf.catalog.suite import DataItem, Goal, SuiteMetric, _ScaleTable, _SuiteTable
+from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, FrameworkNames, VendorToml
+from pytest_flagperf.commands import COMMANDS, parser
+from pytest_flagperf.engines.modelarts.config import ModelArtsConfig
+from pytest_flagperf.expected import Expected
+from pytest_flagperf.hosts.cluster import ClusterConfig
+from pytest_flagperf.hosts.slurm.config import SlurmConfig
+from pytest_flagperf.report.page.meanings import EFFICIENCY, MEANINGS, SPEEDUP
+from pytest_flagperf.results.columns import COLUMNS
+from pytest_flagperf.results.measured.figures import FIGURES
+from pytest_flagperf.results.measured.validity import WARNINGS
+from pytest_flagperf.results.verdicts.meanings import VERDICTS
+from pytest_flagperf.settings.options import COMMAND_LINE_OPTIONS, GROUPS, OPTIONS, QUESTIONS, SITE, Option
+from pytest_flagperf.stored.layout import FILES
+
+REPO = Path(__file__).resolve().parent.parent
+_NOTE = "Generated from the code of this version."
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table of a TOML file: its title, the dataclass that it becomes, and the fields that no file sets."""
+
+    title: str
+    of: type
+    without: tuple[str, ...] = ()
+
+
+_FLAGPERF_TOML = (
+    _Table("[cluster]", ClusterConfig, ("source", "without_effect")),
+    _Table("[slurm]", SlurmConfig, ("source", "without_effect")),
+    _Table(
+        "[modelarts]",
+        ModelArtsConfig,
+        ("source", "without_effect", "original_keys"),
+    ),
+    _Table("[[expected]]", Expected),
+)
+_VENDOR_TOML = (
+    _Table("The file", VendorToml),
+    _Table("[framework.NAME]", FrameworkNames),
+    _Table("[chips.NAME]", Chip),
+    _Table("[container]", ContainerDefaults),
+    _Table("[[expected]]", Expected),
+)
+_SUITE_TOML = (
+    _Table("The file", _SuiteTable),
+    _Table("[metric]", SuiteMetric),
+    _Table("[scales.NAME]", _ScaleTable),
+    _Table("[[scales.NAME.data]]", DataItem),
+    _Table("[goal]", Goal),
+)
+_CONFIGS = {
+    "Keys of all frameworks": "flagperf_driver/defaults.py",
+    "Keys of PyTorch": "flagperf_driver/pytorch/defaults.py",
+    "Keys of TensorFlow 2": "flagperf_driver/tensorflow2/defaults.py",
+}
+
+
+def pages() -> dict[str, str]:
+    """Return the generated pages by name; their links are relative to docs/."""
+    made = {
+        "reference/options": _options(),
+        "reference/flagperf-toml": _settings(),
+        "reference/config": _config(),
+        "reference/vendor-toml": _toml("vendor.toml", "../vendors.md#vendortoml", _VENDOR_TOML),
+        "reference/suite-toml": _toml("suite.toml", "../models.md#suitetoml", _SUITE_TOML),
+        "reference/figures": _figures(),
+        "reference/verdicts": _verdicts(),
+        "reference/files": _files(),
+        "reference/commands": _commands(),
+    }
+    links = "\n".join(f"* [{_title(text)}]({name.removeprefix('reference/')}.md)" for name, text in made.items())
+    made["reference/index"] = f"# Reference\n\n{_NOTE}\n\n{links}\n"
+    return {**made, **_lists()}
+
+
+def _title(text: str) -> str:
+    return text.splitlines()[0].removeprefix("# ")
+
+
+# -- options and keys ----------------------------------------------------------------------------------------
+
+
+def _options() -> str:
+    parts = [
+        "# Options of pytest\n",
+        f"{_NOTE} Each option is also a key of [flagperf.toml](flagperf-toml.md), without the leading dashes. "
+        "[Usage](../using.md) describes how they work together.\n",
+    ]
+    for group in GROUPS:
+        of_group = [option for option in COMMAND_LINE_OPTIONS if option.group == group]
+        rows = ([f"`{_written(option)}`", _default(option), _sentence(option.help)] for option in of_group)
+        parts.append(f"## {_group_title(group)}\n\n{table(['option', 'default', 'meaning'], rows)}")
+    markers = ([f"`-m {name}`", f"only the tests that judge: {meaning}"] for name, meaning in QUESTIONS.items())
+    parts.append(f"## Markers\n\n{table(['option', 'meaning'], markers)}")
+    return "\n".join(parts)
+
+
+def _group_title(group: str) -> str:
+    return group.partition(":")[0].removeprefix("flagperf, ").capitalize()
+
+
+def _written(option: Option) -> str:
+    value = option.metavar or "|".join(option.choices)
+    return f"--{option.name}" + (f"={value}" if value else "")
+
+
+def _default(option: Option) -> str:
+    if option.flag:
+        return "off"
+    return f"`{option.default}`" if option.default not in (None, ()) else ""
+
+
+def _settings() -> str:
+    parts = [
+        "# Keys of flagperf.toml\n",
+        f"{_NOTE} The file is beside the suites; `[tool.flagperf]` of `pyproject.toml` has the same keys. "
+        "[Usage](../using.md#options) describes which value has priority.\n",
+        "## Settings of a site\n",
+        table(
+            ["key", "default", "meaning"],
+            ([f"`{one.name}`", _default(one), _choices(one)] for one in OPTIONS if one.group == SITE),
+        ),
+        "## Keys that are also options\n",
+        "All [options of pytest](options.md) are keys, without the leading dashes: "
+        + ", ".join(f"`{option.name}`" for option in COMMAND_LINE_OPTIONS)
+        + ".\n",
+    ]
+    return "\n".join([*parts, *_tables(_FLAGPERF_TOML)])
+
+
+def _choices(option: Option) -> str:
+    allowed = " or ".join(f"`{choice}`" for choice in option.choices)
+    return _sentence(option.help) + (f"; allowed: {allowed}" if allowed else "")
+
+
+def _tables(tables: Iterable[_Table]) -> Iterator[str]:
+    for one in tables:
+        keys = dataclass_keys(one.of)
+        rows = (
+            [f"`{key.name}`", type_in_toml(key.type), key.shown_default, _sentence(key.meaning)]
+            for key in keys
+            if key.name not in one.without
+        )
+        yield f"## {one.title}\n\n{table(['key', 'type', 'default', 'meaning'], rows)}"
+
+
+def _toml(file: str, guide: str, tables: Iterable[_Table]) -> str:
+    return "\n".join([f"# Keys of {file}\n", f"{_NOTE} [An example with comments]({guide}).\n", *_tables(tables)])
+
+
+def _config() -> str:
+    parts = [
+        "# Keys of a config\n",
+        f"{_NOTE} A suite sets these keys in `config/_base.py`. A vendor's file and `--set KEY=VALUE` may change "
+        "the keys with *yes*, and those that the suite lists in `mutable_params.py`.\n",
+    ]
+    for title, file in _CONFIGS.items():
+        parts.append(f"## {title}\n")
+        mutable, sections = module_keys(REPO / file)
+        for heading, keys in sections.items():
+            rows = (
+                [
+                    f"`{key.name}`",
+                    f"`{key.default}`",
+                    _allowed(key.type),
+                    "yes" if key.name in mutable else "no",
+                    _sentence(key.meaning),
+                ]
+                for key in keys
+            )
+            parts.append(f"### {heading}\n" if heading else "")
+            parts.append(table(["key", "default", "allowed values", "vendor may change", "meaning"], rows))
+    return "\n".join(parts)
+
+
+def _allowed(of_type: str) -> str:
+    choices = re.findall(r'"(\w[\w-]*)"', of_type)
+    return ", ".join(f"`{choice}`" for choice in choices)
+
+
+# -- results -------------------------------------------------------------------------------------------------
+
+
+def _figures() -> str:
+    rows = [
+        [f"`{name}`", kind.unit, _better(kind.direction), _sentence(MEANINGS[name])] for name, kind in FIGURES.items()
+    ]
+    rows += [
+        ["`speedup`", "x", "higher", _sentence(SPEEDUP)],
+        ["`efficiency`", "share", "higher", _sentence(EFFICIENCY)],
+    ]
+    heads = ["figure", "unit", "better", "meaning"]
+    columns = ", ".join(f"`{column}`" for column in COLUMNS)
+    return "\n".join(
+        [
+            "# Figures\n",
+            f"{_NOTE} [What is measured, and how](../measuring.md) describes the methods. A suite replaces `samples` "
+            "by its own unit, such as `images`. The metric of a suite is a figure, too; `suite.toml` has its unit and "
+            "direction.\n",
+            table(heads, rows),
+            "## Columns of results.csv\n",
+            f"{columns}.\n",
+        ]
+    )
+
+
+def _better(direction: str | None) -> str:
+    return direction or "neither"
+
+
+def _verdicts() -> str:
+    rows = ([f"`{name}`", one.kind.value, _sentence(one.passes)] for name, one in VERDICTS.items())
+    warnings = ([f"`{name}`", _sentence(meaning)] for name, meaning in WARNINGS.items())
+    return "\n".join(
+        [
+            "# Verdicts and validity warnings\n",
+            f"{_NOTE} `[[expected]]` tables name verdicts: [Expected failures](../results.md#expected-failures).\n",
+            table(["verdict", "kind", "passes if"], rows),
+            "## Validity warnings\n",
+            "A round with a validity warning is invalid: it is not compared, and fails with `--strict`. "
+            "[Validity warnings](../measuring.md#validity-warnings) describes the limits.\n",
+            table(["kind", "condition"], warnings),
+        ]
+    )
+
+
+def _files() -> str:
+    parts = ["# Files of a run\n", f"{_NOTE} `--reports` sets the folder of the runs.\n"]
+    for folder, files in FILES.items():
+        rows = ([f"`{name}`", _sentence(meaning)] for name, meaning in files.items())
+        parts.append(f"## In {folder}\n\n{table(['file', 'contents'], rows)}")
+    return "\n".join(parts)
+
+
+# -- commands ------------------------------------------------------------------------------------------------
+
+
+def _commands() -> str:
+    main = parser()
+    parts = ["# The flagperf command\n", f"{_NOTE} [Results](../results.md) shows how the commands are used.\n"]
+    parts.append(_help(main))
+    (choices,) = (action.choices for action in main._actions if isinstance(action, argparse._SubParsersAction))
+    for name in COMMANDS:
+        parts.append(f"## flagperf {name}\n")
+        parts.append(_help(choices[name]))
+    return "\n".join(parts)
+
+
+def _help(of: argparse.ArgumentParser) -> str:
+    of.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=100)
+    return f"```text\n{of.format_help().rstrip()}\n```\n"
+
+
+# -- suites and vendors --------------------------------------------------------------------------------------
+
+
+def _lists() -> Mapping[str, str]:
+    """Return the pages that list the suites and the vendors."""
+    return {
+        "suites/index": "# Models\n\nEach page has the model's source, data and targets, and its results.\n\n"
+        + _links("suites/*/README.md", "../suites"),
+        "vendors/index": "# Vendors\n\nEach page has the vendor's devices, tools and configs.\n\n"
+        + _links("vendors/*/README.md", "../vendors"),
+    }
+
+
+def _links(pattern: str, folder: str) -> str:
+    files = sorted(REPO.glob(pattern))
+    return "".join(
+        f"* [{_title(file.read_text(encoding='utf-8'))}](../{folder}/{file.parent.name}/README.md)\n" for file in files
+    )
+
+
+def _sentence(text: str) -> str:
+    """Return a description as the text of a table's cell."""
+    text = " ".join(text.split()).rstrip(".")
+    if text[:2].istitle():
+        text = text[0].lower() + text[1:]
+    return re.sub(r"``([^`]+)``", r"`\1`", text)
