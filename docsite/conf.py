@@ -24,6 +24,7 @@ html_static_path = [str(HERE / "static"), str(HERE / "vendored" / "minisearch.js
 html_theme = "furo"
 html_title = project
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_sidebars = {
     "**": [
         "sidebar/brand.html",

@@ -16,6 +16,8 @@ REPO = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _EXTERNAL = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_SWITCH = re.compile(r"^\[(?:中文|English)\]\([\w.-]+\)\n\n", re.MULTILINE)
+"""The link to the other language on a page of the repository; the site has its own in the sidebar."""
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
@@ -96,7 +98,7 @@ class Stage:
                 return match[0]
             return link
 
-        return outside_code(page.text, lambda line: _LINK.sub(replaced, line))
+        return outside_code(_SWITCH.sub("", page.text), lambda line: _LINK.sub(replaced, line))
 
     def _link(self, page: Page, path: str, place: str, words: str, image: str) -> str | None:
         file = os.path.normpath(PurePosixPath(page.source).parent / path)

@@ -238,10 +238,10 @@ def _verdicts() -> str:
 
 
 def _files() -> str:
-    parts = ["# Files of a run\n", f"{_NOTE} `--reports` sets the folder of the runs.\n"]
+    parts = ["# Files and logs of a run\n", f"{_NOTE} `--reports` sets the folder of the runs.\n"]
     for folder, files in FILES.items():
         rows = ([f"`{name}`", _sentence(meaning)] for name, meaning in files.items())
-        parts.append(f"## In {folder}\n\n{table(['file', 'contents'], rows)}")
+        parts.append(f"## {folder}\n\n{table(['file', 'contents'], rows)}")
     return "\n".join(parts)
 
 

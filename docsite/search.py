@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,16 @@ _WORDS = {
         "hint": "words, an option, or a message",
         "noscript": "The search needs JavaScript.",
         "none": "No page found. Try fewer or other words.",
-        "one": "1 page found",
-        "many": "{} pages found",
+        "few": "pages found: {}",
+        "many": "{} pages found; the best 20:",
     },
     "zh": {
         "title": "搜索",
         "hint": "关键词、选项或错误信息",
         "noscript": "搜索需要 JavaScript。",
         "none": "没有找到页面，请换用其他关键词。",
-        "one": "找到 1 个页面",
-        "many": "找到 {} 个页面",
+        "few": "找到 {} 个页面",
+        "many": "找到 {} 个页面；最相关的 20 个：",
     },
 }
 
@@ -62,17 +62,13 @@ def _add_context(app: Sphinx, pagename: str, _template: str, context: dict[str, 
         }
         for language in LANGUAGES
     ]
+    context["navigation_label"] = "导航" if code == "zh" else "Navigation"
     context["languages_label"] = "语言" if code == "zh" else "Language"
     if pagename == "search":
-        names = ["_static/language_data.js", "_static/english-stemmer.js", "_static/minisearch.js"]
-        context["search_scripts"] = [
-            "_static/base-stemmer.js",
-            *names[1:2],
-            names[0],
-            names[2],
-            SCRIPT,
-            "_static/search.js",
-        ]
+        # Sphinx's stop words and stemmer of English; the words of Chinese are pairs of characters.
+        english = "../_static" if code == "zh" else "_static"
+        scripts = [f"{english}/{name}.js" for name in ("base-stemmer", "english-stemmer", "language_data")]
+        context["search_scripts"] = [*scripts, "_static/minisearch.js", SCRIPT, "_static/search.js"]
         context["search_words"] = _WORDS[code]
 
 
@@ -104,8 +100,17 @@ def _sections(app: Sphinx, name: str) -> Iterator[dict[str, Any]]:
             "url": f"{name}.html{anchor}",
             "title": title,
             "heading": heading.astext() if heading is not None and number else "",
+            "keys": " ".join(_keys(own)),
             "text": re.sub(r"\s+", " ", text).strip(),
         }
+
+
+def _keys(own: Iterable[nodes.Node]) -> Iterator[str]:
+    """Yield what the rows of tables define: the code in their first cells."""
+    for node in own:
+        for row in node.findall(nodes.row):
+            cell = row.next_node(nodes.entry)
+            yield from (code.astext() for code in cell.findall(nodes.literal)) if cell is not None else ()
 
 
 def _text(node: nodes.Node) -> str:

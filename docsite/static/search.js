@@ -4,22 +4,23 @@
 (() => {
   const SECTIONS_OF_A_PAGE = 3;
   const SNIPPET = 160;
+  const PAGES = 20;
   const HAN = /\p{Script=Han}/u;
   const stemmer = new EnglishStemmer();
 
   /* Latin words, and pairs of Chinese characters: Chinese has no blanks between words. */
   function words(text) {
     const found = [];
-    for (const run of text.normalize("NFKC").match(/\p{Script=Han}+|[\p{L}\p{N}_]+/gu) || []) {
+    for (const run of text.normalize("NFKC").match(/\p{Script=Han}+|[[\p{L}\p{N}_\-]--\p{Script=Han}]+/gv) || []) {
       if (HAN.test(run)) {
         const characters = [...run];
         if (characters.length === 1) found.push(run);
         for (let place = 1; place < characters.length; place++) found.push(characters[place - 1] + characters[place]);
       } else {
-        for (const part of run.split(/(?<=[\p{L}\p{N}_])(?=\p{Script=Han})|(?<=\p{Script=Han})/u)) {
-          found.push(part);
-          if (part.includes("_")) found.push(...part.split("_").filter(Boolean));
-        }
+        /* lease-time and p_core are words, and so are their parts */
+        const whole = run.replace(/^-+|-+$/g, "");
+        const parts = whole.split(/[-_]+/).filter(Boolean);
+        found.push(...(parts.length > 1 ? [whole, ...parts] : parts));
       }
     }
     return found;
@@ -32,11 +33,11 @@
   }
 
   const index = new MiniSearch({
-    fields: ["title", "heading", "text"],
+    fields: ["title", "heading", "keys", "text"],
     tokenize: words,
     processTerm: term,
     searchOptions: {
-      boost: { title: 4, heading: 3 },
+      boost: { title: 4, heading: 3, keys: 3 },
       fuzzy: (word) => (word.length > 4 && !HAN.test(word) ? 0.2 : false),
       prefix: (word) => word.length > 2 && !HAN.test(word),
       weights: { fuzzy: 0.2, prefix: 0.4 },
@@ -68,7 +69,7 @@
   function snippet(text, query) {
     const wanted = new Set(words(query).map(term).filter(Boolean));
     const marks = [];
-    for (const match of text.matchAll(/\p{Script=Han}{2}|[\p{L}\p{N}_]+/gu)) {
+    for (const match of text.matchAll(/\p{Script=Han}{2}|[[\p{L}\p{N}_\-]--\p{Script=Han}]+/gv)) {
       if (wanted.has(term(match[0]))) marks.push([match.index, match.index + match[0].length]);
     }
     const start = marks.length ? Math.max(0, text.lastIndexOf(" ", Math.max(0, marks[0][0] - 40))) : 0;
@@ -89,10 +90,10 @@
     const found = document.getElementById("site-found");
     const words_of = found.dataset;
     const count = pages.length;
-    found.textContent = !query.trim() ? "" : count === 0 ? words_of.none : count === 1 ? words_of.one : words_of.many.replace("{}", count);
+    found.textContent = !query.trim() ? "" : count === 0 ? words_of.none : count <= PAGES ? words_of.few.replace("{}", count) : words_of.many.replace("{}", count);
     const hits = document.getElementById("site-hits");
     hits.replaceChildren(
-      ...pages.slice(0, 20).map((page) => {
+      ...pages.slice(0, PAGES).map((page) => {
         const hit = element("li", "", { class: "site-hit", "data-page": page.page });
         const [best, ...others] = page.sections;
         const language = best.english ? { hreflang: "en" } : {};

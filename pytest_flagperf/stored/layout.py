@@ -169,7 +169,7 @@ def noderank_of(folder: str) -> int:
 # -- what the files contain -----------------------------------------------------------------------------------------
 
 FILES: Mapping[str, Mapping[str, str]] = {
-    "run<timestamp>/": {
+    "A run: run<timestamp>/": {
         PAGE: "the report: one page that opens without a network",
         JUNIT: "the tests, for CI systems",
         RESULTS: "the outcomes and verdicts of all cases, without curves; other commands read it",
@@ -177,19 +177,19 @@ FILES: Mapping[str, Mapping[str, str]] = {
         OPTIONS: "the options of the run, without secrets, for --resume",
         LEFT_OUT: "the hosts and devices that were left out, and why",
     },
-    "run<timestamp>/<case>/": {
+    "A case: run<timestamp>/<case>/": {
         f"{VERDICTS}/<test>.json": "the verdicts of one test",
         ONE_CARD_FIGURE: "the throughput of one card, with which the speed-up is computed",
         AIS_BENCH: "the results in the form of ais-bench, for --engine=modelarts",
     },
-    "run<timestamp>/<case>/round<X>/": {
+    "A round: run<timestamp>/<case>/round<X>/": {
         PLAN: "everything that determined the round: shape, config with the source of each value, fingerprint",
         CASE: "the settings that each rank read",
         RECORD: "the start and the end of the round, its hosts and devices",
         OUTCOME: "the measurements of the round",
         JOB: "the job that ran the round, for --engine=modelarts",
     },
-    "run<timestamp>/<case>/round<X>/<host>_noderank<X>/": {
+    "Logs and samples of a host: run<timestamp>/<case>/round<X>/<host>_noderank<X>/": {
         "rank<X>.out.log": "the log of a rank: all that it printed, and its records",
         "rank<X>.exit.json": "how a rank ended",
         "start_<framework>_task.log": "the log of the agent",
