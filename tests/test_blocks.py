@@ -1,0 +1,390 @@
+"""The code blocks of the documents are run: commands by the programs, TOML by its readers, Python by Python.
+
+Commands that need hardware are planned (``--plan``) by the real pytest. Pages that another test follows step by step
+are left to that test; both languages of a page have the same blocks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import io
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+from docsite import blocks
+from docsite.blocks import Block
+from pytest_flagperf.catalog import toml_reader
+from pytest_flagperf.catalog.suite import _SuiteTable
+from pytest_flagperf.catalog.vendor import VendorToml
+from pytest_flagperf.commands import main as flagperf
+from pytest_flagperf.commands import parser
+from pytest_flagperf.engines.modelarts.config import read_config
+from pytest_flagperf.hosts.cluster import read_cluster
+from pytest_flagperf.hosts.slurm.config import read_slurm
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.settings import read_settings
+from tests.results_help import REPLAYS, with_metric
+from tests.stored_runs import faster, run_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+REPO = Path(__file__).resolve().parent.parent
+BLOCKS = blocks.all_blocks(REPO)
+FOLLOWED = {
+    "docs/vendors.md": ("Elsewhere", "tests/test_new_vendor.py"),
+    "docs/models.md": ("suite.toml", "tests/test_new_model.py"),
+    "docs/coming-from-flagperf.md": ("The table of names", "tests/test_coming_from_flagperf.py"),
+}
+"""Pages that a test follows up to a heading."""
+RUNS = ("run20261121061129", "run20261121063131", "run20261121093000", "run20261122061129")
+NAMES = {
+    "RUN...": "reports", "RUN": "reports/run20261121061129", "REV": "HEAD", "DIR": "folder", "NAME": "resnet50",
+}  # fmt: skip
+"""Values for the placeholders of commands."""
+TOOLS = ("git", "mkdir", "cp", "ls", "rm")
+"""Programs that run as they are, in the folder of the test."""
+WITH_SETTINGS = ("docs/cluster.md", "docs/modelarts.md")
+"""Pages whose commands need the page's example of flagperf.toml."""
+PARSED = ("calibrate", "modelarts")
+"""Commands that need the trainings of a suite, or an account: their arguments are parsed, and other tests run them."""
+
+
+def following(block: Block) -> bool:
+    """Whether another test runs a block."""
+    if block.page not in FOLLOWED:
+        return False
+    heading, _ = FOLLOWED[block.page]
+    before = (REPO / block.page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[0]
+    return block.line <= before.count("\n")
+
+
+def is_translation(block: Block) -> bool:
+    return block.page.endswith(".zh.md")
+
+
+def to_run(*languages: str) -> list[Block]:
+    return [
+        block
+        for block in BLOCKS
+        if block.language in languages and not (block.exempt or following(block) or is_translation(block))
+    ]
+
+
+def place(block: Block) -> str:
+    return block.place.removeprefix("docs/")
+
+
+# -- the collection ------------------------------------------------------------------------------------------
+
+
+def test_few_blocks_are_exempt() -> None:
+    assert len(BLOCKS) > 100
+    assert blocks.problems(BLOCKS) == []
+
+
+def test_too_many_exempt_blocks_are_a_problem() -> None:
+    fenced = "<!-- not run: needs a chip -->\n```sh\nmake gpu\n```\n"
+    page = f"{fenced}\n    pytest suites    # all\n\nor\n\n    $ make\n    done\n"
+    first, second, third = blocks.blocks_of("docs/a.md", page)
+    assert (first.exempt, first.commands, first.place) == ("needs a chip", ["make gpu"], "docs/a.md:2")
+    assert (second.exempt, second.commands, third.commands) == ("", ["pytest suites"], ["make"])
+    assert blocks.problems([first, second]) == ["1 of 2 code blocks are exempt, expected at most 10%"]
+    assert "docs/a.md:2: needs a chip" in blocks.summary([first, second])
+
+
+def test_output_and_prose_are_not_commands() -> None:
+    assert list(blocks.blocks_of("a.md", "    round 1: rank 1 was killed\n\n```text\npytest suites\n```\n")) == []
+
+
+@pytest.mark.parametrize("page", FOLLOWED)
+def test_the_other_test_follows_the_page(page: str) -> None:
+    heading, test = FOLLOWED[page]
+    text = (REPO / test).read_text(encoding="utf-8")
+    assert Path(page).name in text
+    assert f"## {heading}\n" in (REPO / page).read_text(encoding="utf-8")
+    assert any(following(block) for block in BLOCKS if block.page == page)
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS if is_translation(block)}))
+def test_both_languages_have_the_same_blocks(page: str) -> None:
+    def texts(name: str) -> list[tuple[str, ...]]:
+        return [
+            (*block.commands,) if block.language == "sh" else (block.text,) for block in BLOCKS if block.page == name
+        ]
+
+    assert texts(page) == texts(page.replace(".zh.md", ".md"))
+
+
+# -- commands ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def place_to_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the suites, the vendors, stored runs and everything else that the commands name."""
+    folder = tmp_path_factory.mktemp("blocks")
+    for name in ("suites", "vendors"):
+        shutil.copytree(REPO / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for number, name in enumerate(RUNS):
+        run_of(folder / "reports" / name, rounds=faster(1.0, 1.001 + number / 1000))
+        (folder / "reports" / name / "options.json").write_text('{"vendor": "cpu"}')
+    for name in ("reports/published", "data/glm", "data/bert", "data/imagenet", "folder", "docs", "pictures"):
+        (folder / name).mkdir(parents=True)
+    shutil.copytree(folder / "reports" / RUNS[0], folder / "tmp" / "run")
+    shutil.copy(next((REPLAYS / "converged_1x1").glob("*/rank0.out.log")), folder)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    return folder
+
+
+@contextmanager
+def chdir(folder: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield
+
+
+class Commands:
+    """Runs the commands of the documents in a folder."""
+
+    def __init__(self, folder: Path, page: str) -> None:
+        self.folder = folder
+        self.page = page
+
+    def run(self, command: str) -> None:
+        """Run each program of a command line; raise AssertionError with the output if it fails."""
+        for part in re.split(r"\s&&\s", command):
+            words = [self._filled(word) for word in shlex.split(part)]
+            while re.match(r"[A-Z_]+=", words[0]):
+                words = words[1:]
+            program, *arguments = words
+            name = program.rpartition("/")[2]
+            if name in TOOLS:
+                self._tool(*words)
+                continue
+            runner: Callable[..., None] | None = getattr(self, f"_{name.replace('-', '_')}", None)
+            assert runner is not None, f"no function runs {name}; add it, or exempt the block with the reason"
+            runner(*arguments)
+
+    def _filled(self, word: str) -> str:
+        """Return a word with values for placeholders, and with paths of this folder."""
+        word = re.sub(r"\b(?:RUN\.\.\.|RUN\b|REV\b|DIR\b|NAME\b)", lambda match: NAMES[match[0]], word)
+        return re.sub(r"(^|=)/(data|tmp)/", rf"\1{self.folder}/\2/", word)
+
+    def _pytest(self, *words: str) -> None:
+        arguments = list(words)
+        if not arguments[0].startswith("suites"):
+            tests = next(word for word in arguments if not word.startswith("-"))
+            assert (REPO / tests).exists(), tests
+            return
+        for option, count in (("--preflight", 1), ("-n", 2), ("--accept-baseline", 1), ("--strict", 1)):
+            if option in arguments:
+                at = arguments.index(option)
+                del arguments[at : at + count]
+        resumed = [n for n, word in enumerate(arguments) if word.startswith("--resume")]
+        more = ["--collect-only", "-q"] if resumed else [] if "--plan" in arguments else ["--plan"]
+        output = self._in_process(
+            lambda: pytest.main([*arguments, *more, "-p", "no:cacheprovider", "-p", "no:randomly"])
+        )
+        assert re.search(r"planned|test_converges|test_throughput|cases? selected", output), output
+
+    def _flagperf(self, *words: str) -> None:
+        if words[0] in PARSED:
+            self._in_process(lambda: parser().parse_args(list(words)) and 0)
+            return
+        folder = REPO if words[0] == "affected" else self.folder
+        self._in_process(lambda: flagperf(list(words)), folder, codes=(0, 1))
+
+    def _in_process(self, call: Callable[[], Any], folder: Path | None = None, codes: tuple[int, ...] = (0, 5)) -> str:
+        output, path = io.StringIO(), sys.path[:]
+        with chdir(folder or self.folder), redirect_stdout(output), redirect_stderr(output):
+            try:
+                code = int(call())
+            except SystemExit as error:
+                code = error.code if isinstance(error.code, int) else 2
+            finally:
+                sys.path[:] = path
+                for name, module in list(sys.modules.items()):
+                    if str(getattr(module, "__file__", None) or "").startswith(str(self.folder)):
+                        del sys.modules[name]
+        assert code in codes, f"exit code {code}\n{output.getvalue()[-3000:]}"
+        return output.getvalue()
+
+    def _salloc(self, *words: str) -> None:
+        self._pytest(*words[words.index("pytest") + 1 :])
+
+    def _make(self, *words: str) -> None:
+        command = ["make", "--dry-run", "--old-file=setup", *words]
+        subprocess.run(command, cwd=REPO, check=True, capture_output=True)
+
+    def _pip(self, action: str, *words: str) -> None:
+        project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert action == "install"
+        for requirement in map(Requirement, words):
+            assert requirement.name == project["name"]
+            assert requirement.extras <= project["optional-dependencies"].keys()
+
+    def _python(self, dash: str, module: str, *words: str) -> None:
+        assert dash == "-m"
+        if module == "pytest":
+            self._pytest(*words)
+        else:
+            assert importlib.util.find_spec(module) is not None, module
+
+    _python3 = _python
+
+    def _tool(self, *words: str) -> None:
+        done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("block", to_run("sh", "console"), ids=place)
+def test_the_commands_of_a_block_run(block: Block, place_to_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert block.commands
+    settings = place_to_run / "flagperf.toml"
+    settings.unlink(missing_ok=True)
+    if block.page in WITH_SETTINGS:
+        write_files(place_to_run)
+        monkeypatch.setenv("HOME", str(place_to_run))
+        of_page = next(one for one in BLOCKS if one.page == block.page and one.language == "toml")
+        settings.write_text(of_page.text, encoding="utf-8")
+    commands = Commands(place_to_run, block.page)
+    for command in block.commands:
+        commands.run(command)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("readme", ["README.md", "README.zh.md"])
+def test_the_examples_of_a_readme_run(readme: str, place_to_run: Path) -> None:
+    (place_to_run / "flagperf.toml").unlink(missing_ok=True)
+    text = (REPO / readme).read_text(encoding="utf-8")
+    examples = [code for code in re.findall(r"\| `([^`]+)` \|", text) if blocks.is_command(code)]
+    assert len(examples) == 4
+    for example in examples:
+        shutil.rmtree(place_to_run / "suites" / "mixer", ignore_errors=True)
+        Commands(place_to_run, readme).run(example)
+    shutil.rmtree(place_to_run / "suites" / "mixer", ignore_errors=True)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pytest suites -k glm --no-such-option",
+        "pytest suites -k glm --vendor=nvidia --hw=NONE",
+        "flagperf compare reports/none reports",
+        "flagperf shows",
+        "make none",
+        "pip install pytest-flagperf[none]",
+        "python -m no_such_module",
+        "ls none",
+    ],
+)
+def test_a_wrong_command_fails(command: str, place_to_run: Path) -> None:
+    with pytest.raises((AssertionError, subprocess.CalledProcessError)):
+        Commands(place_to_run, "a.md").run(command)
+
+
+# -- TOML ----------------------------------------------------------------------------------------------------
+
+VENDOR = next(block for block in BLOCKS if block.page == "docs/vendors.md" and block.text.startswith('name = "NVIDIA"'))
+
+
+def read_toml(block: Block, folder: Path) -> None:
+    """Read a block with the reader of its file."""
+    text, file = block.text, folder / "flagperf.toml"
+    table = tomllib.loads(text)
+    if block.page == "docs/models.md":
+        toml_reader.read(_SuiteTable, write(folder / "suite.toml", text))
+    elif "project" in table:
+        assert table["project"]["entry-points"]["flagperf_roots"]
+    elif "applied" in table or "without_effect" in table:
+        assert table.keys() <= {"applied", "without_effect", "base"}
+        original = tomllib.loads((REPO / "suites/glm/pytorch/config/original.toml").read_text(encoding="utf-8"))
+        assert all(any(entry.items() <= one.items() for one in original["applied"]) for entry in table["applied"])
+    elif block is VENDOR or (block.page in ("docs/vendors.md", "docs/frameworks.md") and "#" in VENDOR.text):
+        toml_reader.read(VendorToml, write(folder / "vendor.toml", text if block is VENDOR else VENDOR.text + text))
+    else:
+        (folder / "suites").mkdir(exist_ok=True)
+        settings = read_settings({}, write(file, text.replace("/opt/our-suites", str(REPO))).parent)
+        for given, reader in ((settings.cluster_table, read_cluster), (settings.slurm_table, read_slurm)):
+            if given is not None:
+                reader(given.table, given.file)
+        if settings.modelarts_table is not None:
+            read_config(settings.modelarts_table)
+
+
+def write(file: Path, text: str) -> Path:
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files that the blocks name, in the home and beside the settings."""
+    write_files(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def write_files(folder: Path) -> None:
+    for name in (".ssh/id_ed25519", ".ssh/known_hosts", ".modelarts-keys", "centre.pem"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("HUAWEICLOUD_SDK_AK=a\nHUAWEICLOUD_SDK_SK=b\n", encoding="utf-8")
+        (folder / name).chmod(0o600)
+    (folder / "packages").mkdir(exist_ok=True)
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("block", to_run("toml"), ids=place)
+def test_a_reader_accepts_a_block_of_toml(block: Block, tmp_path: Path) -> None:
+    read_toml(block, tmp_path)
+
+
+def test_a_wrong_key_of_toml_fails(tmp_path: Path) -> None:
+    for block in to_run("toml"):
+        if block.text.startswith("# flagperf.toml"):
+            with pytest.raises(Exception, match="no_such_key"):
+                read_toml(Block(block.page, 1, "toml", "no_such_key = 1\n" + block.text), tmp_path)
+
+
+# -- Python and JSON -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", to_run("python"), ids=place)
+def test_the_python_of_a_block_runs(block: Block, place_to_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(min(REPO.glob("vendors/*/*/config/config_common.py")).parent)
+    names: dict[str, Any] = {}
+    with chdir(place_to_run):
+        exec(compile(block.text, block.place, "exec"), names)
+        outcome = with_metric(measure(REPLAYS / "converged_1x1"), "input_wait_share", 0.01)
+        outcome = with_metric(outcome, "peak_memory", 2**30)
+        for name, function in list(names.items()):
+            if name.startswith("test_"):
+                fixtures = {"training": outcome, "case": outcome.case}
+                function(**{parameter: fixtures[parameter] for parameter in inspect.signature(function).parameters})
+
+
+@pytest.mark.parametrize("block", to_run("json"), ids=place)
+def test_the_json_of_a_block_is_valid(block: Block) -> None:
+    text = block.text if block.text.lstrip().startswith(("{", "[")) else f"{{{block.text}}}"
+    assert json.loads(text)
+
+
+def test_every_language_has_blocks_that_run() -> None:
+    counts = Counter(block.language for block in to_run(*blocks.LANGUAGES))
+    assert min(counts[language] for language in ("sh", "toml", "python")) >= 2
