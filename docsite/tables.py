@@ -69,9 +69,10 @@ def module_keys(path: Path) -> tuple[set[str], dict[str, list[Key]]]:
             mutable = set(ast.literal_eval(node.value))
     headings = [(text[: match.start()].count("\n") + 1, match[1]) for match in _SECTION.finditer(text)]
     sections: dict[str, list[Key]] = {}
-    for statement in module.body:
+    for place, statement in enumerate(module.body):
+        docstring = [node for node in module.body[place + 1 : place + 2] if isinstance(node, ast.Expr)]
         heading = next((title for line, title in reversed(headings) if line < statement.lineno), "")
-        keys = [key for key in _keys([statement], text) if key.name != "MUTABLE"]
+        keys = [key for key in _keys([statement, *docstring], text) if key.name != "MUTABLE"]
         if keys:
             sections.setdefault(heading.partition(";")[0].capitalize(), []).extend(keys)
     return mutable, sections

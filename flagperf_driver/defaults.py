@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Literal
 
 # -- paths; the harness sets the first two -----------------------------------------------------------------
-vendor = ""
-data_dir = ""
+vendor = ""  # the vendor of the accelerators, as --vendor
+data_dir = ""  # the folder of the training data, as --data-dir
 train_data: str | None = None  # relative to data_dir
 eval_data: str | None = None  # relative to data_dir
 init_checkpoint: str | None = None  # relative to data_dir; weights to start from
@@ -22,7 +22,7 @@ eval_batch_size = 1  # samples per device and evaluation step
 samples_per_item = 1  # maximum number of samples in one item of a batch, e.g. the answers to one question
 gradient_accumulation_steps = 1  # micro-steps per optimizer step
 max_steps: int | None = None  # optimizer steps
-max_epochs: int | None = None
+max_epochs: int | None = None  # passes over the training data
 max_samples: int | None = None  # over all devices
 parity_samples: int | None = None  # train only so many; judged by the reference's loss curve, not by the target
 stop_at_target = True  # False: train on to max_steps, to measure how far above its target a suite ends
@@ -31,17 +31,18 @@ expected_time_s: float | None = None  # measured or published time of a round; -
 seed = 42  # round i trains with seed + i - 1
 
 # -- optimizer -------------------------------------------------------------------------------------------
-optimizer: Literal["sgd", "adam", "adamw", "lamb"] = "adamw"
-learning_rate = 1e-3
-weight_decay = 0.0
+optimizer: Literal["sgd", "adam", "adamw", "lamb"] = "adamw"  # the rule that updates the parameters
+learning_rate = 1e-3  # after the warm-up; lr_schedule changes it
+weight_decay = 0.0  # share of the parameters' values that each step removes
 decay_vectors = False  # True: weight decay also applies to biases and norms (one-dimensional)
 no_decay: list[str] = []  # parts of parameters' names without weight decay, beside the vectors
 momentum = 0.9  # sgd
 beta1 = 0.9  # adam, adamw, lamb
-beta2 = 0.999
-epsilon = 1e-8
+beta2 = 0.999  # adam, adamw, lamb
+epsilon = 1e-8  # adam, adamw, lamb
 max_grad_norm: float | None = None  # clip the norm of the gradients to this value
 lr_schedule: Literal["constant", "linear", "cosine", "step", "milestones", "inverse_sqrt"] = "constant"
+"""The course of the learning rate after the warm-up."""
 lr_unit: Literal["steps", "epochs"] = "steps"  # unit of lr_warmup, lr_decay, lr_step and lr_milestones
 lr_warmup: float = 0  # length of the linear warm-up
 lr_warmup_unit: Literal["steps", "epochs"] | None = None  # None: lr_unit
@@ -49,7 +50,7 @@ lr_warmup_from = 0.0  # share of learning_rate at the begin of the warm-up
 lr_decay: float | None = None  # end of linear and cosine; None: max_steps, or else max_epochs
 lr_floor = 0.0  # lowest share of learning_rate; linear and cosine end there
 lr_step: float | None = None  # step: multiply by lr_gamma at the end of each such length
-lr_gamma = 0.1
+lr_gamma = 0.1  # factor of lr_step
 lr_milestones: list[list[float]] | None = None  # milestones: [[when, share of learning_rate from then on], ...]
 
 # -- performance -----------------------------------------------------------------------------------------

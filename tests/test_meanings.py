@@ -84,7 +84,9 @@ def test_the_files_of_a_run_are_described() -> None:
     assert {name for name in constants - folders if getattr(layout, name) not in described} == set()
 
 
-@pytest.mark.parametrize("name", ["options", "flagperf-toml", "vendor-toml", "suite-toml", "figures", "verdicts"])
+@pytest.mark.parametrize(
+    "name", ["options", "flagperf-toml", "config", "vendor-toml", "suite-toml", "figures", "verdicts"]
+)
 def test_every_row_of_a_reference_page_has_a_meaning(name: str) -> None:
     rows = [line for line in reference.pages()[f"reference/{name}"].splitlines() if line.startswith("| `")]
     assert len(rows) >= 15

@@ -9,11 +9,11 @@ from typing import Literal
 
 compile = False  # noqa: A001 - torch.compile
 compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"  # mode of torch.compile
-channels_last = False
+channels_last = False  # memory format of pictures
 fused_optimizer = True  # if the device supports it
-parallel: Literal["ddp", "fsdp"] = "ddp"
-cudnn_benchmark = True
-cudnn_deterministic = False
+parallel: Literal["ddp", "fsdp"] = "ddp"  # how ranks share a model: a copy each, or a part each
+cudnn_benchmark = True  # try the algorithms of each shape and keep the fastest
+cudnn_deterministic = False  # use only algorithms that repeat their results
 
 MUTABLE = [
     "channels_last", "compile", "compile_mode", "cudnn_benchmark", "cudnn_deterministic", "fused_optimizer", "parallel",
