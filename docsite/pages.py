@@ -16,6 +16,8 @@ REPO = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _EXTERNAL = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_LISTS = ("suites/index", "vendors/index")
+"""Pages whose text is the list of the pages below them."""
 _SWITCH = re.compile(r"^\[(?:中文|English)\]\([\w.-]+\)\n\n", re.MULTILINE)
 """The link to the other language on a page of the repository; the site has its own in the sidebar."""
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
@@ -76,6 +78,8 @@ class Stage:
         problems: list[str] = []
         for page in self.pages.values():
             text = self._resolved(page, problems) + self._toctrees(page)
+            if self._is_orphan(page):
+                text = f"---\norphan: true\n---\n\n{text}"
             target = self.folder / f"{page.name}.md"
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
@@ -134,18 +138,21 @@ class Stage:
     # -- navigation ----------------------------------------------------------------------------------------------
 
     def _toctrees(self, page: Page) -> str:
-        """Return the hidden tables of contents below a page: the navigation, or the pages in its folder."""
+        """Return what lists other pages below a page: the navigation, a hidden table of contents, or links."""
         if page.name == "index":
             return "".join(_toctree(names, caption) for caption, names in self.navigation())
-        if not page.name.endswith("/index"):
+        below = sorted(name for name in self.pages if name != page.name and self._parent(name) == page.name)
+        if not below or page.name in _LISTS:
             return ""
-        folder = page.name.removesuffix("index")
-        below = sorted(
-            name
-            for name in self.pages
-            if name.startswith(folder) and name != page.name and self._parent(name) == page.name
-        )
-        return _toctree([f"/{name}" for name in below]) if below else ""
+        if page.name == "reference/index":
+            return _toctree([f"/{name}" for name in below])
+        here = PurePosixPath(page.name).parent
+        links = (f"* [{self.pages[name].title}]({os.path.relpath(f'{name}.md', here)})\n" for name in below)
+        return "\n## Pages in this folder\n\n" + "".join(links)
+
+    def _is_orphan(self, page: Page) -> bool:
+        """Return True if no table of contents has a page: the sidebar does not list each case of each vendor."""
+        return page.name != "index" and self._parent(page.name) not in ("index", "reference/index")
 
     def _parent(self, name: str) -> str:
         """Return the page whose table of contents lists a page: the nearest index above it."""
