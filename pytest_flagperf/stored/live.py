@@ -112,7 +112,7 @@ class LiveRecord:
     def _append_line(self, values: Mapping[str, Any]) -> None:
         text = json.dumps(to_json_types(values), allow_nan=False)
         data = (b"\n" if self._is_cut else b"") + text.encode("ascii") + b"\n"
-        # The record must never fail a round; what cannot be written is left out.
+        # The record must never fail a round: lines that cannot be written are left out.
         with suppress(OSError):
             if self._file is None:
                 data = self._open() + data
@@ -185,7 +185,7 @@ def _start(pid: int) -> int | None:
 
 
 class LiveFile:
-    """Follows one live file; ``unreadable`` counts the lines that are no entries."""
+    """Follows one live file; ``unreadable`` counts invalid lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

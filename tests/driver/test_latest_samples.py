@@ -24,7 +24,7 @@ def test_each_quantity_has_its_latest_value(tmp_path: Path) -> None:
         + row(devices.COLUMNS, time=1.0, device=0, power=300.5, temperature=50, throttle="none")
         + row(devices.COLUMNS, time=1.0, device=1, power=310, temperature="nan")
         + row(devices.COLUMNS, time=1.1, device=0, power=305)
-        + "#\n1.2,0,99"  # a row that was cut by a full disk, and one that is not complete yet
+        + "#\n1.2,0,99"  # a row that was cut by a full disk, and an incomplete row
     )  # fmt: skip
     expected = {"host": {"cpu": 0.25, "memory": 0.5},
                 "devices": {"0": {"power": 305.0, "temperature": 50.0}, "1": {"power": 310.0}}}  # fmt: skip

@@ -65,7 +65,7 @@ class PlainLines:
         self._evaluated_at = float("-inf")
 
     def tick(self) -> None:
-        """Write a line if there was none for a minute while something runs."""
+        """Write a line if something has run for a minute without one."""
         if self._clock() - self._written_at < EVERY_S:
             return
         if self._progress is not None:

@@ -62,7 +62,7 @@ class FollowedRun:
 
     @property
     def unreadable(self) -> int:
-        """The number of lines that are no entries."""
+        """The number of invalid lines."""
         return sum(file.unreadable for file in self._files.values())
 
     def poll(self, on_entry: OnEntry | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A followed run as plain lines, for output that is no terminal: one for each phase, and one a minute."""
+"""A followed run as plain lines, without a terminal: one for each phase, and one a minute."""
 
 from __future__ import annotations
 

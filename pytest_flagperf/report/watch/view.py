@@ -245,7 +245,7 @@ def _load(host: HostState) -> str:
 
 
 class _Cases:
-    """The table of the cases; if there is no room for all, the running and the failed ones come first."""
+    """The table of the cases, the running and the failed ones first; cases without room are counted."""
 
     def __init__(self, cases: list[CaseState], width: int) -> None:
         self._cases = sorted(cases, key=lambda case: _ORDER.index(case.state))
