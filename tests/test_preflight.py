@@ -42,6 +42,7 @@ from pytest_flagperf.engines.agents.preflight import (
 )
 from pytest_flagperf.engines.agents.preflight.device_rules import is_named
 from pytest_flagperf.engines.agents.preflight.host_rules import network_findings
+from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
@@ -94,7 +95,9 @@ def test_good_hosts_are_ok_and_reach_each_other() -> None:
 
 
 def test_one_host_or_one_node_needs_no_network() -> None:
-    assert of(inspect([LocalHost("a"), LocalHost("b")], REQUIREMENTS), "network") == []
+    seen: list[Host] = []
+    assert of(inspect([LocalHost("a"), LocalHost("b")], REQUIREMENTS, seen.append), "network") == []
+    assert sorted(host.name for host in seen) == ["a", "b"]
 
 
 def test_a_host_without_python_is_named_and_the_others_are_checked() -> None:

@@ -83,7 +83,7 @@ def requirements(folder: Path, name: str, *lines: str) -> Path:
 
 
 def environments(tmp_path: Path) -> set[str]:
-    return {path.name for path in (tmp_path / "cache" / "venv").iterdir() if path.is_dir()}
+    return {path.name for path in (tmp_path / "cache" / "venv").glob("*") if path.is_dir()}
 
 
 def ask(python: str, question: str) -> str:
@@ -123,6 +123,19 @@ def test_an_environment_is_built_once_and_shows_its_progress(required: RuntimeRe
     messages.clear()
     assert venv(HOST, required, messages.append) == first
     assert messages == []
+
+
+@pytest.mark.parametrize("kind", ["venv", "host"])
+def test_a_look_finds_what_is_ready_and_builds_nothing(kind: str, required: RuntimeRequest, tmp_path: Path) -> None:
+    if kind == "venv":
+        assert runtimes()[kind].look(HOST, required, CODE) is None
+        assert environments(tmp_path) == set()
+    else:
+        with pytest.raises(RuntimeSetupError, match="has no frame"):
+            runtimes()[kind].look(HOST, required, CODE)
+        required = replace(required, requirements=(requirements(tmp_path, "two.txt", "pytest"),))
+    ready = runtimes()[kind].prepare(HOST, required, quiet, CODE)
+    assert runtimes()[kind].look(HOST, required, CODE) == ready
 
 
 def test_programs_of_the_environment_come_first_on_the_path(required: RuntimeRequest) -> None:
