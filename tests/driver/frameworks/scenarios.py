@@ -84,8 +84,10 @@ class Scenarios:
         return self.train(steps, train_batch_size=BATCH)
 
     def all(self) -> dict[str, Any]:
+        return self.of_any_number() | (self.of_several_ranks() if WORLD.world_size > 1 else {})
+
+    def of_any_number(self) -> dict[str, Any]:
         how = {"train_batch_size": BATCH}
-        last = WORLD.world_size - 1
         return {
             "strong": self.train(**how),
             "accumulated": self.train(train_batch_size=BATCH // 4, gradient_accumulation_steps=4),
@@ -97,17 +99,23 @@ class Scenarios:
             "clipped": self.train(max_grad_norm=1e-2, optimizer="sgd", max_steps=5, weight_decay=0.1, **how),
             **{name: self.train(optimizer=name, weight_decay=0.1, max_steps=5, **how) for name in toy.OPTIMIZERS},
             "decayed": self.train(weight_decay=0.5, decay_vectors=True, no_decay=[toy.FIRST_BIAS], max_steps=5, **how),
-            "uneven": self.train(eval_shares="uneven", norm=True, dropout=0.5, **how),
-            "one": self.train(eval_shares="one", norm=True, dropout=0.5, **how),
             "predicted": self.predicted(),
             "resumed": self.resumed(),
             "skipping": self.resumed(skips=True),
             "lr0": self.train(learning_rate=0.0, norm=True, **how),
+        }
+
+    def of_several_ranks(self) -> dict[str, Any]:
+        """Run the trainings of which the tests compare the ranks."""
+        how = {"train_batch_size": BATCH}
+        return {
+            "uneven": self.train(eval_shares="uneven", norm=True, dropout=0.5, **how),
+            "one": self.train(eval_shares="one", norm=True, dropout=0.5, **how),
             "throughput": self.train(throughput_only=True, throughput_steps=20, eval_steps=3),
             "epochs": self.train(max_epochs=2, max_steps=None, eval_steps=None),
             "short": self.train(short_rank=1, max_epochs=1, max_steps=None),
             "target": self.train(target=0.5, max_steps=40, **how),
-            "nan": self.train(nan_at=[last, 4], max_steps=7, log_freq=100, eval_steps=None),
+            "nan": self.train(nan_at=[WORLD.world_size - 1, 4], max_steps=7, log_freq=100, eval_steps=None),
         }
 
 
