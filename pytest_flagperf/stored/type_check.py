@@ -35,8 +35,13 @@ def check_json(value: Any, kind: Any, where: str) -> None:
 
 @cache
 def _kinds(cls: Any) -> dict[str, Any]:
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     return {field.name: hints[field.name] for field in fields(cls)}
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def _problems(value: Any, kind: Any, at: str) -> Iterator[str]:
@@ -49,7 +54,7 @@ def _problems(value: Any, kind: Any, at: str) -> Iterator[str]:
             yield _sentence(value, kind, at)
     elif is_typeddict(kind) and isinstance(value, Mapping):
         yield from (f"{at}.{name} is missing".lstrip(".") for name in kind.__required_keys__ - value.keys())
-        for name, declared in get_type_hints(kind).items():
+        for name, declared in _hints(kind).items():
             if name in value:
                 yield from _problems(value[name], declared, f"{at}.{name}".lstrip("."))
     elif isinstance(kind, type) and is_dataclass(kind) and isinstance(value, kind):

@@ -7,6 +7,7 @@ subtracted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, TypedDict
@@ -126,7 +127,17 @@ def _report(folder: Path) -> Mapping[str, Any]:
     """Read monitors.json; an unreadable file is a report of that error."""
     path = folder / MONITORS
     try:
-        report = files.read_printable(path) if path.exists() else {}
+        status = path.stat()
+    except OSError:
+        return {}
+    return _read_report(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _read_report(path: Path, *_stamp: int) -> Mapping[str, Any]:
+    """Read a file once for all figures of a round; a file that was replaced has another stamp."""
+    try:
+        report = files.read_printable(path)
         type_check.check_json(report, Report, str(path))
     except FormatError as error:
         return {"missing": [str(error)]}
