@@ -38,7 +38,7 @@ SelectType=select/cons_tres
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SlurmctldTimeout=10
-SlurmdTimeout=5
+SlurmdTimeout={node_timeout}
 InactiveLimit=0
 KillWait={kill_wait}
 MinJobAge=300
@@ -57,10 +57,11 @@ CGROUPS = "CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nConstrainDevices=no\nC
 class Slurm:
     """Start it with ``with``; its hosts are worn afterwards."""
 
-    def __init__(self, lab: Lab, hosts: Sequence[LabHost], *, gpus: int = 8) -> None:
+    def __init__(self, lab: Lab, hosts: Sequence[LabHost], *, gpus: int = 8, node_timeout_s: int = 5) -> None:
         self.hosts = list(hosts)
         self.jobs = 10_000
         self._gpus = gpus
+        self._node_timeout_s = node_timeout_s  # many hosts on few cores answer slowly
         self._here = lab.folder / "shared" / "slurm"
         self.conf = self._here / "login.conf"
 
@@ -101,6 +102,7 @@ class Slurm:
                 address=head.address,
                 folder=folder,
                 kill_wait=KILL_WAIT_S,
+                node_timeout=self._node_timeout_s,
                 jobs=self.jobs,
                 nodes=nodes,
             )
