@@ -14,6 +14,11 @@ from flagperf_driver.addresses import HIDDEN
 from . import docker_run_options
 
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]*(@sha256:[0-9a-f]{1,64})?")
+_SCHEMES = "docker|oras|library|shub|https?"
+_ARCHIVES = "docker-archive|docker-daemon|oci-archive|oci"
+_IMAGE_FILE = re.compile(
+    rf"/[\w./+~#%=-]+|(({_SCHEMES})://|({_ARCHIVES}):(//)?)[\w./:+~%=-]+(@sha256:[0-9a-f]{{1,64}})?"
+)
 _PLACE = r"([\w.%-]+|\[[\w.:%]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)(:[0-9]+)?"
 _HOST = re.compile(rf"\s*(\w[\w.-]*=)?([\w.][\w.@-]*@)?{_PLACE}\s*")
 _KEY = re.compile(r"[^\W\d]\w*")
@@ -42,12 +47,18 @@ def hosts(text: str) -> str:
 
 def image(name: str) -> str:
     """Return the name of a container image; text before an ``@`` may be a password, except before a digest."""
-    return name if is_image(name) or not ("@" in name or "://" in name) else address(name)
+    harmless = is_image(name) or is_image_file(name) or not ("@" in name or "://" in name)
+    return name if harmless else address(name)
 
 
 def is_image(name: str) -> bool:
     """Return True if docker pull accepts this as the name of an image."""
     return _IMAGE.fullmatch(name) is not None
+
+
+def is_image_file(name: str) -> bool:
+    """Return True if this is the absolute path of an image, or an address as Apptainer takes them."""
+    return _IMAGE_FILE.fullmatch(name) is not None
 
 
 def assignment(text: str) -> str:

@@ -172,7 +172,7 @@ def test_the_name_of_a_vendors_image_depends_on_its_files(tmp_path: Path) -> Non
 
 def test_an_image_that_the_user_sets_is_not_built(tmp_path: Path) -> None:
     requirements = check_request(tmp_path, image="somebody/torch:2").engine
-    assert requirements == EngineRequirements("/var/run/docker.sock", "somebody/torch:2", image_is_ours=False)
+    assert requirements == EngineRequirements("somebody/torch:2", socket="/var/run/docker.sock")
 
 
 def test_without_containers_no_image_is_required(tmp_path: Path) -> None:

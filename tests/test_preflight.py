@@ -159,7 +159,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch:
 
 
 def engine_at(socket: Path) -> EngineRequirements:
-    return EngineRequirements(str(socket), "x", image_is_ours=True)
+    return EngineRequirements("x", image_is_ours=True, socket=str(socket))
 
 
 def test_a_missing_engine_is_reported_with_a_fix(tmp_path: Path) -> None:
@@ -241,6 +241,7 @@ FACTS: dict[str, Any] = {
     "disks": [{"what": "cache", "path": "/c", "free": 100 * GIB, "total": 200 * GIB, "device": 1, "error": None}],
     "port": 20000,
     "docker": None,
+    "apptainer": None,
     "data": [],
     "caches": None,
     "leftovers": [],
@@ -722,7 +723,7 @@ def test_docker_without_permission_and_without_an_engine(lab: Lab, reach: Callab
     well.docker()
     well.add_user("bench")
     mute.wear()
-    engine = EngineRequirements("/var/run/docker.sock", "no/such:image", image_is_ours=False)
+    engine = EngineRequirements("no/such:image", socket="/var/run/docker.sock")
     requirements = HostRequirements(CODE, engine=engine, limits=ROOMY)
     (fine,) = [of(inspect(reach([well]), requirements), "docker")]
     assert fine[0][0] == OK

@@ -10,7 +10,6 @@ that cannot be found are not an error: the answer's ``"unavailable"`` is the rea
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -21,17 +20,17 @@ import subprocess
 import sys
 import time
 from collections import deque
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Callable, Iterator, Mapping, Sequence
 
 from flagperf_driver import addresses
 from flagperf_driver.node import processes
 from flagperf_driver.node.environment import BuildError, Environment, describe
+from flagperf_driver.node.one_at_a_time import one_at_a_time
 from flagperf_driver.node.request_server import Answer, Request, caller_left, send, serve
 
 _LAST_LINES = 15
-_LOCK_POLL_S = 0.2
 _SOURCES = (
     "To fetch packages from another index, set pip-source in flagperf.toml; behind a proxy, set HTTPS_PROXY and"
     " NO_PROXY where the environment is built. uv keeps what it fetched in its cache (UV_CACHE_DIR); environments are"
@@ -54,7 +53,8 @@ class UvFailed(BuildError):
 def build(environment: Environment, request: Request) -> str | None:
     """Build the environment while other processes that need it wait; return why an optional one was not built."""
     deadline = time.monotonic() + float(request["timeout_s"])
-    with _lock(environment.beside(".lock"), deadline):
+    work = "this environment"
+    with one_at_a_time(environment.beside(".lock"), deadline, f"builds {work}", f"building {work}"):
         if environment.ready:
             return None
         earlier = _EarlierBuild(environment.beside(".failed"), str(request.get("run") or ""))
@@ -249,30 +249,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         process.wait(10)
     if process.stdout is not None:
         process.stdout.close()
-
-
-@contextmanager
-def _lock(path: Path, deadline: float) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    reported = False
-    with path.open("a") as file:
-        while not _locked(file.fileno()):
-            if time.monotonic() >= deadline:
-                raise BuildError(f"{path}: another process is still building this environment")
-            if not reported:
-                send("progress", line="another process builds this environment; waiting for it")
-                reported = True
-            if select.select([sys.stdin.fileno()], [], [], _LOCK_POLL_S)[0]:
-                _check_caller()
-        yield
-
-
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def handle(request: Request) -> Answer:

@@ -19,6 +19,7 @@ with suppress(ImportError):  # Windows imports this module for its names, but ru
 
 LOCK, SOCKET, STATE = "agent.lock", "agent.sock", "agent.json"
 INNER_SOCKET = "inner.sock"
+CONTAINER_LOG = "agent.container.log"  # the output of the program of a container
 _TRIES = 4
 
 
@@ -110,7 +111,7 @@ class LogFolder:
 
     def remove_agent_files(self) -> None:
         """Remove the files that belong to the agent."""
-        for name in (SOCKET, INNER_SOCKET, STATE, LOCK):
+        for name in (SOCKET, INNER_SOCKET, CONTAINER_LOG, STATE, LOCK):
             with suppress(OSError):
                 (self.path / name).unlink()
 

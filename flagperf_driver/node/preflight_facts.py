@@ -54,6 +54,7 @@ def collect_facts(options: Mapping[str, Any]) -> Mapping[str, Any]:
         "memory": _memory(),
         "disks": [_disk(what, folder, writable=what != "docker") for what, folder in folders.items()],
         "docker": docker,
+        "apptainer": _apptainer(options["image"]) if options.get("apptainer") else None,
         "devices": _devices(options) if options.get("nvml") or options.get("probe") else None,
         "data": [_data(item) for item in options.get("data", ())],
         "caches": _may_clear_caches() if options.get("clear_caches") else None,
@@ -120,6 +121,12 @@ def _docker(path: str, image: str | None) -> dict[str, Any]:
         return {"version": engine.version(), "root": engine.data_root(), "image": has_image, "error": None}
     except EngineError as error:
         return {"version": None, "root": None, "image": None, "error": str(error)}
+
+
+def _apptainer(image: str) -> dict[str, Any]:
+    from flagperf_driver.node import apptainer
+
+    return apptainer.facts(image)
 
 
 def _devices(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -154,6 +154,7 @@ REPLIES: Mapping[str, Mapping[str, Shape]] = {
         "docker": Maybe(
             Either(({"error": TEXT}, {"error": NULL, "version": TEXT, "root": Maybe(TEXT), "image": Maybe(TRUTH)}))
         ),
+        "apptainer": Maybe(Either(({"error": TEXT}, {"error": NULL, "version": TEXT, "image": TRUTH}))),
         "devices": Maybe(
             {"driver": Maybe(TEXT), "devices": [_DEVICE], "error": Maybe(TEXT), "fallback_reason?": Maybe(TEXT)}
         ),

@@ -58,7 +58,7 @@ def make_plan(
     problems = _unknown("runtime", runtime, RUNTIMES) + _check_launcher(launcher, case.framework_name)
     additions: tuple[Addition, ...] = ()
     try:
-        in_image = runtime in runtimes() and runtimes()[runtime].uses_images
+        in_image = runtime in runtimes() and runtimes()[runtime].builds_images
         additions = find_additions(suite, maker, catalog.case_folder(suite, maker), in_image=in_image)
     except Problems as error:
         problems += error.problems

@@ -71,13 +71,13 @@ class RuntimeRequest:
 class EngineRequirements:
     """The requirements on a host that runs containers, for preflight."""
 
-    socket: str
     image: str
-    image_is_ours: bool  # built from the vendor's folder if missing; else pulled
+    image_is_ours: bool = False  # built from the vendor's folder if missing; else pulled
+    socket: str | None = None  # of Docker's engine; None for Apptainer
 
 
 class Container(Protocol):
-    """The parameters of a container that has not been created yet; its image is on the host."""
+    """The parameters of a container that does not exist yet; its image is on the host."""
 
     def create(
         self,
@@ -91,7 +91,9 @@ class Container(Protocol):
     ) -> Mapping[str, Any]:
         """Create the container, do not start it. Return what the agent needs: ``{"socket": ..., "id": ...}``.
 
-        Its program runs in ``log_dir`` and sees the ``read_only`` folders of the host at the same paths.
+        Of a container that a program starts, return ``{"argv": [...], "env": {...}}``.
+
+        Its own program runs in ``log_dir`` and sees the ``read_only`` folders of the host at the same paths.
         ``only_leased`` in the result says whether the container sees only ``devices``.
         """
 
@@ -114,6 +116,8 @@ class Runtime(Protocol):
     """Whether the setting ``python`` selects its interpreter."""
     uses_images: bool = False
     """Whether ranks run in containers; the image has the Python and the case's extension."""
+    builds_images: bool = False
+    """Whether the case's extension and packages are added to the image."""
     needs: str = ""
     """The requirement on every host besides a Python."""
 

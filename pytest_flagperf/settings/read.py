@@ -56,9 +56,13 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
         problems += [f"--roots={folder}: {problem}" for folder in others if (problem := no_root(folder))]
     values["roots"] = dict.fromkeys((*roots, *values["roots"]))
     check_numbers(values, sources, problems)
-    if values["image"] is not None and not redaction.is_image(values["image"]):
+    if values["image"] is not None and not (
+        redaction.is_image(values["image"]) or redaction.is_image_file(values["image"])
+    ):
         image = shown(redaction.image(values["image"]))
-        problems.append(f"image = {image} ({sources['image']}): expected an image name for docker pull")
+        problems.append(
+            f"image = {image} ({sources['image']}): expected an image name for docker pull, a path, or docker://NAME"
+        )
     if problems:
         raise SettingsError(problems)
     for option in OPTIONS:

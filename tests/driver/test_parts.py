@@ -232,14 +232,14 @@ def test_the_cause_of_an_oom_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     hits(0)
     (group / limit).write_text(f"{64 << 20}\n")
     before = oom.count()
-    assert oom.cause(before, inner=True) is None
+    assert oom.cause(before, in_container=True) is None
     words["/proc/vmstat"] = "oom_kill 4\n"
-    assert oom.cause(before, inner=True) == "the kernel ran out of memory"
+    assert oom.cause(before, in_container=True) == "the kernel ran out of memory"
     hits(1)
-    assert oom.cause(before, inner=True) == "the container's memory limit, 64 MiB"
-    assert oom.cause(before, inner=False) == "the memory limit of its control group, 64 MiB"
+    assert oom.cause(before, in_container=True) == "the container's memory limit, 64 MiB"
+    assert oom.cause(before, in_container=False) == "the memory limit of its control group, 64 MiB"
     (group / limit).write_text("max\n" if version == 2 else "9223372036854771712\n")
-    assert oom.cause(before, inner=True) == "the kernel ran out of memory"
+    assert oom.cause(before, in_container=True) == "the kernel ran out of memory"
 
 
 # -- caches ------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Run a round in a container: a second agent supervises the ranks there, and this agent forwards its messages.
 
-The controller has created the container. This module starts it, waits until its agent connects to ``inner.sock`` in
-the log folder, and removes it in the end in any case. A child process calls Docker, so that the agent never waits.
+This module starts the container, waits until its agent connects to ``inner.sock`` in the log folder, and removes the
+container in the end in any case. The kinds of containers are in container_kinds.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Callable
 
 from flagperf_driver import events
 from flagperf_driver.node import processes
+from flagperf_driver.node.agent import container_kinds
 from flagperf_driver.node.agent.connections import Connection, ControllerLink, Message, SocketListener
 from flagperf_driver.node.agent.messages import Messages
 from flagperf_driver.node.agent.rank_orders import RankOrders
@@ -22,7 +23,6 @@ from flagperf_driver.node.folder import INNER_SOCKET
 _BEAT_S = 1.0
 _CONNECT_S = 60.0  # maximum time from the container's start to the connection of its agent
 _POLL_S = 0.5  # between two checks of a container whose agent has not connected
-_END_S = 3.0  # maximum time for Docker to notice that a container has ended
 _SILENT_S = 30.0  # an agent sends a message every second, unless it is paused or stuck with its container
 _LONGEST_TICK_S = 2.0  # a longer pause of this agent, for example of a frozen host, is not the container's silence
 _AFTER_GRACE_S = 20.0  # time for the inner agent to end its ranks, in addition to their grace
@@ -40,18 +40,14 @@ class RoundContainer:
         link: ControllerLink,
         reaper: processes.Reaper,
     ) -> None:
-        from flagperf_driver.node.docker_engine import DockerEngine  # only a round in a container needs it
-
         self._order = order
         self._orders = orders
         self._messages = messages
         self._link = link
         self._reaper = reaper
-        self._id = str(order["container"]["id"])
-        self._socket = str(order["container"]["socket"])
-        self._engine = DockerEngine(self._socket)
+        self._container = container_kinds.container_of(order["container"], messages.folder, orders.not_inherited)
         self._not_ended = {order.rank for order in orders.ranks}
-        self._task: tuple[processes.BackgroundTask, Callable[[processes.BackgroundTask], None]] | None = None
+        self._task: tuple[container_kinds.Task, Callable[[container_kinds.Task], None]] | None = None
         self._timer = Timer()
         self._timer.every(_BEAT_S, self._check_silence)
         self._listener: SocketListener | None = None
@@ -67,10 +63,10 @@ class RoundContainer:
         self.over = False
 
     def start(self) -> None:
-        self._reaper.watch_container(self._socket, self._id)
+        self._container.watch(self._reaper)
         self._listener = SocketListener(INNER_SOCKET)
         self._link.others.append(self._listener)
-        self._call(self._on_started, lambda: self._engine.start(self._id))
+        self._task = self._container.start(), self._on_started
         self._beat()
 
     def process(self) -> None:
@@ -104,17 +100,17 @@ class RoundContainer:
         """Remove the container, whatever happened to this process."""
         if not self.over:
             with suppress(RuntimeError):
-                self._engine.remove(self._id, force=True)
+                self._container.abandon()
 
     # -- start ---------------------------------------------------------------------------------------------
 
-    def _on_started(self, task: processes.BackgroundTask) -> None:
+    def _on_started(self, task: container_kinds.Task) -> None:
         try:
             task.result()
         except RuntimeError as error:
             self._container_failed(f"could not be started: {error}")
             return
-        self._messages.note(f"container {self._id[:12]} started")
+        self._messages.note(f"{self._container.name} started")
         self._connect_by = time.monotonic() + _CONNECT_S
         if self._ending:
             self._remove()
@@ -123,9 +119,9 @@ class RoundContainer:
 
     def _check_connected(self) -> None:
         if self._peer is None and not self._removing:
-            self._call(self._on_state, self._get_state)
+            self._task = self._container.state(), self._on_state
 
-    def _on_state(self, task: processes.BackgroundTask) -> None:
+    def _on_state(self, task: container_kinds.Task) -> None:
         """Wait for the agent of a container that is running, up to the deadline."""
         state = self._state_of(task)
         if self._peer is not None or self._removing:
@@ -148,7 +144,8 @@ class RoundContainer:
         self._close_listener()
         self._send({"op": "hello", "lease_s": 0})
         # The agent on the host has already done the rest of the order.
-        self._send({**self._order, "container": None, "monitors": None, "clear_caches": False, "files": None})
+        done = {"container": None, "monitors": None, "clear_caches": False, "files": None}
+        self._send({**self._order, **done, "limits_memory": self._container.limits_memory})
 
     def _close_listener(self) -> None:
         if self._listener is not None:
@@ -167,10 +164,14 @@ class RoundContainer:
             self._send({"op": "ack", "seq": self._last_seq})
         if peer.ended and not self._removing and self._task is None:
             self._disconnect()
-            self._call(self._on_end, self._wait_for_end)
+            self._task = self._container.end_state(), self._on_end
 
     def _check_silence(self, passed_s: float) -> None:
-        """Remove the container if its agent no longer sends messages."""
+        """Remove the container if its agent no longer sends messages, or if only its program has ended."""
+        if self._peer is not None and self._container.gone and not self._removing and self._task is None:
+            self._disconnect()
+            self._task = self._container.end_state(), self._on_end
+            return
         if self._peer is None or self._removing or self._last_seq != self._previous_seq:
             self._silent_s, self._previous_seq = 0.0, self._last_seq
             return
@@ -204,8 +205,9 @@ class RoundContainer:
             self._messages.alive()
             self._timer.after(_BEAT_S, self._beat)
 
-    def _on_end(self, task: processes.BackgroundTask) -> None:
-        self._container_failed(self._state_of(task)["sentence"])
+    def _on_end(self, task: container_kinds.Task) -> None:
+        state = self._state_of(task)
+        self._container_failed("is running, but its agent ended" if state["running"] else state["sentence"])
 
     def _container_failed(self, problem: str) -> None:
         ranks = sorted(self._not_ended)
@@ -224,18 +226,18 @@ class RoundContainer:
         self._try_to_remove()
 
     def _try_to_remove(self) -> None:
-        if self._task is not None:  # the previous call to Docker has not returned yet
+        if self._task is not None:  # the previous operation has not ended yet
             self._timer.after(0.05, self._try_to_remove)
             return
-        self._call(self._on_removed, lambda: self._engine.remove(self._id, force=True))
+        self._task = self._container.remove(), self._on_removed
 
-    def _on_removed(self, task: processes.BackgroundTask) -> None:
+    def _on_removed(self, task: container_kinds.Task) -> None:
         try:
             task.result()
         except RuntimeError as error:
             self._retry_removal(str(error))
             return
-        self._messages.note(f"container {self._id[:12]} removed")
+        self._messages.note(f"{self._container.name} removed")
         self._finish()
 
     def _retry_removal(self, reason: str) -> None:
@@ -243,7 +245,7 @@ class RoundContainer:
         if late or not self._warned:
             self._warned = True
             problem = "remains until the next run on this host removes it" if late else "cannot be removed yet"
-            self._messages.warning(f"container {self._id[:12]} {problem}: {reason}")
+            self._messages.warning(f"{self._container.name} {problem}: {reason}")
         if late:
             self._finish()
         else:
@@ -258,27 +260,11 @@ class RoundContainer:
 
     # -- helpers -------------------------------------------------------------------------------------------
 
-    def _call(self, then: Callable[[processes.BackgroundTask], None], call: Callable[[], Any]) -> None:
-        """Make a call to Docker in a child process, and run ``then`` when it has returned."""
-        self._task = (processes.BackgroundTask(call), then)
-
-    def _get_state(self) -> dict[str, Any]:
-        state = self._engine.state(self._id)
-        lines = [line.strip() for line in self._engine.logs(self._id).splitlines() if line.strip()]
-        last_line = f"; its last line: {lines[-1][:300]}" if lines else ""
-        return {"running": state.running, "sentence": state.sentence + last_line, "last_line": last_line}
-
-    def _wait_for_end(self) -> dict[str, Any]:
-        deadline = time.monotonic() + _END_S
-        while (state := self._get_state())["running"] and time.monotonic() < deadline:
-            time.sleep(0.1)
-        return {**state, "sentence": "is running, but its agent ended"} if state["running"] else state
-
-    def _state_of(self, task: processes.BackgroundTask) -> dict[str, Any]:
+    def _state_of(self, task: container_kinds.Task) -> dict[str, Any]:
         try:
             state: dict[str, Any] = task.result()
         except RuntimeError as error:
-            return {"running": None, "sentence": f"ended, and Docker does not report why: {error}", "last_line": ""}
+            return {"running": None, "sentence": f"ended, and the reason is not known: {error}", "last_line": ""}
         return state
 
     def _send(self, message: Message) -> None:

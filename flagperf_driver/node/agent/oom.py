@@ -21,14 +21,14 @@ def count() -> Count:
     return Count(_figure(Path("/proc/vmstat"), "oom_kill"), _at_limit())
 
 
-def cause(before: Count, inner: bool) -> str | None:
+def cause(before: Count, in_container: bool) -> str | None:
     """Return which memory ran out since ``before``, or None."""
     now = count()
     if now.kills == before.kills:
         return None
     limited = _limited_group()
     if limited is not None and now.at_limit > before.at_limit:
-        limit_name = "the container's memory limit" if inner else "the memory limit of its control group"
+        limit_name = "the container's memory limit" if in_container else "the memory limit of its control group"
         return f"{limit_name}, {limited[1] / (1 << 20):.0f} MiB"
     return "the kernel ran out of memory"
 

@@ -51,14 +51,14 @@ class Ranks:
         messages: Messages,
         reaper: processes.Reaper,
         host_env: Mapping[str, str],
-        inner: bool = False,
+        own_limit: bool = False,
     ) -> None:
         self._orders = orders
         self._host_env = host_env  # variables of this host for every rank
         self._messages = messages
         self._folder = messages.folder
         self._reaper = reaper
-        self._inner = inner
+        self._own_limit = own_limit  # a memory limit is the container's
         self._live: dict[int, Process] = {}
         self._errors: dict[int, perflog.Record] = {}
         self._ending = False
@@ -303,7 +303,7 @@ class Ranks:
         name = _signal_name(number)
         if number != signal.SIGKILL:
             return name
-        return "{} ({})".format(name, oom.cause(self._memory, self._inner) or "kill -9 by a user or a program")
+        return "{} ({})".format(name, oom.cause(self._memory, self._own_limit) or "kill -9 by a user or a program")
 
     def _end(self, cause: str, delay_s: float = 0.0) -> None:
         """End every remaining rank: send SIGTERM, and SIGKILL after the grace period."""

@@ -146,7 +146,7 @@ class Round:
             return RoundContainer(order, orders, self._messages, self._link, reaper)
         self._temporary = Temporary()
         reaper.watch_folder(self._temporary.path)
-        return Ranks(orders, self._messages, reaper, self._temporary.env, inner=self._lock is None)
+        return Ranks(orders, self._messages, reaper, self._temporary.env, own_limit=bool(order.get("limits_memory")))
 
     def stop(self, reason: str) -> None:
         """End the ranks, if they were started."""

@@ -170,7 +170,7 @@ class Agents:
         for agent, order in zip(self.all, orders, strict=True):
             agent.by_launcher = len(order["follow"]) > len(order["ranks"])
             agent.started = True
-            agent.docker = order["container"]["socket"] if order.get("container") else None
+            agent.docker = order["container"].get("socket") if order.get("container") else None
             agent.send(order)
 
     def messages(self) -> Iterator[tuple[HostAgent, Message]]:

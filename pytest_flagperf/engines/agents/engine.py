@@ -86,8 +86,8 @@ class AgentsEngine:
         notes = []
         if case.framework_version and not kind.uses_images:
             notes.append(
-                f"{case}: the version selects a container image; without --runtime=docker the installed version"
-                " is used and recorded"
+                f"{case}: the version selects a container image; without a container (--runtime) the installed"
+                " version is used and recorded"
             )
         return notes + kind.notes(self._environments.request(case, vendor, runtime), str(case))
 

@@ -147,7 +147,7 @@ def _monitors(
     devices = list(agent.devices) if probe or options.monitors.get("nvml") else []
     own: dict[str, Any] = {"probe": {"module": f"{agent.code_root}/{probe}"}} if probe else {}
     own |= {"processors_first": True} if plan.devices_are_cores else {}
-    inside = {"container": container["id"]} if container else {}
+    inside = {"container": container["id"]} if container and "id" in container else {}
     return {**options.monitors, **own, **inside, "folder": agent.log_dir, "devices": devices}
 
 

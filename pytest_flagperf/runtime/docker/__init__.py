@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagperf_driver.node import docker_engine
+from pytest_flagperf import redaction
 from pytest_flagperf.runtime import EngineRequirements, Image, Runtime, RuntimeRequest, unbuildable
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class _Docker(Runtime):
     """Imports its modules when they are used, so that other runs start faster."""
 
     uses_images = True
+    builds_images = True
     needs = "Docker"
 
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:  # noqa: ARG002
@@ -51,7 +53,7 @@ class _Docker(Runtime):
     def engine(self, request: RuntimeRequest) -> EngineRequirements:
         from . import images
 
-        return EngineRequirements(docker_engine.SOCKET, images.image_name(request), _image(request).image is None)
+        return EngineRequirements(images.image_name(request), _image(request).image is None, docker_engine.SOCKET)
 
 
 RUNTIME = _Docker()
@@ -77,6 +79,10 @@ def _invalid_options(image: Image) -> Iterator[str]:
 
 
 def _missing_image(image: Image) -> Iterator[str]:
+    if image.image is not None and not redaction.is_image(image.image):
+        shown = redaction.image(image.image)
+        expected = "expected a name for docker pull, as in maker/pytorch:1"
+        yield f"{image.image_source}: Docker has no image {shown!r}; {expected}"
     if image.image is None and image.folder is None:
         vendor = Path(image.expected).parents[2]
         yield (

@@ -20,11 +20,11 @@ from flagperf_driver.node import docker_engine
 from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import cache_root
 from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, OnProgress, RuntimeRequest, RuntimeSetupError
-from pytest_flagperf.runtime.requirements import union
+from pytest_flagperf.runtime.image_facts import check_complete, read_image_facts
 
-from .image_facts import merged, read_image_facts
 from .images import Recipe, case_recipe, vendor_recipe
 from .mounts import own_mounts
+from .new_containers import merged, runner
 from .options import SHM_SIZE, Options, OptionsError, parse, size
 
 with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
@@ -47,9 +47,11 @@ def prepare(host: Host, request: RuntimeRequest, progress: OnProgress) -> Interp
     with _client(host) as client:
         image = _image(client, host, request, time.monotonic() + request.timeout_s, progress)
         container = _Container(image.id, spec)
-        facts = read_image_facts(client, host, container.image, container.arguments(()), request, progress)
+        arguments = container.arguments(())
+        run = runner(client, host, container.image, arguments)
+        facts = read_image_facts(host, container.image, [container.image, arguments], run, request, progress)
     name = (image.tags or [spec.image or image.id])[0]
-    _check_complete(host, name, request, facts["libraries"])
+    check_complete(host, name, request, facts["libraries"])
     details = {
         **facts["libraries"],
         "python": facts["python"],
@@ -89,27 +91,6 @@ def _privileges(spec: Image, options: Options) -> dict[str, str]:
     if options.host_namespaces:
         granted["host_namespaces"] = f"{', '.join(options.host_namespaces)}: {spec.options_source}"
     return granted
-
-
-def _check_complete(host: Host, name: str, request: RuntimeRequest, libraries: Mapping[str, str]) -> None:
-    installed = {_folded(library) for library in libraries}
-    required = (line.requirement for line in union(request.requirements))
-    missing = sorted(
-        requirement.name
-        for requirement in required
-        if requirement
-        and (requirement.marker is None or requirement.marker.evaluate())
-        and _folded(requirement.name) not in installed
-    )
-    if missing:
-        raise RuntimeSetupError(
-            f"{host.name}: the image {name} has no {', '.join(missing)}, required by {request.framework} suites; "
-            "install them in its Dockerfile, or pass another image with --image"
-        )
-
-
-def _folded(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 # -- the engine -------------------------------------------------------------------------------------------

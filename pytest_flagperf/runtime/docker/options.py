@@ -299,3 +299,6 @@ _TABLE: Mapping[str, _Take] = {
     "--entrypoint": _entrypoint,
     "--workdir": _workdir,
 }
+
+NAMES = tuple(_TABLE)
+"""The long names of all options that are supported."""

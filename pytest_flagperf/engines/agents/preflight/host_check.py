@@ -194,12 +194,14 @@ def _amounts(answer: Mapping[str, Any]) -> str:
 
 
 def _check_options(request: HostRequirements, host: Host) -> dict[str, Any]:
+    engine = request.engine
     return {
         "folder": request.folder if host.is_local else None,
         "nvml": request.nvml,
         "probe": request.probe,
-        "docker": request.engine.socket if request.engine else None,
-        "image": request.engine.image if request.engine else None,
+        "docker": engine.socket if engine else None,
+        "apptainer": engine is not None and engine.socket is None,
+        "image": engine.image if engine else None,
         "data": [{"data_dir": data.folder, "entries": _entries(data.manifest)} for data in request.data],
         "clear_caches": request.clear_caches,
     }

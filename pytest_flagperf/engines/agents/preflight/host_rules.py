@@ -131,7 +131,9 @@ def _gib(size: float) -> str:
 
 def _optional_findings(facts: Mapping[str, Any], request: HostRequirements) -> Iterator[_Row]:
     if facts["docker"]:
-        yield from _docker(facts["docker"], request)
+        yield from _containers("docker", facts["docker"], request)
+    if facts["apptainer"]:
+        yield from _containers("apptainer", facts["apptainer"], request)
     for data in facts["data"]:
         for problem in data["problems"]:
             yield "data", FAIL, problem, "copy the data there, or pass their folder with --data-dir"
@@ -145,15 +147,15 @@ def _optional_findings(facts: Mapping[str, Any], request: HostRequirements) -> I
         yield "caches", WARN, sentence, "log in as root, or remove clear-caches from flagperf.toml"
 
 
-def _docker(docker: Mapping[str, Any], request: HostRequirements) -> Iterator[_Row]:
-    if docker["error"]:
-        yield "docker", FAIL, docker["error"], ""
+def _containers(kind: str, facts: Mapping[str, Any], request: HostRequirements) -> Iterator[_Row]:
+    if facts["error"]:
+        yield kind, FAIL, facts["error"], ""
         return
-    yield "docker", OK, docker["version"], ""
+    yield kind, OK, facts["version"], ""
     if request.engine is None:
         return
     image = request.engine.image
-    if docker["image"]:
+    if facts["image"]:
         yield "image", OK, image, ""
     elif request.engine.image_is_ours:
         yield "image", OK, f"{image} will be built", ""

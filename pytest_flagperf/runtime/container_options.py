@@ -1,0 +1,106 @@
+"""Options of ``docker run`` for programs that are not Docker: what has an equivalent, and the program's own options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_flagperf import docker_run_options
+from pytest_flagperf.problems import Problems, near
+
+from .docker import options as docker
+
+# Docker's options without an equivalent, whose absence can change what a case measures.
+_NOTED = {
+    "mem_limit": "--memory", "memswap_limit": "--memory-swap", "nano_cpus": "--cpus", "pids_limit": "--pids-limit",
+    "user": "--user", "extra_hosts": "--add-host", "tmpfs": "--tmpfs", "entrypoint": "--entrypoint",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that starts containers: its options without and with a value, and the reasons against others."""
+
+    name: str
+    flags: Sequence[str]
+    valued: Sequence[str]
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+class ContainerOptionsError(Problems):
+    """Invalid or unsupported options."""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A folder of the host in the container."""
+
+    source: str
+    target: str
+    read_only: bool
+
+
+@dataclass(frozen=True)
+class Translated:
+    """The options for one program."""
+
+    own: tuple[str, ...]  # words of the program
+    mounts: tuple[Mount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    gpus: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def translate(words: Sequence[str], source: str, program: Program) -> Translated:
+    """Split the options into those of the program and Docker's; ContainerOptionsError with all problems."""
+    own: list[str] = []
+    dockers: list[str] = []
+    problems: list[str] = []
+    for name, value in docker_run_options.options(words):
+        problem: str | None = None
+        if name in program.refused:
+            problem = program.refused[name]
+        elif name in program.flags:
+            own.append(name)
+            problem = None if value in (None, "true") else "expected no value"
+        elif name in program.valued:
+            own += [name, value or ""] if not name.startswith("--") else [f"{name}={value}"]
+            problem = None if value else "the value is missing"
+        elif name in docker.NAMES or not name:
+            dockers.append(f"{name}={value}" if name and value is not None else name or str(value))
+        else:
+            problem = _unknown(name, program)
+        if problem:
+            problems.append(f"{source}: {docker_run_options.name_shown(name)}: {problem}")
+    try:
+        parsed = docker.parse(dockers, source)
+    except docker.OptionsError as error:
+        raise ContainerOptionsError([*problems, *error.problems]) from error
+    mounts = parsed.arguments.get("mounts", ())
+    problems += [f"{source}: --volume: {problem}" for mount in mounts if (problem := _no_mount(mount, program))]
+    if problems:
+        raise ContainerOptionsError(problems)
+    unused = [name for key, name in _NOTED.items() if key in parsed.arguments]
+    return Translated(
+        tuple(own),
+        tuple(Mount(mount["Source"], mount["Target"], bool(mount["ReadOnly"])) for mount in mounts),
+        dict(parsed.arguments.get("environment", {})),
+        parsed.gpus,
+        (f"{source}: {', '.join(unused)}: no effect with {program.name}",) if unused else (),
+    )
+
+
+def _unknown(name: str, program: Program) -> str:
+    allowed = [*program.flags, *program.valued, *docker.NAMES]
+    hint = near(name, allowed) or f"; allowed are {', '.join(allowed)}"
+    return f"an option neither of {program.name} nor of docker run{hint}"
+
+
+def _no_mount(mount: Mapping[str, Any], program: Program) -> str | None:
+    """Return why a mount of Docker cannot be used; None if it can."""
+    if mount["Type"] != "bind":
+        return f"{program.name} has no named volumes; expected the path of a folder"
+    if any(character in mount["Source"] + mount["Target"] for character in ",:"):
+        return "a path with a comma or a colon cannot be mounted"
+    return None
