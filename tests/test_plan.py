@@ -200,7 +200,7 @@ def test_all_problems_of_a_plan_are_reported_at_once(catalog: Catalog) -> None:
     with pytest.raises(Problems) as caught:
         planned(catalog, runtime="vemv", launcher="torchrn", settings=["widht=1"])
     assert [problem.removeprefix("case toy:pytorch:X9:1:8:1: ") for problem in caught.value.problems] == [
-        "unknown runtime 'vemv'; did you mean venv? (choose from host, venv, docker, apptainer)",
+        "unknown runtime 'vemv'; did you mean venv? (choose from host, venv, docker, apptainer, pyxis)",
         "unknown launcher 'torchrn'; did you mean torchrun? (choose from env, torchrun)",
         "--set widht: toy:pytorch has no such key; did you mean width?",
     ]

@@ -94,7 +94,7 @@ def ask(python: str, question: str) -> str:
 
 
 def test_runtimes_are_the_modules_with_a_runtime() -> None:
-    assert set(runtimes()) == {"apptainer", "docker", "host", "venv"}
+    assert set(runtimes()) == {"apptainer", "docker", "host", "pyxis", "venv"}
 
 
 def test_a_module_put_into_the_folder_is_a_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from .suite import REFERENCE, SCALES
 from .toml_reader import choice, raise_if_any, read, where
 
 LEASES = ("device", "host")
-RUNTIMES = ("host", "venv", "docker", "apptainer")
+RUNTIMES = ("host", "venv", "docker", "apptainer", "pyxis")
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
 BEST_EFFICIENCY = 1.5
 """Maximum value of min_efficiency."""

@@ -120,7 +120,7 @@ class Settings:
     runtime: str | None = option(
         WHERE,
         "source of the ranks' Python (default: as in vendor.toml)",
-        choices=("host", "venv", "docker", "apptainer"),
+        choices=("host", "venv", "docker", "apptainer", "pyxis"),
     )
     python: str | None = option(
         SITE, 'the interpreter of runtime "host" (default: python3 on the PATH)', "PATH", path=True

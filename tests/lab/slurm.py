@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 from types import TracebackType
 from typing import final
 
+from tests.lab.built import built
 from tests.lab.lab import Lab, LabHost, until
 from tests.lab.needs import path_of
 
@@ -46,6 +48,7 @@ MaxJobCount={jobs}
 SchedulerParameters=sched_interval=1,batch_sched_delay=0,sched_min_interval=0
 GresTypes=gpu
 SlurmdParameters=config_overrides
+PlugStackConfig={folder}/{name}.plugins
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 PartitionName=short Nodes=ALL MaxTime=2 State=UP
@@ -57,10 +60,13 @@ CGROUPS = "CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nConstrainDevices=no\nC
 class Slurm:
     """Start it with ``with``; its hosts are worn afterwards."""
 
-    def __init__(self, lab: Lab, hosts: Sequence[LabHost], *, gpus: int = 8, node_timeout_s: int = 5) -> None:
+    def __init__(
+        self, lab: Lab, hosts: Sequence[LabHost], *, gpus: int = 8, node_timeout_s: int = 5, pyxis: bool = False
+    ) -> None:
         self.hosts = list(hosts)
         self.jobs = 10_000
         self._gpus = gpus
+        self._pyxis = pyxis
         self._node_timeout_s = node_timeout_s  # many hosts on few cores answer slowly
         self._here = lab.folder / "shared" / "slurm"
         self.conf = self._here / "login.conf"
@@ -92,6 +98,8 @@ class Slurm:
     def write_conf(self) -> None:
         """Write slurm.conf for the hosts, and for the machine, which sees the shared folder elsewhere."""
         head = self.hosts[0]
+        if self._pyxis:
+            shutil.copy(built("pyxis_double"), self._here / "pyxis.so")
         for name, folder in (("slurm.conf", FOLDER), ("login.conf", str(self._here))):
             nodes = "\n".join(
                 f"NodeName={host.name} NodeAddr={host.address} CPUs=4 RealMemory=4000 Gres=gpu:{self._gpus}"
@@ -101,12 +109,14 @@ class Slurm:
                 controller=head.name,
                 address=head.address,
                 folder=folder,
+                name=name,
                 kill_wait=KILL_WAIT_S,
                 node_timeout=self._node_timeout_s,
                 jobs=self.jobs,
                 nodes=nodes,
             )
             (self._here / name).write_text(text)
+            (self._here / f"{name}.plugins").write_text(f"required {folder}/pyxis.so\n" if self._pyxis else "")
 
     def start_controller(self) -> None:
         self._install(self.hosts[0])

@@ -44,7 +44,8 @@ class SlurmHost(RemoteHost):
         request = {"argv": argv, "own": self._own, "report": list(self._report)}
         try:
             name, timeout_s = f"{self.name}: job {self.job.number}", RECONNECT_S if self._was_connected else CONNECT_S
-            link = RelayLink(name, self._srun(argv), environment(), request, timeout_s)
+            srun = [*self.step(), *_RESOLVED_THERE, *argv]
+            link = RelayLink(name, srun, environment(), request, timeout_s)
         except HostLost:
             raise
         except HostError:
@@ -53,7 +54,8 @@ class SlurmHost(RemoteHost):
         self._was_connected = True
         return link
 
-    def _srun(self, argv: Sequence[str]) -> list[str]:
+    def step(self) -> list[str]:
+        """Return the command in front of a program that runs on this node beside all other steps of the job."""
         return [
             "srun",
             "--overlap",
@@ -66,8 +68,6 @@ class SlurmHost(RemoteHost):
             "--mpi=none",
             "--chdir=/",
             "--export=ALL",
-            *_RESOLVED_THERE,
-            *argv,
         ]
 
     def _check_job(self) -> None:

@@ -9,7 +9,7 @@ complete lines. A controller that sends nothing for ``silence_s`` is considered 
 relay stays until all of them have ended, because Slurm kills what is left of a step.
 """
 
-# ruff: noqa: PTH103, PTH108, PTH112, PTH118
+# ruff: noqa: PTH103, PTH108, PTH110, PTH118
 
 import contextlib
 import fcntl
@@ -305,9 +305,9 @@ def main() -> None:
         hold(float(sys.argv[2]))
         return
     request = json.loads(stdin.read(int(stdin.readline())).decode())
-    temporary = os.environ.get("TMPDIR")
-    if temporary and not os.path.isdir(temporary):
-        del os.environ["TMPDIR"]  # the controller's folder, which this node does not have
+    for name in ("TMPDIR", "SLURM_CONF"):
+        if os.environ.get(name) and not os.path.exists(os.environ[name]):
+            del os.environ[name]  # the controller's, which this node does not have
     relay = Relay(request)
     if request["own"]:  # a job that a run requested; the descriptor stays open
         lock(lock_file(os.environ["SLURM_JOB_ID"]), fcntl.LOCK_SH)

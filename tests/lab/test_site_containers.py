@@ -1,0 +1,176 @@
+"""Containers by the means of sites without Docker: Apptainer on hosts over SSH and in Slurm jobs, and pyxis.
+
+Apptainer is the real one if the machine has it (/opt/apptainer, or the PATH); the plug-in pyxis is a double, which
+goes all the way of a real Slurm's options (pyxis_double.c).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import signal
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.engine import base_image
+from tests.lab.lab import PYTHON, Lab, LabHost
+from tests.lab.needs import SLURM, missing_programs
+from tests.lab.runs import ClusterToy, assert_nothing_left
+from tests.lab.slurm import Slurm
+from tests.lab.test_slurm import SlurmToy, started_beside
+from tests.plugin.conftest import Toy, ignore_other_load
+
+pytestmark = pytest.mark.slow
+
+IMAGE = "/shared/image"
+DOUBLE = Path(__file__).with_name("apptainer_double.py")
+_REAL = ("/opt/apptainer/bin/apptainer", "/usr/bin/apptainer", "/usr/local/bin/apptainer")
+
+
+@pytest.fixture(scope="module")
+def image(lab: Lab) -> Path:
+    """The smallest system with a shell as a folder that all hosts see; programs of the machine are mounted into it."""
+    folder = lab.folder / "shared" / "image"
+    with tarfile.open(fileobj=io.BytesIO(base_image())) as tar:
+        tar.extractall(folder, filter="fully_trusted")
+    for name in ("etc/hosts", "etc/resolv.conf", "etc/localtime"):
+        (folder / name).touch()
+    (folder / "bin/python3").symlink_to(PYTHON)
+    return folder
+
+
+def install(hosts: list[LabHost]) -> None:
+    """Put Apptainer on the hosts, unless the machine has it, which they see."""
+    if not any(map(shutil.which, _REAL)):
+        for host in hosts:
+            program = host.root / "usr/local/bin/apptainer"
+            program.write_text(f"#!{PYTHON}\n{DOUBLE.read_text()}")
+            program.chmod(0o755)
+
+
+def options(lab: Lab) -> list[str]:
+    return [" ".join(lab.container_options(PYTHON))]
+
+
+def plan_of(toy: ClusterToy) -> dict[str, object]:
+    (plan,) = toy.toy.runs[-1].glob("*/round1/plan.json")
+    stored: dict[str, object] = json.loads(plan.read_text())
+    return stored
+
+
+# -- over SSH --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ssh(cluster: ClusterToy, image: Path, lab: Lab) -> ClusterToy:
+    install(cluster.hosts)
+    cluster.settings(nodes="2x2", runtime="apptainer", image=IMAGE, container_opt=options(lab))
+    return cluster
+
+
+def test_apptainer_on_two_hosts(ssh: ClusterToy) -> None:
+    ssh.passed()
+    interpreter = plan_of(ssh)["interpreter"]
+    assert isinstance(interpreter, dict)
+    assert interpreter["image"] == IMAGE
+    log = next(ssh.toy.runs[-1].glob("*/round1/h2_noderank1/rank2.out.log")).read_text()
+    assert "FINISHED" in log
+    output = ssh.failed("--set=fault=import")
+    assert "rank 3 on h2" in output
+
+
+def test_a_killed_container_and_a_killed_controller_leave_nothing(ssh: ClusterToy) -> None:
+    going = ssh.start("-k", "converges", "--set=step_s=1")
+    going.wait_for(lambda: all(map(ssh.begins, ssh.hosts)), "training")
+    host = ssh.hosts[1]
+    (parent,) = {one.pid for one in host.processes() if is_container(one.cmdline)}
+    host.run(["kill", "-9", str(parent)])
+    assert going.wait() == 1
+    assert "the container of ranks 2 to 3 was killed by signal 9" in going.text
+    assert_nothing_left(ssh.hosts)
+
+    ssh.set(lease_time=2)
+    going = ssh.start("-k", "converges", "--set=step_s=1")
+    going.wait_for(lambda: all(map(ssh.begins, ssh.hosts)), "training")
+    going.kill()
+    for host in ssh.hosts:  # the logs wait for --resume
+        host.run(["sh", "-c", "sleep 5; rm -rf /tmp/pytest-flagperf-0/rounds/*"])
+    assert_nothing_left(ssh.hosts)
+
+
+def is_container(cmdline: str) -> bool:
+    return cmdline.startswith("Apptainer runtime parent") or "apptainer exec" in cmdline
+
+
+def test_preflight_names_a_missing_image(ssh: ClusterToy) -> None:
+    ssh.set(image="/no/such.sif")
+    code, output = ssh.run("--preflight")
+    assert code != 0
+    assert "FAIL  apptainer: the image /no/such.sif does not exist; copy it to this host" in output
+
+
+# -- in Slurm jobs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slurm(lab: Lab, image: Path, request: pytest.FixtureRequest) -> Iterator[Slurm]:
+    """A Slurm with the double of pyxis on two hosts."""
+    problems = missing_programs(SLURM)
+    if not Path("/usr/include/slurm/spank.h").exists():
+        problems.append("missing slurm/spank.h: apt-get install libslurm-dev")
+    if problems:
+        if request.config.getini("strict"):
+            pytest.fail("; ".join(problems), pytrace=False)
+        pytest.skip("; ".join(problems))
+    hosts = lab.hosts(2, fresh=True)
+    install(hosts)
+    with Slurm(lab, hosts, pyxis=True) as started:
+        yield started
+
+
+@pytest.fixture
+def toy(slurm: Slurm, lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmToy]:
+    ignore_other_load(monkeypatch)
+    for name in ("FLAGPERF_CACHE", "FLAGPERF_LEASES", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    tree = Toy(pytester)
+    tree.suite("alpha")
+    made = SlurmToy(tree, lab, list(slurm.hosts), slurm=slurm, always={"image": IMAGE, "container_opt": options(lab)})
+    made.settings(runtime="pyxis")
+    yield made
+    made.end()
+    try:
+        slurm.wait_until_idle()
+        assert_nothing_left(slurm.hosts)
+    finally:
+        slurm.recover()
+
+
+@pytest.mark.parametrize("runtime", ["apptainer", "pyxis"])
+def test_containers_in_jobs(toy: SlurmToy, slurm: Slurm, runtime: str) -> None:
+    toy.settings(runtime=runtime, nodes="2x2")
+    toy.passed()
+    interpreter = plan_of(toy)["interpreter"]
+    assert isinstance(interpreter, dict)
+    assert interpreter["label"] == f"{runtime}: {IMAGE}"
+    assert slurm.queue == []
+
+
+def test_an_image_that_pyxis_cannot_import_is_named(toy: SlurmToy) -> None:
+    toy.set(image="registry.example/no/such:1")
+    output = toy.failed()
+    reason = "Slurm cannot start a container of registry.example/no/such:1: failed to import docker image"
+    assert f"h1: {reason} registry.example#no/such:1; check --image" in output
+
+
+def test_a_killed_controller_leaves_no_step_of_pyxis(toy: SlurmToy, slurm: Slurm) -> None:
+    toy.settings(runtime="pyxis", nodes="1x1", lease_time=2)
+    run = started_beside(toy, slurm, step_s=1)
+    run.going.process.send_signal(signal.SIGKILL)
+    slurm.wait_until_idle()
+    for host in slurm.hosts:  # the logs wait for --resume
+        host.run(["sh", "-c", "rm -rf /tmp/pytest-flagperf-0/rounds/*"])
