@@ -10,13 +10,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.engines.agents.allocations.choice import allocate
+from pytest_flagperf.engines.agents.allocations.slurm import JobPerCase
+from pytest_flagperf.engines.agents.late_logs import LateLogs
 from pytest_flagperf.hosts import HostError, HostLost
+from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.remote import RemoteHost
 from pytest_flagperf.hosts.session import BOOT
 from pytest_flagperf.hosts.slurm import commands
@@ -27,6 +32,7 @@ from pytest_flagperf.hosts.slurm.link import RelayLink
 from pytest_flagperf.hosts.slurm.request import JobRequest
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.settings import SettingsError, read_settings
+from pytest_flagperf.stored.round import MissingLogs
 from tests.trees import tree
 
 # As Slurm 22.05 prints them, shortened.
@@ -46,6 +52,26 @@ def test_a_job_is_read() -> None:
     assert (job.number, job.state, job.reason, job.nodes, job.restarts) == ("12", "RUNNING", "", ("h2",), 1)
     assert (job.time_limit, job.partition) == ("04:00:00", "main")
     assert job.devices == {"h2": (0, 1, 6)}
+
+
+def test_a_round_whose_job_has_ended_is_looked_for_in_the_present_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_flagperf.engines.agents.allocations.slurm.require_commands", lambda: None)
+    ended = replace(parse_job(JOB), state="NODE_FAIL")
+    monkeypatch.setattr("pytest_flagperf.engines.agents.allocations.slurm.read_job", lambda _: ended)
+    allocation = JobPerCase(SlurmConfig(), lambda _: False, 60)
+    allocation._job = replace(ended, number="13", state="RUNNING")
+    allocation._pool = HostPool((RelayHost(),))
+    (tmp_path / "plan.json").write_text('{"slurm_job": "12"}')
+    assert allocation.pool_of(tmp_path) is allocation._pool
+    # Without the node, the user learns where the logs are.
+    late = LateLogs(allocation.pool_of, LogLimits())
+    with pytest.raises(HostError) as error:
+        late._fetch_from(tmp_path, MissingLogs("h3", 0, "/tmp/rounds/one", "lost"))
+    assert str(error.value).startswith(
+        "the run does not have h3 now; they stay there in /tmp/rounds/one for a week, and"
+    )
 
 
 def test_a_job_without_nodes_and_devices_is_read() -> None:

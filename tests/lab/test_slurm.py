@@ -7,18 +7,24 @@ import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_flagperf.hosts.slurm.commands import SlurmError
+from pytest_flagperf.hosts.deploy import pack
+from pytest_flagperf.hosts.host_pool import run_on_all
+from pytest_flagperf.hosts.slurm.commands import SlurmError, read_job
 from pytest_flagperf.hosts.slurm.config import SlurmConfig
+from pytest_flagperf.hosts.slurm.host import hosts_of
 from pytest_flagperf.hosts.slurm.request import JobRequest, submit
+from pytest_flagperf.runtime import RuntimeRequest, runtimes
 from tests.lab.lab import PYTHON, Lab, until
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs
 from tests.lab.runs import ClusterToy, Going, assert_nothing_left
 from tests.lab.slurm import Slurm
 from tests.plugin.conftest import Toy, ignore_other_load
+from tests.test_runtime import write_wheel
 
 pytestmark = pytest.mark.slow
 
@@ -257,6 +263,33 @@ def test_a_case_uses_only_the_devices_of_its_job(toy: SlurmToy, slurm: Slurm) ->
     assert f"h1: devices: 2 available from job {number}, 4 needed" in output
     for job in (other, number):
         slurm.command("scancel", job)
+
+
+def test_nodes_with_one_cache_build_an_environment_once(
+    slurm: Slurm, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_wheel(lab.folder / "shared" / "wheels", "frame", "1.0")
+    (tmp_path / "requirements.txt").write_text("frame==1.0\n")
+    # The nodes inherit these, and see /shared.
+    own = {"FLAGPERF_CACHE": "/shared/cache", "UV_FIND_LINKS": "/shared/wheels", "UV_NO_INDEX": "1", "UV_OFFLINE": "1"}
+    for name, value in {"SLURM_CONF": str(slurm.conf), **own}.items():
+        monkeypatch.setenv(name, value)
+    number = slurm.allocate("--nodes=2")
+    hosts = hosts_of(read_job(number), str(PYTHON), own=False, report=())
+    lines: list[str] = []
+    request = RuntimeRequest("frame", (tmp_path / "requirements.txt",))
+    try:
+        made = run_on_all(hosts, lambda host: runtimes()["venv"].prepare(host, request, lines.append, pack({})))
+        assert {python.python.partition("/venv/")[0] for python in made.values()} == {"/shared/cache"}
+        assert lines.count("+ frame==1.0") == 1
+        for host, python in made.items():
+            done = host.run([python.python, "-c", "import frame; print(frame.VERSION)"], timeout_s=30)
+            assert done.out == "1.0\n"
+    finally:
+        for host in hosts:
+            host.close()
+        slurm.command("scancel", number)
+        slurm.wait_until_idle()
 
 
 def test_a_full_queue_is_named(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:

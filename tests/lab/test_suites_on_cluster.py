@@ -13,8 +13,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.lab.lab import Lab, LabHost
+from tests.lab.lab import CACHE, HOME, PYTHON, Lab, LabHost
+from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs
 from tests.lab.runs import assert_nothing_left
+from tests.lab.slurm import Slurm
 from tests.trees import set_options
 
 pytestmark = pytest.mark.slow
@@ -30,7 +32,8 @@ class Bench:
 
     def run(self, *arguments: str, **settings: Any) -> Path:
         """A run that ends well; its directory."""
-        (self.root / "flagperf.toml").write_text(self.lab.ssh_settings(self.hosts).toml())
+        hosts = "" if settings.get("cluster") else self.lab.ssh_settings(self.hosts).toml()
+        (self.root / "flagperf.toml").write_text(hosts)
         set_options(self.root, **settings)
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suites", "--nodes=2x1", *arguments]
         done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False, timeout=600)
@@ -63,6 +66,25 @@ def test_environments_on_two_hosts_train_bert(bench: Bench, torch_python: str) -
     run = bench.run("-kbert:pytorch and converges", runtime="venv")
     assert_both_took_part(run, "bert:pytorch:CPU:2:1:1", "venv")
     assert_nothing_left(bench.hosts)
+
+
+def test_a_slurm_job_of_two_nodes_trains_resnet50(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    if problems := missing_programs(SLURM):
+        pytest.skip("; ".join(problems))
+    with Slurm(bench.lab, bench.hosts, node_timeout_s=30) as slurm:
+        number = slurm.allocate("--nodes=2", "--cpus-per-task=2")
+        own = {"SLURM_CONF": str(slurm.conf), "SLURM_JOB_ID": number}
+        for name, value in {**own, "PATH": f"{PYTHON.parent}:{SYSTEM_PATH}"}.items():
+            monkeypatch.setenv(name, value)
+        # The nodes inherit the variables: the cache is that with the environments, which they see.
+        monkeypatch.setenv("HOME", str(HOME))
+        monkeypatch.setenv("FLAGPERF_CACHE", str(CACHE))
+        run = bench.run("-kresnet50:pytorch and converges", cluster="slurm", runtime="venv")
+        assert_both_took_part(run, "resnet50:pytorch:CPU:2:1:1", "venv")
+        assert slurm.queue == [number]
+        slurm.command("scancel", number)
+        slurm.wait_until_idle()
+        assert_nothing_left(bench.hosts)
 
 
 def assert_both_took_part(run: Path, case: str, runtime: str) -> None:

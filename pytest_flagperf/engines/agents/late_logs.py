@@ -47,6 +47,8 @@ class LateLogs:
         pool = self.pool_of(directory)
         for placed in places:
             host = pool.host(placed.name)
+            if host is None and not Path(placed.log_dir).is_relative_to(directory):
+                note(f"{where}: the logs of {placed.name} are missing here: {_stay(placed.name, placed.log_dir)}")
             if host is not None and not host.is_local:
                 try:
                     self._fetch_from(directory, MissingLogs(placed.name, placed.noderank, placed.log_dir, ""))
@@ -83,7 +85,7 @@ class LateLogs:
         pool = self.pool_of(directory)
         host = pool.host(missing.host)
         if host is None:
-            raise HostError("it is not a host of this run")
+            raise HostError(_stay(missing.host, missing.log_dir))
         try:
             host.reconnect()
         except HostError as error:
@@ -92,3 +94,11 @@ class LateLogs:
         pool.include(host)
         folder = directory / host_folder(host.name, missing.noderank)
         return fetch(host, pack({}), missing.log_dir, folder, self.limits)
+
+
+def _stay(host: str, log_dir: str) -> str:
+    """Return where logs are that cannot be fetched: on a removed host, or on a node whose job has ended."""
+    return (
+        f"the run does not have {host} now; they stay there in {log_dir} for a week, and are fetched when a case of"
+        f" this run, or of a run with --resume, uses {host}"
+    )

@@ -107,7 +107,10 @@ class SlurmAllocation(ABC):
         return {_RECORD: self._job.number} if self._job else {}
 
     def pool_of(self, directory: Path) -> HostPool:
-        """Return the hosts of the round's job; none if that has ended."""
+        """Return the hosts of the round's job; if it has ended, those of the present one.
+
+        A node of both still has the logs of the round.
+        """
         try:
             number = stored.read(directory / PLAN).get(_RECORD)
             if self._job is not None and self._job.number == number:
@@ -116,10 +119,10 @@ class SlurmAllocation(ABC):
             if known is not None:
                 return known
             if not isinstance(number, str) or (found := read_job(number)).state != RUNNING:
-                return HostPool(())
+                return self._pool
             self._others.append((found, self._connected(found)))
         except (FormatError, HostError):
-            return HostPool(())
+            return self._pool
         return self._others[-1][1]
 
     def close(self) -> None:
