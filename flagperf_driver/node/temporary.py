@@ -48,9 +48,9 @@ class Temporary:
         return not self.path.exists()
 
 
-def remove_leftovers() -> Iterator[str]:
-    """Remove the folders that dead agents of this user left; yield a description of each."""
-    for folder in sorted(_short_scratch().glob(f"{_FOLDER}/*")):
+def remove_leftovers(base: str = "") -> Iterator[str]:
+    """Remove the folders that dead agents of this user left, in ``base`` or in TMPDIR; yield a description of each."""
+    for folder in sorted((scratch(base) if base else _short_scratch()).glob(f"{_FOLDER}/*")):
         if _remove_if_free(folder):
             yield f"temporary files in {folder}"
 

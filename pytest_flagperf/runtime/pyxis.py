@@ -140,7 +140,11 @@ class _Container:
         labels: Mapping[str, str],  # noqa: ARG002
     ) -> Mapping[str, Any]:
         mounts = [f"{log_dir}:{log_dir}", *(f"{folder}:{folder}:ro" for folder in read_only)]
-        return {"argv": [*self.command(log_dir, mounts), *argv], "env": _ENV, "only_leased": False}
+        return {
+            "argv": [*self.command(log_dir, mounts), *argv],
+            "env": {**self.options.env, **_ENV},
+            "only_leased": False,
+        }
 
     def command(self, folder: str, mounts: Sequence[str]) -> list[str]:
         """Return the command in front of a program that runs in ``folder``."""

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -60,8 +61,11 @@ def test_a_failed_rank_is_reported(lab: Lab) -> None:
 
 
 def test_a_killed_program_is_reported_and_takes_its_ranks_along(lab: Lab) -> None:
-    start(lab, FOREVER, FOREVER)
+    start(lab, "print(os.environ['TMPDIR'], flush=True); " + FOREVER, FOREVER)
     lab.wait_for("started", rank=1)
+    lab.wait_for_line(0, "/tmp/")
+    folder = Path((lab.log_dir / "rank0.out.log").read_text().split()[0])
+    assert folder.is_dir()
     (parent,) = children_of(lab.agent.pid, PARENT[:20])
     os.kill(parent, signal.SIGKILL)
     fault = lab.wait_for("fault")
@@ -70,6 +74,7 @@ def test_a_killed_program_is_reported_and_takes_its_ranks_along(lab: Lab) -> Non
     assert fault["sentence"].startswith("the container of ranks 0 to 1 was killed by signal 9; its last line: INFO")
     assert {(m["rank"], m["cause"]) for m in lab.of("exit")} == {(0, "crash"), (1, "crash")}
     lab.wait_until_empty(within_s=5)
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

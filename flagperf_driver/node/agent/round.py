@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Protocol
 
-from flagperf_driver.node import lease, processes
+from flagperf_driver.node import lease, processes, temporary
 from flagperf_driver.node.agent import latest_samples
 from flagperf_driver.node.agent.archive import Archive, LogLimits
 from flagperf_driver.node.agent.connections import ControllerLink, Message
@@ -213,6 +213,9 @@ class Round:
                 part.abandon()
         assert self._reaper is not None
         processes.kill_children(except_pid=self._reaper.pid)
+        if isinstance(self._supervisor, RoundContainer):
+            # The agent of a killed container may have left its folder, where the container shares the host's /tmp.
+            list(temporary.remove_leftovers(temporary.SHORT))
         if self._temporary is not None and not self._temporary.remove():
             self._messages.warning(f"the ranks' temporary folder {self._temporary.path} could not be removed")
         self._reaper.dismiss()

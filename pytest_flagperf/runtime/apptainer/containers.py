@@ -119,7 +119,11 @@ class _Container:
         labels: Mapping[str, str],  # noqa: ARG002
     ) -> Mapping[str, Any]:
         binds = [f"--bind={log_dir}:{log_dir}", *(f"--bind={folder}:{folder}:ro" for folder in read_only)]
-        return {"argv": [*self.command(log_dir, binds), *argv], "env": ENV, "only_leased": False}
+        return {
+            "argv": [*self.command(log_dir, binds), *argv],
+            "env": {**self.options.env, **ENV},
+            "only_leased": False,
+        }
 
     def command(self, folder: str, binds: Sequence[str]) -> list[str]:
         """Return the command in front of a program that runs in ``folder``."""
