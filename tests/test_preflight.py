@@ -96,7 +96,7 @@ def test_good_hosts_are_ok_and_reach_each_other() -> None:
 
 def test_one_host_or_one_node_needs_no_network() -> None:
     seen: list[Host] = []
-    assert of(inspect([LocalHost("a"), LocalHost("b")], REQUIREMENTS, seen.append), "network") == []
+    assert of(inspect([LocalHost("a"), LocalHost("b")], REQUIREMENTS, meanwhile=seen.append), "network") == []
     assert sorted(host.name for host in seen) == ["a", "b"]
 
 

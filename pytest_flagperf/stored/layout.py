@@ -176,6 +176,9 @@ FILES: Mapping[str, Mapping[str, str]] = {
         TABLE: "one row for each round",
         OPTIONS: "the options of the run, without secrets, for --resume",
         LEFT_OUT: "the hosts and devices that were left out, and why",
+        f"{LIVE}/{CONTROLLER}{LIVE_SUFFIX}, {LIVE}/gw<X>{LIVE_SUFFIX}": (
+            "what happens while the run runs, written by pytest and its workers; flagperf watch reads it"
+        ),
     },
     "A case: run<timestamp>/<case>/": {
         f"{VERDICTS}/<test>.json": "the verdicts of one test",

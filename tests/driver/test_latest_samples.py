@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from flagperf_driver import layout
-from flagperf_driver.node.agent.latest_samples import LatestSamples
 from flagperf_driver.node.sampling import devices, host
+from flagperf_driver.node.sampling.series import LatestSamples
 
 
 def row(columns: tuple[str, ...], **cells: object) -> str:

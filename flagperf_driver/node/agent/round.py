@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Protocol
 
 from flagperf_driver.node import lease, processes, temporary
-from flagperf_driver.node.agent import latest_samples
 from flagperf_driver.node.agent.archive import Archive, LogLimits
 from flagperf_driver.node.agent.connections import ControllerLink, Message
 from flagperf_driver.node.agent.container import RoundContainer
@@ -17,6 +16,7 @@ from flagperf_driver.node.agent.ranks import Ranks
 from flagperf_driver.node.agent.sampler_process import SamplerProcess
 from flagperf_driver.node.agent.timer import Timer
 from flagperf_driver.node.folder import FolderError, LogFolder
+from flagperf_driver.node.sampling import series
 from flagperf_driver.node.temporary import Temporary
 
 _BEAT_S = 1.0
@@ -61,9 +61,9 @@ class Round:
         self._archive: Archive | None = None
         self._timer = Timer()
         self._timer.every(_BEAT_S, lambda _: self._messages.alive())
-        self._samples = latest_samples.LatestSamples(folder.path)
+        self._samples = series.LatestSamples(folder.path)
         self._sample_timer = Timer()
-        self._sample_timer.every(latest_samples.EVERY_S, lambda _: self._messages.samples(self._samples.read()))
+        self._sample_timer.every(series.LATEST_EVERY_S, lambda _: self._messages.samples(self._samples.read()))
         folder.update_state()
 
     @property

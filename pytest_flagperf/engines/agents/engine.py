@@ -207,14 +207,7 @@ class AgentsEngine:
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
-    def run(
-        self,
-        plan: Plan,
-        vendor: Vendor,
-        number: int,
-        directory: Path,
-        watch: Live,
-    ) -> None:
+    def run(self, plan: Plan, vendor: Vendor, number: int, directory: Path, watch: Live) -> None:
         """Run a round on free hosts and devices; its directory records how it ended."""
         end = None
         try:
