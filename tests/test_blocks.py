@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -46,12 +46,14 @@ else:
 
 REPO = Path(__file__).resolve().parent.parent
 BLOCKS = blocks.all_blocks(REPO)
-FOLLOWED = {
+FOLLOWED: Mapping[str, tuple[str | None, str]] = {
     "docs/vendors.md": ("Elsewhere", "tests/test_new_vendor.py"),
     "docs/models.md": ("suite.toml", "tests/test_new_model.py"),
     "docs/coming-from-flagperf.md": ("The table of names", "tests/test_coming_from_flagperf.py"),
+    "docs/extending.md": (None, "tests/plugin/test_example_plugin.py"),
+    "docs/python.md": (None, "tests/test_python_api.py"),
 }
-"""Pages that a test follows up to a heading."""
+"""Pages that a test follows up to a heading, or to the end."""
 RUNS = ("run20261121061129", "run20261121063131", "run20261121093000", "run20261122061129")
 NAMES = {
     "RUN...": "reports", "RUN": "reports/run20261121061129", "REV": "HEAD", "DIR": "folder", "NAME": "resnet50",
@@ -70,6 +72,8 @@ def following(block: Block) -> bool:
     if block.page not in FOLLOWED:
         return False
     heading, _ = FOLLOWED[block.page]
+    if heading is None:
+        return True
     before = (REPO / block.page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[0]
     return block.line <= before.count("\n")
 
@@ -117,7 +121,7 @@ def test_the_other_test_follows_the_page(page: str) -> None:
     heading, test = FOLLOWED[page]
     text = (REPO / test).read_text(encoding="utf-8")
     assert Path(page).name in text
-    assert f"## {heading}\n" in (REPO / page).read_text(encoding="utf-8")
+    assert heading is None or f"## {heading}\n" in (REPO / page).read_text(encoding="utf-8")
     assert any(following(block) for block in BLOCKS if block.page == page)
 
 
@@ -145,7 +149,8 @@ def place_to_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "reports" / name / "options.json").write_text('{"vendor": "cpu"}')
     for name in ("reports/published", "data/glm", "data/bert", "data/imagenet", "folder", "docs", "pictures"):
         (folder / name).mkdir(parents=True)
-    shutil.copytree(folder / "reports" / RUNS[0], folder / "tmp" / "run")
+    for copy in ("tmp/run", f"data/bench/reports/{RUNS[0]}"):
+        shutil.copytree(folder / "reports" / RUNS[0], folder / copy)
     shutil.copy(next((REPLAYS / "converged_1x1").glob("*/rank0.out.log")), folder)
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
     return folder
@@ -226,6 +231,10 @@ class Commands:
 
     def _salloc(self, *words: str) -> None:
         self._pytest(*words[words.index("pytest") + 1 :])
+
+    def _ssh(self, terminal: str, host: str, program: str, *words: str) -> None:
+        assert (terminal, host.isalnum(), program) == ("-t", True, "flagperf")
+        self._flagperf(*words)
 
     def _make(self, *words: str) -> None:
         command = ["make", "--dry-run", "--old-file=setup", *words]
