@@ -57,7 +57,13 @@ def test_an_engine_gets_its_table_and_has_defaults(site: Site, tmp_path: Path) -
     engine: Any = opened(tmp_path, "[engines.lab]\nqueue = 'a'\n[engines.other]\nx = 1\n")
     assert engine.describe(None, None) == "{'queue': 'a'}"
     assert opened(tmp_path).describe(None, None) == "{}"  # type: ignore[arg-type]
-    assert (engine.host_count, engine.left_out, engine.header(), engine.prepare([]), engine.inspect([])) == (
+    assert (
+        engine.host_count,
+        engine.left_out,
+        engine.header(),
+        engine.prepare([], None),
+        engine.inspect([], None),
+    ) == (
         0,
         {},
         [],

@@ -167,9 +167,10 @@ def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
         run.plans.check(chosen)
         if not chosen or run.settings.plan or run.settings.preflight:
             return
+        warnings = run.plans.check_system()
         run.directory.reserve()
         run.start_live(layout.CONTROLLER, chosen)
-        lines = run.prepare(chosen)
+        lines = [*warnings, *run.prepare(chosen)]
         gc.freeze()  # the modules are loaded
         write = line_writer(config)
         for line in [*lines, *run.begin(chosen)]:

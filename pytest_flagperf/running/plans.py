@@ -118,24 +118,21 @@ class Plans:
 
     def preflight(self, chosen: Sequence[Selected], watch: Live) -> list[Finding]:
         """Return the findings of the preflight on every host."""
-        self._check_system()
+        self.check_system()
         return self._engine.inspect([(self.plan(selected), selected.vendor) for selected in chosen], watch)
 
     def prepare(self, chosen: Sequence[Selected], watch: Live) -> list[str]:
         """Exclude hosts and devices that are not usable; return a line for each."""
         if not chosen:
             return []
-        warnings = self._check_system()
         hosts, cases = self._engine.host_count, f"{len(chosen)} case{'s'[: len(chosen) > 1]}"
         watch.phase(f"preflight: {cases}" + ("" if hosts is None else f" on {hosts} host{'s'[: hosts > 1]}"))
         try:
-            return warnings + self._engine.prepare(
-                [(self.plan(selected), selected.vendor) for selected in chosen], watch
-            )
+            return self._engine.prepare([(self.plan(selected), selected.vendor) for selected in chosen], watch)
         finally:
             watch.clear()
 
-    def _check_system(self) -> list[str]:
+    def check_system(self) -> list[str]:
         """Return a warning about the system of this machine; Problems if our engines cannot run rounds from it."""
         return check_system(only_other_hosts=not self._is_local) if self._settings.engine in ENGINES else []
 

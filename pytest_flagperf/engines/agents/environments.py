@@ -95,7 +95,11 @@ class Environments:
         key, runtime = self._key(plan, vendor, host), runtimes()[plan.runtime]
         with suppress(HostError, RuntimeSetupError, OSError):
             if key not in self._ready and (interpreter := runtime.look(host, key[2], self.code(plan, vendor))):
-                self._ready[key] = interpreter
+                self._remember(key, interpreter)
+
+    def _remember(self, key: tuple[str, str, RuntimeRequest], interpreter: Interpreter) -> None:
+        self._ready[key] = interpreter
+        _log.info("%s: interpreter %s", key[0], interpreter.python)
 
     def forget(self) -> None:
         """Forget the prepared hosts: an image or an environment may be gone."""
@@ -113,14 +117,14 @@ class Environments:
                 raise _NotReady(str(self._failed[key])) from self._failed[key]
             if key not in self._ready:
                 try:
-                    self._ready[key] = prepare(
+                    interpreter = prepare(
                         host, request, lambda text: _show_progress(watch, host, text, len(hosts)), code
                     )
                 except RuntimeSetupError as error:
                     if isinstance(error, BuildFailed):
                         self._failed[key] = error
                     raise _NotReady(str(error)) from error
-                _log.info("%s: interpreter %s", host.name, self._ready[key].python)
+                self._remember(key, interpreter)
             return self._ready[key]
 
         try:
