@@ -1,4 +1,4 @@
-"""Options of ``docker run`` for programs that are not Docker: what has an equivalent, and the program's own options."""
+"""Translate options of ``docker run`` for other programs; options of the program itself pass unchanged."""
 
 from __future__ import annotations
 

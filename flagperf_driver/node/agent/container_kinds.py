@@ -1,4 +1,4 @@
-"""The two kinds of containers: one of Docker's engine, and one that lives as long as a program, as with Apptainer.
+"""The two kinds of containers: those of Docker's engine, and those of a program, such as Apptainer, which end with it.
 
 Each operation returns a task, so that the agent never waits: it asks ``ended`` again and again, and then ``result``,
 which raises RuntimeError.
