@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from tests import published
 from tests.trees import write, write_suite, write_vendor
@@ -219,12 +218,26 @@ def test_starting_imports_no_large_package() -> None:
         assert not modules & {"pandas", "numpy", "pyarrow", "psutil", "torch", "xdist", "docker", "fabric"}
 
 
-def test_our_modules_are_loaded_from_the_bytecode_of_their_installation() -> None:
+LOADED = """
+import sys
+from _pytest.assertion.rewrite import AssertionRewritingHook
+from pytest_flagperf.benchmark import TrainingBenchmark
+
+def test_loaders():
     ours = [module for name, module in sys.modules.items() if name.partition(".")[0] == "pytest_flagperf"]
     rewritten = {module.__name__ for module in ours if isinstance(module.__loader__, AssertionRewritingHook)}
     assert "pytest_flagperf.plugin" in rewritten, "the control: pytest does not rewrite plugins"
     assert rewritten <= {"pytest_flagperf", "pytest_flagperf.plugin", "pytest_flagperf.plugin.bytecode"}
     assert len(ours) > 20
+"""
+
+
+def test_our_modules_are_loaded_from_the_bytecode_of_their_installation(tmp_path: Path) -> None:
+    write(tmp_path, "test_loaders.py", LOADED)  # a process of its own: other tests run pytest within this one
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
 
 
 # -- installed wheel -----------------------------------------------------------------------------------------
