@@ -439,7 +439,7 @@ def test_of_several_processes_that_need_an_image_one_builds_it(
     with ThreadPoolExecutor(3) as pool:
         found = list(pool.map(lambda _: prepare(near, required, messages.append).details["image_id"], range(3)))
     assert len(set(found)) == 1
-    assert messages.count("built") == 1
+    assert messages.count("step 2 of 3: built") == 1
     assert sum(line.startswith("another run is preparing") for line in messages) == 2
 
 
