@@ -7,6 +7,7 @@ tries to reach the ports of other hosts.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -108,7 +109,8 @@ def _disk(what: str, folder: Path, *, writable: bool) -> Mapping[str, Any]:
         usage = shutil.disk_usage(str(folder))
         fact.update(free=usage.free, total=usage.total, device=os.stat(str(folder)).st_dev)  # noqa: PTH116
     except OSError as error:
-        fact["error"] = error.strerror or str(error)
+        has_no_inodes = error.errno == errno.ENOSPC and folder.exists() and not os.statvfs(str(folder)).f_favail
+        fact["error"] = "no inodes left: there are too many files" if has_no_inodes else error.strerror or str(error)
     return fact
 
 

@@ -183,7 +183,7 @@ def test_a_disk_that_is_full_before_the_first_case(toy: Toy, mount: Mount) -> No
     result = toy.run("suites", *ONE)
     text = assert_in_sentences(result)
     assert result.ret == pytest.ExitCode.USAGE_ERROR, text
-    assert text.count(f"no inodes left on the disk mounted at {disk}") == 1
+    assert text.count(f"cannot write in {disk}: no inodes left: there are too many files") == 1
 
 
 @pytest.mark.slow
