@@ -46,9 +46,9 @@ class Terminal:
         self._began = time.monotonic()
         self._handle, other = pty.openpty()
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        size = {"COLUMNS": "", "LINES": "", "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
-        environment = {**os.environ, **size, **(env or {})}
-        environment = {name: value for name, value in environment.items() if value}
+        environment = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **(env or {})}
+        for name in ("COLUMNS", "LINES"):  # the size is the terminal's; workers of pytest-xdist set LINES
+            environment.pop(name, None)
         self.process = subprocess.Popen(
             argv, cwd=cwd, env=environment, stdin=other, stdout=other, stderr=other, start_new_session=True
         )
