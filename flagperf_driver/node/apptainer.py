@@ -10,20 +10,17 @@ import hashlib
 import json
 import os
 import re
-import select
 import shutil
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Iterator
 
 from flagperf_driver import addresses
-from flagperf_driver.node import processes
 from flagperf_driver.node.folder import cache_root
-from flagperf_driver.node.one_at_a_time import one_at_a_time
-from flagperf_driver.node.request_server import Answer, Request, RequestError, caller_left, send, serve
+from flagperf_driver.node.long_work import one_at_a_time, run_program
+from flagperf_driver.node.request_server import Answer, Request, RequestError, send, serve
 
 PROGRAMS = ("apptainer", "singularity")
 _FOLDERS = ("/usr/local/bin", "/opt/apptainer/bin", "/opt/singularity/bin")
@@ -132,40 +129,18 @@ def _pull(program: str, source: str, target: Path, deadline: float) -> None:
 
 
 def _run(argv: list[str], public: str, deadline: float) -> None:
-    parent = os.getpid()
-    process = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        preexec_fn=lambda: processes.die_with(parent),  # safe: this process has one thread
-    )
-    assert process.stdout is not None
-    out, lines, rest = process.stdout.fileno(), [], b""
+    lines: list[str] = []
+
+    def take(line: str) -> None:
+        text = _COLOURS.sub("", line).strip()
+        if text:
+            lines.append(text)
+            send("progress", line=text)
+
     try:
-        while True:
-            ready = select.select([out, sys.stdin.fileno()], [], [], max(0.0, deadline - time.monotonic()))[0]
-            if not ready:
-                raise RequestError(f"the image {public} was not pulled in time")
-            if out not in ready:
-                if caller_left():
-                    raise RequestError("the caller has left")
-                continue
-            chunk = os.read(out, 1 << 16)
-            if not chunk:
-                break
-            *whole, rest = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
-            for line in whole:
-                text = _COLOURS.sub("", line.decode("utf-8", "replace")).strip()
-                if text:
-                    lines.append(text)
-                    send("progress", line=text)
-        code = process.wait()
-    finally:
-        processes.kill_session(process.pid)
-        process.wait()
-        process.stdout.close()
+        code = run_program(argv, deadline, take)
+    except TimeoutError:
+        raise RequestError(f"the image {public} was not pulled in time") from None
     if code != 0:
         last = "\n".join(f"  {line}" for line in lines[-_LAST_LINES:])
         raise RequestError(

@@ -13,22 +13,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Callable, Iterator, Mapping, Sequence
+from typing import Callable, Sequence
 
 from flagperf_driver import addresses
-from flagperf_driver.node import processes
 from flagperf_driver.node.environment import BuildError, Environment, describe
-from flagperf_driver.node.one_at_a_time import one_at_a_time
-from flagperf_driver.node.request_server import Answer, Request, caller_left, send, serve
+from flagperf_driver.node.long_work import one_at_a_time, run_program
+from flagperf_driver.node.request_server import Answer, Request, send, serve
 
 _LAST_LINES = 15
 _SOURCES = (
@@ -162,20 +157,20 @@ class _Build:
         """Run uv, write its output to the log and send it as progress; return its lines."""
         lines: deque[str] = deque(maxlen=10000)
         given = {**settings, **os.environ, **self._environment.settings, "NO_COLOR": "1"}
-        process = _start([self._uv, *words], given)
-        try:
-            with self._log.open("a", encoding="utf-8") as log:
-                for line in _lines(process, self._deadline):
-                    shown = self._without_secrets(line)
-                    log.write(shown + "\n")
-                    lines.append(shown)
-                    if words[1] != "freeze":
-                        self._progress(shown.strip())
-            code = process.wait(max(1.0, self._deadline - time.monotonic()))
-        except (TimeoutError, subprocess.TimeoutExpired):
-            raise UvFailed(self._failure(words, "did not end in time", lines), list(lines)) from None
-        finally:
-            _kill(process)
+        with self._log.open("a", encoding="utf-8") as log:
+
+            def take(line: str) -> None:
+                shown = self._without_secrets(line)
+                log.write(shown + "\n")
+                lines.append(shown)
+                if words[1] != "freeze":
+                    self._progress(shown.strip())
+
+            try:
+                # Not in a project, whose settings uv would use.
+                code = run_program([self._uv, *words], self._deadline, take, env=given, cwd="/")
+            except TimeoutError:
+                raise UvFailed(self._failure(words, "did not end in time", lines), list(lines)) from None
         if code != 0:
             raise UvFailed(self._failure(words, f"failed with exit code {code}", lines), list(lines))
         return list(lines)
@@ -195,60 +190,6 @@ class _Build:
         if self._advice and _WRONG_PYTHON.search(" ".join(" ".join(lines).split())):
             text += f"\nThe environment uses Python {environment.version} ({environment.python}): {self._advice}"
         return f"{text}\n{_SOURCES.format(cache=environment.folder.parent.parent)}"
-
-
-def _start(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    parent = os.getpid()
-
-    return subprocess.Popen(
-        list(argv),
-        cwd="/",  # not in a project, whose settings uv would use
-        env=dict(env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        preexec_fn=lambda: processes.die_with(parent),  # safe: this process has one thread
-    )
-
-
-def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[str]:
-    """Yield the output; raise TimeoutError at the deadline, and BuildError if the caller has left."""
-    assert process.stdout is not None
-    out, rest = process.stdout.fileno(), b""
-    while True:
-        for fd in _readable([out, sys.stdin.fileno()], deadline):
-            if fd != out:
-                _check_caller()
-                continue
-            chunk = os.read(out, 1 << 16)
-            if not chunk:
-                if rest:
-                    yield rest.decode("utf-8", "replace")
-                return
-            *lines, rest = (rest + chunk).split(b"\n")
-            yield from (line.decode("utf-8", "replace").rstrip() for line in lines)
-
-
-def _readable(fds: list[int], deadline: float) -> list[int]:
-    ready = select.select(fds, [], [], max(0.0, deadline - time.monotonic()))[0]
-    if not ready:
-        raise TimeoutError
-    return ready
-
-
-def _check_caller() -> None:
-    if caller_left():
-        raise BuildError("the caller has left")
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
-    if process.stdout is not None:
-        process.stdout.close()
 
 
 def handle(request: Request) -> Answer:
