@@ -27,6 +27,15 @@ class FolderError(RuntimeError):
     """The folder cannot be used for a round; the text is the reason."""
 
 
+def has_no_inodes(folder: Path) -> bool:
+    """Return whether the disk of a folder is full by its number of files; some file systems have no such limit."""
+    try:
+        status = os.statvfs(str(folder))
+    except (OSError, AttributeError):  # Windows has no statvfs
+        return False
+    return status.f_files > 0 and status.f_favail == 0
+
+
 def scratch(base: str = "") -> Path:
     """Return this user's folder for rounds, in ``base``, by default in TMPDIR."""
     return Path(base or os.environ.get("TMPDIR") or "/tmp", f"pytest-flagperf-{os.getuid()}")  # noqa: S108 - see below

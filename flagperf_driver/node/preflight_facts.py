@@ -24,7 +24,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from flagperf_driver import ports
 from flagperf_driver.node import lease, orphans, processes
-from flagperf_driver.node.folder import cache_root, scratch
+from flagperf_driver.node.folder import cache_root, has_no_inodes, scratch
 from flagperf_driver.node.sampling import load, topology
 from flagperf_driver.node.sampling.foreign_processes import is_elsewhere, serves_others
 
@@ -109,8 +109,8 @@ def _disk(what: str, folder: Path, *, writable: bool) -> Mapping[str, Any]:
         usage = shutil.disk_usage(str(folder))
         fact.update(free=usage.free, total=usage.total, device=os.stat(str(folder)).st_dev)  # noqa: PTH116
     except OSError as error:
-        has_no_inodes = error.errno == errno.ENOSPC and folder.exists() and not os.statvfs(str(folder)).f_favail
-        fact["error"] = "no inodes left: there are too many files" if has_no_inodes else error.strerror or str(error)
+        is_full_of_files = error.errno == errno.ENOSPC and has_no_inodes(folder)
+        fact["error"] = "no inodes left: there are too many files" if is_full_of_files else error.strerror or str(error)
     return fact
 
 

@@ -181,7 +181,9 @@ def _reason(path: Path, error: OSError) -> str:
     """Return the reason of a failed write, the disk's mount point and the fix."""
     disk = _mount_point(path)
     if error.errno == errno.ENOSPC:
-        if _has_no_inodes(disk):
+        from flagperf_driver.node.folder import has_no_inodes  # only a full disk needs it
+
+        if has_no_inodes(disk):
             return f"no inodes left on the disk mounted at {disk}; remove files there"
         return f"no space left on the disk mounted at {disk}; free some space there"
     if error.errno == errno.EDQUOT:
@@ -195,14 +197,6 @@ def _mount_point(path: Path) -> Path:
     path = path.absolute()
     # Path.is_mount() raises an exception on Windows before Python 3.12.
     return next((folder for folder in (path, *path.parents) if os.path.ismount(folder)), path)
-
-
-def _has_no_inodes(disk: Path) -> bool:
-    try:
-        status = os.statvfs(disk)
-    except (OSError, AttributeError):  # Windows has no statvfs
-        return False
-    return status.f_files > 0 and status.f_favail == 0
 
 
 def _user() -> str:
