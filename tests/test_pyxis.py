@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.runtime import Image, RuntimeRequest, RuntimeSetupError, pyxis, runtimes
+from pytest_flagperf.runtime import Image, RuntimeRequest, RuntimeSetupError, program_containers, pyxis, runtimes
 
 RUNTIME = runtimes()["pyxis"]
 
@@ -33,7 +33,8 @@ def test_an_images_name(image: str, expected: str) -> None:
 
 
 def test_the_command_of_a_step() -> None:
-    options = pyxis._options(Image(options=("-v", "/a:/b:ro", "--container-mounts=/c:/d", "--container-writable")))
+    image = Image(options=("-v", "/a:/b:ro", "--container-mounts=/c:/d", "--container-writable"))
+    options = program_containers.options_of(image, pyxis._PROGRAM)
     container = pyxis._Container(("srun", "--overlap"), "img", options)
     made = container.create(
         LocalHost("here"), argv=["python3"], log_dir="/log", read_only=["/code"], devices=[0], labels={}

@@ -7,17 +7,16 @@ with a second agent that supervises the ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from pytest_flagperf import redaction
 from pytest_flagperf.hosts import Completed, Host
 from pytest_flagperf.hosts.deploy import Code
 
-from . import Image, Interpreter, OnProgress, Runtime, RuntimeRequest, RuntimeSetupError
-from .container_options import ContainerOptionsError, Program, Translated, translate
+from . import Image, Interpreter, OnProgress, Runtime, RuntimeRequest, RuntimeSetupError, program_containers
+from .container_options import Program, Translated
 from .image_facts import check_complete, read_image_facts
+from .program_containers import ProgramContainer
 
 OPTION = "--container-image"
 _PROGRAM = Program(
@@ -34,8 +33,7 @@ _PROGRAM = Program(
     },
 )  # fmt: skip
 _HELP_S = 30.0
-# Packages in the user's home must not replace those of the image.
-_ENV = {"PYTHONNOUSERSITE": "1"}
+_MOUNTS = "--container-mounts="
 
 
 class _Pyxis(Runtime):
@@ -51,17 +49,17 @@ class _Pyxis(Runtime):
                 f"{host.name}: --runtime=pyxis needs --cluster=slurm; on other hosts use --runtime=apptainer or docker"
             )
         spec = request.image or Image()
-        options, image = _options(spec), image_of(spec.image or "")
+        options, image = program_containers.options_of(spec, _PROGRAM), image_of(spec.image or "")
         _require_pyxis(host)
         container = _Container(tuple(host.step()), image, options)
         public = redaction.image(spec.image or "")
 
         def run(argv: Sequence[str], stdin: bytes, env: Mapping[str, str]) -> Completed:
             done = host.run(
-                [*container.command("/", ()), *argv],
+                [*container.command("/"), *argv],
                 timeout_s=request.timeout_s,
                 stdin=stdin,
-                env={**options.env, **_ENV, **env},
+                env={**container.env, **env},
             )
             if done.code != 0 and (reasons := _reasons(done.err)):
                 raise RuntimeSetupError(
@@ -73,16 +71,12 @@ class _Pyxis(Runtime):
         facts = read_image_facts(host, public, None, run, request, progress)
         check_complete(host, public, request, facts["libraries"])
         details = {**facts["libraries"], "python": facts["python"], "image": public}
-        env = {**options.env, **_ENV, **facts["env"]}
+        env = {**container.env, **facts["env"]}
         return Interpreter(facts["executable"], env, f"pyxis: {public}", details, container)
 
     def check(self, request: RuntimeRequest) -> list[str]:
         image = request.image or Image()
-        problems = [image.unreadable] if image.unreadable else []
-        try:
-            _options(image)
-        except ContainerOptionsError as error:
-            problems += error.problems
+        problems = program_containers.problems(image, _PROGRAM)
         if image.image is None:
             problems.append(
                 f"--runtime=pyxis needs an image, and cannot build {image.expected}; pass --image=NAME of a registry's"
@@ -91,17 +85,7 @@ class _Pyxis(Runtime):
         return problems
 
     def notes(self, request: RuntimeRequest, case: str) -> list[str]:
-        image = request.image or Image()
-        lines = [*image.unused]
-        with suppress(ContainerOptionsError):  # reported by check()
-            lines += _options(image).notes
-        if image.shm_size:
-            lines.append(f"{image.shm_size_source}: no effect with pyxis")
-        if request.extension is not None:
-            lines.append(
-                f"{case}: {request.extension_name} is built only into images of Docker; the image must have it"
-            )
-        return lines
+        return program_containers.notes(request, case, _PROGRAM, "no effect with pyxis")
 
     def image(self, request: RuntimeRequest) -> str:
         image = request.image or Image()
@@ -122,46 +106,22 @@ def image_of(image: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Container:
-    """The parameters of a container, whose step the agent starts."""
-
+class _Container(ProgramContainer):
     srun: tuple[str, ...]
     image: str
     options: Translated
 
-    def create(
-        self,
-        host: Host,  # noqa: ARG002 - as in the protocol
-        *,
-        argv: Sequence[str],
-        log_dir: str,
-        read_only: Sequence[str],
-        devices: Sequence[int],  # noqa: ARG002
-        labels: Mapping[str, str],  # noqa: ARG002
-    ) -> Mapping[str, Any]:
-        mounts = [f"{log_dir}:{log_dir}", *(f"{folder}:{folder}:ro" for folder in read_only)]
-        return {
-            "argv": [*self.command(log_dir, mounts), *argv],
-            "env": {**self.options.env, **_ENV},
-            "only_leased": False,
-        }
-
-    def command(self, folder: str, mounts: Sequence[str]) -> list[str]:
-        """Return the command in front of a program that runs in ``folder``."""
-        given = [f"{each.source}:{each.target}{':ro' if each.read_only else ''}" for each in self.options.mounts]
-        own = [word for word in self.options.own if not word.startswith("--container-mounts=")]
-        given += [word.partition("=")[2] for word in self.options.own if word.startswith("--container-mounts=")]
+    def command(self, folder: str, mounts: Sequence[str] = ()) -> list[str]:
+        own = [word for word in self.options.own if not word.startswith(_MOUNTS)]
+        given = [word.removeprefix(_MOUNTS) for word in self.options.own if word.startswith(_MOUNTS)]
+        all_mounts = [*self.given_mounts, *given, *mounts]
         return [
             *self.srun,
             f"{OPTION}={self.image}",
             f"--container-workdir={folder}",
-            *([f"--container-mounts={','.join([*given, *mounts])}"] if given or mounts else []),
+            *([f"{_MOUNTS}{','.join(all_mounts)}"] if all_mounts else []),
             *own,
         ]
-
-
-def _options(image: Image) -> Translated:
-    return translate(image.options, image.options_source, _PROGRAM)
 
 
 def _reasons(err: str) -> str:

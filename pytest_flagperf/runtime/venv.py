@@ -14,9 +14,9 @@ from uv import find_uv_bin
 
 from flagperf_driver import addresses
 from flagperf_driver.node.environment import RESULT_SETTINGS
-from pytest_flagperf.hosts import Host, HostError, HostLost
+from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.amounts import reporter
-from pytest_flagperf.hosts.deploy import Code, call_module
+from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.hosts.replies import PATH, TEXT, TRUTH, Each, Maybe, Shape
 
 from . import (
@@ -30,6 +30,7 @@ from . import (
     unbuildable,
 )
 from .environment_file import with_environment_file
+from .host_module import ask
 from .pip_settings import index_settings
 from .requirements import union
 from .uv_amounts import UvAmounts
@@ -148,16 +149,10 @@ def _advice(host: Host, request: RuntimeRequest) -> str:
 def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, progress: OnProgress) -> dict[str, Any]:
     amounts = UvAmounts()
 
-    def report(answer: Any) -> None:
-        if answer["type"] == "progress":
-            progress(amounts.line(answer["line"]))
+    def report(line: str) -> None:
+        progress(amounts.line(line))
 
-    try:
-        return call_module(host, code, _MODULE, message, timeout_s=timeout_s, shape=_ANSWER, on_message=report)
-    except HostLost:
-        raise
-    except HostError as error:
-        raise RuntimeSetupError(str(error)) from error
+    return ask(host, code, _MODULE, message, timeout_s=timeout_s, shape=_ANSWER, progress=report)
 
 
 def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pytest_flagperf import redaction
-from pytest_flagperf.hosts import Completed, Host, HostError, HostLost
-from pytest_flagperf.hosts.deploy import Code, call_module
+from pytest_flagperf.hosts import Completed, Host
+from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.hosts.replies import PATH, TEXT, Maybe, Shape
-from pytest_flagperf.runtime import Image, Interpreter, OnProgress, RuntimeRequest, RuntimeSetupError
-from pytest_flagperf.runtime.container_options import ContainerOptionsError, Program, Translated, translate
+from pytest_flagperf.runtime import Image, Interpreter, OnProgress, RuntimeRequest, program_containers
+from pytest_flagperf.runtime.container_options import Program, Translated
+from pytest_flagperf.runtime.host_module import ask
 from pytest_flagperf.runtime.image_facts import RUN_S, check_complete, read_image_facts
+from pytest_flagperf.runtime.program_containers import ProgramContainer
 
 _MODULE = "flagperf_driver.node.apptainer"
 _ANSWER: Mapping[str, Shape] = {"program": PATH, "version": TEXT, "image": PATH, "digest": Maybe(TEXT)}
 _ANSWER_S = 60.0
-# Packages in the user's home, which is mounted, must not replace those of the image.
-ENV = {"PYTHONNOUSERSITE": "1"}
 _FLAGS = (
     "--nv", "--nvccli", "--rocm", "--cleanenv", "-e", "--contain", "-c", "--no-home", "--userns", "-u", "--fakeroot",
     "-f", "--writable-tmpfs", "--no-privs", "--keep-privs", "--unsquash", "--underlay", "--no-eval", "--compat",
@@ -45,11 +43,7 @@ def source_of(image: str) -> str:
 
 def problems(image: Image) -> list[str]:
     """Return the problems that are known without a host."""
-    found = [image.unreadable] if image.unreadable else []
-    try:
-        _options(image)
-    except ContainerOptionsError as error:
-        found += error.problems
+    found = program_containers.problems(image, _PROGRAM)
     if image.image is None:
         dockerfile = image.expected if image.folder else None
         reason = (
@@ -63,30 +57,23 @@ def problems(image: Image) -> list[str]:
 
 def notes(request: RuntimeRequest, case: str) -> list[str]:
     """Return what a user may not expect."""
-    image = request.image or Image()
-    lines = [*image.unused]
-    with suppress(ContainerOptionsError):  # reported by problems()
-        lines += _options(image).notes
-    if image.shm_size:
-        lines.append(f"{image.shm_size_source}: no effect with apptainer, which uses the host's /dev/shm")
-    if request.extension is not None:
-        lines.append(f"{case}: {request.extension_name} is built only into images of Docker; the image must have it")
-    return lines
+    return program_containers.notes(request, case, _PROGRAM, "no effect with apptainer, which uses the host's /dev/shm")
 
 
 def prepare(host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:
     """Prepare the image on a host and read its facts; return its Python with the parameters of its container."""
     spec = request.image or Image()
-    options, source = _options(spec), source_of(spec.image or "")
-    found = _ask(host, code, {"image": source, "pull_s": request.timeout_s}, request.timeout_s + _ANSWER_S, progress)
+    options, source = program_containers.options_of(spec, _PROGRAM), source_of(spec.image or "")
+    order, timeout_s = {"image": source, "pull_s": request.timeout_s}, request.timeout_s + _ANSWER_S
+    found = ask(host, code, _MODULE, order, timeout_s=timeout_s, shape=_ANSWER, progress=progress)
     container = _Container(found["program"], found["image"], options)
 
     def run(argv: Sequence[str], stdin: bytes, env: Mapping[str, str]) -> Completed:
-        command = [*container.command("/", ()), *argv]
-        return host.run(command, timeout_s=RUN_S, stdin=stdin, env={**options.env, **ENV, **env})
+        command = [*container.command("/"), *argv]
+        return host.run(command, timeout_s=RUN_S, stdin=stdin, env={**container.env, **env})
 
     public = redaction.image(source)
-    inputs = [*found.values(), container.command("/", ()), dict(options.env)] if found["digest"] else None  # a folder
+    inputs = [*found.values(), container.command("/"), dict(options.env)] if found["digest"] else None  # a folder
     facts = read_image_facts(host, public, inputs, run, request, progress)
     check_complete(host, public, request, facts["libraries"])
     details = {
@@ -96,55 +83,18 @@ def prepare(host: Host, request: RuntimeRequest, progress: OnProgress, code: Cod
         **({"digest": found["digest"], "image_id": found["digest"]} if found["digest"] else {}),
         Path(found["program"]).name: found["version"].rpartition(" ")[2],
     }
-    env = {**options.env, **ENV, **facts["env"]}
+    env = {**container.env, **facts["env"]}
     return Interpreter(facts["executable"], env, f"apptainer: {public}", details, container)
 
 
 @dataclass(frozen=True)
-class _Container:
-    """The parameters of a container, which the agent starts."""
-
+class _Container(ProgramContainer):
     program: str
     image: str
     options: Translated
 
-    def create(
-        self,
-        host: Host,  # noqa: ARG002 - as in the protocol
-        *,
-        argv: Sequence[str],
-        log_dir: str,
-        read_only: Sequence[str],
-        devices: Sequence[int],  # noqa: ARG002
-        labels: Mapping[str, str],  # noqa: ARG002
-    ) -> Mapping[str, Any]:
-        binds = [f"--bind={log_dir}:{log_dir}", *(f"--bind={folder}:{folder}:ro" for folder in read_only)]
-        return {
-            "argv": [*self.command(log_dir, binds), *argv],
-            "env": {**self.options.env, **ENV},
-            "only_leased": False,
-        }
-
-    def command(self, folder: str, binds: Sequence[str]) -> list[str]:
-        """Return the command in front of a program that runs in ``folder``."""
+    def command(self, folder: str, mounts: Sequence[str] = ()) -> list[str]:
         options = self.options
-        mounts = [f"--bind={each.source}:{each.target}{':ro' if each.read_only else ''}" for each in options.mounts]
+        binds = [f"--bind={mount}" for mount in (*self.given_mounts, *mounts)]
         gpus = ["--nv"] if options.gpus and "--nvccli" not in options.own and "--nv" not in options.own else []
-        return [self.program, "exec", f"--pwd={folder}", *gpus, *options.own, *mounts, *binds, self.image]
-
-
-def _options(image: Image) -> Translated:
-    return translate(image.options, image.options_source, _PROGRAM)
-
-
-def _ask(host: Host, code: Code, request: dict[str, Any], timeout_s: float, progress: OnProgress) -> dict[str, Any]:
-    def report(answer: Any) -> None:
-        if answer["type"] == "progress":
-            progress(answer["line"])
-
-    try:
-        return call_module(host, code, _MODULE, request, timeout_s=timeout_s, shape=_ANSWER, on_message=report)
-    except HostLost:
-        raise
-    except HostError as error:
-        raise RuntimeSetupError(str(error)) from error
+        return [self.program, "exec", f"--pwd={folder}", *gpus, *options.own, *binds, self.image]

@@ -1,0 +1,36 @@
+"""Ask a module of the driver on a host to prepare the Python of a case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_flagperf.hosts import Host, HostError, HostLost
+from pytest_flagperf.hosts.deploy import Code, call_module
+from pytest_flagperf.hosts.replies import Shape
+
+from . import OnProgress, RuntimeSetupError
+
+
+def ask(
+    host: Host,
+    code: Code,
+    module: str,
+    request: dict[str, Any],
+    *,
+    timeout_s: float,
+    shape: Mapping[str, Shape],
+    progress: OnProgress,
+) -> dict[str, Any]:
+    """Return the answer of the module; RuntimeSetupError if it has failed, HostLost if the host is lost."""
+
+    def report(answer: Any) -> None:
+        if answer["type"] == "progress":
+            progress(answer["line"])
+
+    try:
+        return call_module(host, code, module, request, timeout_s=timeout_s, shape=shape, on_message=report)
+    except HostLost:
+        raise
+    except HostError as error:
+        raise RuntimeSetupError(str(error)) from error

@@ -1,0 +1,75 @@
+"""What the runtimes share whose containers end with a program that the agent starts: apptainer and pyxis."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pytest_flagperf.hosts import Host
+
+from . import Image, RuntimeRequest
+from .container_options import ContainerOptionsError, Program, Translated, translate
+
+
+class ProgramContainer(ABC):
+    """The parameters of a container, which the agent starts."""
+
+    options: Translated
+
+    @abstractmethod
+    def command(self, folder: str, mounts: Sequence[str] = ()) -> list[str]:
+        """Return the command in front of a program that runs in ``folder``; a mount is ``SOURCE:TARGET[:ro]``."""
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables of the container's processes."""
+        # Packages in the user's home must not replace those of the image.
+        return {**self.options.env, "PYTHONNOUSERSITE": "1"}
+
+    @property
+    def given_mounts(self) -> list[str]:
+        """The mounts of the options."""
+        return [f"{each.source}:{each.target}{':ro' if each.read_only else ''}" for each in self.options.mounts]
+
+    def create(
+        self,
+        host: Host,  # noqa: ARG002 - as in the protocol
+        *,
+        argv: Sequence[str],
+        log_dir: str,
+        read_only: Sequence[str],
+        devices: Sequence[int],  # noqa: ARG002
+        labels: Mapping[str, str],  # noqa: ARG002
+    ) -> Mapping[str, Any]:
+        mounts = [f"{log_dir}:{log_dir}", *(f"{folder}:{folder}:ro" for folder in read_only)]
+        return {"argv": [*self.command(log_dir, mounts), *argv], "env": self.env, "only_leased": False}
+
+
+def options_of(image: Image, program: Program) -> Translated:
+    """Return the options of an image for a program; ContainerOptionsError with all problems."""
+    return translate(image.options, image.options_source, program)
+
+
+def problems(image: Image, program: Program) -> list[str]:
+    """Return the problems of an image that every such runtime has, and that are known without a host."""
+    found = [image.unreadable] if image.unreadable else []
+    try:
+        options_of(image, program)
+    except ContainerOptionsError as error:
+        found += error.problems
+    return found
+
+
+def notes(request: RuntimeRequest, case: str, program: Program, shm_has_no_effect: str) -> list[str]:
+    """Return what a user may not expect."""
+    image = request.image or Image()
+    lines = [*image.unused]
+    with suppress(ContainerOptionsError):  # reported by problems()
+        lines += options_of(image, program).notes
+    if image.shm_size:
+        lines.append(f"{image.shm_size_source}: {shm_has_no_effect}")
+    if request.extension is not None:
+        lines.append(f"{case}: {request.extension_name} is built only into images of Docker; the image must have it")
+    return lines
