@@ -55,7 +55,7 @@ def bundled_name(file: Path) -> str | None:
 
 def installed() -> dict[Path, str]:
     """Return the folders that installed packages provide by the hook flagperf_roots, each with its package."""
-    from ..hooks.plugins import call  # few commands need it
+    from ..hooks.plugins import FIX, call  # few commands need it
 
     packages: dict[Path, str] = {}
     problems: list[str] = []
@@ -64,9 +64,7 @@ def installed() -> dict[Path, str]:
         plugin = answer.plugin
         folders = [Path(str(value)) for value in answer.values]
         problems += [
-            f"{plugin.label}: flagperf_roots(): {folder} {LACKS}; fix or uninstall the package"
-            for folder in folders
-            if not holds_some(folder)
+            f"{plugin.label}: flagperf_roots(): {folder} {LACKS}; {FIX}" for folder in folders if not holds_some(folder)
         ]
         packages |= {folder.resolve(): f"{plugin.package} {plugin.version}" for folder in folders}
     if problems:

@@ -89,16 +89,15 @@ def _show_end(followed: FollowedRun) -> int:
         print(f"{followed.path}: the run {status.text}")
     if not stored.cases and not followed.has_record:
         raise Problems(stored.problems or [f"{followed.path}: contains no readable round"])
-    return _exit_code(followed)
+    if followed.has_record:
+        return _exit_code(followed)
+    return 1 if any(case.state in BAD for case in summarize_run(stored).summaries) else 0
 
 
 def _exit_code(followed: FollowedRun) -> int:
-    """Return 0 if the run has ended well: by pytest's exit status or, without a live record, by the results."""
-    if followed.has_record:
-        main = followed.state.main
-        return 0 if main is not None and main.has_ended and main.exit == 0 else 1
-    stored = store.load_run(followed.path)
-    return 1 if any(case.state in BAD for case in summarize_run(stored).summaries) else 0
+    """Return 0 if the live record says that pytest has ended with exit status 0."""
+    main = followed.state.main
+    return 0 if main is not None and main.has_ended and main.exit == 0 else 1
 
 
 # -- without a terminal ----------------------------------------------------------------------------------------------

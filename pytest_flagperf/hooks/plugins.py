@@ -31,7 +31,7 @@ class Named(Protocol):
 N = TypeVar("N", bound=Named)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _log = logging.getLogger("flagperf.plugins")
-_FIX = "fix or uninstall the package"
+FIX = "fix or uninstall the package"
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def call(hook: str, *types: type[T], **arguments: Any) -> Iterator[Answer[T]]:
             is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
             values = tuple(value) if is_list else (value,)
         except Exception as error:  # any code of the package runs here
-            yield Answer(plugin, problem=f"{plugin.label}: {hook}() raised {_raised(error, modules[plugin])}; {_FIX}")
+            yield Answer(plugin, problem=f"{plugin.label}: {hook}() raised {_raised(error, modules[plugin])}; {FIX}")
             continue
         wrong = [shown(value) for value in values if not isinstance(value, types)]
         if is_list and not wrong:
@@ -100,7 +100,7 @@ def call(hook: str, *types: type[T], **arguments: Any) -> Iterator[Answer[T]]:
         else:
             expected = f"a list of {' or '.join(kind.__name__ for kind in types)}"
             got = f"a list with {wrong[0]}" if is_list else shown(value)
-            yield Answer(plugin, problem=f"{plugin.label}: {hook}() returned {got}; expected {expected}; {_FIX}")
+            yield Answer(plugin, problem=f"{plugin.label}: {hook}() returned {got}; expected {expected}; {FIX}")
 
 
 def named(hook: str, kind: type[N], taken: Iterable[str] = ()) -> dict[str, tuple[Plugin, N]]:
@@ -112,9 +112,9 @@ def named(hook: str, kind: type[N], taken: Iterable[str] = ()) -> dict[str, tupl
         for value in answer.values:
             where = f"{answer.plugin.label}: {hook}(): the name {value.name!r}"
             if not isinstance(value.name, str) or not _NAME.fullmatch(value.name):
-                problems.append(f"{where} is invalid; expected letters, digits, - and _; {_FIX}")
+                problems.append(f"{where} is invalid; expected letters, digits, - and _; {FIX}")
             elif value.name in taken:
-                problems.append(f"{where} belongs to pytest-flagperf; {_FIX}")
+                problems.append(f"{where} belongs to pytest-flagperf; {FIX}")
             elif value.name in by_name:
                 other = by_name[value.name][0]
                 problems.append(f"{where} is also used by {other.label}; uninstall one of them")
@@ -133,7 +133,7 @@ def guard(plugin: Plugin, what: str, work: Callable[[], T], expected: tuple[type
         if isinstance(error, (Problems, *expected)):
             raise
         module = _load().manager.get_plugin(plugin.name)
-        raise Problems([f"{plugin.label}: {what} raised {_raised(error, module)}; {_FIX}"]) from error
+        raise Problems([f"{plugin.label}: {what} raised {_raised(error, module)}; {FIX}"]) from error
 
 
 @cache
@@ -150,12 +150,12 @@ def _load() -> _Loaded:
             why = "the package has no version in its metadata, and results record the versions of plugins"
             problems.append(f"the installed {plugin.package}: {why}; install it again")
         elif not _NAME.fullmatch(point.name):
-            problems.append(f"{where}: expected a name of letters, digits, - and _; {_FIX}")
+            problems.append(f"{where}: expected a name of letters, digits, - and _; {FIX}")
         elif other := plugins.get(point.name):
             problems.append(f"plugin {point.name} exists twice: in {other.label} and in {plugin.label}; uninstall one")
         else:
             plugins[point.name] = plugin
-            problems += [f"{where}: {problem}; {_FIX}" for problem in _register(manager, point)]
+            problems += [f"{where}: {problem}; {FIX}" for problem in _register(manager, point)]
     if problems:
         raise Problems(problems)
     return _Loaded(manager, tuple(plugins.values()))

@@ -16,6 +16,7 @@ from pytest_flagperf.engines.agents.systems import check_system
 from pytest_flagperf.plan import Plan, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.results.units import count
 from pytest_flagperf.runtime import runtimes
 from pytest_flagperf.selection import Selected
 from pytest_flagperf.settings import Settings
@@ -92,15 +93,15 @@ class Plans:
             raise Problems(f"{problem} ({_cases(cases)})" for problem, cases in problems.items())
 
     def _check_hosts(self, selected: Selected) -> None:
-        runtime, count = runtime_of(self._settings, selected), self._engine.host_count
+        runtime, host_count = runtime_of(self._settings, selected), self._engine.host_count
         if runtime not in runtimes():
             raise Problems([f"--runtime={runtime}: unknown runtime; choose from {', '.join(runtimes())}"])
-        if not self._settings.plan and count is not None and selected.case.nnodes > count:
+        if not self._settings.plan and host_count is not None and selected.case.nnodes > host_count:
             names = ", ".join(host.name for host in self._engine.hosts)
             available = f"{names} (this machine)" if self._is_local else names
             raise Problems(
                 [
-                    f"case {selected.case}: needs {selected.case.nnodes} hosts, {count} available: {available};"
+                    f"case {selected.case}: needs {selected.case.nnodes} hosts, {host_count} available: {available};"
                     " add hosts with --cluster or in [cluster] of flagperf.toml, or pass --nodes=1xP to run on one;"
                     " --plan works without the hosts"
                 ]
@@ -125,8 +126,9 @@ class Plans:
         """Exclude hosts and devices that are not usable; return a line for each."""
         if not chosen:
             return []
-        hosts, cases = self._engine.host_count, f"{len(chosen)} case{'s'[: len(chosen) > 1]}"
-        watch.phase(f"preflight: {cases}" + ("" if hosts is None else f" on {hosts} host{'s'[: hosts > 1]}"))
+        hosts = self._engine.host_count
+        where = "" if hosts is None else f" on {count(hosts, 'host')}"
+        watch.phase(f"preflight: {count(len(chosen), 'case')}{where}")
         try:
             return self._engine.prepare([(self.plan(selected), selected.vendor) for selected in chosen], watch)
         finally:

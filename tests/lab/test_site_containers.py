@@ -21,8 +21,7 @@ from tests.lab.lab import PYTHON, Lab, LabHost
 from tests.lab.needs import SLURM, missing_programs
 from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.lab.slurm import Slurm
-from tests.lab.test_slurm import SlurmToy, started_beside
-from tests.plugin.conftest import Toy, ignore_other_load
+from tests.lab.test_slurm import SlurmToy, slurm_toy, started_beside
 
 pytestmark = pytest.mark.slow
 
@@ -126,20 +125,9 @@ def slurm(lab: Lab, image: Path, request: pytest.FixtureRequest) -> Iterator[Slu
 
 @pytest.fixture
 def toy(slurm: Slurm, lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmToy]:
-    ignore_other_load(monkeypatch)
-    for name in ("FLAGPERF_CACHE", "FLAGPERF_LEASES", "SLURM_JOB_ID"):
-        monkeypatch.delenv(name, raising=False)
-    tree = Toy(pytester)
-    tree.suite("alpha")
-    made = SlurmToy(tree, lab, list(slurm.hosts), slurm=slurm, always={"image": IMAGE, "container_opt": options(lab)})
-    made.settings(runtime="pyxis")
-    yield made
-    made.end()
-    try:
-        slurm.wait_until_idle()
-        assert_nothing_left(slurm.hosts)
-    finally:
-        slurm.recover()
+    always = {"image": IMAGE, "container_opt": options(lab), "runtime": "pyxis"}
+    with slurm_toy(slurm, lab, pytester, monkeypatch, **always) as made:
+        yield made
 
 
 @pytest.mark.parametrize("runtime", ["apptainer", "pyxis"])

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,14 +58,17 @@ class SlurmToy(ClusterToy):
         return super().start(*arguments, env={"SLURM_CONF": str(self.slurm.conf), "PATH": path, **(env or {})})
 
 
-@pytest.fixture
-def toy(slurm: Slurm, lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmToy]:
+@contextmanager
+def slurm_toy(
+    slurm: Slurm, lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, **always: Any
+) -> Iterator[SlurmToy]:
+    """A toy tree with the settings ``always``; nothing is left on the hosts after it."""
     ignore_other_load(monkeypatch)
     for name in ("FLAGPERF_CACHE", "FLAGPERF_LEASES", "SLURM_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
     tree = Toy(pytester)
     tree.suite("alpha")
-    made = SlurmToy(tree, lab, list(slurm.hosts), slurm=slurm)
+    made = SlurmToy(tree, lab, list(slurm.hosts), slurm=slurm, always=always)
     made.settings()
     yield made
     made.end()
@@ -73,6 +77,12 @@ def toy(slurm: Slurm, lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.M
         assert_nothing_left(slurm.hosts)
     finally:
         slurm.recover()
+
+
+@pytest.fixture
+def toy(slurm: Slurm, lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmToy]:
+    with slurm_toy(slurm, lab, pytester, monkeypatch) as made:
+        yield made
 
 
 def test_a_case_runs_on_the_nodes_of_the_job_that_the_run_is_in(toy: SlurmToy, slurm: Slurm) -> None:

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from pytest_flagperf.hooks import Html, Plugin, Section, Table
-from pytest_flagperf.hooks.plugins import call, has
+from pytest_flagperf.hooks.plugins import FIX, call, has
 from pytest_flagperf.problems import shown
 from pytest_flagperf.report.page.html import Number, table
 from pytest_flagperf.results import store
@@ -27,7 +27,7 @@ def sections(run_dir: Path) -> Iterator[str]:
             try:
                 yield _section(answer.plugin, number, section)
             except (TypeError, ValueError) as error:
-                yield _error(f"{answer.plugin.label}: {_HOOK}(): {error}; fix or uninstall the package")
+                yield _error(f"{answer.plugin.label}: {_HOOK}(): {error}; {FIX}")
 
 
 def _section(plugin: Plugin, number: int, section: Section) -> str:

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.printable import printable
-from pytest_flagperf.stored import layout
 from pytest_flagperf.stored import live as stored_live
 from pytest_flagperf.stored.live import LiveRecord, shortened
 
 from .plain import PlainLines
-from .progress import RoundProgress, progress_line
+from .progress import RoundProgress, in_round, progress_line, round_title
 
 _CLEAR = "\r\x1b[K"
 _INTERVAL_S = 0.2
@@ -97,7 +96,7 @@ class Live:
         self.record.write(stored_live.PHASE, text=shortened(text), begins=True)
         with self._lock:
             if self._plain is not None:
-                self._plain.phase(self._in_round(text))
+                self._plain.phase(in_round(self._round, text))
             else:
                 write(text)
 
@@ -107,16 +106,15 @@ class Live:
         self.record.write_latest("phase", stored_live.PHASE, text=shortened(text))
         with self._lock:
             if self._plain is not None:
-                self._plain.activity(self._in_round(text))
+                self._plain.activity(in_round(self._round, text))
             self._passing(text)
 
     def begin_round(self, case: str, directory: Path) -> None:
         """Take note that a round begins in a directory."""
-        number = layout.round_number(directory.name)
         self.record.restart_rates()
         self.record.write(stored_live.ROUND, case=case, folder=f"{directory.parent.name}/{directory.name}")
         with self._lock:
-            self._round = f"{case} {directory.name if number is None else f'round {number}'}"
+            self._round = round_title(case, directory.name)
             if self._plain is not None:
                 self._plain.phase(f"{self._round}  starting")
 
@@ -183,10 +181,6 @@ class Live:
             else:
                 self._open = True
                 self._write(_CLEAR + _one_line(text)[: self._width - 1])
-
-    def _in_round(self, text: str) -> str:
-        names_its_case = text.startswith(f"{self._round.partition(' ')[0]} ")
-        return f"{self._round}  {text}" if self._round and not names_its_case else text
 
     def _tick_until_closed(self) -> None:
         while not self._closed.wait(_TICK_S):

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.results.units import plain, quantity
+from pytest_flagperf.stored import layout
 
 
 class RoundProgress(Protocol):
@@ -36,6 +37,19 @@ class RoundProgress(Protocol):
     def time_left_s(self) -> float | None: ...
     @property
     def elapsed_s(self) -> float: ...
+
+
+def round_title(case: str, folder: str) -> str:
+    """Return the case and the number of a round or, of a short round, the name of its folder."""
+    number = layout.round_number(folder)
+    return f"{case} {folder if number is None else f'round {number}'}"
+
+
+def in_round(title: str, text: str) -> str:
+    """Return what is done in the round of this title; it is empty between rounds. A text may name its case itself."""
+    if not title or text.startswith(f"{title.partition(' ')[0]} "):
+        return text
+    return f"{title}  {text}".rstrip()
 
 
 def progress_line(progress: RoundProgress, width: int = 1000, *, is_running: bool = True) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pytest_flagperf.report.terminal.plain import PlainLines
+from pytest_flagperf.report.terminal.progress import in_round
 from pytest_flagperf.stored import live
 
 from .follow import FollowedRun
@@ -42,7 +43,7 @@ class RunLines:
             if process.round is not None and process.round.figures.step:
                 lines.progress(process.round.figures)
             elif process.phase:
-                lines.phase(_in_round(process, process.phase))
+                lines.phase(in_round(_title(process), process.phase))
 
     def take(self, name: str, entry: Mapping[str, Any]) -> None:
         """Write what a new entry reports, which the state has taken already."""
@@ -51,7 +52,7 @@ class RunLines:
             self._rounds[name] = process.round.name
             lines.phase(f"{process.round.name}  starting")
         elif kind == live.PHASE:
-            (lines.phase if entry.get("begins") is True else lines.activity)(_in_round(process, process.phase))
+            (lines.phase if entry.get("begins") is True else lines.activity)(in_round(_title(process), process.phase))
         elif kind == live.PROGRESS and process.round is not None:
             lines.progress(process.round.figures)
         elif kind == live.ROUND_END and name in self._rounds:
@@ -86,7 +87,5 @@ class RunLines:
         return self._lines[name]
 
 
-def _in_round(process: ProcessState, text: str) -> str:
-    if process.round is None or text.startswith(f"{process.round.figures.case} "):
-        return text
-    return f"{process.round.name}  {text}".rstrip()
+def _title(process: ProcessState) -> str:
+    return "" if process.round is None else process.round.name

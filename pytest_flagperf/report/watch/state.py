@@ -13,6 +13,7 @@ from flagperf_driver.perflog import number
 from pytest_flagperf.case import folder as folder_of
 from pytest_flagperf.limits import LARGEST_COUNT
 from pytest_flagperf.printable import printable
+from pytest_flagperf.report.terminal.progress import round_title
 from pytest_flagperf.stored import layout, live, objects
 
 _MOST_POINTS = 512
@@ -94,10 +95,8 @@ class RoundState:
 
     @property
     def name(self) -> str:
-        """The case and the number of the round or, of a short round, the name of its folder."""
-        folder = self.folder.rpartition("/")[2]
-        number = layout.round_number(folder)
-        return f"{self.figures.case} {folder if number is None else f'round {number}'}"
+        """The title of the round."""
+        return round_title(self.figures.case, self.folder.rpartition("/")[2])
 
 
 @dataclass

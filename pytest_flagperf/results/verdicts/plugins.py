@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pytest_flagperf.hooks import Plugin
-from pytest_flagperf.hooks.plugins import call
+from pytest_flagperf.hooks.plugins import FIX, call
 from pytest_flagperf.problems import shown
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind
@@ -30,10 +30,10 @@ def _checked(plugin: Plugin, verdict: Verdict) -> Verdict:
     try:
         type_check.check(verdict, where)
     except FormatError as error:
-        return _failed(plugin, f"{error}; fix or uninstall the package")
+        return _failed(plugin, f"{error}; {FIX}")
     problem = _problem(verdict)
     if problem:
-        return _failed(plugin, f"{where}: {problem}; fix or uninstall the package")
+        return _failed(plugin, f"{where}: {problem}; {FIX}")
     return replace(verdict, name=f"{plugin.name}.{verdict.name.strip()}", kind=VerdictKind.PLUGIN)
 
 
