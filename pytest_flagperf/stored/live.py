@@ -51,10 +51,6 @@ class LiveRecord:
         self._due: dict[str, float] = {}
         self._waiting: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
-    @property
-    def is_on(self) -> bool:
-        return self._path is not None
-
     def write(self, kind: str, **values: Any) -> None:
         """Append a line at once, after the values that wait for their turn."""
         if self._path is not None:
