@@ -5,6 +5,7 @@ the last rank's end, recorded by the hosts' agents; everything else is overhead.
 start of agents, comparison of code, leases, container, monitors, collection and the stored outcome; the first round
 does not count. *All of pytest*: the whole command, with connections, preflight and reports. The hosts share the cores
 of this machine, so several hosts are slower here than separate machines; the CPU time of this process would not change.
+*By hand*: ssh and docker run start one process on each host that sleeps for a second.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -33,6 +35,8 @@ STEP_S = 1 / 16  # the training has 16 steps
 ROUNDS = 5
 HOSTS = (1, 2, 4, 8)
 TITLES = {"here": "this machine", "ssh": "ssh, the host's Python", "docker": "ssh, docker"}
+BY_HAND = "by hand: ssh, docker run"
+IMAGE = "flagperf-lab:python"
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Bench:
         options: dict[str, Any] = {"nodes": f"{count}x1", "runtime": "docker" if place == "docker" else "host"}
         if place == "docker":
             container_options = " ".join(self.lab.container_options(PYTHON))
-            options |= {"image": "flagperf-lab:python", "container-opt": [container_options]}
+            options |= {"image": IMAGE, "container-opt": [container_options]}
         lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in options.items())
         cluster = "" if place == "here" else self.lab.ssh_settings(self.hosts[:count]).toml()
         (self.root / "flagperf.toml").write_text(f'set = ["step_s={STEP_S}"]\n{lines}{cluster}')
@@ -98,12 +102,36 @@ class Bench:
         (round_,) = max(self.root.glob("reports/run*"), key=os.path.getmtime).glob("*/round1")
         return took.wall_s - trained_s(round_)
 
+    def by_hand(self, count: int) -> list[float]:
+        """Return the overhead of containers that are started by hand on ``count`` hosts at once, in seconds."""
+        options = self.lab.container_options(PYTHON)
+        argv = [
+            "docker",
+            "run",
+            "--rm",
+            "--network=host",
+            *options,
+            IMAGE,
+            "python3",
+            "-c",
+            "'__import__(\"time\").sleep(1)'",
+        ]
+        return [_seconds_of_all([host.ssh(*argv) for host in self.hosts[:count]]) - 1 for _ in range(ROUNDS)]
+
     def empty_test(self) -> Took:
         """Run pytest with one empty test, without this plugin."""
         folder = self.root / "empty"
         folder.mkdir(exist_ok=True)
         (folder / "test_empty.py").write_text("def test_empty(): pass\n")
         return timed([*PYTEST, "-p", "no:flagperf", "-c", os.devnull, "--rootdir=."], folder)
+
+
+def _seconds_of_all(commands: Sequence[Sequence[str]]) -> float:
+    """Return how long commands take that start at once."""
+    began = time.perf_counter()
+    started = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
+    assert [process.wait() for process in started] == [0] * len(commands)
+    return time.perf_counter() - began
 
 
 def trained_s(round_: Path) -> float:
@@ -131,28 +159,32 @@ def measure() -> Section:
             for place in TITLES
             for count in (HOSTS if place != "here" else HOSTS[:1])
         }
+        by_hand = {count: made.by_hand(count) for count in (HOSTS[0], HOSTS[-1])}
     rows = []
     for (place, count), cost in costs.items():
         own = f"{statistics.median(cost.own) * 1000:.0f} ms"
         rows.append((TITLES[place], str(count), spread(cost.rounds), own, spread(cost.whole)))
+    rows += [(BY_HAND, str(count), spread(seconds), "", "") for count, seconds in by_hand.items()]
     head = ("where", "hosts", "a round", "of it the harness's CPU", "all of pytest")
     beside = f"A run of pytest with one empty test, without this plugin, took {empty_s:.2f} s."
-    return Section([table(head, rows), beside], list(goals(costs, empty_s)))
+    return Section([table(head, rows), beside], list(goals(costs, by_hand, empty_s)))
 
 
-def goals(costs: Mapping[tuple[str, int], Cost], empty_s: float) -> Iterator[Goal]:
-    """Yield the goals for one host and for each further host."""
-    one = costs["docker", 1]
-    yield Goal("ssh and docker, one host: a round", 2, statistics.median(one.rounds), "s", noise=0.3)
-    for place in ("here", "docker"):
-        more = statistics.median(costs[place, 1].whole) - empty_s
-        yield Goal(f"{TITLES[place]}: all of pytest beyond an empty test", 0.5, more, "s", noise=0.3)
+def goals(
+    costs: Mapping[tuple[str, int], Cost], by_hand: Mapping[int, Sequence[float]], empty_s: float
+) -> Iterator[Goal]:
+    """Yield the goals for one host and for each further host; of containers, beyond what Docker itself takes."""
     most = HOSTS[-1]
-    for place in ("ssh", "docker"):
+    docker = {count: statistics.median(seconds) for count, seconds in by_hand.items()}
+    yield Goal("ssh and docker, one host: a round", 2, statistics.median(costs["docker", 1].rounds), "s", noise=0.3)
+    for place, beyond, without_s in (("here", "", 0.0), ("docker", " and docker run", docker[1])):
+        more = statistics.median(costs[place, 1].whole) - empty_s - without_s
+        yield Goal(f"{TITLES[place]}: all of pytest beyond an empty test{beyond}", 0.5, more, "s", noise=0.3)
+    for place, beyond, without_s in (("ssh", "", 0.0), ("docker", " beyond docker run", docker[most] - docker[1])):
         few, many = costs[place, 1], costs[place, most]
-        further = (statistics.median(many.rounds) - statistics.median(few.rounds)) / (most - 1)
+        further = (statistics.median(many.rounds) - statistics.median(few.rounds) - without_s) / (most - 1)
         own = (statistics.median(many.own) - statistics.median(few.own)) / (most - 1)
-        yield Goal(f"{TITLES[place]}: a round, each further host up to {most}", 0.1, further, "s", noise=0.3)
+        yield Goal(f"{TITLES[place]}: a round, each further host up to {most}{beyond}", 0.1, further, "s", noise=0.3)
         yield Goal(f"{TITLES[place]}: the harness's CPU, each further host", 20, own * 1000, "ms", noise=0.2)
 
 

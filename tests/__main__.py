@@ -15,7 +15,7 @@ import pytest
 PHASES = (
     ("-m", "not slow", "-n", "auto"),
     ("-m", "slow and alone"),
-    ("-m", "slow and not alone", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
+    ("-m", "slow and not alone", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"),
 )
 AGAIN = ("--last-failed", "--last-failed-no-failures=none", "--maxfail=3")
 

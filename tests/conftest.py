@@ -124,12 +124,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # of the selected tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Alternate files that need the lab, which mostly wait, and others, so that of two workers one uses the cores."""
+    """Alternate files that need the lab, which mostly wait, and others, so that some workers use the cores.
+
+    The checks of the suites come first, because the longest file must not be the last one.
+    """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
     in_lab = [file for file, found in files.items() if any(map(_needs_lab, found))]
-    others = [file for file in files if file not in in_lab]
+    others = sorted((file for file in files if file not in in_lab), key=lambda file: file.parent.name != "suites")
     ordered = chain.from_iterable(zip_longest(in_lab, others))
     items[:] = [item for file in ordered if file is not None for item in files[file]]
 

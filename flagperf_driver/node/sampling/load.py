@@ -21,7 +21,10 @@ _WAITING_SHARE = 0.03
 _CLASSIFY_S = 2.0
 """The interval at which all processes are read; the ranks' waiting is read more often."""
 _PAUSE_S = 10.0
-_SURVEY_S = 0.25
+_SURVEY_S = (0.1, 0.25)
+"""When a survey reads the load after its start: the second time only if the first shows other work."""
+_IDLE_SHARE = 0.05
+"""The largest share of the cores with which other work is not read again."""
 _MOST_LISTED = 3
 _FEWEST_CORES = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -260,15 +263,22 @@ class Survey:
         self._busiest.compare(pid for pid in all_pids(proc) if pid not in self._own_s_before)
 
     def result(self) -> dict[str, Any]:
-        """Return the load since the start; wait until enough time has passed."""
-        time.sleep(max(0.0, self._begin + _SURVEY_S - time.monotonic()))
+        """Return the load since the start; wait until it can be told."""
+        first, second = _SURVEY_S
+        load = self._after(first)
+        is_idle = load["others"] <= _IDLE_SHARE * load["cores"] and not load["stolen"]
+        return load if is_idle else self._after(second)
+
+    def _after(self, seconds: float) -> dict[str, Any]:
+        """Return the load since the start, at the earliest after some seconds."""
+        time.sleep(max(0.0, self._begin + seconds - time.monotonic()))
         own_s_after = self._own_processes()
         self._busiest.compare(pid for pid in all_pids(self._proc) if pid not in own_s_after)
         busy, stolen = self._cores.busy_and_stolen()
         passed_s = time.monotonic() - self._begin
         own = sum(seconds - self._own_s_before.get(pid, 0.0) for pid, seconds in own_s_after.items())
         return {
-            "cores": os.cpu_count(),
+            "cores": os.cpu_count() or 1,
             "others": round(max(0.0, busy - self._busy - own) / passed_s, 2),
             "stolen": round((stolen - self._stolen) / max(busy - self._busy + stolen - self._stolen, passed_s), 3),
             "load1": read_text(self._proc + "/loadavg").partition(" ")[0],

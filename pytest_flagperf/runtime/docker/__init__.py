@@ -31,7 +31,9 @@ class _Docker(Runtime):
         return containers.prepare(host, request, progress)
 
     def look(self, host: Host, request: RuntimeRequest, code: Code) -> None:  # noqa: ARG002
-        """Load what prepare() needs: a look into an image creates a container."""
+        """Load what prepare() needs. Requests to the engine would make the host busy, whose load is being measured."""
+        import docker  # noqa: F401
+
         from . import containers  # noqa: F401
 
     def check(self, request: RuntimeRequest) -> list[str]:

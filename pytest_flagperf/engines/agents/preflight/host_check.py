@@ -37,7 +37,7 @@ def inspect(
     """Check all hosts at once and return the findings in the order of the hosts.
 
     ``report`` is called with the progress of long checks. ``meanwhile`` is called for each host while it collects its
-    facts, which takes at least 0.25 s.
+    facts, which takes at least 0.1 s.
     """
     visits = {host: _Visit(host, request, report, meanwhile) for host in hosts}
 
