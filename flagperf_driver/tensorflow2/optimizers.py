@@ -6,7 +6,7 @@ with a ratio for each weight. These have the same formulas as in the other frame
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -41,12 +41,13 @@ class Optimizer:
         """Update all weights."""
         if self._config.max_grad_norm is not None:
             gradients, _ = tf.clip_by_global_norm(gradients, self._config.max_grad_norm)
-        self.steps.assign_add(1.0)
-        update: Callable[..., tf.Tensor] = self._sgd if self.name == "sgd" else self._adam
+        steps = self.steps.assign_add(1.0)
+        corrections = 1.0 - tf.pow(self._config.beta1, steps), tf.sqrt(1.0 - tf.pow(self._config.beta2, steps))
         for number, (weight, gradient, decay) in enumerate(zip(self._weights, gradients, self._decays)):
             if self.name in ("sgd", "adam") and decay:
                 gradient = gradient + decay * weight
-            change = update([moments[number] for moments in self.moments], gradient)
+            moments = [of_weights[number] for of_weights in self.moments]
+            change = self._sgd(moments, gradient) if self.name == "sgd" else self._adam(moments, gradient, corrections)
             if self.name in ("adamw", "lamb") and decay:
                 change = change + decay * weight
                 change = change * _trust_ratio(weight, change) if self.name == "lamb" else change
@@ -55,12 +56,15 @@ class Optimizer:
     def _sgd(self, moments: Sequence[tf.Variable], gradient: tf.Tensor) -> tf.Tensor:
         return moments[0].assign(self._config.momentum * moments[0] + gradient)
 
-    def _adam(self, moments: Sequence[tf.Variable], gradient: tf.Tensor) -> tf.Tensor:
+    def _adam(
+        self, moments: Sequence[tf.Variable], gradient: tf.Tensor, corrections: tuple[tf.Tensor, tf.Tensor]
+    ) -> tf.Tensor:
+        """Return the change of a weight; the corrections are those of the bias of its moments."""
         beta1, beta2 = self._config.beta1, self._config.beta2
         mean = moments[0].assign(beta1 * moments[0] + (1.0 - beta1) * gradient)
         square = moments[1].assign(beta2 * moments[1] + (1.0 - beta2) * tf.square(gradient))
-        mean = mean / (1.0 - tf.pow(beta1, self.steps))
-        return mean / (tf.sqrt(square / (1.0 - tf.pow(beta2, self.steps))) + self._config.epsilon)
+        first, second = corrections
+        return mean * (second / first) / (tf.sqrt(square) + self._config.epsilon * second)
 
 
 def _trust_ratio(weight: tf.Tensor, change: tf.Tensor) -> tf.Tensor:
