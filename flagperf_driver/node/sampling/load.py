@@ -263,7 +263,7 @@ class Survey:
         self._busiest.compare(pid for pid in all_pids(proc) if pid not in self._own_s_before)
 
     def result(self) -> dict[str, Any]:
-        """Return the load since the start; wait until it can be told."""
+        """Return the load since the start, after the first reading or the second."""
         first, second = _SURVEY_S
         load = self._after(first)
         is_idle = load["others"] <= _IDLE_SHARE * load["cores"] and not load["stolen"]
