@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -52,3 +53,16 @@ def test_all_hosts_wait_for_one_attempt_at_an_unreachable_gateway(monkeypatch: p
 def test_a_lost_login_is_no_refused_key(of_paramiko: str, expected: str) -> None:
     error = paramiko.AuthenticationException(of_paramiko)
     assert link._reason(error, fabric.Connection("h", user="root"), ClusterConfig()).startswith(expected)
+
+
+def test_a_closed_connection_ends_the_thread_that_reads_it() -> None:
+    here, there = socket.socketpair()  # without a timeout
+    wire = link._Wire(here)
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(wire.recv(1)), daemon=True)
+    reader.start()
+    time.sleep(0.1)  # it waits for data now
+    wire.close()
+    reader.join(10)
+    there.close()
+    assert received == [b""]

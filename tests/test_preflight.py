@@ -487,6 +487,24 @@ def test_cores_taken_by_the_hypervisor_are_a_warning() -> None:
     assert limits(load={**load, "stolen": 0.04}) == {}
 
 
+@pytest.mark.parametrize(
+    ("others", "stolen", "readings"), [(0.0, 0.0, 1), (0.2, 0.0, 1), (0.3, 0.0, 2), (0.0, 0.01, 2)]
+)
+def test_only_a_host_with_other_work_is_read_again(
+    others: float, stolen: float, readings: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_at: list[float] = []
+
+    def reading(_: load.Survey, seconds: float) -> dict[str, Any]:
+        read_at.append(seconds)
+        return {"cores": 4, "others": others, "stolen": stolen, "after": seconds}
+
+    monkeypatch.setattr(load.Survey, "_after", reading)
+    found = load.Survey().result()
+    assert read_at == list(load._SURVEY_S[:readings])
+    assert found["after"] == read_at[-1]
+
+
 def test_a_busy_process_is_found_and_a_process_of_a_round_is_not(tmp_path: Path) -> None:
     with spinner({}) as other, spinner({"FLAGPERF_LOG_DIR": str(tmp_path), "RANK": "0"}) as own:
         survey = load.Survey(controller=-1)  # both are children of this process
