@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["pytester", "tests.lab.fixtures", "tests.plugin_packages"]
 REPO = Path(__file__).resolve().parent.parent
+LONGEST = REPO / "tests" / "suites" / "test_checks.py"
 
 own_places.move_in()
 
@@ -126,13 +127,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Alternate files that need the lab, which mostly wait, and others, so that some workers use the cores.
 
-    The checks of the suites come first, because the longest file must not be the last one.
+    The longest file comes first; it needs much memory, and so do those of its folder, which come later.
     """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
     in_lab = [file for file, found in files.items() if any(map(_needs_lab, found))]
-    others = sorted((file for file in files if file not in in_lab), key=lambda file: file.parent.name != "suites")
+    others = sorted((file for file in files if file not in in_lab), key=lambda file: file != LONGEST)
     ordered = chain.from_iterable(zip_longest(in_lab, others))
     items[:] = [item for file in ordered if file is not None for item in files[file]]
 
