@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -495,14 +495,33 @@ def test_only_a_host_with_other_work_is_read_again(
 ) -> None:
     read_at: list[float] = []
 
-    def reading(_: load.Survey, seconds: float) -> dict[str, Any]:
+    def reading(_: load.Survey, seconds: float) -> tuple[dict[str, Any], dict[int, float]]:
         read_at.append(seconds)
-        return {"cores": 4, "others": others, "stolen": stolen, "after": seconds}
+        return {"cores": 4, "others": others, "stolen": stolen, "after": seconds}, {}
 
     monkeypatch.setattr(load.Survey, "_after", reading)
     found = load.Survey().result()
     assert read_at == list(load._SURVEY_S[:readings])
     assert found["after"] == read_at[-1]
+
+
+def test_a_survey_that_took_long_enough_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    monkeypatch.setattr(load.BusiestProcesses, "compare", lambda *_: compared.append(1))
+    survey = load.Survey(controller=-1)
+    readings: list[float] = []
+    after = survey._after
+
+    def reading(seconds: float) -> tuple[dict[str, Any], Mapping[int, float]]:
+        readings.append(seconds)
+        found, own = after(seconds)
+        return {**found, "others": 99.0}, own
+
+    monkeypatch.setattr(survey, "_after", reading)
+    survey._begin -= load._SURVEY_S[1]
+    survey.result()
+    assert readings == [load._SURVEY_S[0]]
+    assert compared == [1, 1]  # at the start and at the end
 
 
 def test_a_busy_process_is_found_and_a_process_of_a_round_is_not(tmp_path: Path) -> None:

@@ -265,25 +265,28 @@ class Survey:
     def result(self) -> dict[str, Any]:
         """Return the load since the start, after the first reading or the second."""
         first, second = _SURVEY_S
-        load = self._after(first)
+        load, own = self._after(first)
         is_idle = load["others"] <= _IDLE_SHARE * load["cores"] and not load["stolen"]
-        return load if is_idle else self._after(second)
+        if not is_idle and time.monotonic() < self._begin + second:
+            load, own = self._after(second)
+        # Once, because a process has many cores between two readings that are a tick apart.
+        self._busiest.compare(pid for pid in all_pids(self._proc) if pid not in own)
+        return {**load, "busiest": self._busiest.busiest()}
 
-    def _after(self, seconds: float) -> dict[str, Any]:
-        """Return the load since the start, at the earliest after some seconds."""
+    def _after(self, seconds: float) -> tuple[dict[str, Any], Mapping[int, float]]:
+        """Return the load since the start, at the earliest after some seconds, and the run's own processes."""
         time.sleep(max(0.0, self._begin + seconds - time.monotonic()))
         own_s_after = self._own_processes()
-        self._busiest.compare(pid for pid in all_pids(self._proc) if pid not in own_s_after)
         busy, stolen = self._cores.busy_and_stolen()
         passed_s = time.monotonic() - self._begin
         own = sum(seconds - self._own_s_before.get(pid, 0.0) for pid, seconds in own_s_after.items())
-        return {
+        load = {
             "cores": os.cpu_count() or 1,
             "others": round(max(0.0, busy - self._busy - own) / passed_s, 2),
             "stolen": round((stolen - self._stolen) / max(busy - self._busy + stolen - self._stolen, passed_s), 3),
             "load1": read_text(self._proc + "/loadavg").partition(" ")[0],
-            "busiest": self._busiest.busiest(),
         }
+        return load, own_s_after
 
     def _own_processes(self) -> dict[int, float]:
         """Return the CPU time of the controller's processes and of running rounds, which leases keep apart."""
