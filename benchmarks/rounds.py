@@ -26,6 +26,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pytest_flagperf.running.run import Run
+from tests.lab.engine import WITH_PYTHON
 from tests.lab.lab import PYTHON, Lab, LabHost
 from tests.plugin.conftest import Toy
 
@@ -36,7 +37,6 @@ ROUNDS = 5
 HOSTS = (1, 2, 4, 8)
 TITLES = {"here": "this machine", "ssh": "ssh, the host's Python", "docker": "ssh, docker"}
 BY_HAND = "by hand: ssh, docker run"
-IMAGE = "flagperf-lab:python"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Bench:
         options: dict[str, Any] = {"nodes": f"{count}x1", "runtime": "docker" if place == "docker" else "host"}
         if place == "docker":
             container_options = " ".join(self.lab.container_options(PYTHON))
-            options |= {"image": IMAGE, "container-opt": [container_options]}
+            options |= {"image": WITH_PYTHON, "container-opt": [container_options]}
         lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in options.items())
         cluster = "" if place == "here" else self.lab.ssh_settings(self.hosts[:count]).toml()
         (self.root / "flagperf.toml").write_text(f'set = ["step_s={STEP_S}"]\n{lines}{cluster}')
@@ -105,17 +105,8 @@ class Bench:
     def by_hand(self, count: int) -> list[float]:
         """Return the overhead of containers that are started by hand on ``count`` hosts at once, in seconds."""
         options = self.lab.container_options(PYTHON)
-        argv = [
-            "docker",
-            "run",
-            "--rm",
-            "--network=host",
-            *options,
-            IMAGE,
-            "python3",
-            "-c",
-            "'__import__(\"time\").sleep(1)'",
-        ]
+        program = "'__import__(\"time\").sleep(1)'"
+        argv = ["docker", "run", "--rm", "--network=host", *options, WITH_PYTHON, "python3", "-c", program]
         return [_seconds_of_all([host.ssh(*argv) for host in self.hosts[:count]]) - 1 for _ in range(ROUNDS)]
 
     def empty_test(self) -> Took:
@@ -130,8 +121,10 @@ def _seconds_of_all(commands: Sequence[Sequence[str]]) -> float:
     """Return how long commands take that start at once."""
     began = time.perf_counter()
     started = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
-    assert [process.wait() for process in started] == [0] * len(commands)
-    return time.perf_counter() - began
+    codes = [process.wait() for process in started]
+    took = time.perf_counter() - began
+    assert not any(codes), codes
+    return took
 
 
 def trained_s(round_: Path) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Sequence
+from typing import Any, Sequence
 
 import mindspore as ms
 
@@ -48,14 +48,6 @@ def check_precision(precision: str) -> None:
     """Raise an error for a precision that the CPU's operations do not have."""
     if precision == "bf16" and is_host():
         raise DeviceError(f"precision='bf16': mindspore {ms.__version__} has no bf16 on 'CPU'; use fp32 or fp16")
-
-
-def wait() -> Callable[[ms.Tensor], object]:
-    """Return the function that waits on the CPU until a step's loss is there; it does nothing on other devices.
-
-    The call of a graph returns before its step has ended, and the CPU has no events.
-    """
-    return (lambda loss: loss.asnumpy()) if is_host() else (lambda _: None)
 
 
 def synchronize() -> None:

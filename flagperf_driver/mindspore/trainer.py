@@ -40,7 +40,7 @@ class MindSporeTrainer(BaseTrainer):
         scaling = LossScaling(config.precision, self.optimizer)
         self._graphs = Graphs(ctx, steps, self.model, scaling)
         self._in_graph: bool | None = None
-        self.marks, self._wait = device.marks(), device.wait()
+        self.marks, self._on_host = device.marks(), device.is_host()
         super().__init__(rank, ctx, steps, meeting, MindSporeStates(self.model, self.optimizer, scaling.state))
 
     def describe(self) -> dict[str, Any]:
@@ -73,7 +73,8 @@ class MindSporeTrainer(BaseTrainer):
             else:
                 part = self._graphs.step(batch, ms.Tensor(self._next_rate(), ms.float32))
             loss = part if loss is None else loss + part
-            self._wait(loss)
+            if self._on_host:
+                loss.asnumpy()  # the call of a graph returns before its step ends, and the CPU has no events
             timeline.end()
         self._losses.append(loss)
         return samples
