@@ -126,7 +126,7 @@ ADDITIONS = {
     "hook synchronize": ["acme's own", "the framework's own"],
     "variable ACME_HOME": ["set", "none"],
     "variable ACME_FAST": ["set", "none"],
-    "script environment_variables.sh": ["run on each host", "none"],
+    "command environment_variables.sh:3": ["source /opt/acme/env", "none"],
     "package torch": ["==2.4", "==2.1"],
     "package acme-kernels": [">=1", "none"],
     "extension csrc": ["as installed in the hosts' Python", "none"],

@@ -10,7 +10,7 @@ from pytest_flagperf import runtime
 from pytest_flagperf.hosts import HostError
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.runtime import Interpreter, RuntimeSetupError
-from pytest_flagperf.runtime.environment_file import NAME, with_environment_file
+from pytest_flagperf.runtime.environment_file import NAME, read_lines, with_environment_file
 
 PYTHON = Interpreter("python3", {"KEPT": "as it is"})
 
@@ -19,6 +19,63 @@ def test_all_variables_of_the_file_are_used(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("echo noise=1\nexport ONE=1\nTWO='a b; $(c)\nd'\nKEPT=\"$KEPT, and more\"\nfalse\n")
     env = with_environment_file(LocalHost(), PYTHON, tmp_path / NAME).env
     assert env == {"ONE": "1", "TWO": "a b; $(c)\nd", "KEPT": "as it is, and more"}
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("export ONE=1", ["ONE"]),
+        ("ONE=1 TWO=a/b:c  # THREE=3", ["ONE", "TWO"]),
+        ("export ONE=1; export TWO=2;", ["ONE", "TWO"]),
+        ("declare -x LIB=$HOME/lib:${LIB:-/usr/lib}", ["LIB"]),
+        ("export ARGS=\"-L 'O0' \\$(x) $ONE\" OTHER='`x` $(x); x'", ["ARGS", "OTHER"]),
+        ("EMPTY=", ["EMPTY"]),
+    ],
+)
+def test_a_line_that_only_sets_variables_is_no_command(tmp_path: Path, line: str, names: list[str]) -> None:
+    (tmp_path / NAME).write_text(f"# a comment\n\n{line}\n")
+    assert [(found.number, list(found.names), found.command) for found in read_lines(tmp_path / NAME)] == [
+        (3, names, "")
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "X=$(touch ran)",
+        "X=`touch ran`",
+        'X="$(touch ran)"',
+        "X=1 touch ran",
+        "X=1; touch ran",
+        "X=1& touch ran",
+        "X=1|touch ran",
+        "X=<(touch ran)",
+        "X=${Y:-$(touch ran)}",
+        "X=${Y@P}",
+        "X=$((a[$(touch ran)]))",
+        "export X[$(touch ran)]=1",
+        "X=1 > ran",
+        "X=1 \\",
+        "X='1",
+        'X="\\\0" Y=\'"$(touch ran)#\'',
+        "export\u00a0X=1",
+        "declare -i X=1",
+        ". ./ran",
+    ],
+)
+def test_a_line_that_may_run_a_program_is_a_command_with_its_text(tmp_path: Path, line: str) -> None:
+    (tmp_path / NAME).write_text(f"export ONE=1\n{line}\n")
+    assert [(found.number, found.command) for found in read_lines(tmp_path / NAME)] == [(1, ""), (2, line)]
+
+
+def test_no_program_of_the_files_path_runs(tmp_path: Path) -> None:
+    program = tmp_path / "env"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    (tmp_path / NAME).write_text(f"export PATH={tmp_path} ONE=1\n")
+    env = with_environment_file(LocalHost(), PYTHON, tmp_path / NAME).env
+    assert (env["PATH"], env["ONE"]) == (str(tmp_path), "1")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_without_a_file_nothing_changes(tmp_path: Path) -> None:

@@ -156,14 +156,14 @@ def test_imported_modules_and_scripts_are_listed(tmp_path: Path) -> None:
     assert listed["module torch_acme"] == ("imported by each rank", "vendors/acme/vendor.toml")
     assert listed["module acme.ccl"] == listed["module torch_acme"]
     assert listed["module device.py"] == ("imported by each rank", "vendors/acme/device.py")
-    assert listed["script environment_variables.sh"] == ("run on each host", f"{OWN}/{file}:4")
+    assert listed["command environment_variables.sh:4"] == ("source /opt/acme/env", f"{OWN}/{file}:4")
     write(tmp_path, "vendors/acme/device.py", "def synchronize(device): ...\n")
     write(tmp_path, f"{OWN}/{file}", "# fast\n\nexport ACME_FAST=1\n")
     write(tmp_path, ADAPTER, "def backward(ctx, loss): ...\n")
     listed = brings(tmp_path)
     assert {"hook synchronize", "step backward", "variable ACME_FAST"} <= listed.keys()
     assert "module device.py" not in listed, "its hooks are listed"
-    assert "script environment_variables.sh" not in listed, "it only sets variables"
+    assert not any(name.startswith("command ") for name in listed), "it only sets variables"
 
 
 # -- what the ranks reported ---------------------------------------------------------------------------------------

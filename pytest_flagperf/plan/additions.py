@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,11 +14,10 @@ from flagperf_driver.launch import RESERVED_VARIABLES
 
 from ..catalog import Suite, Vendor
 from ..problems import Problems
-from ..runtime import RuntimeSetupError, requirements
+from ..runtime import RuntimeSetupError, environment_file, requirements
 
 NONE = "none"
 _IMPORTED = "imported by each rank"
-_VARIABLE = re.compile(r"\s*(?:export\s+|declare\s+-x\s+)?([A-Za-z_]\w*)=.*")
 
 
 @dataclass(frozen=True)
@@ -81,23 +79,17 @@ def _modules(suite: Suite, vendor: Vendor, folder: str, hooks: Mapping[str, int]
 
 
 def _variables(vendor: Vendor, folder: str, own: Path, case: str) -> Iterator[Addition]:
-    """Yield the names of variables, not the values: a value may be secret, and only the hosts' shell expands it."""
+    """Yield the names of variables, not the values, which may be secret, and the commands of the hosts' shell."""
     for name in sorted(vendor.environment):
         yield Addition(f"variable {name}", _effect(name), NONE, f"{folder}/vendor.toml")
-    file = own / "config" / "environment_variables.sh"
+    file = own / "config" / environment_file.NAME
     place = f"{case}/config/{file.name}"
-    text = file.read_text(encoding="utf-8-sig", errors="replace") if file.is_file() else ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if match := _VARIABLE.fullmatch(line):
-            yield Addition(f"variable {match[1]}", _effect(match[1]), NONE, place, number)
-    commands = [number for number, line in enumerate(text.splitlines(), 1) if _is_command(line)]
-    if commands:
-        yield Addition(f"script {file.name}", "run on each host", NONE, place, commands[0])
-
-
-def _is_command(line: str) -> bool:
-    """Return True if a line of a shell script does more than set a variable."""
-    return bool(line.strip()) and not line.lstrip().startswith("#") and not _VARIABLE.fullmatch(line)
+    for line in environment_file.read_lines(file) if file.is_file() else ():
+        for name in line.names:
+            yield Addition(f"variable {name}", _effect(name), NONE, place, line.number)
+        if line.command:
+            command = addresses.redacted_text(line.command)
+            yield Addition(f"command {file.name}:{line.number}", command, NONE, place, line.number)
 
 
 def _effect(name: str) -> str:

@@ -1,10 +1,15 @@
-"""A vendor's environment_variables.sh: sourced once on the host; every rank gets the variables that it exports."""
+"""A vendor's environment_variables.sh: sourced once on the host; every rank gets the variables that it exports.
+
+A line that only sets variables to texts and to other variables runs no program. Every other line is a command, which
+the plan lists with its text: ``X=$(program)`` too.
+"""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_flagperf.hosts import Completed, Host, HostError
@@ -16,11 +21,37 @@ TIMEOUT_S = 60.0
 Run = Callable[[Sequence[str], bytes, Mapping[str, str]], Completed]
 # The file is passed on stdin, which is a socket over SSH and cannot be opened by name: hence the here-string. Its
 # output must not mix with the variables. A failing last command is allowed, as in many such files; a syntax error is
-# not, because bash would ignore the rest of the file.
+# not, because bash would ignore the rest of the file. After it only bash's own commands run: no program of a new PATH.
 _SOURCE = r"""_file="$(cat)"; bash -n /dev/stdin <<< "$_file" || exit 2
-env -0; printf '\0'; set -a; . /dev/stdin >&2 <<< "$_file"; exec env -0"""
+env -0; printf '\0'; set -a; . /dev/stdin >&2 <<< "$_file"
+compgen -e | while IFS= read -r _name; do [ -z "${!_name+x}" ] || printf '%s=%s\0' "$_name" "${!_name}"; done"""
 # Variables that the shell itself sets.
-_IGNORED = frozenset(["_", "SHLVL", "PWD", "OLDPWD"])
+_IGNORED = frozenset(["_", "_file", "_name", "SHLVL", "PWD", "OLDPWD"])
+_REFERENCE = r"\$(?:\w+\b|\{\w+(?::?[-+=][\w ./:,+%@~-]*)?\})"
+_TEXT = rf"(?:[\w./:,+%@=^~-]|'[^']*'|\"(?:[^\"$`\\]|\\.|{_REFERENCE})*\"|{_REFERENCE})*"
+_ASSIGNMENT = re.compile(rf"([A-Za-z_]\w*)={_TEXT}", re.ASCII)
+_EXPORT = r"(?:export[ \t]+|declare[ \t]+-x[ \t]+)?"
+_END = r"(?:[ \t]+|[ \t]*;[ \t]*|$)"
+_ASSIGNMENTS = re.compile(rf"[ \t]*((?:{_EXPORT}{_ASSIGNMENT.pattern}{_END})+)(?:#.*)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the file: the names of the variables that it sets, or the command that it runs."""
+
+    number: int
+    names: tuple[str, ...]
+    command: str
+
+
+def read_lines(file: Path) -> Iterator[Line]:
+    """Yield the lines of the file that have an effect; a text of several lines is a command."""
+    for number, line in enumerate(file.read_text("utf-8-sig", "replace").split("\n"), 1):
+        match = _ASSIGNMENTS.fullmatch(line)
+        if match and "\0" not in line:  # bash ignores a null byte, also after a backslash
+            yield Line(number, tuple(_ASSIGNMENT.findall(match[1])), "")
+        elif line.strip() and not line.lstrip().startswith("#"):
+            yield Line(number, (), line.strip())
 
 
 def source_file(run: Run, env: Mapping[str, str], file: Path) -> Mapping[str, str]:

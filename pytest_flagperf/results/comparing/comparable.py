@@ -11,7 +11,7 @@ _KEYS = ("key", "one_card_key")
 _DEVIATIONS = "deviations"
 _PARTS = {
     "step": "vendor_code", "hook": "vendor_code", "extension": "vendor_code",
-    "variable": "environment", "script": "environment", "package": "requirements",
+    "variable": "environment", "command": "environment", "package": "requirements",
 }  # fmt: skip
 _NOTED = ("device", "framework")
 CODE = ("suite_code", "vendor_code", "driver_code")

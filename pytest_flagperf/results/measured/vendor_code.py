@@ -9,7 +9,7 @@ from pytest_flagperf.results.logs.ranklog import RankLog
 from pytest_flagperf.results.measured.validity import VENDOR_CODE, ValidityWarning
 from pytest_flagperf.stored.plan import StoredPlan
 
-KINDS = ("step", "hook", "module", "extension", "package", "variable", "script")
+KINDS = ("step", "hook", "module", "extension", "package", "variable", "command")
 """The first word of a deviation that is vendor code, as in "step backward"; a deviation of the config has one word."""
 _REPORTED = {"step": "replaced", "hook": "replaced_hooks"}
 """Kinds that a rank reports, by the field of INIT_END."""

@@ -1,0 +1,28 @@
+"""Vendor folders that change what a host runs beside the training: each is listed, refused or without effect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.plan import make_plan
+from tests.trees import tree, write
+
+CASE = "toy:pytorch:X9:1:8:1"
+OWN = "vendors/acme/toy-pytorch"
+
+
+def test_a_command_in_a_variables_value_is_listed_as_a_command(tmp_path: Path) -> None:
+    tree(tmp_path)
+    file = f"{OWN}/config/environment_variables.sh"
+    write(tmp_path, file, "export FAST=1\nexport SLY=$(touch ran)\n")
+    plan = make_plan(Catalog.scan([tmp_path]), Case.parse(CASE), vendor="acme", synthetic=True)
+    listed = {addition.name: (addition.value, addition.where) for addition in plan.additions}
+    assert listed == {
+        "variable FAST": ("set", f"{file}:1"),
+        "command environment_variables.sh:2": ("export SLY=$(touch ran)", f"{file}:2"),
+    }
+    deviations = plan.fingerprint["deviations"]
+    assert isinstance(deviations, dict)
+    assert "command environment_variables.sh:2" in deviations
