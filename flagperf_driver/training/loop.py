@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
@@ -205,19 +206,30 @@ class Training:
     def _may_evaluate(self) -> bool:
         return not self.for_throughput and self.progress.step >= self.config.eval_start_steps
 
+    @contextlib.contextmanager
+    def _apart(self, part: str) -> Iterator[None]:
+        """Add the time of this block to a named part of the training's time, a field of ``progress``.
+
+        No window is open meanwhile: a log point comes before the block, and ``timeline.resume`` after it.
+        """
+        assert not self.timeline.open_steps, f"{part} is not the time of steps"
+        self.trainer.synchronize()
+        begin = time.perf_counter()
+        yield
+        self.trainer.synchronize()
+        setattr(self.progress, part, getattr(self.progress, part) + time.perf_counter() - begin)
+
     def _evaluate(self, event: str) -> bool:
         """Evaluate and log; return True if the training ends because all targets are reached.
 
         Synthetic data never reach a target.
         """
-        self.trainer.synchronize()
-        begin = time.perf_counter()
-        step = self.progress.step
+        step, part = self.progress.step, "eval_time" if event == events.EVALUATE else "init_eval_time"
+        before: float = getattr(self.progress, part)
         beat = functools.partial(self.rank.heartbeat.beat, step, heartbeat.EVALUATE)
-        metrics = evaluate(self.trainer, self.rank.world.rank, self.rank.case.metric.targets, beat)
-        seconds = time.perf_counter() - begin
-        if event == events.EVALUATE:
-            self.progress.eval_time += seconds
+        with self._apart(part):
+            metrics = evaluate(self.trainer, self.rank.world.rank, self.rank.case.metric.targets, beat)
+        seconds = getattr(self.progress, part) - before
         self.last_evaluation = LastEvaluation(step, metrics)
         self.log(event, {"step": step, "samples": self.progress.samples, "time": seconds, **metrics})
         case = self.rank.case
@@ -249,7 +261,8 @@ class Training:
         state["train_time"] += time.perf_counter() - self._begin
         state["compute_time"] += totals.compute
         state["input_wait_time"] += totals.waiting
-        checkpoint.save(self.rank, self.trainer, state)
+        with self._apart("save_time"):
+            checkpoint.save(self.rank, self.trainer, state)
 
     def _resume(self) -> None:
         """Continue from the checkpoint, if one exists."""
@@ -290,6 +303,8 @@ class Training:
             "windows_time": totals.by_host,
             "resumed": self._resumed,
             "eval_time": progress.eval_time,
+            "check_time": progress.check_time,
+            "save_time": progress.save_time,
             "compile_time": max(0.0, totals.first_step - step_time["p50"]) if compiled and step_time else None,
             "peak_memory_bytes": self.trainer.peak_memory(),
             "threads": self.trainer.threads(),

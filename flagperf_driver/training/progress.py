@@ -24,6 +24,11 @@ class TrainingProgress:
     """Whether an evaluation reached all targets."""
     train_time: float = 0.0
     eval_time: float = 0.0
+    init_eval_time: float = 0.0
+    """The evaluation before the training, which is no part of ``train_time``."""
+    check_time: float = 0.0
+    """Comparing steps with the suite's own, and replicas with each other."""
+    save_time: float = 0.0
     compute_time: float = 0.0
     input_wait_time: float = 0.0
 

@@ -189,6 +189,13 @@ def test_the_records_come_in_order() -> None:
     ]  # fmt: skip
 
 
+def test_evaluating_and_saving_are_parts_of_the_training_time(tmp_path: Path) -> None:
+    run = Run(max_steps=12, eval_steps=6, checkpoint_steps=5, checkpoint_dir=str(tmp_path)).finished
+    assert run["save_time"] > 0 == run["check_time"]
+    assert run["eval_time"] + run["save_time"] < run["raw_train_time"]
+    assert run["raw_train_time"] - run["eval_time"] == pytest.approx(run["train_no_eval_time"]), "saving counts"
+
+
 def test_values_are_read_from_the_device_at_log_points_only() -> None:
     run = Run(max_steps=2500, log_freq=10**9, eval_steps=None, max_epochs=None, batches=3000)
     assert [end["step"] for end in run.of("STEP_END")] == [1, MAX_WINDOW, 2 * MAX_WINDOW, 2500]
