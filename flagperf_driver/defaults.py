@@ -72,7 +72,7 @@ throughput_only = False  # measure throughput only: few steps, no target
 throughput_steps = 50  # measured steps of such a training, after the warm-up
 timing_warmup_steps = 5  # steps left out of p_core and the step times
 scaling: Literal["weak", "strong"] = "weak"  # weak: same batch per device; strong: same batch over all devices
-min_efficiency: float | None = None  # minimum speed-up per device; None: the vendor's value
+min_efficiency: float | None = None  # minimum speed-up per device; None: 0.8, or 0.55 for cores of a CPU
 
 # -- timeouts --------------------------------------------------------------------------------------------
 init_timeout_s = 1800.0  # from a rank's start to its first step

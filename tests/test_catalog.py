@@ -268,9 +268,9 @@ def test_the_range_of_a_metric_must_contain_its_targets(tmp_path: Path, change: 
     [
         (('"1x8"]', '"8"]'), "shapes: shape '8': expected NxP"),
         (('backend = "acl"\n', ""), "backend is missing"),
-        (("min_efficiency = 0.7", 'runtime = "vemv"'), "did you mean venv"),
+        (("min_efficiency = 0.85", 'runtime = "vemv"'), "did you mean venv"),
         (("devices_per_host", "devices_per_hots"), "chips.X9.devices_per_hots: no such key; did you mean"),
-        (("min_efficiency = 0.7", "min_efficiency = true"), "min_efficiency: expected a number; got True"),
+        (("min_efficiency = 0.85", "min_efficiency = true"), "min_efficiency: expected a number; got True"),
     ],
 )
 def test_an_invalid_vendor_toml_is_reported(tmp_path: Path, change: tuple[str, str], message: str) -> None:
@@ -309,10 +309,10 @@ def test_ten_thousand_cases_are_found_and_no_config_is_read(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("bad", ["min_efficiency = 0", "min_efficiency = 1.6", "min_efficiency = nan"])
 def test_an_efficiency_out_of_range_is_refused(tmp_path: Path, bad: str) -> None:
-    write_vendor(tmp_path, toml=VENDOR_TOML.replace("min_efficiency = 0.7", bad))
+    write_vendor(tmp_path, toml=VENDOR_TOML.replace("min_efficiency = 0.85", bad))
     with pytest.raises(
         CatalogError,
-        match=r"min_efficiency(: expected a finite number; got nan| is (0\.0|1\.6); expected more)",
+        match=r"min_efficiency(: expected a finite number; got nan| is (0\.0|1\.6); expected at least 0\.8 and)",
     ):
         _ = Catalog.scan([tmp_path]).vendor("acme").chips
 

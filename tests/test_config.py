@@ -445,6 +445,37 @@ def test_a_config_folder_of_flagperf_loads_or_its_unknown_keys_are_reported(tmp_
     assert (config["train_batch_size"], config["eval_batch_size"], config["max_steps"]) == (16, 16, 20000)
 
 
+# -- what a vendor's file may not weaken ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("min_efficiency = 0.01", "expected at least 0.85; a vendor's config may ask for more"),
+        ("throughput_steps = 5", "expected at least 50; a vendor's config may ask for more"),
+        ("timing_warmup_steps = 51", "expected at most 50 in a vendor's config"),
+        ("log_freq = 101", "expected at most 100 in a vendor's config"),
+        ("throughput_only = True", "expected the suite's False; a vendor's config cannot choose how a case is judged"),
+        ("parity_samples = 64", "expected the suite's None; a vendor's config cannot choose how a case is judged"),
+        ('scaling = "strong"', "expected the suite's 'weak'; a vendor's config cannot choose how a case is judged"),
+        (
+            'checkpoint_dir = "trained"',
+            "expected the suite's None; a vendor's config cannot continue from a checkpoint",
+        ),
+        ('data_dir = "easy"', "expected the suite's ''; a vendor's config cannot choose the data"),
+    ],
+)
+def test_a_vendors_config_lowers_no_bound(tmp_path: Path, line: str, message: str) -> None:
+    (problem,) = problems(tmp_path, f"{line}\n")
+    assert problem.replace("'", '"').startswith(f"{CONFIG}:1: {line}: {message}".replace("'", '"'))
+
+
+def test_a_vendors_config_may_ask_for_more_and_the_user_for_less(tmp_path: Path) -> None:
+    text = "min_efficiency = 0.9\nthroughput_steps = 100\ntiming_warmup_steps = 20\n"
+    values = resolved(tmp_path, text, settings=("throughput_steps=5",)).config
+    assert (values["min_efficiency"], values["throughput_steps"], values["timing_warmup_steps"]) == (0.9, 5, 20)
+
+
 # -- numbers and the case's own keys -------------------------------------------------------------------------
 
 

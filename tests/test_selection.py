@@ -205,11 +205,10 @@ def test_problems_of_the_command_line_name_the_option(tmp_path: Path) -> None:
 
 def test_throughput_only_is_read_from_options_and_config(tmp_path: Path) -> None:
     def flags(**given: Any) -> list[bool]:
-        cases: tuple[Selected, ...] = chosen(tmp_path, config="throughput_only = True\n", **given).cases
+        cases: tuple[Selected, ...] = chosen(tmp_path, **given).cases
         return [one.throughput_only for one in cases]
 
-    # One card measures throughput by default, the other shape by its config.
-    assert flags() == [True, True]
+    assert flags(set=["throughput_only=True"]) == [True, True]
     assert flags(set=["throughput_only=False"]) == [False, False]
     assert flags(throughput_only=False) == [False, False]
     assert flags(throughput_only=False, synthetic=True) == [True, True]

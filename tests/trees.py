@@ -32,7 +32,7 @@ VENDOR_TOML = """\
 name = "Acme"
 visible_devices = "ACME_VISIBLE"
 shapes = ["1x1", "1x8"]
-min_efficiency = 0.7
+min_efficiency = 0.85
 [framework.pytorch]
 device = "acme"
 backend = "acl"

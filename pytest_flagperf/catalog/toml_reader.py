@@ -135,7 +135,11 @@ class _TomlReader:
         if not isinstance(value, dict):
             return self._refuse(at, value, "a table")
         hints, known = get_type_hints(cls), {field.name: field for field in fields(cls)}
+        replaced: Mapping[str, str] = getattr(cls, "REPLACED_KEYS", {})
         for key in sorted(value.keys() - known.keys()):
+            if key in replaced:
+                self._note((*at, key, "0"), f"{_dotted((*at, key))}: {replaced[key]}")  # its first table
+                continue
             allowed = f"; allowed: {', '.join(known)}"
             self._note((*at, key), f"{_dotted((*at, key))}: no such key{near(key, list(known)) or allowed}")
         for name, field in known.items():

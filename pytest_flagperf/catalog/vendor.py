@@ -7,13 +7,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from flagperf_driver import extern
 from flagperf_driver.node.environment import RESULT_SETTINGS
+from pytest_flagperf.stored.plan import is_cpu
 
-from .. import expected as expectations
 from ..case import CaseError, Shape
-from ..expected import Expected
+from ..expected import KnownProblem
 from ..problems import near
 from ..runtime.docker import options as docker_options
 from . import images
@@ -24,6 +25,8 @@ from .toml_reader import choice, raise_if_any, read, where
 LEASES = ("device", "host")
 RUNTIMES = ("host", "venv", "docker", "apptainer", "pyxis")
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
+MIN_EFFICIENCY, MIN_EFFICIENCY_OF_CORES = 0.8, 0.55
+"""Required speed-up per card; cores of a CPU share caches and memory, and the exchange of gradients uses them too."""
 BEST_EFFICIENCY = 1.5
 """Maximum value of min_efficiency."""
 FOLDER_NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -87,8 +90,8 @@ class VendorToml:
     """Default of --nodes."""
     lease: str = "device"
     """What a case leases: its devices or the whole host."""
-    min_efficiency: float = 0.8
-    """Required speed-up per card."""
+    min_efficiency: float | None = None
+    """Required speed-up per card, if it is to be stricter than 0.8 (0.55 if the cards are cores of a CPU)."""
     nvml: bool = False
     """Read the devices through NVML."""
     container: ContainerDefaults = ContainerDefaults()
@@ -99,8 +102,13 @@ class VendorToml:
     """Variables of every rank."""
     uv: Mapping[str, str] = field(default_factory=dict)
     """Settings of uv for --runtime=venv, for example the index of the packages."""
-    expected: tuple[Expected, ...] = ()
-    """Known failures of the vendor's cases."""
+    known_problem: tuple[KnownProblem, ...] = ()
+    """Problems of the vendor's cases, which every report shows; they excuse no verdict."""
+
+    REPLACED_KEYS: ClassVar[Mapping[str, str]] = {
+        "expected": "a vendor's folder excuses no verdict; state the problem as [[known_problem]] with case and text,"
+        " which reports show; only the user's flagperf.toml has [[expected]]"
+    }
 
 
 @dataclass(frozen=True)
@@ -160,11 +168,6 @@ class Vendor:
         """Environment variables of every rank; a case's environment_variables.sh may override them."""
         return self.toml.environment
 
-    @property
-    def expected(self) -> tuple[Expected, ...]:
-        """Known failures of the vendor's cases."""
-        return self.toml.expected
-
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
         return tuple(map(Shape.parse, self.toml.shapes))
@@ -173,6 +176,11 @@ class Vendor:
     def hardware(self) -> str:
         """The default chip: the first in vendor.toml."""
         return next(iter(self.chips))
+
+    def min_efficiency(self, framework: str, suites: float | None = None) -> float:
+        """Return the required speed-up per card: the suite's, else the usual one, or the vendor's if it is stricter."""
+        usual = _usual_efficiency(self.toml.framework[framework]) if suites is None else suites
+        return max(usual, self.toml.min_efficiency or 0)
 
     def peak_tflops(self, hardware: str, precision: str) -> float | None:
         chip = self.chips.get(hardware)
@@ -200,9 +208,7 @@ def _problems(file: Path, table: VendorToml) -> Iterator[str]:
         yield f"{file}: framework: expected at least one, as in [framework.pytorch]"
     for name, names in table.framework.items():
         yield from _framework(file, name, names)
-    if not 0 < table.min_efficiency <= BEST_EFFICIENCY:
-        problem = f"min_efficiency is {table.min_efficiency}; expected more than 0 and at most {BEST_EFFICIENCY}"
-        yield f"{where(file, 'min_efficiency')}: {problem}"
+    yield from _efficiency(file, table)
     yield from _container(file, table.container)
     yield from images.problems(table.images, file)
     yield from (
@@ -217,12 +223,26 @@ def _problems(file: Path, table: VendorToml) -> Iterator[str]:
         for name in table.uv
         if name not in RESULT_SETTINGS
     )
-    for number, one in enumerate(table.expected):
-        for problem in expectations.problems(one):
-            yield f"{where(file, 'expected', str(number))}: [[expected]] {number + 1}: {problem}"
+    for number, one in enumerate(table.known_problem):
+        for problem in one.problems():
+            yield f"{where(file, 'known_problem', str(number))}: [[known_problem]] {number + 1}: {problem}"
     for name, chip in table.chips.items():
         yield from _chip(file, name, chip)
     yield from (f"{where(file, 'shapes')}: shapes: {problem}" for problem in _shapes(table.shapes))
+
+
+def _usual_efficiency(names: FrameworkNames) -> float:
+    return MIN_EFFICIENCY_OF_CORES if is_cpu(names.device) else MIN_EFFICIENCY
+
+
+def _efficiency(file: Path, table: VendorToml) -> Iterator[str]:
+    """Yield a problem if the vendor asks for a lower efficiency than the usual one."""
+    least = min(map(_usual_efficiency, table.framework.values()), default=MIN_EFFICIENCY)
+    if table.min_efficiency is not None and not least <= table.min_efficiency <= BEST_EFFICIENCY:
+        yield (
+            f"{where(file, 'min_efficiency')}: min_efficiency is {table.min_efficiency}; expected at least {least} and"
+            f" at most {BEST_EFFICIENCY}: a vendor's folder may ask for more than {least}, not for less; remove the key"
+        )
 
 
 def _shapes(shapes: tuple[str, ...]) -> Iterator[str]:

@@ -16,6 +16,7 @@ from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
 from ..problems import near, shown
 from . import translation
 from .assignments import Assigned, Unread
+from .bounds import weakening
 from .module import ConfigError, Module, load
 from .translation import APPLIED, SAME, UNREAD, Setting, Translated, TranslationTable
 from .value_types import ValueType, not_json, out_of_range, plain, value_type_of
@@ -281,8 +282,17 @@ class _Resolver:
                 self._problem(
                     value, key, f"cannot be set here: it is not in mutable_params{near(key, sorted(allowed))}"
                 )
+            elif value.layer == "vendor" and (problem := weakening(key, value.value, self._suites(key))):
+                self._problem(value, key, problem)
             else:
                 self._put(key, value)
+
+    def _suites(self, key: str) -> object:
+        """Return the value of a key without the vendor's config; the required efficiency has a default by device."""
+        value = self.reference[key].value
+        if key != "min_efficiency":
+            return value
+        return self.vendor.min_efficiency(self.suite.framework, value if isinstance(value, (int, float)) else None)
 
     def _put(self, key: str, value: Value) -> None:
         kind = self.types.setdefault(key, ValueType())

@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 
 from flagperf_driver import addresses, extern
 from flagperf_driver.launch import RESERVED_VARIABLES
+from pytest_flagperf.stored.plan import KNOWN_PROBLEM
 
 from ..catalog import Suite, Vendor
 from ..problems import Problems
@@ -35,8 +36,11 @@ class Addition:
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-def find_additions(suite: Suite, vendor: Vendor, own: Path, *, in_image: bool) -> tuple[Addition, ...]:
-    """Find the additions in the vendor's folder and in ``own``, its folder for the suite; run none of their code."""
+def find_additions(suite: Suite, vendor: Vendor, own: Path, about: str, *, in_image: bool) -> tuple[Addition, ...]:
+    """Find the additions to the case ``about`` in the vendor's folder and in ``own``, its folder for the suite.
+
+    None of the vendor's code runs.
+    """
     vendor_folder = f"vendors/{vendor.name}"
     case = f"{vendor_folder}/{suite.folder}"
     with _host_paths(own, case):
@@ -51,6 +55,7 @@ def find_additions(suite: Suite, vendor: Vendor, own: Path, *, in_image: bool) -
         *_variables(vendor, vendor_folder, own, case),
         *_packages(suite, own, case),
         *_extensions(own, case, in_image=in_image),
+        *_known_problems(vendor, vendor_folder, about),
     ]
     return tuple(additions)
 
@@ -125,3 +130,10 @@ def _extensions(own: Path, case: str, *, in_image: bool) -> Iterator[Addition]:
     if (own / "csrc").is_dir():
         built = "built into the image" if in_image else "as installed in the hosts' Python"
         yield Addition("extension csrc", built, NONE, f"{case}/csrc")
+
+
+def _known_problems(vendor: Vendor, folder: str, case: str) -> Iterator[Addition]:
+    """Yield the problems that the vendor states of the case; they are shown and excuse nothing."""
+    stated = [one.text for one in vendor.toml.known_problem if one.is_about(case)]
+    for number, text in enumerate(stated, 1):
+        yield Addition(f"{KNOWN_PROBLEM} {number}", text, NONE, f"{folder}/vendor.toml")

@@ -59,7 +59,8 @@ def make_plan(
     additions: tuple[Addition, ...] = ()
     try:
         in_image = runtime in runtimes() and runtimes()[runtime].builds_images
-        additions = find_additions(suite, maker, catalog.case_folder(suite, maker), in_image=in_image)
+        own = catalog.case_folder(suite, maker)
+        additions = find_additions(suite, maker, own, str(case), in_image=in_image)
     except Problems as error:
         problems += error.problems
     try:
@@ -172,7 +173,6 @@ def _plan(
         | {"data": digest_of(manifest)}
     )
     names, module = vendor.toml.framework[suite.framework], vendor.device_module(suite.framework)
-    min_efficiency = config["min_efficiency"]
     return Plan(
         case=case,
         vendor=vendor.name,
@@ -197,9 +197,7 @@ def _plan(
         manifest=manifest,
         flops_per_sample=declared.flops_per_sample,
         peak_tflops=vendor.peak_tflops(case.hardware, str(config["precision"])),
-        min_efficiency=float(min_efficiency)
-        if isinstance(min_efficiency, (int, float))
-        else vendor.toml.min_efficiency,
+        min_efficiency=_min_efficiency(vendor, suite, resolved.values["min_efficiency"]),
         fingerprint={
             **fingerprint(facts, config, cards=case.shape.cards, scaling=str(config["scaling"])),
             # Values that differ from the suite's, for readers; the key contains hashes of all of them.
@@ -215,6 +213,12 @@ def _plan(
         reference=suite.reference(scale),
         translated=resolved.translated,
     )
+
+
+def _min_efficiency(vendor: Vendor, suite: Suite, given: Value) -> float:
+    """Return the required speed-up per card: the user's, else the strictest of the suite and the vendor."""
+    value = float(given.value) if isinstance(given.value, (int, float)) else None
+    return value if value is not None and given.layer == "setting" else vendor.min_efficiency(suite.framework, value)
 
 
 def _manifest(declared: Sequence[DataItem], resolved: Resolved) -> tuple[DataItem, ...]:

@@ -137,7 +137,7 @@ def _with_expected(item: pytest.Item, verdicts: list[Verdict]) -> list[Verdict]:
     run, selected = item.config.stash.get(RUN, None), selected_of(item)
     if run is None or selected is None:
         return verdicts
-    sources = expected_of(run.settings, selected.vendor, str(selected.case))
+    sources = expected_of(run.settings, str(selected.case))
     return with_expected(verdicts, sources, strict=_is_strict(item.config))
 
 

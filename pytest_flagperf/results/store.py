@@ -96,6 +96,12 @@ class CaseResult:
         return vendor_code.phrase(self.outcomes[0].vendor, listed) if listed else ""
 
     @property
+    def known_problems(self) -> tuple[str, ...]:
+        """The problems that the vendor states of the case; they excuse nothing."""
+        stated = (vendor_code.known_problems(outcome.fingerprint) for outcome in self.outcomes)
+        return tuple(dict.fromkeys(text for texts in stated for text in texts))
+
+    @property
     def meant(self) -> int:
         """The number of rounds that were meant to reach the target."""
         return sum(outcome.meant_to_converge for outcome in self.outcomes)

@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from pytest_flagperf.case import without_repeat
-from pytest_flagperf.catalog import Vendor
 from pytest_flagperf.expected import ExpectedInFile
 from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing import baselines
@@ -99,10 +98,9 @@ def accepted_lines(written: Iterable[Written], refused: Iterable[str]) -> list[s
 # -- expected failures -----------------------------------------------------------------------------------------
 
 
-def expected_of(settings: Settings, vendor: Vendor, case: str) -> list[ExpectedInFile]:
-    """Return the failures that the settings and the vendor expect of a case, each with its file."""
+def expected_of(settings: Settings, case: str) -> list[ExpectedInFile]:
+    """Return the failures that the user's settings expect of a case; no other file excuses a verdict."""
     sources = [ExpectedInFile(expected, settings.expected_in) for expected in settings.expected]
-    sources += [ExpectedInFile(expected, str(vendor.path / "vendor.toml")) for expected in vendor.expected]
     return [source for source in sources if source.expected.is_about(case)]
 
 

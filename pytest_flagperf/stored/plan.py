@@ -16,6 +16,8 @@ from .files import FormatError, check_schema, listed, need, read
 from .layout import host_folder
 
 SCHEMA = 1
+KNOWN_PROBLEM = "known problem"
+"""The first words of an addition's name that is a problem which the vendor states."""
 _MOST_RANKS = 100_000
 _REQUIRED: Mapping[str, type] = {
     "case": str, "round": int, "seed": int, "vendor": str, "scale": str, "synthetic": bool, "throughput_only": bool,

@@ -327,7 +327,7 @@ def test_an_unused_framework_version_is_reported(toy: Toy) -> None:
 
 
 def test_throughput_only_shapes_have_no_convergence_test(toy: Toy) -> None:
-    toy.config("alpha", "1x1", "throughput_only = True\n")
+    toy.config("alpha", "1x1", "train_batch_size = 4\n")
     toy.config("alpha", "1x2", "train_batch_size = 4\n")
     data = toy.root / "data"
     data.mkdir()
@@ -337,7 +337,7 @@ def test_throughput_only_shapes_have_no_convergence_test(toy: Toy) -> None:
     shown = toy.run("suites/alpha", "--vendor=acme", f"--data-dir={data}", "--collect-only").stdout.str()
     assert "throughput only" in shown
     planned = toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--plan")
-    planned.stdout.fnmatch_lines(["*throughput_only *True *vendor *vendors/acme/alpha-plain/config/config_X1x1x1.py:1"])
+    planned.stdout.fnmatch_lines(["*throughput_only *True *default of 1x1 at the reference scale"])
 
 
 def test_a_run_for_throughput(toy: Toy) -> None:

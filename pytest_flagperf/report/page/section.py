@@ -24,7 +24,7 @@ from pytest_flagperf.report.page.html import (
     table,
 )
 from pytest_flagperf.report.page.meanings import meaning
-from pytest_flagperf.report.terminal.summary import CaseSummary
+from pytest_flagperf.report.terminal.summary import KNOWN_PROBLEM, CaseSummary
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.comparing.statistics import Summary, few, summarize
 from pytest_flagperf.results.logs import monitors, step_times
@@ -136,13 +136,14 @@ def _validity(rounds: Sequence[Outcome]) -> str:
 
 
 def _warnings(summary: CaseSummary, rounds: Sequence[Outcome]) -> str:
-    """Return the warnings of the case, and the number of skipped log lines."""
+    """Return the known problems and the warnings of the case, and the number of skipped log lines."""
     lines = [
         f"round {outcome.round}: {count(outcome.broken_lines, 'broken log line')} skipped"
         for outcome in rounds
         if outcome.broken_lines
     ]
-    return "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in (*summary.warnings, *lines))
+    stated = [f"{KNOWN_PROBLEM}: {text}" for text in summary.known_problems]
+    return "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in (*stated, *summary.warnings, *lines))
 
 
 def _verdicts(case: CaseResult, warnings: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ INTERRUPTED = 2
 """pytest's exit status of an interrupted run."""
 UNLIMITED = 10_000
 """A width at which no line is shortened."""
+KNOWN_PROBLEM = "known problem, stated by the vendor"
 _MIN_WIDTH = 80
 _MAX_LINES = 10
 _MAX_REASONS = 2
@@ -39,6 +40,8 @@ class CaseSummary:
     warnings: tuple[str, ...] = ()
     vendor_code: str = ""
     """The code and packages of the vendor beside its config, in a few words."""
+    known_problems: tuple[str, ...] = ()
+    """The problems that the vendor states of the case; they excuse nothing."""
 
 
 def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummary:
@@ -70,6 +73,7 @@ def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummar
         _unique(f"{verdict.sentence} (expected failure: {verdict.expected_failure})" for verdict in expected),
         _unique(_warnings(case)),
         case.vendor_code,
+        _unique(case.known_problems),
     )
 
 
@@ -167,8 +171,9 @@ def all_lines(summaries: Sequence[CaseSummary]) -> Iterator[str]:
 
 
 def remarks(summaries: Sequence[CaseSummary]) -> Iterator[str]:
-    """Yield a line for each vendor code, each expected failure and each warning."""
+    """Yield a line for each vendor code, each known problem, each expected failure and each warning."""
     yield from _limited(list(_vendor_code(summaries)))
+    yield from _limited([f"{KNOWN_PROBLEM}: {case.case}: {text}" for case in summaries for text in case.known_problems])
     yield from _limited([f"expected: {case.case}: {text}" for case in summaries for text in case.expected])
     yield from (f"warning: {case.case}: {text}" for case in summaries for text in case.warnings)
 
