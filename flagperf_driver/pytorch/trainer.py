@@ -9,6 +9,7 @@ import torch
 
 from flagperf_driver.driver import Rank
 from flagperf_driver.pytorch import distributed, states
+from flagperf_driver.pytorch.checks import replicas
 from flagperf_driver.pytorch.evaluation import evaluate
 from flagperf_driver.pytorch.feed import epoch_batches
 from flagperf_driver.pytorch.hooks import forward_context, module_versions
@@ -30,6 +31,7 @@ class TorchTrainer:
         self.marks = ctx.hooks.events(ctx.device)
         self.learning_rate = 0.0
         self.compiles = bool(ctx.config.compile)
+        self.weights_digest = lambda: replicas.digest(self.parts.model)
         self._rank, self._ctx, self._steps, self._own = rank, ctx, steps, own or steps
         self._sharded = ctx.config.parallel == "fsdp" and ctx.world_size > 1
         self._random_state: Mapping[str, Any] | None = None

@@ -14,6 +14,7 @@ import numpy as np
 
 from flagperf_driver.driver import Rank
 from flagperf_driver.training.batches import begin_epoch, steps_per_epoch
+from flagperf_driver.training.checks import replicas
 from flagperf_driver.training.evaluation import RankEvaluation
 from flagperf_driver.training.meeting import Meeting
 from flagperf_driver.training.schedules import Factor, factor
@@ -56,6 +57,7 @@ class BaseTrainer(ABC):
         self.progress = ctx.progress
         self.learning_rate = 0.0
         self.states = states
+        self.weights_digest = lambda: replicas.digest(states.weights())
         self._rank, self._ctx, self._steps, self._meeting = rank, ctx, steps, meeting
         self._accumulation: int = ctx.config.gradient_accumulation_steps
         self._train_data = steps.create_train_data(ctx)

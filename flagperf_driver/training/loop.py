@@ -12,10 +12,12 @@ from typing import Any, Iterator
 from flagperf_driver import events, heartbeat
 from flagperf_driver.driver import Config, Rank
 from flagperf_driver.training import checkpoint
+from flagperf_driver.training.checks import replicas
+from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.evaluation import evaluate
 from flagperf_driver.training.progress import LastEvaluation
 from flagperf_driver.training.throughput import throughputs
-from flagperf_driver.training.timeline import Timeline
+from flagperf_driver.training.timeline import Timeline, Window
 from flagperf_driver.training.trainer import Trainer
 
 MAX_WINDOW = 1000
@@ -56,6 +58,10 @@ class Training:
         self._resumed: dict[str, Any] = {}
         self._next_log = 1
         self._last_step = self._step_limit()
+        # The closed windows since the last log point, each with the losses of its steps.
+        self._closed: list[tuple[Window, list[float]]] = []
+        shared = trainer.gather(secret())[0]
+        self._replica_steps = DrawnSteps(rank.case.token, shared, "replicas", replicas.SHORTEST, replicas.SHARE)
         trainer.peak_memory()  # an error of this hook must appear before the training, not after it
 
     # -- the training, in order --------------------------------------------------------------------------
@@ -121,8 +127,10 @@ class Training:
     # -- between two steps: logging, evaluation and checkpoints --------------------------------------------
 
     def _between_steps(self) -> str | None:
-        """Log, evaluate and save when it is time; return the reason to stop, or None."""
+        """Check, log, evaluate and save when it is time; return the reason to stop, or None."""
         step = self.progress.step
+        if self.rank.world.world_size > 1 and step in self._replica_steps:
+            self._check_replicas()
         evaluates = self._eval_steps > 0 and step % self._eval_steps == 0 and self._may_evaluate()
         saves = self._checkpoint_steps > 0 and step % self._checkpoint_steps == 0
         ends = self._last_step is not None and step >= self._last_step
@@ -148,12 +156,27 @@ class Training:
             self.timeline.resume()
         return reason or ("max_epochs" if ends else None)
 
+    def _check_replicas(self) -> None:
+        """Raise an error if the ranks hold different weights; the time of the check is in no window."""
+        self._close_window()
+        with self._apart("check_time"):
+            replicas.check(self.trainer.gather(self.trainer.weights_digest()), self.progress.step)
+        self.timeline.resume()
+
+    def _close_window(self) -> None:
+        """Wait for the device, and read the times and losses of the steps since the last window."""
+        if self.timeline.open_steps:
+            window = self.timeline.close()
+            self._closed.append((window, self.trainer.losses(window.steps)))
+
     def _log_point(self) -> str | None:
-        """Wait for the device, check the loss and log a step; only here do ranks exchange values."""
-        if not self.timeline.open_steps:
+        """Wait for the device, check the loss and log a step."""
+        self._close_window()
+        if not self._closed:
             return None
-        window = self.timeline.close()
-        losses = self.trainer.losses(window.steps)
+        window = Window.joined([window for window, _ in self._closed])
+        losses = [loss for _, losses in self._closed for loss in losses]
+        self._closed = []
         elapsed = time.perf_counter() - self._begin
         late = self.config.max_time_s is not None and elapsed >= self.config.max_time_s
         loss, samples, late_ranks = self.trainer.total([sum(losses) / window.steps, window.samples, late])

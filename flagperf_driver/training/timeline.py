@@ -70,6 +70,16 @@ class Window:
     waiting: float
     samples: int
 
+    @classmethod
+    def joined(cls, windows: Sequence[Window]) -> Window:
+        """Return the sums of several windows."""
+        return cls(
+            sum(window.steps for window in windows),
+            sum(window.seconds for window in windows),
+            sum(window.waiting for window in windows),
+            sum(window.samples for window in windows),
+        )
+
 
 class Timeline:
     """Marks of every micro-step on the device: its begin, the begin of its backward pass, and its end.

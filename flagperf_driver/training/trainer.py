@@ -20,6 +20,8 @@ class Trainer(Protocol):
     """The learning rate of the last step."""
     compiles: bool
     """Does the first step compile the model?"""
+    weights_digest: Callable[[], str]
+    """Return a digest of the weights that all ranks hold, which must be the same on all ranks after each step."""
 
     def describe(self) -> Mapping[str, Any]:
         """Return the fields of INIT_END: parameters, libraries, device, optimizer, ..."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ VENDOR = """
 name = "Sly"
 runtime = "venv"
 scale = "small"
-shapes = ["1x1"]
+shapes = ["1x1", "1x2"]
 [framework.pytorch]
 device = "cpu"
 backend = "gloo"
@@ -24,7 +25,9 @@ def backward(ctx, loss, scaler):
 """
 
 
-def trained(repo: Path, root: Path, adapter: str, device: str | None = None) -> Finished:
+def trained(
+    repo: Path, root: Path, adapter: str, device: str | None = None, nodes: str = "1x1", settings: Sequence[str] = ()
+) -> Finished:
     """Run a round of the fastest suite with this vendor."""
     folder = root / "vendors" / "sly"
     extern = folder / "resnet50-pytorch" / "extern"
@@ -33,7 +36,8 @@ def trained(repo: Path, root: Path, adapter: str, device: str | None = None) -> 
     (extern / "trainer_adapter.py").write_text(adapter)
     if device is not None:
         (folder / "device.py").write_text(device)
-    arguments = ["-k", "resnet50 and not speedup", f"--roots={root}", "--vendor=sly", "--nodes=1x1"]
+    arguments = ["-k", "resnet50 and not speedup", f"--roots={root}", "--vendor=sly", f"--nodes={nodes}"]
+    arguments += [f"--set={setting}" for setting in settings]
     return run(repo, root / "reports", *arguments)
 
 

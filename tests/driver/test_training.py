@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import pytest
 
 from flagperf_driver import driver, perflog
 from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.training.checkpoint import CheckpointError
+from flagperf_driver.training.checks import replicas
+from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.evaluation import EvaluationError, RankEvaluation, evaluate
 from flagperf_driver.training.loop import MAX_WINDOW, DataError, NonFiniteLoss, Training
 from flagperf_driver.training.progress import TrainingProgress
@@ -51,6 +54,7 @@ class CountingTrainer:
         self.learning_rate = 0.0
         self.compiles = False
         self.weight = 0
+        self.weights_digest: Callable[[], str] = lambda: str(self.weight)
         self.accumulation: int = rank.config.gradient_accumulation_steps
         self.epochs: list[tuple[int, int]] = []
         self.read_steps: list[int] = []
@@ -210,6 +214,39 @@ def test_the_throughputs_follow_from_the_marks() -> None:
     assert run.finished["pure_training_computing_time"] == pytest.approx(6 * 2.0)
     assert run.finished["forward_time"] == pytest.approx(1.0)
     assert (run.finished["timing"], run.finished["measured_steps"]) == ("test clock", 4)
+
+
+def test_ranks_with_other_weights_end_the_training_and_are_named() -> None:
+    replicas.check(["a", "a", "a"], 7)
+    with pytest.raises(replicas.ReplicaError, match="after step 7 the weights of rank 1 differ from those of rank 0"):
+        replicas.check(["a", "b"], 7)
+    with pytest.raises(replicas.ReplicaError, match=r"of ranks 1, 2, 3, 4, 5, \.\.\. differ"):
+        replicas.check(["a", *"bcdefgh"], 7)
+
+
+def test_a_digest_depends_on_every_name_and_value() -> None:
+    zeros: Any = np.zeros(3, dtype="float32")
+    weights: list[dict[str, Any]] = [{"a": zeros}, {"b": zeros}, {"a": zeros + 1e-8}, {"a": zeros, "b": zeros}]
+    assert len({replicas.digest(each) for each in weights}) == len(weights)
+    assert replicas.digest({"a": zeros, "b": zeros + 1}) == replicas.digest({"b": zeros + 1, "a": zeros})
+
+
+def test_steps_are_drawn_from_token_secret_and_kind() -> None:
+    def drawn(token: str, secret: str, kind: str, share: float = 0.0) -> list[int]:
+        steps = DrawnSteps(token, secret, kind, 25, share)
+        return [step for step in range(1, 5001) if step in steps]
+
+    steps = drawn("token", "secret", "replicas")
+    gaps = [after - before for before, after in itertools.pairwise([0, *steps])]
+    assert 1 <= min(gaps) <= 5, "a step may be drawn soon after another one"
+    assert 45 <= max(gaps) <= 50
+    assert steps == drawn("token", "secret", "replicas")
+    others = [("other", "secret", "replicas"), ("token", "other", "replicas"), ("token", "secret", "other")]
+    assert all(drawn(*key) != steps for key in others)
+    grown = drawn("token", "secret", "replicas", share=1.0)
+    assert len(grown) < len(steps) / 5
+    assert max(grown) > 1000
+    assert secret() != secret()
 
 
 def test_a_loss_that_is_not_finite_ends_the_training_and_is_named() -> None:

@@ -1,0 +1,1 @@
+"""Checks of a training in PyTorch while it runs."""

@@ -1,0 +1,1 @@
+"""Checks of a training while it runs."""
