@@ -11,6 +11,7 @@ import pytest
 
 from pytest_flagperf.report.page import compared
 from pytest_flagperf.results.comparing.comparable import fingerprint_differences
+from pytest_flagperf.results.measured.validity import ValidityWarning
 from tests import many_cases
 from tests.results_help import with_metric
 from tests.stored_runs import Change, add_case, cases_of, faster, finish, run_of
@@ -31,7 +32,9 @@ def test_like_runs_are_compared_and_nothing_regressed(tmp_path: Path, capsys: Ca
     old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
     new = run_of(tmp_path / "new", rounds=faster(0.98, 0.97, 0.99))
     out = output_of(capsys, "compare", old, new)
-    assert out.splitlines()[-1].startswith("no regression")
+    assert "no regression; a change below 5.0 % cannot be seen (p_whole of toy:pytorch:CPU:1:1:3)" in " ".join(
+        out.split()
+    )
     assert "-2.0 %" in out
     assert max(map(len, out.splitlines()[1:])) <= 80
 
@@ -48,11 +51,54 @@ def test_a_regression_beyond_the_threshold_is_exit_code_1(tmp_path: Path, capsys
     assert "no regression" in output_of(capsys, "compare", old, new, "--metric", "e2e_time")
 
 
+def invalid(change: Change) -> Change:
+    """The same round with a validity warning."""
+    warning = ValidityWarning("busy", "localhost: a rank waited for a core in 49 % of the training")
+    return lambda outcome: replace(change(outcome), validity_warnings=(warning,))
+
+
+def test_an_invalid_round_decides_nothing_and_is_named(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
+    good, slow = faster(1.0), faster(0.46, 0.46)
+    new = run_of(tmp_path / "new", rounds=[*good, *map(invalid, slow)])
+    comment, page = tmp_path / "comment.md", tmp_path / "page.html"
+    out = output_of(capsys, "compare", old, new, "--markdown", comment, "--html", page)
+    assert "toy:pytorch:CPU:1:1:3 (valid rounds: 3 -> 1)" in out
+    for text in (" ".join(out.split()), comment.read_text(), page.read_text()):
+        assert "new: round 2 is invalid and decides nothing: localhost: a rank waited for a core in 49 %" in text
+        assert "round 1 is invalid" not in text
+    valid = run_of(tmp_path / "valid", rounds=slow)
+    assert "p_core went from" in output_of(capsys, "compare", old, valid, code=1)
+
+
+@pytest.mark.parametrize("side", ["old", "new"])
+def test_a_case_without_a_valid_round_is_not_judged(tmp_path: Path, capsys: Capture, side: str) -> None:
+    for name in ("old", "new"):
+        slow = faster(0.46, 0.46)
+        add_case(tmp_path / name, "converged_1x2", [*map(invalid, slow)] if name == side else slow)
+    comment, page = tmp_path / "comment.md", tmp_path / "page.html"
+    for name in ("old", "new"):
+        finish(tmp_path / name)
+    out = output_of(
+        capsys, "compare", tmp_path / "old", tmp_path / "new", "--markdown", comment, "--html", page, code=2
+    )
+    assert out.splitlines()[-1] == "no case was judged"
+    assert f"warning: toy:pytorch:CPU:1:2:2: not judged: no valid round in {side}" in out
+    for text in (comment.read_text(), page.read_text()):
+        assert "o case was judged" in text
+        assert "not judged" in text
+        assert "no regression" not in text.lower()
+    for name in ("old", "new"):
+        add_case(tmp_path / name, "converged_1x1", faster(1.0))
+        finish(tmp_path / name)
+    assert output_of(capsys, "compare", tmp_path / "old", tmp_path / "new").endswith("; 1 case not judged\n")
+
+
 def test_a_change_within_the_noise_is_no_regression(tmp_path: Path, capsys: Capture) -> None:
     """8 % slower, of rounds that differ by 10 % themselves."""
     old = run_of(tmp_path / "old", rounds=faster(0.9, 1.0, 1.1))
     new = run_of(tmp_path / "new", rounds=faster(0.82, 0.92, 1.02))
-    assert "no regression; noise may hide a change of up to" in output_of(capsys, "compare", old, new)
+    assert "no regression; a change below 36.7 % cannot be seen (p_train of" in output_of(capsys, "compare", old, new)
     worse = run_of(tmp_path / "worse", rounds=faster(0.44, 0.5, 0.56))
     assert "(its noise of the rounds alone)" in output_of(capsys, "compare", old, worse, code=1)
 
@@ -61,6 +107,7 @@ def test_with_one_round_each_the_noise_is_reported_as_unknown(tmp_path: Path, ca
     old, new = run_of(tmp_path / "old"), run_of(tmp_path / "new")
     out = output_of(capsys, "compare", old, new)
     assert "noise: unknown with one round on each side, judged by the threshold of 5.0 %" in out
+    assert out.endswith("), noise unknown\n")
     assert {line.split()[-1] for line in out.splitlines() if line.startswith("  p_")} == {"?"}
 
 
@@ -146,9 +193,9 @@ def test_runs_between_stand_in_the_row_in_the_order_of_their_times(
     out = output_of(capsys, "compare", *runs.values(), code=1)
     lines = out.splitlines()
     assert lines[0] == f"{runs['a']} -> {runs['d']} (2 runs between)", "the named order has the old and the new run"
-    assert "toy:pytorch:CPU:1:1:1 (rounds: 1 -> 1)" in lines
+    assert "toy:pytorch:CPU:1:1:1 (valid rounds: 1 -> 1)" in lines
     heads = [line.split() for line in lines if line.startswith("  metric")]
-    assert heads == [["metric", "a", "b", "c", "d", "change", "noise"]]
+    assert heads == [["metric", "a", "b", "c", "d", "change", "limit"]]
     row = next(line for line in lines if line.startswith("  p_core")).split()
     assert row[1:] == ["1,684", "2,021", "1,347", "842.1", "-50.0", "%", "worse", "?"]
     assert "  throughputs in images/s" in lines
@@ -224,7 +271,7 @@ def test_the_page_has_each_runs_figures_and_what_is_worse(tmp_path: Path, capsys
     out = output_of(capsys, "compare", old, *runs, "--html", tmp_path / "page" / "compared.html", code=1)
     assert f"note: wrote the page {tmp_path / 'page' / 'compared.html'}" in out
     page = (tmp_path / "page" / "compared.html").read_text()
-    assert "<p>3 regressions</p>" in page
+    assert "<p>1 of 1 case regressed</p>" in page
     assert page.count('<span class="shift worse"') == page.count("<strong>worse</strong>") == 3
     assert "p_core over the runs" in page
     for text in ("842.1 images/s", "-50.0 %", "2,021 images/s", "measured on the 3 and 3 rounds alone"):
@@ -240,7 +287,7 @@ def test_other_hardware_stands_beside_on_the_page_with_what_is_unlike(tmp_path: 
     new = run_of(tmp_path / "new", hardware="X9", vendor="acme<b>", fingerprint={"key": "x", "hardware": "X9"})
     output_of(capsys, "compare", old, new, "--ignore-differences", "--html", tmp_path / "compared.html")
     page = (tmp_path / "compared.html").read_text()
-    assert "<p>No regression</p>" in page
+    assert "<p>No regression; a change below 5.0 % cannot be seen" in page
     assert 'class="warning">different: ' in page
     assert '<table class="bars">' in page
     assert "new: acme&lt;b&gt; X9" in page

@@ -12,7 +12,7 @@ from tests.stored_runs import Change, add_case, faster, finish, run_of
 from tests.test_commands import Capture, errors_of, output_of
 
 CODE = {"suite_code": "s1", "vendor_code": "v1", "driver_code": "d1", "precision": "fp32", "key": "k1"}
-HEAD = ["case", "metric", "old", "new", "change", "noise", "verdict"]
+HEAD = ["case", "metric", "old", "new", "change", "limit", "verdict"]
 
 
 def rows_of(out: str) -> list[list[str]]:
@@ -62,7 +62,7 @@ def test_on_a_narrow_terminal_a_case_has_two_lines(
     lines = output_of(capsys, "compare", old, new).splitlines()
     table = lines[lines.index("case") : lines.index("", lines.index("case"))]
     assert max(map(len, table)) <= columns
-    assert table[1].split() == ["metric", "old", "new", "change", "noise", "verdict"]
+    assert table[1].split() == ["metric", "old", "new", "change", "limit", "verdict"]
     assert table[2] == "a_model_with_a_very_long_name:pytorch:CPU:1:1:1"
     assert table[3].split()[0] == "p_core"
 
@@ -148,8 +148,8 @@ def test_the_comment_has_the_verdict_the_table_and_the_figures(tmp_path: Path, c
     text = (tmp_path / "made" / "comment.md").read_text()
     first, title, _, head, rule, row, *rest = text.splitlines()
     assert first == "<!-- flagperf compare -->"
-    assert title == "### ❌ flagperf: 3 regressions: old → new"
-    assert head == "|  | case | metric | old | new | change | noise | verdict |"
+    assert title == "### ❌ flagperf: 1 of 1 case regressed: old → new"
+    assert head == "|  | case | metric | old | new | change | limit | verdict |"
     assert row.startswith(
         "| ❌ | <code>toy:pytorch:CPU:1:1:3</code> | p_core | 1,684 images/s | 1,432 images/s | -15.0 % |"
     )

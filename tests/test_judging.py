@@ -98,8 +98,9 @@ def test_other_runs_of_the_folder_give_the_variation(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "run0", tmp_path / "away" / "run9")
     alone, _ = judging.accept(store.load_run(tmp_path / "away" / "run9"), tmp_path / "a")
     among_others, _ = judging.accept(store.load_run(tmp_path / "run0"), tmp_path / "b")
-    widths = [item.baseline.metrics["p_core"].upper or 0 for item in (*alone, *among_others)]
-    assert widths[0] == baselines.LEAST < widths[1]
+    rules = [item.baseline.metrics["p_core"].rule for item in (*alone, *among_others)]
+    assert rules[0] == "a change counts from 5.0 % on (its bound, noise unknown)"
+    assert "(its noise from run to run)" in rules[1]
 
 
 # -- expected failures ----------------------------------------------------------------------------------------

@@ -21,9 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baselines", type=Path, metavar="DIR", help="folder for the baselines (default: the tree's reports/baselines)"
     )
-    parser.add_argument(
-        "--new-bounds", action="store_true", help="compute new bounds from the noise of the stored runs"
-    )
+    parser.add_argument("--new-bounds", action="store_true", help="replace edited bounds by those of a new baseline")
 
 
 def run(arguments: argparse.Namespace) -> int:

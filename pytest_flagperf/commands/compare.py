@@ -2,10 +2,11 @@
 
 The first run is the old run, the last run is the new run. Runs between them show how the values changed, sorted by
 start time; so are the runs of a folder. The first table has the verdict of each case. A metric regressed if its median
-over the rounds is worse by more than the threshold and by more than its noise. The noise is measured from run to run,
-on stored runs with the same config and machine as the old run; where there are too few of them, on the rounds of the
-old and the new run. Runs of different commits are compared, and the changed code is noted. Runs with another config or
-machine are compared only with --ignore-differences.
+over the valid rounds is worse by more than the threshold and by more than its noise. The noise is measured from run to
+run, on stored runs with the same config and machine as the old run; where there are too few of them, on the rounds of
+the old and the new run. Runs of different commits are compared, and the changed code is noted. Runs with another
+config or machine are compared only with --ignore-differences. Rounds with a validity warning decide nothing; if no
+case has valid rounds in both runs, the exit code is 2.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.report.export import comment
 from pytest_flagperf.report.page.compared import ComparisonPage, standalone
 from pytest_flagperf.report.terminal.table import NOTHING, aligned
-from pytest_flagperf.results.comparing.case_table import HEAD, CaseRow, case_rows, implausible
+from pytest_flagperf.results.comparing.case_table import (
+    HEAD,
+    CaseRow,
+    case_rows,
+    headline,
+    implausible,
+    limit,
+    not_judged,
+)
 from pytest_flagperf.results.comparing.comparable import config_differences
 from pytest_flagperf.results.comparing.comparison import (
     JUDGED,
@@ -34,7 +43,7 @@ from pytest_flagperf.results.comparing.comparison import (
 )
 from pytest_flagperf.results.comparing.stored_runs import Rounds, StoredRuns, without_copies
 from pytest_flagperf.results.store import StoredRun
-from pytest_flagperf.results.units import count, quantity, signed
+from pytest_flagperf.results.units import count, signed
 from pytest_flagperf.stored import write_text
 
 
@@ -94,24 +103,22 @@ def run(arguments: argparse.Namespace) -> int:
         Compared(row, row.changes(judged, arguments.threshold, _runs_for_noise(row, stored_runs), every=arguments.all))
         for row in matched.rows
     ]
-    rows = case_rows(cases, matched, arguments.threshold, common=arguments.common)
+    rows = case_rows(cases, matched, common=arguments.common)
     between = f" ({count(len(runs) - 2, 'run')} between)" if len(runs) > 2 else ""
     print(f"{old.directory} -> {new.directory}{between}")
     print("\n".join(["", *_case_table(rows)]))
     for case in cases:
         print("\n" + "\n".join(_case(case, arguments.threshold)))
     regressions = [
-        f"{names[-1]}: {case.row.new.case}: {text}"
-        for case in cases
-        for text in case.row.regressions(case.changes, arguments.threshold)
+        f"{names[-1]}: {case.row.new.case}: {text}" for case in cases for text in case.row.regressions(case.changes)
     ]
     notes = [f"{case} is only in {new.directory}" for case in matched.fresh]
     (notes if arguments.common else regressions).extend(f"{case} is not in {new.directory}" for case in matched.lost)
-    suspect = implausible(cases)
-    hidden = _hidden_by_noise(cases, arguments.threshold)
+    suspect = [*implausible(cases), *not_judged(cases)]
+    title = headline(cases, rows)
     where = dict(zip(names, (run.directory for run in runs), strict=True))
     page = ComparisonPage(
-        where, tuple(cases), tuple(rows), tuple(regressions), tuple(suspect), tuple(notes), arguments.threshold, hidden
+        where, tuple(cases), tuple(rows), tuple(regressions), tuple(suspect), tuple(notes), arguments.threshold, title
     )
     if arguments.html:
         write_text(arguments.html, standalone(page))
@@ -120,9 +127,8 @@ def run(arguments: argparse.Namespace) -> int:
         write_text(arguments.markdown, comment.of_comparison(page))
         notes.append(f"wrote the comment {arguments.markdown}")
     print("\n".join(["", *(f"note: {text}" for text in notes), *(f"warning: {text}" for text in suspect)]))
-    closing = [f"regression: {text}" for text in regressions] or [f"no regression{hidden}"]
-    print("\n".join(closing))
-    return 1 if regressions else 0
+    print("\n".join([*(f"regression: {text}" for text in regressions), *wrapped(title)]))
+    return 1 if regressions else 0 if any(case.row.undecided is None for case in cases) else 2
 
 
 def _load(paths: Sequence[Path]) -> list[StoredRun]:
@@ -147,28 +153,12 @@ def _runs_for_noise(row: CaseRuns, stored_runs: StoredRuns) -> list[Rounds]:
     first = row.old.outcomes[0]
     if first.hardware != row.new.outcomes[0].hardware:
         return []
-    given = [
-        tuple(outcome for outcome in case.outcomes if outcome.ok and not outcome.validity_warnings)
-        for _, case in row.runs[:-1]
-    ]
+    given = [tuple(outcome for outcome in case.outcomes if outcome.valid) for _, case in row.runs[:-1]]
     between = [rounds for rounds in given if rounds and not config_differences(first, rounds[0])]
     runs = [*stored_runs.like(first), *between]
     new = {outcome.identity for outcome in row.new.outcomes}
     runs = [rounds for rounds in runs if not new & {outcome.identity for outcome in rounds}]
     return sorted(without_copies(runs), key=lambda rounds: rounds[0].started_ms or 0)
-
-
-def _hidden_by_noise(cases: Sequence[Compared], threshold: float) -> str:
-    """Return a warning that noise may hide regressions larger than the threshold; empty if it cannot."""
-    limits = [
-        (change.judgement.needed, f"{change.name} of {case.row.new.case}")
-        for case in cases
-        for change in case.changes
-        if change.judged and change.judgement.needed is not None
-    ]
-    largest, metric = max(limits, default=(threshold, ""))
-    hidden = f"; noise may hide a change of up to {quantity(largest, 'share')} ({metric})"
-    return hidden if largest > threshold else ""
 
 
 # -- all cases -----------------------------------------------------------------------------------------------
@@ -198,10 +188,11 @@ def _without_rate(cell: str, unit: str) -> str:
 def _case(case: Compared, threshold: float) -> Iterator[str]:
     """Return a table with a row per metric; a narrow terminal shows only the last of the runs between."""
     row = case.row
-    rounds = [str(sum(outcome.ok for outcome in side.outcomes)) for side in (row.old, row.new)]
-    yield f"{row.name} (rounds: {' -> '.join(rounds)})"
+    rounds = [str(sum(outcome.valid for outcome in side.outcomes)) for side in (row.old, row.new)]
+    yield f"{row.name} (valid rounds: {' -> '.join(rounds)})"
     yield from (f"  different: {text}" for text in row.differences)
     yield from (f"  note: {text}" for text in row.notes)
+    yield from (line for text in row.invalid for line in wrapped(f"  invalid: {text}", "    "))
     between = len(row.names) - 2
     shown = between
     while shown and len(aligned(_rows(case, shown))[0]) > width():
@@ -219,13 +210,12 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
 def _rows(case: Compared, between: int) -> list[tuple[str, ...]]:
     """Return the table's rows; with runs between, the units of rates are printed below the table, not in it."""
     old, *others = case.row.names
-    rows = [("  metric", *common.column_names([old, *others[-1 - between :]]), "change", "", "noise")]
+    rows = [("  metric", *common.column_names([old, *others[-1 - between :]]), "change", "", "limit")]
     for change in case.changes:
         first, *rest = (_value(text, change, units=not between) for text in change.texts)
-        share, error = change.judgement.change, change.judgement.error
+        share = change.judgement.change
         signs = (NOTHING if share is None else signed(share), change.word)
-        noise = "?" if error is None else quantity(error.limit, "share")
-        rows.append((f"  {change.name}", first, *rest[-1 - between :], *signs, noise))
+        rows.append((f"  {change.name}", first, *rest[-1 - between :], *signs, limit(change)))
     empty = {place for place, column in enumerate(zip(*rows, strict=True)) if not any(column)}
     return [tuple(cell for place, cell in enumerate(row) if place not in empty) for row in rows]
 

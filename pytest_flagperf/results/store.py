@@ -280,8 +280,7 @@ def _one_card(path: Path, key: str, ran_on: Mapping[str, Any]) -> OneCard | None
     if machine.differences(outcome.machine, ran_on):
         return None
     # A slow round of one card would make every speed-up look better.
-    good = outcome.ok and not outcome.validity_warnings
-    if not (good and outcome.cards == 1 and key in keys and values and values[0] > 0):
+    if not (outcome.valid and outcome.cards == 1 and key in keys and values and values[0] > 0):
         return None
     where = path.parent
     return OneCard(

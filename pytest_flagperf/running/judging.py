@@ -88,9 +88,7 @@ def accepted_lines(written: Iterable[Written], refused: Iterable[str]) -> list[s
             name, figure = "p_core", item.baseline.metrics["p_core"]
         previous = item.previous.metrics.get(name) if item.previous is not None else None
         was = f" (was {quantity(previous.value, previous.unit)})" if previous is not None else ""
-        text = f"{name} {quantity(figure.value, figure.unit)}{was}, {baselines.bounds(figure)}"
-        if figure.noise is None:
-            text += f" (variation unknown: {count(figure.rounds, 'round')})"
+        text = f"{name} {quantity(figure.value, figure.unit)}{was}, {count(figure.rounds, 'round')}; {figure.rule}"
         lines.append(f"accepted: {item.baseline.case}: {text}: {item.path}")
     return [*lines, *(f"not accepted: {text}" for text in refused)]
 

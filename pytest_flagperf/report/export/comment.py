@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pytest_flagperf.report.export import blocks
 from pytest_flagperf.report.page.compared import ComparisonPage
 from pytest_flagperf.results.comparing import noise
-from pytest_flagperf.results.comparing.case_table import BAD, CHECK, HEAD, LEFT_OUT, CaseRow
+from pytest_flagperf.results.comparing.case_table import ADDED, BAD, CHECK, HEAD, LEFT_OUT, NOT_JUDGED, CaseRow
 from pytest_flagperf.results.comparing.comparison import Compared, certainty
 from pytest_flagperf.results.units import count, signed
 
@@ -15,13 +15,15 @@ MARK = "<!-- flagperf compare -->"
 """The first line, by which a CI job finds its earlier comment and replaces it."""
 LIMIT = 65_000
 """The limit in bytes; GitHub refuses a comment of more than 65,536 characters."""
-_SIGNS = {**dict.fromkeys(BAD, "❌"), CHECK: "⚠️", LEFT_OUT: "❔", noise.BETTER: "🟢"}
+_SIGNS = {**dict.fromkeys(BAD, "❌"), CHECK: "⚠️", LEFT_OUT: "❔", NOT_JUDGED: "❔", noise.BETTER: "🟢"}
 
 
 def of_comparison(page: ComparisonPage, limit: int = LIMIT) -> str:
     """Return the verdict, the table of all cases, the regressions and, folded, all figures of each case."""
+    judged = any(row.verdict not in (NOT_JUDGED, LEFT_OUT, ADDED) for row in page.rows)
+    sign = _SIGNS["worse"] if page.regressions else "✅" if judged else _SIGNS[NOT_JUDGED]
     parts = [
-        blocks.lines([MARK, f"### {_SIGNS['worse'] if page.regressions else '✅'} flagperf: {_verdict(page)}"]),
+        blocks.lines([MARK, f"### {sign} flagperf: {_verdict(page)}"]),
         blocks.table(["", *HEAD], [_cells(row) for row in page.rows], left=3),
         *_list(page.regressions),
         *_list(tuple(f"⚠️ {text}" for text in page.suspect)),
@@ -40,8 +42,7 @@ def of_refusal(old: str, new: str, problems: Sequence[str]) -> str:
 
 def _verdict(page: ComparisonPage) -> str:
     runs = list(page.directories)
-    number = count(len(page.regressions), "regression") if page.regressions else f"no regression{page.hidden}"
-    return blocks.text(f"{number}: {runs[0]} → {runs[-1]}")
+    return blocks.text(f"{page.title}: {runs[0]} → {runs[-1]}")
 
 
 def _cells(row: CaseRow) -> list[str]:
@@ -67,7 +68,7 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
         + [blocks.text(change.word)]
         for change in case.changes
     ]
-    texts = [*(f"different: {text}" for text in case.row.differences), *case.row.notes]
+    texts = [*(f"different: {text}" for text in case.row.differences), *case.row.invalid, *case.row.notes]
     texts.append(certainty(case.changes, threshold))
     yield (
         blocks.lines([f"<details><summary>{blocks.code(case.row.name)}</summary>", ""]).rstrip("\n")

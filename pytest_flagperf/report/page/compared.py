@@ -15,7 +15,7 @@ from pytest_flagperf.report.page.html import Markup, Name, Number, anchor, docum
 from pytest_flagperf.report.page.meanings import meaning
 from pytest_flagperf.report.page.section import MAX_SERIES_BYTES
 from pytest_flagperf.results.comparing import noise
-from pytest_flagperf.results.comparing.case_table import BAD, CHECK, HEAD, CaseRow
+from pytest_flagperf.results.comparing.case_table import BAD, CHECK, HEAD, NOT_JUDGED, CaseRow, limit
 from pytest_flagperf.results.comparing.comparison import Change, Compared, certainty
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Samples
@@ -42,11 +42,11 @@ class ComparisonPage:
     rows: tuple[CaseRow, ...]
     regressions: tuple[str, ...]
     suspect: tuple[str, ...]
-    """The figures that improved so much that one of the runs measured wrongly."""
+    """The cases that improved so much that one of the runs measured wrongly, and those that were not judged."""
     notes: tuple[str, ...]
     threshold: float
-    hidden: str = ""
-    """The largest change that noise may hide."""
+    title: str
+    """How many cases regressed, or the smallest change that the comparison could have seen."""
 
 
 def standalone(page: ComparisonPage) -> str:
@@ -66,10 +66,10 @@ def standalone(page: ComparisonPage) -> str:
 
 
 def _headline(page: ComparisonPage) -> str:
-    bad = len(page.regressions)
-    title = count(bad, "regression") if bad else f"No regression{page.hidden}"
-    suspect = f"; {count(len(page.suspect), 'case')} not comparable: check the run" if page.suspect else ""
-    return f'<div class="headline {"failed" if bad else "passed"}"><p>{escape(title + suspect)}</p></div>'
+    suspect = sum(row.verdict == CHECK for row in page.rows)
+    text = page.title[:1].upper() + page.title[1:] + (f"; {count(suspect, 'case')} {CHECK}" if suspect else "")
+    kind = "failed" if page.regressions else "passed"
+    return f'<div class="headline {kind}"><p>{escape(text)}</p></div>'
 
 
 def _lists(page: ComparisonPage) -> str:
@@ -94,7 +94,7 @@ def _linked(row: CaseRow, names: Collection[str]) -> str:
 
 
 def _labelled(verdict: str) -> str:
-    kind = "failed" if verdict in BAD else "not-finished" if verdict == CHECK else ""
+    kind = "failed" if verdict in BAD else "not-finished" if verdict in (CHECK, NOT_JUDGED) else ""
     return state(kind or ("passed" if verdict == noise.BETTER else "none"), verdict)
 
 
@@ -160,8 +160,9 @@ def _rate(case: CaseResult) -> str:
 
 
 def _case(page: ComparisonPage, case: Compared) -> str:
-    worse = any(case.row.regressions(case.changes, page.threshold))
-    label, kind = ("worse", "failed") if worse else ("not worse", "passed")
+    worse = any(case.row.regressions(case.changes))
+    undecided = (NOT_JUDGED, "not-finished") if case.row.undecided else ("not worse", "passed")
+    label, kind = ("worse", "failed") if worse else undecided
     p_core = case.change("p_core")
     share = f"<span>p_core {_change(p_core)}</span>" if p_core and p_core.judgement.change is not None else ""
     body = "".join(_body(page, case))
@@ -175,6 +176,7 @@ def _case(page: ComparisonPage, case: Compared) -> str:
 
 def _body(page: ComparisonPage, case: Compared) -> Iterator[str]:
     yield "".join(f'<p class="warning">{escape(f"different: {text}")}</p>' for text in case.row.differences)
+    yield "".join(f'<p class="warning">{escape(text)}</p>' for text in case.row.invalid)
     yield items(case.row.notes, "soft")
     yield _figures(case)
     if text := certainty(case.changes, page.threshold):
@@ -186,7 +188,7 @@ def _body(page: ComparisonPage, case: Compared) -> Iterator[str]:
 def _figures(case: Compared) -> str:
     """Return the table of figures, with the old and the new run before the runs between them."""
     old, *between, new = case.row.names
-    head = ("figure", old, new, "change", "bar", "noise", "verdict", "better", *between)
+    head = ("figure", old, new, "change", "bar", "limit", "verdict", "better", *between)
     rows = []
     for change in case.changes:
         before, *values, after = map(Number, change.texts)
@@ -210,22 +212,20 @@ def _trend(change: Change) -> Chart | None:
 
 
 def _cells(change: Change) -> tuple[str, ...]:
-    """Return the change, a bar of the change over its noise, the noise, and the judgement."""
-    error = change.judgement.error
+    """Return the change, a bar of the change over its limit, the limit, and the judgement."""
     bar = _bar(change) if change.judgement.change is not None else ""
     return (
         Number(_change(change)),
         Markup(bar),
-        Number("?" if error is None else quantity(error.limit, "share")),
+        Number(limit(change)),
         Markup(f"<strong>{escape(change.word)}</strong>"),
     )
 
 
 def _bar(change: Change) -> str:
-    """Return a bar from the middle to the side of the change; the shade is the noise."""
+    """Return a bar from the middle to the side of the change; the shade is the limit."""
     share = change.judgement.change or 0.0
-    error = change.judgement.error
-    shade = min(error.limit if error else 0.0, _FULL_BAR) / _FULL_BAR * 50
+    shade = min(change.judgement.needed or 0.0, _FULL_BAR) / _FULL_BAR * 50
     width = min(abs(share), _FULL_BAR) / _FULL_BAR * 50
     kind = {noise.WORSE: "worse", noise.BETTER: "better"}.get(change.word, "")
     return (

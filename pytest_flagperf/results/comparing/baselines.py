@@ -1,6 +1,7 @@
 """Baselines: the accepted figures of a case, in one file for each case, and the verdicts against them.
 
-``lower`` and ``upper`` are shares of the value as in ReFrame: -0.05 allows 5 % less, null allows any value.
+``lower`` and ``upper`` are shares of the value as in ReFrame: -0.05 allows 5 % less, null allows any value. The
+judge is ``noise.judge``, as for stored runs: a change counts if it is larger than its bound and than the noise.
 """
 
 from __future__ import annotations
@@ -16,24 +17,17 @@ from typing import Any
 from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.comparable import is_code, outcome_differences
 from pytest_flagperf.results.comparing.comparison import JUDGED, THRESHOLD
+from pytest_flagperf.results.comparing.noise import Judgement, Level, Noise
 from pytest_flagperf.results.comparing.statistics import finite
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.units import compared, count, plain, quantity
+from pytest_flagperf.results.units import compared, count, quantity
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind, throughput
 from pytest_flagperf.stored import FormatError, files
 
 SCHEMA = 1
-LEAST = THRESHOLD
-"""The narrowest bound of a new baseline, as a share of the value."""
-ERRORS = 3.0
-"""The bound of a new baseline in standard errors of the difference of two runs, if this is more than LEAST.
-
-Student's distribution would give seven errors for three rounds; then seven of ten slowdowns by 8 % would pass if a
-round varies by 2 %. With three errors and LEAST one of seven passes. An unchanged run fails once in 300 runs then, and
-once in 20 if a round varies by 5 %.
-"""
 PREFIX = "baseline"
+BOUND = "its bound"
 _DIGITS = 6
 
 
@@ -49,14 +43,26 @@ class Figure:
     rounds: int
     noise: float | None = None
     """The standard deviation of one round as a share of the value, if known."""
+    from_runs: Noise | None = None
+    """The noise from run to run, if it was measured on enough stored runs."""
 
-    def limits(self, rounds: int) -> tuple[float | None, float | None]:
-        """The lowest and the highest allowed value; with fewer rounds than the baseline's at least the noise apart."""
-        error = (self.noise or 0.0) * math.sqrt(1 / rounds + 1 / self.rounds) if 0 < rounds < self.rounds else 0.0
-        least = ERRORS * error
-        low = None if self.lower is None else self.value + min(self.lower, -least) * abs(self.value)
-        high = None if self.upper is None else self.value + max(self.upper, least) * abs(self.value)
-        return low, high
+    @property
+    def level(self) -> Level:
+        return Level(self.value, self.rounds, self.noise, self.from_runs)
+
+    def judge(self, values: Sequence[float]) -> Judgement:
+        return noise.judge(self.level, values, direction=self.direction, lower=self.lower, upper=self.upper)
+
+    @property
+    def rule(self) -> str:
+        """The smallest change that counts of another run with as many rounds and the same noise, as a sentence."""
+        return self.judge(self.typical).rule(BOUND)
+
+    @property
+    def typical(self) -> list[float]:
+        """Rounds of an unchanged run that vary like the accepted ones; their judgement has the limits of such a run."""
+        reach = (self.noise or 0.0) * math.sqrt((self.rounds - 1) / 2) * self.value
+        return [self.value - reach, *[self.value] * (self.rounds - 2), self.value + reach][-self.rounds :]
 
 
 @dataclass(frozen=True)
@@ -141,45 +147,37 @@ def _judged(
     name: str, figure: Figure, outcomes: Sequence[Outcome], baseline: Baseline, label: str, changed: Sequence[str]
 ) -> Verdict:
     title = f"{PREFIX} {name}"
-    values = finite(outcome.value(name) for outcome in outcomes if outcome.ok)
-    low, high = figure.limits(len(values))
+    values = finite(outcome.value(name) for outcome in outcomes if outcome.valid)
+    judgement = figure.judge(values)
+    low, high = _limits(figure, judgement)
     expected = _expected(figure, low, high)
+    if not any(outcome.valid for outcome in outcomes):
+        sentence = f"{name} is not judged: no valid round"
+        return Verdict(title, True, "not judged", expected, sentence, warning=True, kind=VerdictKind.BASELINE)
     if not values:
         near = get_close_matches(name, {metric.name for outcome in outcomes for metric in outcome.metrics}, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        return Verdict(
-            title,
-            False,
-            "missing",
-            expected,
-            f"{name} is missing, expected {expected} ({baseline.source}){hint}",
-            kind=VerdictKind.BASELINE,
-        )
+        sentence = f"{name} is missing, expected {expected} ({baseline.source}){hint}"
+        return Verdict(title, False, "missing", expected, sentence, kind=VerdictKind.BASELINE)
     units = {metric.unit for outcome in outcomes for metric in outcome.metrics if metric.name == name}
     if figure.unit not in units:
         got = " and ".join(sorted(units))
         sentence = f"{name} is measured in {got!r}, but in {figure.unit!r} in the baseline ({baseline.source})"
-        return Verdict(
-            title,
-            False,
-            got,
-            figure.unit,
-            f"{sentence}; fix the file, or accept a new baseline",
-            kind=VerdictKind.BASELINE,
-        )
+        sentence += "; fix the file, or accept a new baseline"
+        return Verdict(title, False, got, figure.unit, sentence, kind=VerdictKind.BASELINE)
     value = statistics.median(values)
-    below, above = low is not None and value < low, high is not None and value > high
-    worse = (below and figure.direction != "lower") or (above and figure.direction != "higher")
-    got = compared(value, low if below else high if above else figure.value, figure.unit)[0]
+    worse, better = judgement.word in (noise.WORSE, noise.CHANGED), judgement.word == noise.BETTER
+    exceeded = (low if value < figure.value else high) if worse or better else None
+    got = compared(value, figure.value if exceeded is None else exceeded, figure.unit)[0]
     rounds = "1 round" if len(values) == 1 else f"the median of {count(len(values), 'round')}"
     sentence = (
-        f"{name} is {got} ({rounds}), {_deviation(value, figure)}; expected {expected} ({baseline.source}){label}"
+        f"{name} is {got} ({rounds}), {_deviation(value, figure)}; expected {expected} ({baseline.source}); "
+        f"{judgement.rule(BOUND)}{label}"
     )
     if worse and changed:
         sentence += f"; changed since then: {', '.join(changed)}"
-    if (below or above) and not worse:
-        check = noise.is_implausible((value - figure.value) / abs(figure.value)) if figure.value else False
-        first = f"{noise.IMPLAUSIBLE}: check the run before you " if check else ""
+    if better:
+        first = f"{noise.IMPLAUSIBLE}: check the run before you " if judgement.is_implausible else ""
         sentence += f"; it is better by more than its bound: {first}accept a new baseline (--accept-baseline)"
     return Verdict(
         title,
@@ -187,9 +185,16 @@ def _judged(
         got,
         expected,
         sentence,
-        warning=not worse and bool(below or above or label),
+        warning=not worse and bool(better or label),
         kind=VerdictKind.BASELINE,
     )
+
+
+def _limits(figure: Figure, judgement: Judgement) -> tuple[float | None, float | None]:
+    """Return the lowest and the highest allowed value."""
+    low = None if judgement.down is None else figure.value - judgement.down * abs(figure.value)
+    high = None if judgement.up is None else figure.value + judgement.up * abs(figure.value)
+    return low, high
 
 
 def _expected(figure: Figure, low: float | None, high: float | None) -> str:
@@ -236,7 +241,8 @@ def refusal(case: CaseResult) -> str | None:
 def useless_bound(baseline: Baseline) -> str | None:
     """The reason why no value could fail a bound of the baseline; None if every bound can fail."""
     for name, figure in baseline.metrics.items():
-        if figure.direction != "lower" and figure.lower is not None and figure.lower <= -1:
+        low, _ = _limits(figure, figure.judge(figure.typical))
+        if figure.direction != "lower" and low is not None and low <= 0:
             return (
                 f"{name} varies so much that its lower bound would be -100 %, which no value can miss; measure again"
                 " on an idle machine with more rounds"
@@ -280,20 +286,14 @@ def _figure(
 ) -> Figure | None:
     records = [metric for outcome in outcomes if (metric := outcome.metric(name)) is not None]
     values = finite(outcome.value(name) for outcome in outcomes)
-    if not values:
-        return None
     runs = [finite(outcome.value(name) for outcome in rounds) for rounds in earlier]
-    measured = noise.measure([*runs, values])
-    bound = width(measured, len(values))
-    lower, upper = (kept.lower, kept.upper) if kept is not None else (max(-bound, -1.0), bound)
-    value = float(f"{statistics.median(values):.{_DIGITS}g}")
-    of_one = None if measured.within is None and measured.between is None else round(measured.of(1), 4)
-    return Figure(value, lower, upper, records[0].unit, records[0].direction, len(values), of_one)
-
-
-def width(measured: noise.Noise, rounds: int) -> float:
-    """The bound for a run with as many rounds, from the noise, rounded up to thousandths."""
-    return max(LEAST, math.ceil(ERRORS * math.sqrt(2) * measured.of(rounds) * 1000) / 1000)
+    accepted = noise.level(values, [*runs, values])
+    if accepted is None:
+        return None
+    lower, upper = (kept.lower, kept.upper) if kept is not None else (-THRESHOLD, THRESHOLD)
+    value, record = float(f"{accepted.value:.{_DIGITS}g}"), records[0]
+    deviation = None if accepted.deviation is None else round(accepted.deviation, _DIGITS)
+    return Figure(value, lower, upper, record.unit, record.direction, accepted.rounds, deviation, accepted.from_runs)
 
 
 # -- files -----------------------------------------------------------------------------------------------------
@@ -310,9 +310,14 @@ def read(path: Path) -> Baseline:
     problems = [f"{path}: {problem}" for problem in _problems(body)]
     if problems:
         raise FormatError("\n".join(problems))
-    figures = {name: Figure(**item) for name, item in body["metrics"].items()}
+    figures = {name: _read_figure(item) for name, item in body["metrics"].items()}
     rest = {name: body[name] for name in _KEYS if name in body}
     return Baseline(**{**rest, "metrics": figures, "accepted": Accepted(**body["accepted"]), "file": path})
+
+
+def _read_figure(item: Mapping[str, Any]) -> Figure:
+    from_runs = item.get("from_runs")
+    return Figure(**{**item, "from_runs": None if from_runs is None else Noise(**from_runs)})
 
 
 _KEYS = tuple(key.name for key in fields(Baseline) if key.name != "file")
@@ -344,7 +349,7 @@ def _figure_problems(where: str, item: object) -> Iterator[str]:
         yield f"{where} is {item!r}, expected an object with value, lower, upper, unit, direction, rounds"
         return
     names = tuple(key.name for key in fields(Figure))
-    yield from _keys(where, item, names, names[:-1])
+    yield from _keys(where, item, names, names[:-2])
     for name, expected, is_valid in (
         ("value", "a number above 0", lambda value: _is_number(value) and value > 0),
         ("lower", "a share from -1 to 0 such as -0.05, or null", lambda value: _is_share(value, -1, 0)),
@@ -356,6 +361,17 @@ def _figure_problems(where: str, item: object) -> Iterator[str]:
     ):
         if name in item and not is_valid(item[name]):
             yield f"{where}.{name} is {files.to_json_types(item[name])!r}, expected {expected}"
+    from_runs = item.get("from_runs")
+    if from_runs is not None and not _is_noise(from_runs):
+        expected = "an object with within and between (a share or null), runs and rounds (above 0), or null"
+        yield f"{where}.from_runs is {files.to_json_types(from_runs)!r}, expected {expected}"
+
+
+def _is_noise(item: object) -> bool:
+    if not isinstance(item, dict) or item.keys() != {key.name for key in fields(Noise)}:
+        return False
+    shares = all(_is_share(item[name], 0, math.inf) for name in ("within", "between"))
+    return shares and all(_is_number(item[name]) and item[name] > 0 for name in ("runs", "rounds"))
 
 
 def _keys(where: str, item: Mapping[str, Any], known: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
@@ -371,9 +387,3 @@ def _is_number(value: object) -> bool:
 
 def _is_share(value: object, low: float, high: float) -> bool:
     return value is None or (isinstance(value, (int, float)) and _is_number(value) and low <= value <= high)
-
-
-def bounds(figure: Figure) -> str:
-    """The bounds as text: ``-5 % to +5 %``."""
-    sides = [("-", figure.lower), ("+", figure.upper)]
-    return " to ".join("any" if side is None else f"{sign}{plain(abs(side) * 100)} %" for sign, side in sides)

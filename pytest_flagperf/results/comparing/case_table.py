@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.comparison import Change, Compared, Matched
-from pytest_flagperf.results.units import quantity, signed
+from pytest_flagperf.results.units import count, quantity, signed
 
-HEAD = ("case", "metric", "old", "new", "change", "noise", "verdict")
-UNCHANGED, FAILED, TARGET_MISSED = "unchanged", "failed", "target missed"
+HEAD = ("case", "metric", "old", "new", "change", "limit", "verdict")
+"""``limit``: the smallest change for the worse that counts."""
+UNCHANGED, FAILED, TARGET_MISSED, NOT_JUDGED = "unchanged", "failed", "target missed", "not judged"
 GONE, LEFT_OUT, ADDED = "missing", "left out", "new"
 CHECK = f"{noise.IMPLAUSIBLE}: check the run"
 BAD = (noise.WORSE, FAILED, TARGET_MISSED, GONE)
@@ -29,17 +30,17 @@ class CaseRow:
     old: str = ""
     new: str = ""
     change: str = ""
-    noise: str = ""
+    limit: str = ""
     unit: str = ""
 
     @property
     def cells(self) -> tuple[str, ...]:
-        return self.case, self.metric, self.old, self.new, self.change, self.noise, self.verdict
+        return self.case, self.metric, self.old, self.new, self.change, self.limit, self.verdict
 
 
-def case_rows(cases: Sequence[Compared], matched: Matched, threshold: float, *, common: bool = False) -> list[CaseRow]:
+def case_rows(cases: Sequence[Compared], matched: Matched, *, common: bool = False) -> list[CaseRow]:
     """Return the compared cases, then those that only one run has; ``common``: cases may be missing."""
-    rows = [_row(case, threshold) for case in cases]
+    rows = [_row(case) for case in cases]
     rows += [CaseRow(case, LEFT_OUT if common else GONE) for case in matched.lost]
     return rows + [CaseRow(case, ADDED) for case in matched.fresh]
 
@@ -61,12 +62,46 @@ def _implausible(case: Compared) -> str:
     )
 
 
-def _row(case: Compared, threshold: float) -> CaseRow:
+def headline(cases: Sequence[Compared], rows: Sequence[CaseRow]) -> str:
+    """Return how many cases regressed, or that none did and the largest limit; then how many cases were not judged."""
+    bad = sum(row.verdict in BAD for row in rows)
+    undecided = sum(row.verdict == NOT_JUDGED for row in rows)
+    judged = sum(row.verdict not in (NOT_JUDGED, ADDED, LEFT_OUT) for row in rows)
+    rest = f"; {count(undecided, 'case')} not judged" if undecided else ""
+    if bad:
+        return f"{bad} of {count(judged, 'case')} regressed{rest}"
+    if not judged:
+        return "no case was judged"
+    return f"no regression{_unseen(cases)}{rest}"
+
+
+def _unseen(cases: Sequence[Compared]) -> str:
+    """Return the largest limit of all judged metrics: a smaller change cannot be seen in each case."""
+    changes = [(case.row.new.case, change) for case in cases for change in case.changes if change.judged]
+    limits = [
+        (change.judgement.needed, f"{change.name} of {name}")
+        for name, change in changes
+        if change.judgement.needed is not None
+    ]
+    if not limits:
+        return ""
+    largest, metric = max(limits)
+    unknown = any(change.judgement.error is None for _, change in changes if change.judgement.needed is not None)
+    unknown_noise = ", noise unknown" if unknown else ""
+    return f"; a change below {quantity(largest, 'share')} cannot be seen ({metric}){unknown_noise}"
+
+
+def not_judged(cases: Sequence[Compared]) -> list[str]:
+    """Return a sentence for each case that was not judged."""
+    return [f"{case.row.new.case}: not judged: {text}" for case in cases if (text := case.row.undecided)]
+
+
+def _row(case: Compared) -> CaseRow:
     change = _deciding(case)
-    verdict = _verdict(case, change, threshold)
+    verdict = _verdict(case, change)
     if change is None:
         return CaseRow(case.row.name, verdict)
-    share, error = change.judgement.change, change.judgement.error
+    share = change.judgement.change
     return CaseRow(
         case=case.row.name,
         verdict=verdict,
@@ -74,9 +109,17 @@ def _row(case: Compared, threshold: float) -> CaseRow:
         old=change.texts[0],
         new=change.texts[-1],
         change="" if share is None else signed(share),
-        noise=_UNKNOWN if error is None else quantity(error.limit, "share"),
+        limit=limit(change),
         unit=change.unit,
     )
+
+
+def limit(change: Change) -> str:
+    """Return the smallest change for the worse that counts; ``?`` if the noise is unknown."""
+    judgement = change.judgement
+    if judgement.error is None or judgement.needed is None:
+        return _UNKNOWN
+    return quantity(judgement.needed, "share")
 
 
 def _deciding(case: Compared) -> Change | None:
@@ -91,11 +134,13 @@ def _deciding(case: Compared) -> Change | None:
     return max(reversed(same), key=lambda change: round(abs(change.judgement.change or 0.0), 3))
 
 
-def _verdict(case: Compared, change: Change | None, threshold: float) -> str:
+def _verdict(case: Compared, change: Change | None) -> str:
     if not any(outcome.ok for outcome in case.row.new.outcomes):
         return FAILED
+    if case.row.undecided:
+        return NOT_JUDGED
     word = change.word if change is not None else ""
-    if any(case.row.regressions(case.changes, threshold)):
+    if any(case.row.regressions(case.changes)):
         # Of regressions without a worse metric, a figure is missing or the target was missed.
         missing = change is not None and change.judgement.word == noise.MISSING
         return noise.WORSE if word == noise.WORSE or missing else TARGET_MISSED

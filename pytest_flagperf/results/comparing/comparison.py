@@ -22,7 +22,7 @@ THRESHOLD = 0.05
 
 @dataclass(frozen=True)
 class Change:
-    """One metric of a case: the values of each run's successful rounds, and the judgement of the last run.
+    """One metric of a case: the values of each run's valid rounds, and the judgement of the last run.
 
     ``judged``: whether a worse value is a regression.
     """
@@ -59,23 +59,21 @@ class Change:
         changed = self.judged and self.judgement.word in (noise.WORSE, noise.BETTER, noise.CHANGED, noise.IMPLAUSIBLE)
         return self.judgement.word if changed else ""
 
-    def regression(self, threshold: float) -> str | None:
+    def regression(self) -> str | None:
         """Return a sentence about a judged metric that is worse or missing, else None."""
         if not self.judged or self.old is None:
             return None
         if self.new is None:
             return f"{self.name} was {quantity(self.old, self.unit)} and is missing now"
         judgement = self.judgement
-        if judgement.word != noise.WORSE or judgement.change is None or judgement.needed is None:
+        if judgement.word != noise.WORSE or judgement.change is None:
             return None
         then, now = compared(self.old, self.new, self.unit)
         how = "worse" if self.direction == "lower" else "lower"
-        error = judgement.error
-        limit = "the threshold" if judgement.needed <= threshold else f"its noise {error.source}" if error else ""
         odds = f"; noise goes this far {noise.odds(judgement.chance)}" if judgement.chance is not None else ""
         return (
             f"{self.name} went from {then} to {now}: {_percent(abs(judgement.change))} {how}, "
-            f"a change counts from {_percent(judgement.needed)} on ({limit}){odds}"
+            f"{judgement.rule('the threshold')}{odds}"
         )
 
 
@@ -122,6 +120,26 @@ class CaseRuns:
             return list(runs_of)
         return [f"{text} (in {', '.join(names)})" for text, names in runs_of.items()]
 
+    @property
+    def invalid(self) -> list[str]:
+        """A sentence for each invalid round of the old and the new run: it decides nothing."""
+        sides = ((self.names[0], self.old), (self.names[-1], self.new))
+        return [
+            f"{name}: round {outcome.round} is invalid and decides nothing: {outcome.validity_warnings[0].sentence}"
+            for name, case in sides
+            for outcome in case.outcomes
+            if outcome.ok and not outcome.valid
+        ]
+
+    @property
+    def undecided(self) -> str | None:
+        """The reason why the case is not judged: a run has no valid round, and the new run did not fail."""
+        if not any(outcome.ok for outcome in self.new.outcomes):
+            return None
+        sides = ((self.names[0], self.old), (self.names[-1], self.new))
+        without = [name for name, case in sides if not any(outcome.valid for outcome in case.outcomes)]
+        return f"no valid round in {' and '.join(without)}" if without else None
+
     def changes(
         self,
         judged: Sequence[str] = JUDGED,
@@ -135,12 +153,13 @@ class CaseRuns:
         names += [name for name in judged if name not in names]
         return tuple(self._change(name, name in judged, threshold, like) for name in names)
 
-    def regressions(self, changes: Iterable[Change], threshold: float) -> Iterator[str]:
+    def regressions(self, changes: Iterable[Change]) -> Iterator[str]:
         ended = sum(outcome.ok for outcome in self.new.outcomes)
         if not ended:
             yield f"none of {count(len(self.new.outcomes), 'round')} ended well"
+        if not ended or self.undecided:
             return
-        yield from (text for change in changes if (text := change.regression(threshold)) is not None)
+        yield from (text for change in changes if (text := change.regression()) is not None)
         then, now = (_converged(case) for case in (self.old, self.new))
         if then is not None and now is not None and now[0] * then[1] < then[0] * now[1]:
             yield f"{now[0]} of {count(now[1], 'round')} reached the target, {then[0]} of {then[1]} did before"
@@ -232,7 +251,7 @@ def _partners(old: Sequence[CaseResult], new: Sequence[CaseResult], across_hardw
 
 
 def _values(name: str, outcomes: Iterable[Outcome]) -> tuple[float, ...]:
-    return tuple(finite(one.value(name) for one in outcomes if one.ok))
+    return tuple(finite(one.value(name) for one in outcomes if one.valid))
 
 
 def _shape(case: CaseResult) -> tuple[object, ...]:
@@ -241,6 +260,8 @@ def _shape(case: CaseResult) -> tuple[object, ...]:
 
 
 def _converged(case: CaseResult) -> tuple[int, int] | None:
+    """Return how many rounds reached the target, and how many were meant to; invalid rounds do not count."""
+    case = replace(case, outcomes=tuple(outcome for outcome in case.outcomes if not outcome.validity_warnings))
     meant = sum(outcome.meant_to_converge for outcome in case.outcomes)
     return None if case.converged is None else (case.converged, meant)
 

@@ -1,4 +1,4 @@
-"""How much a metric varies without a cause, and whether a change between two runs is larger.
+"""How much a metric varies without a cause, and the judge: whether a change from an old figure to new rounds is larger.
 
 A run is the values of its rounds, and its figure is their median. Deviations are shares of the figure, so that messages
 can name them in per cent.
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pytest_flagperf.results.comparing.statistics import student_limit, student_tail
+from pytest_flagperf.results.units import quantity
 
 MANY = 10
 """The minimum number of values for distinguishing outliers from noise."""
@@ -86,19 +87,49 @@ class Error:
 
 
 @dataclass(frozen=True)
+class Level:
+    """An old figure, by which new rounds are judged: of a stored run or of an accepted baseline."""
+
+    value: float
+    rounds: int
+    deviation: float | None = None
+    """The standard deviation of one of its rounds as a share, if known."""
+    from_runs: Noise | None = None
+    """The noise from run to run, if it was measured on FEWEST runs or more."""
+
+
+@dataclass(frozen=True)
 class Judgement:
-    """``change`` and ``needed`` are shares of the old figure; ``chance``: that noise alone makes such a change."""
+    """``change`` and the limits are shares of the old figure; ``chance``: that noise alone makes such a change."""
 
     word: str
     change: float | None = None
-    needed: float | None = None
+    down: float | None = None
+    up: float | None = None
+    """The smallest fall and the smallest rise that count; None if any counts as no change."""
+    direction: str | None = None
     chance: float | None = None
     error: Error | None = None
+
+    @property
+    def needed(self) -> float | None:
+        """The smallest change for the worse that counts; without a direction, on the side of the change."""
+        falls = (self.change or 0.0) < 0 if self.direction is None else self.direction == "higher"
+        return self.down if falls else self.up
 
     @property
     def is_implausible(self) -> bool:
         """Whether the new figure is at least FACTOR times as good."""
         return self.word == BETTER and is_implausible(self.change or 0.0)
+
+    def rule(self, least: str) -> str:
+        """Return the smallest change that counts and its reason, as a sentence; ``least`` names the given bound."""
+        if self.needed is None:
+            return "any change is allowed"
+        by_noise = self.error is not None and self.error.limit >= self.needed
+        reason = f"its noise {self.error.source}" if by_noise and self.error else least
+        unknown = ", noise unknown" if self.error is None else ""
+        return f"a change counts from {quantity(self.needed, 'share')} on ({reason}{unknown})"
 
 
 def is_implausible(improvement: float) -> bool:
@@ -174,43 +205,75 @@ def _deviation(differences: Sequence[float]) -> float | None:
 
 def compare(old: Run, new: Run, like: Sequence[Run] = (), *, direction: str | None, least: float = LEAST) -> Judgement:
     """Judge a run against an old one by the noise of comparable runs (``like``), or else by that of their rounds."""
-    if not old or not new:
-        return Judgement(MISSING if old else NO_OLD)
-    value, level = statistics.median(new), statistics.median(old)
-    if level == 0:
+    accepted = level(old, like)
+    if accepted is None:
+        return Judgement(NO_OLD)
+    return judge(accepted, new, direction=direction, lower=-least, upper=least)
+
+
+def level(run: Run, like: Sequence[Run] = ()) -> Level | None:
+    """Return the level of a run, with the noise of comparable runs if there are enough; None without a value."""
+    if not run:
+        return None
+    like = [values for values in like if values]
+    middle = statistics.fmean(run)
+    deviation = statistics.stdev(run) / abs(middle) if len(run) > 1 and middle else None
+    return Level(statistics.median(run), len(run), deviation, measure(like) if len(like) >= FEWEST else None)
+
+
+def judge(
+    old: Level, new: Run, *, direction: str | None, lower: float | None = -LEAST, upper: float | None = LEAST
+) -> Judgement:
+    """Judge new rounds against an old figure: the only judge of regressions, of stored runs and of baselines.
+
+    A change counts if it is larger than the bound on its side, a share from -1 on, and than the noise. A side without a
+    bound allows any value.
+    """
+    down, up = (None if bound is None else abs(bound) for bound in (lower, upper))
+    if not new:
+        return Judgement(MISSING, None, down, up, direction)
+    value = statistics.median(new)
+    if old.value == 0:
         return Judgement(CHANGED if value else WITHIN)
-    error = _error(old, new, [run for run in like if run])
-    change = (value - level) / abs(level)
-    needed = max(least, error.limit if error else 0.0)
-    return Judgement(_word(change, needed, direction), change, needed, error.chance(change) if error else None, error)
+    error = _error(old, new)
+    change = (value - old.value) / abs(old.value)
+    limit = error.limit if error else 0.0
+    down, up = (None if bound is None else max(bound, limit) for bound in (down, up))
+    word = _word(change, down, up, direction)
+    return Judgement(word, change, down, up, direction, error.chance(change) if error else None, error)
 
 
-def _word(change: float, needed: float, direction: str | None) -> str:
-    if abs(change) <= needed:
+def _word(change: float, down: float | None, up: float | None, direction: str | None) -> str:
+    allowed = down if change < 0 else up
+    if allowed is None or abs(change) <= allowed:
         return WITHIN
     if direction not in ("higher", "lower"):
         return CHANGED
     return BETTER if (change > 0) == (direction == "higher") else WORSE
 
 
-def _error(old: Run, new: Run, like: Sequence[Run]) -> Error | None:
-    if len(like) < FEWEST:
-        return of_rounds(old, new)
-    measured = measure(like)
-    share = math.sqrt(measured.of(len(old)) ** 2 + measured.of(len(new)) ** 2)
+def _error(old: Level, new: Run) -> Error | None:
+    measured = old.from_runs
+    if measured is None:
+        return _of_rounds(old, new)
+    share = math.sqrt(measured.of(old.rounds) ** 2 + measured.of(len(new)) ** 2)
     return Error(share, max(1.0, _FREEDOM * (measured.runs - 1)), FROM_RUNS, measured.runs)
 
 
 def of_rounds(old: Run, new: Run) -> Error | None:
     """Return the standard error of the ratio of two runs' medians, by the rounds of both; None with one round each."""
-    free = len(old) + len(new) - 2
-    middles = [statistics.fmean(run) for run in (old, new)]
-    if free < 1 or not all(middles):
+    accepted = level(old)
+    return _of_rounds(accepted, new) if accepted is not None and accepted.value else None
+
+
+def _of_rounds(old: Level, new: Run) -> Error | None:
+    later = level(new)
+    sides = [side for side in (old, later) if side is not None and side.deviation is not None]
+    free = sum(side.rounds - 1 for side in sides)
+    if free < 1:
         return None
-    sides = zip((old, new), middles, strict=True)
-    squares = [((value - middle) / middle) ** 2 for run, middle in sides for value in run]
-    of_medians = sum(_of_median(len(run)) ** 2 for run in (old, new))
-    share = math.sqrt(sum(squares) / free * of_medians)
+    squares = sum((side.rounds - 1) * (side.deviation or 0.0) ** 2 for side in sides)
+    share = math.sqrt(squares / free * sum(_of_median(rounds) ** 2 for rounds in (old.rounds, len(new))))
     # The mean of equal rounds may differ in the last digit.
     return Error(share if share > 1e-12 else 0.0, free, FROM_ROUNDS)
 

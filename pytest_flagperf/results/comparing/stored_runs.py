@@ -86,5 +86,5 @@ def _valid(case_dir: Path) -> Iterator[Outcome]:
             outcome = store.load_outcome(path.parent)
         except FormatError:
             continue
-        if outcome.ok and not outcome.validity_warnings:
+        if outcome.valid:
             yield outcome

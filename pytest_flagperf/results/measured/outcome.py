@@ -140,6 +140,11 @@ class Outcome:
         return self.state == "finished" and not self.failures
 
     @property
+    def valid(self) -> bool:
+        """Whether the round finished without a validity warning; only valid rounds decide a comparison."""
+        return self.ok and not self.validity_warnings
+
+    @property
     def busy(self) -> str:
         """The sentences of the validity warnings ``busy``; empty without such warnings."""
         return "; ".join(one.sentence for one in self.validity_warnings if one.kind == validity.BUSY)
