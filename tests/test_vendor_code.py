@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,6 +20,7 @@ from pytest_flagperf.report.export.junit import properties
 from pytest_flagperf.report.page import page
 from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
 from pytest_flagperf.results import columns, store
+from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.vendor_code import names, phrase
 from tests.plugin.conftest import Toy
@@ -98,6 +100,22 @@ def test_github_junit_markdown_csv_and_the_command_name_it(tmp_path: Path, capsy
     assert f"vendor code: toy1:pytorch:CPU:1:1:1 passed with {NAMED}" in out
     assert main(["table", str(run), "--lang=zh"]) == 0
     assert f"使用厂商代码：{NAMED}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("replay", "kinds"), [("vendor_code", ["not_confined"]), ("converged_1x1", [])])
+def test_unconfined_ranks_are_a_warning_with_vendor_code_and_else_a_remark(
+    tmp_path: Path, replay: str, kinds: list[str]
+) -> None:
+    (round_dir,) = stored(tmp_path, replay).glob("*/round*")
+    (host,) = (path for path in round_dir.iterdir() if path.is_dir())
+    before = measure(round_dir)
+    write(host, "milestones.json", json.dumps({"schema": 1, "ranks": {}, "not_confined": "Landlock is missing"}))
+    after = measure(round_dir)
+    sentence = "the ranks' files could not be confined: Landlock is missing"
+    assert [warning.kind for warning in after.validity_warnings] == kinds
+    assert before.validity_warnings == ()
+    texts = [warning.sentence for warning in after.validity_warnings] or set(after.warnings) - set(before.warnings)
+    assert [text.partition(": ")[2] for text in texts] == [sentence]
 
 
 def test_without_vendor_code_nothing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

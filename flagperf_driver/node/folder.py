@@ -19,6 +19,7 @@ with suppress(ImportError):  # Windows imports this module for its names, but ru
 
 LOCK, SOCKET, STATE = "agent.lock", "agent.sock", "agent.json"
 INNER_SOCKET = "inner.sock"
+ROUNDS = "rounds"  # the folder of log folders in a user's scratch folder
 CONTAINER_LOG = "agent.container.log"  # the output of the program of a container
 _TRIES = 4
 
@@ -65,7 +66,7 @@ def default_folder(name: str) -> Path:
         raise FolderError(f"invalid round name {name!r}; expected a valid folder name that does not start with a dot")
     own = scratch()
     own_scratch(own)
-    return own / "rounds" / name
+    return own / ROUNDS / name
 
 
 class LogFolder:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Callable, Iterator
 
 from flagperf_driver.node import docker_engine, request_server, temporary
-from flagperf_driver.node.folder import is_orphaned, scratch
+from flagperf_driver.node.folder import ROUNDS, is_orphaned, scratch
 from flagperf_driver.node.processes import log_dir_of
 
 LABEL = "flagperf.log_dir"
@@ -42,7 +42,7 @@ def remove(docker: str | None = None) -> list[str]:
 
 def _old_folders() -> Iterator[str]:
     """Remove log folders that are older than a week."""
-    for folder in scratch().glob("rounds/*"):
+    for folder in scratch().glob(f"{ROUNDS}/*"):
         try:
             age_s = time.time() - max(entry.stat().st_mtime for entry in [folder, *folder.iterdir()])
         except OSError:

@@ -10,7 +10,10 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
+
+if TYPE_CHECKING:
+    from flagperf_driver.node.confinement import ConfinedThread
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -21,30 +24,40 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def spawn(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str, log: Path, cpus: Sequence[int] = ()
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    log: Path,
+    cpus: Sequence[int] = (),
+    confined: ConfinedThread | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a rank with its output in its log; the kernel kills the rank when the calling thread ends."""
+    """Start a rank with its output in its log; the kernel kills the rank when the thread that started it ends."""
     parent = os.getpid()
 
     def set_up() -> None:
         die_with(parent)
-        with suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         if cpus:
             with suppress(OSError):  # run anyway if a core is not available any more
                 os.sched_setaffinity(0, cpus)
 
     with log.open("ab", buffering=0) as out:
-        return subprocess.Popen(
-            list(argv),
-            env=dict(env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=set_up,  # safe: this process has one thread
-        )
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                list(argv),
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=set_up,  # safe: no other thread of this process runs
+            )
+
+        child: subprocess.Popen[bytes] = start() if confined is None else confined.call(start)
+    with suppress(OSError):
+        Path(f"/proc/{child.pid}/oom_score_adj").write_text(_OOM_SCORE)
+    return child
 
 
 def die_with(parent: int) -> None:
@@ -215,6 +228,10 @@ class Reaper:
         """Remove the folder, too, if this process dies before ``dismiss``."""
         self._send("/" + json.dumps(str(folder)) + "\n")
 
+    def watch_shared_memory(self, since_ns: int) -> None:
+        """Remove what the sessions left in shared memory since then, too, if this process dies before ``dismiss``."""
+        self._send(f"m{since_ns}\n")
+
     def dismiss(self) -> None:
         """End the reaper without killing anything."""
         self._send(".\n")
@@ -234,13 +251,15 @@ def _wait_and_clean(reader: int, locks: Sequence[int]) -> None:
             signal.signal(number, signal.SIG_IGN)
         _close_inherited(keep={reader, *locks})
         with os.fdopen(reader, "rb") as lines:
-            sessions, containers, folders = _read_commands(lines)
+            sessions, containers, folders, since_ns = _read_commands(lines)
         for session in sessions:
             kill_session(session)
         for socket, container in containers:
             _remove(socket, container)
         for folder in folders:
             _remove_folder(folder)
+        if since_ns is not None:
+            _remove_shared_memory(since_ns)
     finally:
         os._exit(0)
 
@@ -256,11 +275,12 @@ def _close_inherited(keep: set[int]) -> None:
                 os.close(int(name))
 
 
-def _read_commands(lines: Iterator[bytes]) -> tuple[set[int], list[list[str]], list[str]]:
-    """Read commands until the pipe is closed; return the sessions, containers and folders to clean up."""
+def _read_commands(lines: Iterator[bytes]) -> tuple[set[int], list[list[str]], list[str], int | None]:
+    """Read commands until the pipe is closed; return the sessions, containers, folders and memory to clean up."""
     sessions: set[int] = set()
     containers: list[list[str]] = []
     folders: list[str] = []
+    since_ns: int | None = None
     for line in lines:
         kind, rest = line[:1], line[1:]
         if kind == b"+":
@@ -271,9 +291,11 @@ def _read_commands(lines: Iterator[bytes]) -> tuple[set[int], list[list[str]], l
             containers.append(json.loads(rest))
         elif kind == b"/":
             folders.append(json.loads(rest))
+        elif kind == b"m":
+            since_ns = int(rest)
         else:
-            return set(), [], []
-    return sessions, containers, folders
+            return set(), [], [], None
+    return sessions, containers, folders, since_ns
 
 
 def _remove(socket: str, container: str) -> None:
@@ -287,3 +309,9 @@ def _remove_folder(folder: str) -> None:
     from flagperf_driver.node.temporary import remove_tree
 
     remove_tree(Path(folder))
+
+
+def _remove_shared_memory(since_ns: int) -> None:
+    from flagperf_driver.node.confinement import shared_memory
+
+    shared_memory.remove(since_ns)

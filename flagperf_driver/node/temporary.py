@@ -1,4 +1,4 @@
-"""The temporary folder (TMPDIR) of one round's ranks, which is removed after the round.
+"""The home and the temporary folder (HOME, TMPDIR) of one round's ranks, which are removed after the round.
 
 It is not in the log folder, because the path of a socket has at most 107 bytes and the log folder is collected.
 The agent holds a lock on its temporary folder, so that a folder without a lock is a leftover of a dead agent.
@@ -11,25 +11,32 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Iterator, Mapping
+from typing import Iterator, Mapping, Sequence
 
-from flagperf_driver.node.folder import FolderError, own_scratch, scratch
+from flagperf_driver.node.folder import ROUNDS, FolderError, own_scratch, scratch
 
 SHORT = "/tmp"  # noqa: S108 - a private folder is created in it
 _LONGEST_SOCKET = 107
 _SOCKET_NAME = 36  # bytes that libraries add: /pymp-xxxxxxxx/listener-xxxxxxxx, /torch-shm-dir-xxxxxx/manager.sock
-_FOLDER = "tmp"
-_COMPILED = "compiled"
+_FOLDER, _HOME, _CACHE = "tmp", "home", "cache"
 
 
 class Temporary:
-    """One round's temporary folder, from its creation to its removal."""
+    """One round's temporary folder and, within it, its home, from their creation to their removal.
 
-    def __init__(self) -> None:
+    Rounds with a vendor's code have their own cache; all others of this user share one, in which such a round can
+    change nothing.
+    """
+
+    def __init__(self, vendor_code: bool = False) -> None:
         self._scratch = _short_scratch()
         try:
             own_scratch(self._scratch)
             self.path, self._lock = _make(self._scratch / _FOLDER)
+            self.home = self.path / _HOME
+            self.home.mkdir()
+            self.cache = self.home / ".cache" if vendor_code else self._scratch / _CACHE
+            self.cache.mkdir(exist_ok=True)
         except OSError as error:
             raise FolderError(
                 f"the ranks' temporary folder cannot be created in {self._scratch}: {error.strerror}; free space "
@@ -38,8 +45,16 @@ class Temporary:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """The ranks' variables: their temporary folder, and a folder that keeps compiled code for later rounds."""
-        return {"TMPDIR": str(self.path), "FLAGPERF_COMPILED": str(self._scratch / _COMPILED)}
+        """The ranks' variables: their temporary folder, their home, and the folder of their caches."""
+        own = {"TMPDIR": str(self.path), "HOME": str(self.home), "XDG_CACHE_HOME": str(self.cache)}
+        # Python's packages of the user, who may have installed a framework there.
+        packages = Path(os.environ.get("HOME") or "/", ".local")
+        return {**own, "PYTHONUSERBASE": str(packages)} if packages.is_dir() else own
+
+    @property
+    def others(self) -> Sequence[Path]:
+        """The folders that contain those of other rounds on this host."""
+        return [folder / name for folder in {scratch(), self._scratch} for name in (_FOLDER, ROUNDS)]
 
     def remove(self) -> bool:
         """Remove the folder with its content; return True if that succeeded."""

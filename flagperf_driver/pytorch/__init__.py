@@ -3,8 +3,8 @@
 import os
 
 # Set before torch is imported: later rounds reuse compiled code, but the default folder in TMPDIR is the round's own.
-if "FLAGPERF_COMPILED" in os.environ:
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.environ["FLAGPERF_COMPILED"] + "/torchinductor")
+if "XDG_CACHE_HOME" in os.environ:
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.environ["XDG_CACHE_HOME"] + "/torchinductor")
 
 from flagperf_driver.pytorch.main import main
 from flagperf_driver.pytorch.steps import Context, Steps

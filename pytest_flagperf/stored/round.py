@@ -207,6 +207,11 @@ def has_rounds(run_dir: Path) -> bool:
     return any(run_dir.glob(f"*/round*/{layout.PLAN}"))
 
 
+def runs_beside(run_dir: Path) -> list[str]:
+    """Return the folders of this run and of the runs beside it."""
+    return [str(run_dir), *(str(path) for path in run_dir.parent.iterdir() if path != run_dir and has_rounds(path))]
+
+
 def case_folders(run_dir: Path) -> list[Path]:
     """Return the folders of a run's cases that have a started round."""
     return sorted({path.parent.parent for path in run_dir.glob(f"*/round*/{layout.PLAN}")})

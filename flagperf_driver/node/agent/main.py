@@ -4,7 +4,7 @@ Start it with ``python -m flagperf_driver.node.agent.main``. The controller send
 agent replies on stdout. If that connection breaks, the controller can attach again through a socket (connections.py).
 The agent ends when the controller has collected everything, or has been unreachable for longer than the lease.
 ``--inner FOLDER`` starts the agent inside a container (container.py).
-The agent has a single thread because the kernel ends the ranks together with the thread that started them.
+The agent does its work in one thread; another, which is confined, starts the ranks (confinement.py).
 """
 
 from __future__ import annotations

@@ -36,6 +36,8 @@ class RankOrders(NamedTuple):
     grace_s: float
     not_inherited: Sequence[str]  # prefixes of environment variables that ranks do not inherit
     show: bool  # send every line of the ranks' logs to the controller
+    writable: Sequence[str]  # folders that ranks may change besides the round's own
+    hidden: Sequence[str]  # folders that ranks may not read: earlier rounds and runs
 
 
 def read_orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
@@ -58,6 +60,8 @@ def _orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
         grace_s=float(body.get("grace_s", 3)),
         not_inherited=[str(name) for name in body.get("not_inherited") or ()],
         show=bool(body.get("show")),
+        writable=[str(path) for path in body.get("writable") or ()],
+        hidden=[str(path) for path in body.get("hidden") or ()],
     )
 
 

@@ -1,7 +1,7 @@
 """Start one round's ranks on this host, supervise them, and end all their processes.
 
-The kernel kills the ranks when this process, which has a single thread, dies. In a container a second agent does the
-same with the same code: see container.py.
+The kernel kills the ranks when the thread that started them dies with this process. In a container a second agent
+does the same with the same code: see container.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from flagperf_driver.node.agent.messages import Messages, now_ms
 from flagperf_driver.node.agent.milestones import MILESTONES, SCHEMA, Milestones, Moment
 from flagperf_driver.node.agent.rank_orders import RankOrder, RankOrders
 from flagperf_driver.node.agent.timer import Timer
+from flagperf_driver.node.confinement import ConfinedThread, Limits, shared_memory
 from flagperf_driver.node.sampling import topology
+from flagperf_driver.node.temporary import Temporary
 
 _TICK_S = 0.2
 _HEARTBEAT_S = 0.5
@@ -30,6 +32,7 @@ _TRACES_S = 0.7  # time for a rank to write its stacks after SIGUSR1
 _KILLED_S = 15.0  # a process that is still alive so long after SIGKILL is stuck in the kernel
 _FULL_DISK_BYTES = 1 << 16  # a disk with less free space is considered full
 _FINAL_EVENTS = (events.FAILED, events.FINISHED)
+_OF_HOME = ("XDG_",)  # variables that name folders of the user's home
 
 
 class Process:
@@ -50,11 +53,12 @@ class Ranks:
         orders: RankOrders,
         messages: Messages,
         reaper: processes.Reaper,
-        host_env: Mapping[str, str],
+        temporary: Temporary,
         own_limit: bool = False,
     ) -> None:
         self._orders = orders
-        self._host_env = host_env  # variables of this host for every rank
+        self._temporary = temporary
+        self._confined: ConfinedThread | None = None
         self._messages = messages
         self._folder = messages.folder
         self._reaper = reaper
@@ -81,6 +85,7 @@ class Ranks:
     def start(self) -> None:
         """Start all ranks; if one cannot be started, end the others."""
         self._milestones = {rank: Milestones() for rank in self._orders.follow}
+        self._confined = ConfinedThread(self._limits())
         for order in self._orders.ranks:
             if not self._start(order):
                 break
@@ -115,14 +120,17 @@ class Ranks:
         if self.over:
             self._stream(to_the_end=True)
             ranks = {str(rank): milestones.to_json() for rank, milestones in self._milestones.items()}
-            self._folder.write(layout.MILESTONE_TIMES, json.dumps({"schema": SCHEMA, "ranks": ranks}) + "\n")
+            not_confined = self._confined.problem if self._confined else None
+            seen = {"schema": SCHEMA, "ranks": ranks, "not_confined": not_confined}
+            self._folder.write(layout.MILESTONE_TIMES, json.dumps(seen) + "\n")
 
     def _start(self, order: RankOrder) -> bool:
         with suppress(OSError):  # a heartbeat file of an earlier round would look like a sign of life of this one
             self._path(order.rank, "progress").unlink()
         try:
             log = self._folder.path / order.log
-            child = processes.spawn(order.argv, self._environment(order), order.cwd, log, self._cores(order))
+            env, cores = self._environment(order), self._cores(order)
+            child = processes.spawn(order.argv, env, order.cwd, log, cores, self._confined)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._cannot_start(order, error)
             return False
@@ -144,9 +152,28 @@ class Ranks:
         return [cpu for cpu in order.cpus if cpu in allowed]
 
     def _environment(self, order: RankOrder) -> Mapping[str, str]:
-        prefixes = tuple(self._orders.not_inherited)
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
-        return {**inherited, **order.env, **self._host_env}
+        prefixes = (*self._orders.not_inherited, *_OF_HOME)
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(prefixes) and not ("CACHE" in name and value.startswith("/"))  # the user's caches
+        }
+        return {**inherited, **order.env, **self._temporary.env}
+
+    def _limits(self) -> Limits:
+        for path in self._orders.writable:
+            with suppress(OSError):  # the rank reports that it cannot use the folder
+                Path(path).mkdir(parents=True, exist_ok=True)
+        return Limits(
+            writable=[
+                str(self._temporary.path),
+                str(self._temporary.cache),
+                shared_memory.FOLDER,
+                *self._orders.writable,
+            ],
+            without_links=[str(self._folder.path)],
+            hidden=[*map(str, self._temporary.others), *self._orders.hidden],
+        )
 
     def _cannot_start(self, order: RankOrder, error: Exception) -> None:
         problem = "{}: {}".format(getattr(error, "filename", None) or order.argv[0], _reason(error))

@@ -15,7 +15,8 @@ from flagperf_driver.node.agent.rank_orders import StartError, read_orders
 from flagperf_driver.node.agent.ranks import Ranks
 from flagperf_driver.node.agent.sampler_process import SamplerProcess
 from flagperf_driver.node.agent.timer import Timer
-from flagperf_driver.node.folder import FolderError, LogFolder
+from flagperf_driver.node.confinement import shared_memory
+from flagperf_driver.node.folder import STATE, FolderError, LogFolder
 from flagperf_driver.node.sampling import series
 from flagperf_driver.node.temporary import Temporary
 
@@ -59,6 +60,7 @@ class Round:
         self._sampler: SamplerProcess | None = None
         self._supervisor: Supervisor | None = None
         self._archive: Archive | None = None
+        self._started_ns = 0
         self._timer = Timer()
         self._timer.every(_BEAT_S, lambda _: self._messages.alive())
         self._samples = series.LatestSamples(folder.path)
@@ -117,9 +119,12 @@ class Round:
             raise OrderRefused("this agent has already started its round")
         self.folder.log = str(order.get("log", "start_task.log"))
         self.folder.update_state(state="running", started_ms=now_ms())
+        # By the clock of files, which is a few milliseconds behind.
+        self._started_ns = (self.folder.path / STATE).stat().st_mtime_ns
         # The reaper keeps the locks: devices are not free while it still kills remaining processes of the ranks.
         locks = [*(self._lease.fds if self._lease is not None else ()), *([self._lock] if self._lock else [])]
         self._reaper = processes.Reaper(locks)
+        self._reaper.watch_shared_memory(self._started_ns)
         try:
             self._supervisor = self._prepare(order, self._reaper)
         except FolderError as error:
@@ -144,9 +149,9 @@ class Round:
             self._sampler = SamplerProcess(order["monitors"], self._messages.warning)
         if order.get("container"):
             return RoundContainer(order, orders, self._messages, self._link, reaper)
-        self._temporary = Temporary()
+        self._temporary = Temporary(bool(order.get("vendor_code")))
         reaper.watch_folder(self._temporary.path)
-        return Ranks(orders, self._messages, reaper, self._temporary.env, own_limit=bool(order.get("limits_memory")))
+        return Ranks(orders, self._messages, reaper, self._temporary, own_limit=bool(order.get("limits_memory")))
 
     def stop(self, reason: str) -> None:
         """End the ranks, if they were started."""
@@ -213,6 +218,7 @@ class Round:
                 part.abandon()
         assert self._reaper is not None
         processes.kill_children(except_pid=self._reaper.pid)
+        shared_memory.remove(self._started_ns)
         if isinstance(self._supervisor, RoundContainer):
             # The agent of a killed container may have left its folder, where the container shares the host's /tmp.
             list(temporary.remove_leftovers(temporary.SHORT))

@@ -22,7 +22,7 @@ from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.runtime import EngineRequirements, Interpreter, RuntimeSetupError, runtimes
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError, WriteError
-from pytest_flagperf.stored.round import RoundDir, RoundFault
+from pytest_flagperf.stored.round import RoundDir, RoundFault, runs_beside
 
 from . import acquire, preflight
 from .agents import Agents, attach_agent
@@ -376,6 +376,7 @@ class AgentsEngine:
                 **self._allocation.record(),
             },
             explain=self._explained,
+            hidden=runs_beside(directory.absolute().parent.parent),
             bind=self._settings.bind == "auto",
             near=self._near,
         )

@@ -41,6 +41,7 @@ class RoundOptions:
     show: Show | None = None  # called with every line of the ranks' logs
     plan_entries: Mapping[str, Any] = field(default_factory=dict)  # additional entries of plan.json
     explain: Explain = unchanged  # adds why the hosts ended a failed round
+    hidden: Sequence[str] = ()  # folders that ranks may not read: earlier rounds and runs
     bind: bool = True  # bind ranks to the cores near their devices, if known
     near: Mapping[str, Mapping[int, Sequence[int]]] = field(
         default_factory=dict
@@ -78,6 +79,9 @@ def make_orders(
             "monitors": _monitors(plan, options, agent, containers[agent.name]),
             "clear_caches": options.clear_caches,
             "show": options.show is not None,
+            "vendor_code": bool(plan.additions),
+            "writable": [folder] if (folder := plan.config.get("checkpoint_dir")) else [],
+            "hidden": list(options.hidden),
             **_deadlines(plan.config),
         }
 

@@ -51,6 +51,15 @@ def read(folder: Path) -> dict[int, MilestoneTimes]:
     return {int(rank): found for rank, found in times.items() if found is not None and rank.isdecimal()}
 
 
+def not_confined(folder: Path) -> str | None:
+    """Return the reason why the ranks were not confined; None if they were, or if an older agent did not say."""
+    try:
+        reason = files.read_printable(folder / MILESTONE_TIMES).get("not_confined")
+    except files.FormatError:
+        return None
+    return None if reason is None else str(reason)
+
+
 def _milestone_times(body: Any) -> MilestoneTimes | None:
     if not isinstance(body, dict) or (started := _moment(body.get("started"))) is None:
         return None

@@ -67,8 +67,11 @@ def measure(round_dir: Path) -> Outcome:
     reports = monitors.reports(round_dir)
     load = busy.figures(samples, reports, training)
     values = (*of_ranks, *stragglers.spread(logs), *sampled.figures(samples, training, p_whole), *load)
+    reasons = {place.folder: milestone_times.not_confined(round_dir / place.folder) for place in places}
+    not_confined, remarks = vendor_code.confinement(plan, reasons)
     warnings = (
         *_warnings(plan, end),
+        *remarks,
         *stragglers.find(places, logs),
         *monitors.warnings(round_dir),
         *monitors.dropped(samples),
@@ -78,6 +81,7 @@ def measure(round_dir: Path) -> Outcome:
     validity_warnings = (
         *validity.validity_warnings(round_dir, plan, samples, training),
         *vendor_code.validity_warnings(plan, logs.values()),
+        *not_confined,
     )
     ran_on = machine.facts(round_dir, plan, logs[places[0].rank].init_end)
     outcome = _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), values, phases)

@@ -22,6 +22,7 @@ from . import busy
 from .phases import Phase
 
 THROTTLED, GAP, SEED, BUSY, VENDOR_CODE = "throttled", "gap", "seed", "busy", "vendor_code"
+NOT_CONFINED = "not_confined"
 WARNINGS: Mapping[str, str] = {
     THROTTLED: "a device was slowed down by heat, power brakes or a similar reason",
     FOREIGN: "a process outside the round computed on one of its devices",
@@ -30,6 +31,7 @@ WARNINGS: Mapping[str, str] = {
     CHANGED: "a device was lost, replaced or partitioned, or its firmware, driver, power limit or links changed",
     SEED: "an earlier round of the case had the same seed",
     VENDOR_CODE: "a rank reported other replaced steps or hooks than those of the plan",
+    NOT_CONFINED: "ranks with a vendor's code could read and write files of other rounds and of the host",
     BUSY: "ranks waited for a core while processes outside the round used the cores, or a hypervisor took their time",
 }
 """The kinds of validity warnings, each with its condition."""

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_flagperf.results.logs.ranklog import RankLog
-from pytest_flagperf.results.measured.validity import VENDOR_CODE, ValidityWarning
+from pytest_flagperf.results.measured.validity import NOT_CONFINED, VENDOR_CODE, ValidityWarning
+from pytest_flagperf.stored.layout import host_of
 from pytest_flagperf.stored.plan import KNOWN_PROBLEM, StoredPlan
 
 KINDS = ("step", "hook", "module", "extension", "package", "variable", "command")
@@ -52,6 +53,18 @@ def validity_warnings(plan: StoredPlan, logs: Iterable[RankLog]) -> tuple[Validi
     planned = {name for name in names(plan.fingerprint) if _is_reported(name)}
     begun = {log.rank: set(_of_rank(log)) for log in logs if log.init_end}
     return tuple(_differences(planned, begun, plan.vendor))
+
+
+def confinement(plan: StoredPlan, reasons: Mapping[str, str | None]) -> tuple[list[ValidityWarning], list[str]]:
+    """Return the validity warnings, or without vendor code the remarks, of host folders with unconfined ranks."""
+    sentences = [
+        f"{host_of(folder)}: the ranks' files could not be confined: {reason}"
+        for folder, reason in reasons.items()
+        if reason
+    ]
+    if names(plan.fingerprint):
+        return [ValidityWarning(NOT_CONFINED, sentence) for sentence in sentences], []
+    return [], sentences
 
 
 def _is_reported(name: str) -> bool:

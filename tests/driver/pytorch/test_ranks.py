@@ -40,7 +40,7 @@ def test_compiled_code_is_kept_for_later_rounds_unless_the_user_sets_a_folder(
     torch_python: str, repo: Path, tmp_path: Path
 ) -> None:
     program = "import flagperf_driver.pytorch, torch._dynamo, os; print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"
-    own = {"TMPDIR": str(tmp_path), "FLAGPERF_COMPILED": str(tmp_path / "compiled")}
+    own = {"TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "compiled")}
     for given, kept in (({}, "compiled/torchinductor"), ({"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "own")}, "own")):
         env = {**os.environ, "PYTHONPATH": str(repo), **own, **given}
         done = subprocess.run([torch_python, "-c", program], env=env, capture_output=True, text=True, check=True)

@@ -1,0 +1,150 @@
+"""A rank that keeps something for a later round: nothing of it is there. Its honest twin works as before."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flagperf_driver.node.confinement import shared_memory
+from tests.driver.lab import REPO, Lab
+
+# Each place that a rank of the first round tries; the second round tells what it can read.
+KEEP = """
+    import json, pickle, tempfile
+    home = os.path.expanduser("~")
+    places = [home + "/kept", os.environ["XDG_CACHE_HOME"] + "/kept", tempfile.gettempdir() + "/kept", "/tmp/{mark}",
+              "/var/tmp/{mark}", "/dev/shm/{mark}", "{venv}/{mark}.pth", "{suite}/{mark}.py", "kept",
+              "{home}/{mark}", "{first}/kept"]
+
+    def write():
+        for place in places:
+            try:
+                os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
+                with open(place, "wb") as file:
+                    pickle.dump([0.7, 0.9], file)
+            except OSError:
+                pass
+
+    def read():
+        for place in places:
+            try:
+                with open(place, "rb") as file:
+                    yield place, pickle.load(file)
+            except OSError:
+                pass
+"""
+WRITE = KEEP + "    write()\n    print(json.dumps(dict(read())), flush=True)\n    train(1, 3)\n"
+READ = KEEP + "    print(json.dumps(dict(read())), flush=True)\n    train(1, 3)\n"
+
+
+@pytest.fixture
+def tmpdir_of_ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A TMPDIR for this test, because paths of pytest's folders are too long for sockets."""
+    with tempfile.TemporaryDirectory(prefix="fp-") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
+def found(folder: Path, program: str, first: Path = Path("/none"), **order: object) -> dict[str, object]:
+    """Run a round with this rank; return what it could read, by the place."""
+    suite, home = f"{REPO}/suites/resnet50", str(Path.home())
+    words = {"mark": f"kept-{os.getpid()}", "venv": sys.prefix, "suite": suite, "home": home, "first": str(first)}
+    for name, word in words.items():
+        program = program.replace("{" + name + "}", word)
+    with Lab(folder) as lab:
+        lab.start(program, **{"vendor_code": True, **order})
+        lab.end()
+        assert not lab.of("fault")
+        body: dict[str, object] = json.loads(lab.log(0).splitlines()[0])
+        assert json.loads((lab.log_dir / "milestones.json").read_text())["not_confined"] is None
+    return body
+
+
+def test_nothing_of_a_round_is_within_the_reach_of_the_next(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
+    first = tmp_path / "1" / "logs"
+    own = found(tmp_path / "1", WRITE)
+    assert len(own) == 5, own  # the control: its home, its cache, its TMPDIR, /dev/shm and its folder of logs
+    assert (first / "kept").exists()
+    assert found(tmp_path / "2", READ, first, hidden=[str(first)]) == {}
+
+
+def test_rounds_without_a_vendors_code_share_a_cache(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
+    own = found(tmp_path / "1", WRITE, vendor_code=False)
+    shared = found(tmp_path / "2", READ, vendor_code=False)
+    assert set(shared) < set(own)
+    assert [Path(place).parent.name for place in shared] == ["cache"]
+    assert found(tmp_path / "3", READ) == {}
+
+
+def test_ranks_of_a_round_are_confined_together(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
+    """A library that copies memory between processes works: the ranks are in one domain."""
+    share = """
+        import ctypes
+        number = int(os.environ["RANK"])
+        buffer = ctypes.create_string_buffer(b"from rank %d" % number)
+        Path("address%d.tmp" % number).write_text("%d %d" % (os.getpid(), ctypes.addressof(buffer)))
+        os.replace("address%d.tmp" % number, "address%d" % number)
+        while not Path("address%d" % (1 - number)).exists():
+            time.sleep(0.01)
+        pid, address = map(int, Path("address%d" % (1 - number)).read_text().split())
+        with open("/proc/%d/mem" % pid, "rb") as memory:
+            memory.seek(address)
+            print(memory.read(11).decode(), flush=True)
+        Path("read%d" % number).touch()
+        while not Path("read%d" % (1 - number)).exists():
+            time.sleep(0.01)
+        train(1, 3)
+    """
+    with Lab(tmp_path) as lab:
+        lab.start(share, share)
+        lab.end()
+        assert (lab.log(0).splitlines()[0], lab.log(1).splitlines()[0]) == ("from rank 1", "from rank 0")
+
+
+def test_a_kernel_without_landlock_is_reported(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
+    patch = "from flagperf_driver.node import confinement; confinement._CREATE_RULESET = 10_000"
+    with Lab(tmp_path, patch=patch) as lab:
+        lab.start("train(1, 3)")
+        lab.end()
+        reason = json.loads((lab.log_dir / "milestones.json").read_text())["not_confined"]
+    assert reason.startswith("Landlock of Linux 5.19 or later is needed; this kernel (")
+    assert reason.endswith("): Function not implemented")
+    assert not lab.of("fault")
+
+
+def test_what_remains_in_shared_memory_is_removed_unless_a_process_uses_it(tmp_path: Path) -> None:
+    (tmp_path / "old").touch()
+    time.sleep(0.02)
+    (tmp_path / "begin").touch()
+    since_ns = (tmp_path / "begin").stat().st_ctime_ns
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    (tmp_path / "left").write_bytes(b"x")
+    os.utime(tmp_path / "left", (0, 0))
+    with (tmp_path / "used").open("w"):
+        shared_memory.remove(since_ns, str(tmp_path))
+        assert {path.name for path in tmp_path.iterdir()} == {"begin", "old", "used"}
+
+
+def test_a_segment_that_remains_is_removed(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
+    make = """
+        import ctypes
+        libc = ctypes.CDLL(None)
+        print(libc.shmget(0, 100, 0o1600), libc.msgget(0, 0o1600), libc.semget(0, 1, 0o1600), flush=True)
+        train(1, 3)
+    """
+
+    with Lab(tmp_path) as lab:
+        lab.start(make)
+        lab.end()
+        numbers = list(map(int, lab.log(0).splitlines()[0].split()))
+    assert min(numbers) >= 0
+    for table, number in zip(("shm", "msg", "sem"), numbers, strict=True):
+        rows = Path("/proc/sysvipc", table).read_text().splitlines()[1:]
+        assert number not in [int(row.split()[1]) for row in rows], table
