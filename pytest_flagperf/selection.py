@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -58,6 +58,11 @@ class Absent:
     unsupported: str
 
 
+def runnable(requested: Iterable[Selected | Absent]) -> list[Selected]:
+    """Return the cases that can run."""
+    return [case for case in requested if isinstance(case, Selected) and not case.unsupported]
+
+
 @dataclass(frozen=True)
 class Selection:
     """All cases of a run, sorted by suite, hardware and number of cards."""
@@ -65,11 +70,6 @@ class Selection:
     cases: tuple[Selected, ...]
     notes: tuple[str, ...] = field(default=())
     absent: tuple[Absent, ...] = ()
-
-    @property
-    def unsupported(self) -> list[Selected | Absent]:
-        """Every case that cannot run."""
-        return [*(selected for selected in self.cases if selected.unsupported), *self.absent]
 
 
 def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: int = 1) -> Selection:

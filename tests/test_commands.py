@@ -147,7 +147,7 @@ def test_list_reports_all_problems_at_once(tmp_path: Path, capsys: Capture) -> N
 def test_show_prints_the_table_the_failures_and_the_warnings(tmp_path: Path, capsys: Capture) -> None:
     add_case(tmp_path / "run", "converged_1x1", [lambda one: replace(one, warnings=("rank 1 fell behind",))])
     add_case(tmp_path / "run", "crashed_rank")
-    finish(tmp_path / "run", store.RunInfo(unsupported=("toy:pytorch:CPU:2:8:1: has no config",)))
+    finish(tmp_path / "run", store.RunInfo(not_run=("toy:pytorch:CPU:2:8:1: has no config",)))
     out = output_of(capsys, "show", tmp_path / "run", "--width", 80)
     assert "flagperf: 1 of 3 cases passed, 1 failed" in out.splitlines()[-1]
     assert "warning: toy:pytorch:CPU:1:1:1: round 1: rank 1 fell behind" in out

@@ -87,7 +87,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store.save_one_card(case_dir, OneCard(1750.0, "this run"))
     add_case(run_dir, "converged_1x1", faster(0.5), model="glm", vendor="borealis", hardware="B2", **same)
     add_case(run_dir, "crashed_rank", model="bert", vendor="acme", hardware="A1", **same)
-    return finish(run_dir, replace(INFO, unsupported=("resnet50:pytorch:A1:1:1:1: no config for it",)))
+    return finish(run_dir, replace(INFO, not_run=("resnet50:pytorch:A1:1:1:1: no config for it",)))
 
 
 # -- the headline --------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ def test_texts_of_logs_and_configs_do_not_become_markup(tmp_path: Path) -> None:
     )
     store.save_outcome(case_dir / "round1", hostile)
     save_verdicts(case_dir, Verdict(HOSTILE, False, HOSTILE, HOSTILE, HOSTILE, HOSTILE), *verdicts.converges(hostile))
-    store.write_run(tmp_path, RunInfo((HOSTILE,), {HOSTILE: HOSTILE}, unsupported=(HOSTILE,)), ())
+    store.write_run(tmp_path, RunInfo((HOSTILE,), {HOSTILE: HOSTILE}, not_run=(HOSTILE,)), ())
     text = page.body(tmp_path, tmp_path)
     parsed = ParsedPage(text)
     assert parsed.open == []

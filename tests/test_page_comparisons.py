@@ -74,16 +74,6 @@ def test_each_case_has_a_command_with_its_data_and_settings(tmp_path: Path) -> N
     assert f"Run this case again: {expected}" in text
 
 
-def test_cases_that_were_not_run_are_listed_once(tmp_path: Path) -> None:
-    add_case(tmp_path, "converged_1x1")
-    missing = "glm:pytorch:CPU:1:2:1: not started"
-    no_config = "bert:pytorch:CPU:1:1:1: no config"
-    finish(tmp_path, replace(INFO, not_run=(missing, no_config), unsupported=(no_config,)))
-    text = of(tmp_path).content
-    assert text.startswith("1 case: passed , 2 not run")
-    assert text.count(f"not run: {missing}") == text.count(f"not run: {no_config}") == 1
-
-
 def test_a_long_headline_is_folded(tmp_path: Path) -> None:
     add_case(tmp_path, "converged_1x1")
     for number, folded in ((12, False), (13, True)):

@@ -445,10 +445,10 @@ def test_the_published_test_conf_with_more_of_its_cases_plans_those_that_have_a_
     assert result.returncode == 0, result.stdout + result.stderr
     for line in (
         "4 cases selected, 3 can run",
-        "waveglow:pytorch_1.13:A100:1:8:1\n",
-        "glm:pytorch_1.8:A100:1:8:1\n",
+        "waveglow:pytorch_1.13:A100:1:8:1 ",
+        "glm:pytorch_1.8:A100:1:8:1 ",
         "/raid/home_datasets_ckpt/glm/train",
-        "resnet50:pytorch_1.8:A100:1:8:1\n",
+        "resnet50:pytorch_1.8:A100:1:8:1 ",
     ):
         assert line in result.stdout
 

@@ -82,6 +82,14 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert run.cases == (case,)
 
 
+def test_cases_that_an_earlier_version_listed_without_a_request_are_ignored(tmp_path: Path) -> None:
+    results, _ = store.write_run(tmp_path, INFO, [])
+    body = json.loads(results.read_text())
+    body["run"]["unsupported"] = ["glm:pytorch:CPU:1:1:1: has no config"]
+    results.write_text(json.dumps(body))
+    assert store.load_run(tmp_path).info == INFO
+
+
 def test_results_json_has_figures_and_verdicts_and_no_curves(tmp_path: Path) -> None:
     outcome = recorded("converged_1x2")
     rounds_ = tuple(with_metric(outcome, "p_core", value) for value in (1.0, 2.0, 6.0))

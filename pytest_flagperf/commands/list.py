@@ -103,8 +103,7 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     room = max(common.width() - sum(widths[:-1]) - 2 * len(widths[:-1]), _MIN_WIDTH)
     lines = [line for row in rows for line in _wrap_last(row, room)]
-    padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
-    return [line.replace(_NO_BREAK, " ") for line in aligned(padded)]
+    return [line.replace(_NO_BREAK, " ") for line in aligned(lines, left=len(widths))]
 
 
 def _wrap_last(row: Sequence[str], room: int) -> Iterator[tuple[str, ...]]:

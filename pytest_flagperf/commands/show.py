@@ -53,11 +53,7 @@ def _columns(text: str) -> int:
 
 def lines(run: StoredRun, width: int, *, every: bool = False) -> Iterator[str]:
     """Yield the tables, the failures and the verdict of a run."""
-    end = summarize_run(
-        run,
-        list(dict.fromkeys((*run.info.not_run, *run.info.unsupported))) if run.info else [],
-        reports=[str(run.directory)],
-    )
+    end = summarize_run(run, run.info.not_run if run.info else (), reports=[str(run.directory)])
     yield f"{run.directory}:"
     yield ""
     yield from console_table(run.cases, width)

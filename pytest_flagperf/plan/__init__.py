@@ -1,11 +1,12 @@
 """The plan of a case: its config, fingerprint, placement and commands."""
 
-from .describe import describe
+from .describe import HEAD, describe, overview
 from .make import PlanError, is_throughput_shape, make_plan, one_card_plan, short_plan
 from .model import Plan
 from .placement import PlacedHost, Placement, rank_processes
 
 __all__ = [
+    "HEAD",
     "PlacedHost",
     "Placement",
     "Plan",
@@ -14,6 +15,7 @@ __all__ = [
     "is_throughput_shape",
     "make_plan",
     "one_card_plan",
+    "overview",
     "rank_processes",
     "short_plan",
 ]

@@ -23,7 +23,6 @@ from .items import (
     pytest_generate_tests,
     pytest_pycollect_makeitem,
     pytest_pycollect_makemodule,
-    pytest_runtestloop,
 )
 from .options import pytest_addoption, pytest_load_initial_conftests
 from .parallel import (
@@ -34,8 +33,8 @@ from .parallel import (
 )
 from .reports import pytest_runtest_makereport
 from .session import (
-    pytest_collection_finish,
     pytest_configure,
+    pytest_runtestloop,
     pytest_sessionfinish,
     pytest_unconfigure,
 )
@@ -53,7 +52,6 @@ __all__ = [
     "plugin_verdicts",
     "pytest_addoption",
     "pytest_collection",
-    "pytest_collection_finish",
     "pytest_collection_modifyitems",
     "pytest_configure",
     "pytest_configure_node",

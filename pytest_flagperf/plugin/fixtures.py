@@ -45,6 +45,8 @@ def round_number(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def flagperf_run(request: pytest.FixtureRequest) -> Run:
     """The run that this test belongs to."""
+    if request.config.getoption("setuponly", False):
+        pytest.skip("--setup-only starts no training")
     run = request.config.stash.get(RUN, None)
     return run if run is not None else _no_suites(request)
 

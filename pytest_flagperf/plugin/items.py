@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .shared import RUN, SESSION, line_writer
+from .shared import RUN, SESSION
 
 if TYPE_CHECKING:
     from pytest_flagperf.running.run import Run
@@ -149,42 +149,7 @@ def selected_of(item: pytest.Item | pytest.Collector) -> Selected | None:
     return callspec.params.get("selected") if callspec is not None else None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """With --plan or --preflight, print the plans or the findings on the hosts instead of running tests."""
-    run = session.config.stash.get(RUN, None)
-    if run is None or not (run.settings.plan or run.settings.preflight):
-        return None
-    write = line_writer(session.config)
-    chosen = distinct_cases(session.items)
-    if run.settings.plan:
-        for selected in chosen:
-            write(run.plans.describe(selected))
-        if session.config.get_verbosity() < 0:  # otherwise the header lists them
-            absent = [item.absent for item in session.items if isinstance(item, AbsentCase)]
-            cases: list[Selected | Absent] = [*all_cases(session.items), *absent]
-            for case in cases:
-                if case.unsupported:
-                    write(f"cannot run: {case.case}: {case.unsupported}")
-        if not chosen:
-            session.testscollected = 0  # pytest then reports that no tests were collected, as for a run
-    if run.settings.preflight:
-        from pytest_flagperf.engines.agents.preflight import lines
-        from pytest_flagperf.stored.live import LiveRecord
-
-        run.live.start(LiveRecord())  # writes the line of the minute while large data are checked
-        findings = run.plans.preflight(chosen, run.live)
-        for line in lines(findings):
-            write(line)
-        session.testsfailed += sum(finding.fatal for finding in findings)
-    return True
-
-
-def all_cases(items: Sequence[pytest.Item]) -> list[Selected]:
-    """Return the cases of items without duplicates, including those that cannot run."""
-    return list({id(case): case for item in items if (case := selected_of(item)) is not None}.values())
-
-
-def distinct_cases(items: Sequence[pytest.Item]) -> list[Selected]:
-    """Return the cases of items that can run, without duplicates."""
-    return [selected for selected in all_cases(items) if not selected.unsupported]
+def requested_cases(items: Sequence[pytest.Item]) -> list[Selected | Absent]:
+    """Return the cases of items without duplicates, also those that cannot run; the cases without a suite come last."""
+    selected = {id(case): case for item in items if (case := selected_of(item)) is not None}
+    return [*selected.values(), *(item.absent for item in items if isinstance(item, AbsentCase))]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from .session import begin
-from .shared import BEGUN, RUN, SESSION, line_writer
+from .session import begin, runs_tests
+from .shared import RUN, SESSION, line_writer
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -24,19 +24,18 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
     """Start the run when the first worker has collected its tests; the controller collects no tests."""
     run = node.config.stash.get(RUN, None)
-    if run is None or BEGUN in node.config.stash:
+    session = node.config.stash[SESSION]
+    if run is None or run.requested or not runs_tests(session):
         return
-    chosen = run.case_lookup.selected_in(ids)
-    absent = run.case_lookup.absent_in(ids)
-    node.config.stash[BEGUN] = bool(chosen or absent)
+    requested = (*run.case_lookup.selected_in(ids), *run.case_lookup.absent_in(ids))
     if node.config.get_verbosity() >= 0:
         from pytest_flagperf.running.header import header
 
         write = line_writer(node.config)
-        for line in header(run, chosen, absent):
+        for line in header(run, requested):
             write(line)
     try:
-        begin(node.config.stash[SESSION], [selected for selected in chosen if not selected.unsupported])
+        begin(session, requested)
     except pytest.UsageError as error:
         pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
 

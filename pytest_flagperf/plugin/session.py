@@ -15,15 +15,16 @@ from pytest_flagperf.stored.layout import JUNIT, PAGE
 
 from .command import without_secrets
 from .interrupts import Interrupts
-from .items import distinct_cases, takes_case
+from .items import requested_cases
 from .options import command_line
 from .page import PageHooks, clean_metadata, expanded, write_run_page
+from .previews import preview
 from .reports import Attachments, JUnitFile
-from .shared import BEGUN, RUN, SESSION, is_worker, line_writer, reported_tests
+from .shared import RUN, SESSION, is_worker, line_writer
 from .writers import Writers, guard
 
 if TYPE_CHECKING:
-    from pytest_flagperf.selection import Selected
+    from pytest_flagperf.selection import Absent, Selected
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -115,10 +116,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     had_workers = session.config.pluginmanager.has_plugin("dsession")
     command = without_secrets(session.config.invocation_params.args)
     run.live.record.write(PHASE, text="writing the reports")
-    finish(run, command, int(exitstatus), reported_tests(reporter), had_workers)
+    finish(run, command, int(exitstatus), had_workers=had_workers)
     write_run_page(run, session.config)
-    took_cases = session.config.stash.get(BEGUN, False)
-    if exitstatus == pytest.ExitCode.OK and took_cases and reporter is not None and _only_skipped(reporter.stats):
+    if exitstatus == pytest.ExitCode.OK and run.requested and reporter is not None and _only_skipped(reporter.stats):
         session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
 
@@ -149,20 +149,37 @@ def _controller_directory(config: pytest.Config) -> Path | None:
     return Path(path) if path else None
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Check all selected cases and start the run, unless it only collects."""
-    if RUN in session.config.stash and not session.config.option.collectonly and not is_worker(session.config):
-        session.config.stash[BEGUN] = any(map(takes_case, session.items))
-        begin(session, distinct_cases(session.items))
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Start the run; with --plan or --preflight, print the plans or the findings instead of running tests."""
+    run = session.config.stash.get(RUN, None)
+    if run is None or is_worker(session.config) or not runs_tests(session):
+        return None
+    if not session.config.pluginmanager.has_plugin("dsession"):  # the workers of pytest-xdist collect
+        begin(session, requested_cases(session.items))
+    if run.settings.plan or run.settings.preflight:
+        preview(session, run)
+        return True
+    return None
 
 
-def begin(session: pytest.Session, chosen: Sequence[Selected]) -> None:
-    """Check all cases before the first one starts, then enable the reports that the user did not configure."""
+def runs_tests(session: pytest.Session) -> bool:
+    """Return False if pytest only collects or shows the setup of the tests, or if the collection failed."""
+    option = session.config.option
+    has_failed = session.testsfailed and not option.continue_on_collection_errors
+    return not (has_failed or option.collectonly or getattr(option, "setuponly", False))
+
+
+def begin(session: pytest.Session, requested: Sequence[Selected | Absent]) -> None:
+    """Check all selected cases before the first one starts, then enable the reports that the user did not configure."""
     from pytest_flagperf.problems import Problems
+    from pytest_flagperf.selection import runnable
     from pytest_flagperf.stored import WriteError, layout
 
     config = session.config
     run = config.stash[RUN]
+    run.requested = tuple(requested)
+    chosen = runnable(requested)
     try:
         run.plans.check(chosen)
         if not chosen or run.settings.plan or run.settings.preflight:

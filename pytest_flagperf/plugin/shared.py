@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 RUN: pytest.StashKey[Run] = pytest.StashKey()
 SESSION: pytest.StashKey[pytest.Session] = pytest.StashKey()
-BEGUN: pytest.StashKey[bool] = pytest.StashKey()
-"""Set after the collection: whether any test uses a case."""
 VERDICTS: pytest.StashKey[list[Verdict]] = pytest.StashKey()
 OUTCOMES: pytest.StashKey[list[Outcome]] = pytest.StashKey()
 
@@ -32,9 +30,3 @@ def line_writer(config: pytest.Config) -> Callable[[str], None]:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     write: Callable[[str], None] = print if reporter is None else reporter.write_line
     return lambda text: write(printable(text))
-
-
-def reported_tests(reporter: Any) -> list[str]:
-    """Return the node ids of the tests that the terminal reporter has seen; empty without a reporter."""
-    stats = {} if reporter is None else reporter.stats
-    return [item.nodeid for items in stats.values() for item in items if isinstance(item, pytest.TestReport)]

@@ -16,8 +16,8 @@ import pytest
 
 from pytest_flagperf.case import Case
 
-from .items import all_cases, takes_case
-from .shared import BEGUN, RUN, SESSION, is_worker, line_writer, reported_tests
+from .items import requested_cases, takes_case
+from .shared import RUN, SESSION, is_worker, line_writer
 
 if TYPE_CHECKING:
     from pytest_flagperf.report.terminal.summary import RunSummary
@@ -33,8 +33,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
         return []
     from pytest_flagperf.running.header import header
 
-    absent = run.case_lookup.absent_in(item.nodeid for item in items)
-    return list(map(printable, header(run, all_cases(items), absent)))
+    return list(map(printable, header(run, requested_cases(items))))
 
 
 @pytest.hookimpl(trylast=True)
@@ -79,12 +78,12 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     run = config.stash.get(RUN, None)
     if run is not None and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and config.option.keyword:
         _show_hints(run, terminalreporter, config)
-    if run is None or not config.stash.get(BEGUN, False) or run.settings.plan or run.settings.preflight:
+    if run is None or not run.requested or run.settings.plan or run.settings.preflight:
         return
     from pytest_flagperf.report.terminal.summary import UNLIMITED
     from pytest_flagperf.running.finish import run_summary
 
-    summary = run_summary(run, reported_tests(terminalreporter))
+    summary = run_summary(run)
     terminalreporter.write_sep("=", "flagperf")
     _write_github_summary(summary, terminalreporter.write_line, os.environ)
     # Programs, such as CI systems, can read long lines.

@@ -26,7 +26,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class RunInfo:
-    """The facts of a run; ``unsupported``: a sentence for each suite without a config for the selected cases."""
+    """The facts of a run."""
 
     command: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -34,9 +34,9 @@ class RunInfo:
     ended_ms: int | None = None
     exit_status: int | None = None
     selected: tuple[str, ...] = ()
-    unsupported: tuple[str, ...] = ()
+    """The cases of the tests that pytest selected, also those that cannot run."""
     not_run: tuple[str, ...] = ()
-    """A line for each requested case without a result, with the reason."""
+    """A line for each selected case without a result, with the reason."""
     controller: Mapping[str, float] = field(default_factory=dict)
     """Measurements of the machine that ran pytest, before the run, and of pytest at its end."""
 
@@ -293,7 +293,8 @@ def load_info(run_dir: Path, problems: list[str]) -> RunInfo | None:
     path = run_dir / layout.RESULTS
     try:
         run = dict(files.read_printable(path, SCHEMA)["run"])
-        for name in ("command", "selected", "unsupported", "not_run"):
+        run.pop("unsupported", None)  # earlier versions listed cases that nobody selected
+        for name in ("command", "selected", "not_run"):
             run[name] = tuple(run.get(name) or ())
         info = RunInfo(**run)
         type_check.check(info, str(path))

@@ -20,9 +20,7 @@ from .directory import relative
 from .run import Run
 
 
-def finish(
-    run: Run, command: Sequence[str], exit_status: int, nodeids: Sequence[str] = (), had_workers: bool = False
-) -> None:
+def finish(run: Run, command: Sequence[str], exit_status: int, *, had_workers: bool = False) -> None:
     """Write results.json and results.csv with the rounds of all workers; ``command`` must not contain secrets."""
     directory = run.directory.path
     if not directory.is_dir() or not has_rounds(directory):
@@ -30,7 +28,7 @@ def finish(
     if had_workers:
         run.rounds.end_orphaned_rounds()
     run.notes += run.rounds.fetch_late_logs()
-    results = run.records.write_results(_info(run, command, exit_status, nodeids))
+    results = run.records.write_results(_info(run, command, exit_status))
     expected = dict.fromkeys(
         source for selected in run.selection.cases for source in judging.expected_of(run.settings, str(selected.case))
     )
@@ -43,49 +41,41 @@ def finish(
             run.notes += judging.accepted_lines(*judging.accept(results, Path(run.settings.baselines)))
 
 
-def _info(run: Run, command: Sequence[str], exit_status: int, nodeids: Sequence[str]) -> store.RunInfo:
+def _info(run: Run, command: Sequence[str], exit_status: int) -> store.RunInfo:
     have_results = {folder.name for folder in case_folders(run.directory.path)}
-    requested = _requested(run, nodeids)
     return store.RunInfo(
         command=tuple(command),
         versions=_versions(),
         started_ms=run.started_ms,
         ended_ms=time.time_ns() // 1_000_000,
         exit_status=exit_status,
-        selected=tuple(str(selected.case) for selected in run.selection.cases if not selected.unsupported),
-        not_run=tuple(_not_run(run, nodeids, [case for case in requested if folder_of(case) in have_results])),
-        unsupported=tuple(f"{case.case}: {case.unsupported}" for case in run.selection.unsupported),
+        selected=tuple(str(requested.case) for requested in run.requested),
+        not_run=tuple(_not_run(run, have_results)),
         controller={**run.controller_before, **controller.own_cost()},
     )
 
 
-def run_summary(run: Run, nodeids: Sequence[str]) -> RunSummary:
-    """Return the summary of the run's results, with a reason for each case of ``nodeids`` that has none."""
+def run_summary(run: Run) -> RunSummary:
+    """Return the summary of the run's results, with a reason for each selected case that has none."""
     directory = run.directory.path
     results = run.records.results or store.StoredRun(directory, None, ())
     reports = [str(relative(directory / name)) for name in layout.REPORTS if (directory / name).is_file()]
     notes = [*run.notes, *_write_errors(run.records.write_errors, directory)]
-    not_run = _not_run(run, nodeids, [case.case for case in results.cases])
+    not_run = _not_run(run, [folder_of(case.case) for case in results.cases])
     summary = summarize_run(results, not_run, notes, reports if run.records.results else ())
     if summary.interrupted:
         summary = replace(summary, notes=(*summary.notes, f"--resume={relative(directory)} continues this run"))
     return summary
 
 
-def _requested(run: Run, nodeids: Sequence[str]) -> list[str]:
-    return [str(selected.case) for selected in (*run.begun, *run.case_lookup.selected_in(nodeids))]
-
-
-def _not_run(run: Run, nodeids: Sequence[str], have_results: Collection[str]) -> list[str]:
-    """Return a line for each case without a result, with the reason."""
-    requested = [*run.begun, *(case for case in run.case_lookup.selected_in(nodeids) if case.unsupported)]
-    reasons = {selected: str(error) for (selected, _), error in run.rounds.not_recorded.items()}
-    lines = [
-        f"{selected.case}: {selected.unsupported or reasons.get(selected) or 'not started'}"
-        for selected in requested
-        if str(selected.case) not in have_results
+def _not_run(run: Run, folders: Collection[str]) -> list[str]:
+    """Return a line for each selected case whose folder is not among those with results, with the reason."""
+    reasons = {str(selected.case): str(error) for (selected, _), error in run.rounds.not_recorded.items()}
+    return [
+        f"{requested.case}: {requested.unsupported or reasons.get(str(requested.case)) or 'not started'}"
+        for requested in run.requested
+        if requested.case.folder not in folders
     ]
-    return lines + [f"{absent.case}: {absent.unsupported}" for absent in run.case_lookup.absent_in(nodeids)]
 
 
 def _write_errors(errors: Iterable[WriteError], directory: Path) -> list[str]:

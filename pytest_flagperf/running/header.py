@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_flagperf.results.units import count
-from pytest_flagperf.selection import Absent, Selected
+from pytest_flagperf.selection import Absent, Selected, runnable
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored.layout import baseline_file
 
@@ -15,17 +15,16 @@ from .plans import runtime_of
 from .run import Run
 
 
-def header(run: Run, cases: Sequence[Selected], absent: Sequence[Absent] = ()) -> list[str]:
-    """Return the lines of the header; ``absent`` are the cases without a suite."""
-    if not cases and not absent:
+def header(run: Run, requested: Sequence[Selected | Absent]) -> list[str]:
+    """Return the lines of the header."""
+    if not requested:
         return []
     hosts = run.engine.host_count
-    ready = [selected for selected in cases if not selected.unsupported]
+    ready = runnable(requested)
     too_large = [selected for selected in ready if hosts is not None and selected.case.nnodes > hosts]
-    title = _title(cases, len(ready) - len(too_large), len(absent))
+    title = _title(requested, len(ready) - len(too_large))
     lines = [f"flagperf: {title}; reports: {relative(run.directory.path)}", *_throughput_only(run.settings, ready)]
-    unsupported: list[Selected | Absent] = [*(selected for selected in cases if selected.unsupported), *absent]
-    lines += [f"  cannot run: {case.case}: {case.unsupported}" for case in unsupported]
+    lines += [f"  cannot run: {case.case}: {case.unsupported}" for case in requested if case.unsupported]
     lines += [
         f"  cannot run here: {selected.case}: needs {selected.case.nnodes} hosts, {hosts} available"
         for selected in too_large
@@ -38,12 +37,12 @@ def header(run: Run, cases: Sequence[Selected], absent: Sequence[Absent] = ()) -
     return lines + [f"  note: {note}" for note in run.selection.notes]
 
 
-def _title(cases: Sequence[Selected], runnable: int, absent: int) -> str:
-    kinds = {f"{case.vendor.name} {case.case.hardware} at {case.scale} scale" for case in cases}
-    number = len(cases) + absent
-    can_run = "" if runnable == number else f", {runnable} can run"
+def _title(requested: Sequence[Selected | Absent], ready: int) -> str:
+    present = [case for case in requested if isinstance(case, Selected)]
+    kinds = {f"{case.vendor.name} {case.case.hardware} at {case.scale} scale" for case in present}
+    can_run = "" if ready == len(requested) else f", {ready} can run"
     listed = f": {', '.join(sorted(kinds))}" if kinds else ""
-    return f"{count(number, 'case')} selected{can_run}{listed}"
+    return f"{count(len(requested), 'case')} selected{can_run}{listed}"
 
 
 def _throughput_only(settings: Settings, ready: Sequence[Selected]) -> list[str]:

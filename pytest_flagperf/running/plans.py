@@ -13,7 +13,7 @@ from pytest_flagperf.config import Value
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.engines.agents.preflight import Finding
 from pytest_flagperf.engines.agents.systems import check_system
-from pytest_flagperf.plan import Plan, make_plan
+from pytest_flagperf.plan import HEAD, Plan, make_plan, overview
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results.units import count
@@ -82,7 +82,7 @@ class Plans:
         problems: dict[str, list[str]] = {}
         for selected in chosen:
             try:
-                self._check_data(selected, self.plan(selected))
+                self._check_data(selected)
                 check_baseline(self._settings, str(selected.case))
                 self._check_hosts(selected)
                 self._engine.check(self.plan(selected), selected.vendor)
@@ -107,8 +107,14 @@ class Plans:
                 ]
             )
 
-    def _check_data(self, selected: Selected, plan: Plan) -> None:
-        if plan.data_dir is None and not plan.synthetic and selected.scale == REFERENCE and not self._settings.plan:
+    def without_data(self, chosen: Sequence[Selected]) -> int:
+        """Return how many of the cases read training data, but have none."""
+        plans = [self.plan(selected) for selected in chosen if selected.scale == REFERENCE]
+        return sum(plan.data_dir is None and not plan.synthetic for plan in plans)
+
+    def _check_data(self, selected: Selected) -> None:
+        starts_nothing = self._settings.plan or self._settings.preflight
+        if self.without_data([selected]) and not starts_nothing:
             raise Problems(
                 [
                     f"case {selected.case}: no training data: pass --data-dir=DIR or --case CASE=DIR (the expected"
@@ -147,6 +153,18 @@ class Plans:
         plan = self.plan(selected)
         converges = convergence(plan, self._stored_runs, self._published)
         return self._engine.describe(plan, selected.vendor, converges, duration(plan, self._stored_runs))
+
+    def table(self, chosen: Sequence[Selected]) -> list[str]:
+        """Return a table with a line for each case: what it measures, and how long a round takes."""
+        from pytest_flagperf.report.terminal.table import aligned
+
+        from .forecast import duration
+
+        plans = [self.plan(selected) for selected in chosen]
+        # The source of an estimate is only in the full plan.
+        durations = [next(duration(plan, self._stored_runs)).partition(" (")[0].partition(":")[0] for plan in plans]
+        rows = [(*overview(plan), text) for plan, text in zip(plans, durations, strict=True)]
+        return aligned([(*HEAD, "duration"), *rows], left=len(HEAD) + 1)
 
     @cached_property
     def _stored_runs(self) -> StoredRuns:

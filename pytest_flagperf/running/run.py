@@ -17,7 +17,7 @@ from pytest_flagperf.engines import Engine
 from pytest_flagperf.original import TestConf
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import silent
-from pytest_flagperf.selection import Selected, Selection, select
+from pytest_flagperf.selection import Absent, Selected, Selection, select
 from pytest_flagperf.settings import COMMAND_LINE, Settings, read_settings
 from pytest_flagperf.stored import layout, writing
 from pytest_flagperf.stored.live import CASES, END, LiveRecord
@@ -62,7 +62,8 @@ class Run:
         self.live = silent()
         """The progress output of the rounds."""
         self.notes: list[str] = []
-        self.begun: tuple[Selected, ...] = ()
+        self.requested: tuple[Selected | Absent, ...] = ()
+        """The cases of the tests that pytest selected, also those that cannot run."""
         self.controller_before: controller.Figures = {}
         """The load and memory of the controller before the first case."""
 
@@ -143,7 +144,6 @@ class Run:
 
     def begin(self, chosen: Sequence[Selected]) -> list[str]:
         """Save the options so that --resume can continue this run, and set failed rounds of a resumed run aside."""
-        self.begun = tuple(chosen)
         self.controller_before = controller.before_run()
         directory = self.directory.path
         lines = set_failed_rounds_aside(directory) if self.settings.resume else []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from html import unescape
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +58,28 @@ def test_cases_that_were_not_run_are_listed_with_the_reason(toy: Toy, workers: t
     for line in stored:
         assert first.count(f"not run: {line}") == 1
     assert "alpha:plain:X1:1:1:1" not in "".join(stored)
+
+
+def test_cases_that_nobody_selected_are_in_no_report(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy.config("alpha", "1x1", "learning_rate = 0.05\n")  # beta and 1x2 have no config; both are only collected
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(toy.root / "summary.md"))
+    result = toy.run("suites", "-k", "alpha and 1:1:1", "--vendor=acme", "--synthetic")
+    (run,) = toy.runs
+    stored = json.loads((run / "results.json").read_text())["run"]
+    assert (stored["selected"], stored["not_run"]) == (["alpha:plain:X1:1:1:1"], [])
+    show, watch = (toy.pytester.run(Path(sys.executable).with_name("flagperf"), *command, run).stdout.str()
+                   for command in (["show"], ["watch", "--once"]))  # fmt: skip
+    page = unescape((run / "report.html").read_text())
+    page = page[page.index('id="summary"') : page.index('id="overview"')]
+    github = (toy.root / "summary.md").read_text()
+    for text in (result.stdout.str(), show, watch, page, github, (run / "junit.xml").read_text()):
+        assert "alpha" in text
+        assert "beta" not in text
+        assert "1:2:1" not in text
+        assert "not run" not in text
+    assert "flagperf: 1 of 1 case passed" in result.stdout.str()
+    assert "flagperf: 1 of 1 case passed" in show
 
 
 def test_links_to_logs_are_relative_to_each_page(toy: Toy) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -198,6 +199,13 @@ def test_a_reference_case_without_data_is_an_error(toy: Toy) -> None:
     result.stderr.fnmatch_lines(["*data*--data-dir*--synthetic*"])
 
 
+def test_hosts_are_checked_without_training_data(toy: Toy) -> None:
+    toy.config("alpha", "1x1", "train_batch_size = 4\n")
+    result = toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--preflight")
+    unchecked = "flagperf: data: not checked for 1 case: pass --data-dir=DIR or --case CASE=DIR"
+    result.stdout.fnmatch_lines(["localhost", "  ok *", "1 host: *", unchecked])
+
+
 # -- plan, settings, FlagPerf's test_conf.py-------------------------------------------------------------------
 
 
@@ -209,6 +217,18 @@ def test_the_plan_is_printed_and_nothing_starts(toy: Toy) -> None:
     result.stdout.fnmatch_lines(["*train_batch_size*2*scale*_small.py:1*"])
     result.stdout.fnmatch_lines(["*run_pretraining.py*"])
     assert toy.runs == []
+
+
+def test_a_plan_of_several_cases_is_a_table_and_its_details_come_on_request(toy: Toy) -> None:
+    table = toy.run("suites", "--plan", "-k", "alpha").outlines
+    start = next(number for number, line in enumerate(table) if line.startswith("case "))
+    assert re.fullmatch(r"case +scale +measures +data +additions +duration", table[start])
+    for line, case in zip(table[start + 1 :], ("alpha:plain:CPU:1:1:1", "alpha:plain:CPU:1:2:1"), strict=False):
+        assert re.match(f"{case} +small +convergence +included +- +no estimate", line)
+    assert "learning_rate" not in "".join(table)
+    assert "flagperf: -v prints each plan in full" in table
+    full = toy.run("suites", "--plan", "-k", "alpha", "-v").stdout
+    full.fnmatch_lines(["case * duration", "alpha:plain:CPU:1:1:1", "*learning_rate*", "alpha:plain:CPU:1:2:1"])
 
 
 def test_a_plan_without_cases_does_not_pass(toy: Toy) -> None:
@@ -344,3 +364,26 @@ def test_a_run_for_throughput(toy: Toy) -> None:
     result = toy.run("suites/alpha", "--throughput-only", "-v")
     result.assert_outcomes(passed=3)
     assert "test_converges" not in result.stdout.str()
+
+
+# -- modes of pytest that run no tests ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "mode",
+    ["--fixtures", "--fixtures-per-test", "--collect-only", "--setup-plan", "--setup-plan -n2", "--setup-only"],
+)
+def test_a_mode_of_pytest_that_runs_no_tests_checks_no_host_and_leaves_nothing(toy: Toy, mode: str) -> None:
+    result = toy.run("suites/alpha", *mode.split())
+    assert result.ret == 0
+    assert "preflight: " not in result.stdout.str()
+    assert "report.html" not in result.stdout.str()
+    assert toy.runs == []
+
+
+def test_an_error_in_the_collection_checks_no_host_and_leaves_nothing(toy: Toy) -> None:
+    (toy.root / "suites" / "alpha" / "test_broken.py").write_text("import missing\n")
+    result = toy.run("suites/alpha")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert "preflight: " not in result.stdout.str()
+    assert toy.runs == []

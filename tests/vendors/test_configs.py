@@ -111,6 +111,7 @@ def test_the_command_plans_all_cards_of_a_host(vendor: str) -> None:
         "-k",
         "pytorch",
         "--plan",
+        "-v",
         "-p",
         "no:cacheprovider",
     ]

@@ -173,7 +173,7 @@ def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
     bad = [row for row in rows if row.summary.state in BAD]
     others = [row for row in rows if row.summary.state in (UNFINISHED, EXPECTED)]
     with_code = _with_code(rows)
-    not_run = list(dict.fromkeys((*info.not_run, *info.unsupported))) if info else []
+    not_run = info.not_run if info else ()
     lines = [_reason(row) for row in (*bad[:_MAX_LISTED], *others[:_MAX_LISTED])]
     more = len(bad) + len(others) - len(lines)
     if more:

@@ -70,12 +70,12 @@ def _narrow_row(case: CaseResult) -> tuple[str, ...]:
     return (row[2], metric(case.outcomes, named=False) or NOTHING, *figures)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows as aligned text, the first column to the left, the others to the right."""
+def aligned(rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
+    """Return the rows as aligned text, the first ``left`` columns to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         _GAP.join(
-            cell.ljust(width) if number == 0 else cell.rjust(width)
+            cell.ljust(width) if number < left else cell.rjust(width)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
