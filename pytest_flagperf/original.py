@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from .case import Case, CaseError
-from .config.assignments import Assigned
-from .config.module import load
+from .config.module import Assigned, load
 from .hosts.cluster import ClusterConfig, ClusterError, read_cluster
 from .problems import Problems, kind, near, shown
 from .settings import located

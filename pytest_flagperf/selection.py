@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .case import FIELDS, Case, CaseError, Shape
 from .catalog import REFERENCE, SCALES, Catalog, CatalogError, Suite, Vendor
-from .config import ConfigError, Value, load, parse_settings
+from .config import ConfigError, Value, load_partly, parse_settings
 from .plan import is_throughput_shape
 from .problems import Problems, near
 from .settings import QUESTIONS, Settings, split_case
@@ -355,7 +355,7 @@ def _throughput_only(case: Case, suite: Suite, vendor: Vendor, scale: str, query
 
 def _throughput_flag(config: Path) -> bool | None:
     try:
-        given = load(config, frameworks=True).names.get("throughput_only")
+        given = load_partly(config).names.get("throughput_only")
     except ConfigError:
         return None  # the plan of the case reports the problem
     return given.value if given is not None and isinstance(given.value, bool) else None

@@ -1,7 +1,7 @@
 """The config of a case: merge and check its layers, and keep the file and line of each value."""
 
 from .layers import DATA_KEYS, DEFAULTS, resolve
-from .module import ConfigError, load
+from .module import ConfigError, load, load_partly
 from .translation import OUTCOMES, Translated
 from .values import Deviation, Resolved, Value, parse_settings
 
@@ -15,6 +15,7 @@ __all__ = [
     "Translated",
     "Value",
     "load",
+    "load_partly",
     "parse_settings",
     "resolve",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +15,9 @@ from ..case import Case
 from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
 from ..problems import near, shown
 from . import translation
-from .assignments import Assigned, Unread
 from .bounds import weakening
-from .module import ConfigError, Module, load
-from .translation import APPLIED, SAME, UNREAD, Setting, Translated, TranslationTable
+from .module import Assigned, ConfigError, Module, Unread, load, load_partly
+from .translation import APPLIED, SAME, Setting, Translated, TranslationTable
 from .value_types import ValueType, not_json, out_of_range, plain, value_type_of
 from .values import CASES_OWN, Deviation, Resolved, Value
 
@@ -91,7 +90,7 @@ class _Resolver:
         self.reference = dict(self.values)
         if self.scale.name == REFERENCE:
             config = self.catalog.configs(self.suite, self.vendor)[self.case.hardware, self.case.shape]
-            self._apply_vendor(self._load(config, frameworks=True))
+            self._apply_vendor(self._load(config, load_partly))
         given = {key: value for key, value in self.settings.items() if value.layer == "setting"}
         self._set(given, self.mutable)
         self._set({key: value for key, value in self.settings.items() if key not in given}, None)
@@ -144,19 +143,20 @@ class _Resolver:
 
     # -- files -------------------------------------------------------------------------------------------
 
-    def _load(self, file: Path, *, frameworks: bool = False) -> Module:
+    def _load(self, file: Path, read: Callable[[Path], Module] = load) -> Module:
         if not file.is_file():
             self.problems.append(f"{self.shown(file)}: no such file")
             self.broken.add(file)
             return Module(file, {})
         self.files.append(file)
         try:
-            return load(file, frameworks=frameworks)
+            module = read(file)
         except ConfigError as error:
             self.broken.add(file)
-            absolute, relative = f"{file.parent}/", f"{self.shown(file.parent)}/"
-            self.problems += [problem.replace(absolute, relative) for problem in error.problems]
-            return Module(file, {})
+            module = Module(file, {}, problems=tuple(error.problems))
+        absolute, relative = f"{file.parent}/", f"{self.shown(file.parent)}/"
+        self.problems += [problem.replace(absolute, relative) for problem in module.problems]
+        return module
 
     def _names_in(self, file: Path, variable: str) -> list[str]:
         """Return a list of keys; each must exist."""
@@ -213,7 +213,7 @@ class _Resolver:
             return
         for name, given in module.unread.items():
             if name in self.values or not given.imported:
-                self.problems.append(f"{self.shown(given.file)}:{given.line}: {name} = {given.source}: {UNREAD}")
+                self.problems.append(f"{self.shown(given.file)}:{given.line}: {name}: {given.reason}")
         self._apply(module, "vendor", allowed=self.mutable)
 
     def _apply_translated(self, module: Module, table: TranslationTable) -> None:

@@ -1,36 +1,45 @@
 """A config file: the value of each of its names, with the line that assigned it.
 
-A file that only assigns plain values is read without running it (``assignments.py``). Every other file is Python code.
-It runs in a process of its own with a limit of time and of memory (``execute.py``), so that a file that never ends, or
-builds huge values, is an error that names its line. A file that imports a framework is not run: where the caller
-accepts such a file, it is read statement by statement.
+A config file is written in Python, but it is read and never run. It assigns values: literals, names assigned above,
+arithmetic, lists, dicts, ``dict(...)`` and f-strings. It may import the files beside it, and define names by other
+imports, functions and classes, which have no value. Every other statement is refused.
 """
 
 from __future__ import annotations
 
 import ast
-import json
-import os
-import re
-import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+import copy
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TypeAlias
 
+from ..limits import LARGEST_INT
 from ..problems import Problems
-from . import execute
-from .assignments import Assigned, Unread, UnreadableError, parse, read, read_partly
 
-TIME_LIMIT_S = 10.0
-MEMORY_LIMIT = 1 << 30
-_GRACE_S = 5.0
-_SIGKILL = 9
-_LINE = re.compile(r'  File "(.*)", line (\d+) in ')
+MAX_BYTES = 1 << 20
+"""Maximum size of a config file."""
+_MAX_SIZE = 2 * MAX_BYTES
+_MAX_TEXT = 100
+_MAX_EXPONENT = 64
+_VALUES = (
+    "config files are read, not run; expected numbers, strings, True, False, None, lists, tuples, dicts, dict(...),"
+    " f-strings, + - * / // % ** and names assigned above; write the value itself"
+)
+_STATEMENTS = (
+    "config files are read, not run; expected assignments to names, as in lr = 0.1, and imports; write the value of"
+    " each name itself"
+)
+_OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
 
 
 class ConfigError(Problems):
@@ -38,47 +47,71 @@ class ConfigError(Problems):
 
 
 @dataclass(frozen=True)
+class Assigned:
+    """The value of a name, and the place of the assignment."""
+
+    value: object
+    file: Path
+    line: int
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A name whose value is unknown; ``source`` is the text of its value, or ``<the statement>``."""
+
+    source: str
+    file: Path
+    line: int
+    reason: str
+    imported: bool = False
+    """True for a module, a function or a class: a name without a value."""
+
+
+Names: TypeAlias = dict[str, Assigned | Unread]
+
+
+@dataclass(frozen=True)
 class Module:
-    """The values that a config file defines, without modules, functions, classes and names that begin with ``_``."""
+    """The values that a config file defines, without names that begin with ``_``."""
 
     file: Path
     names: Mapping[str, Assigned]
     annotations: Mapping[str, str] = field(default_factory=dict)
     unread: Mapping[str, Unread] = field(default_factory=dict)
-    """Names whose values depend on a framework, which the file imports."""
+    problems: tuple[str, ...] = ()
 
 
-def load(file: Path, *, time_limit_s: float = TIME_LIMIT_S, frameworks: bool = False) -> Module:
-    """Return the names of a config file; raise ConfigError with file and line of each problem.
+def load(file: Path) -> Module:
+    """Return the names of a config file; raise ConfigError with file and line of each problem."""
+    module = load_partly(file)
+    unread = {name: given for name, given in module.unread.items() if not given.imported}
+    problems = [f"{given.file}:{given.line}: {name}: {given.reason}" for name, given in unread.items()]
+    if module.problems or problems:
+        raise ConfigError([*module.problems, *problems])
+    return module
 
-    With ``frameworks``, a file may import modules that are not installed.
-    """
+
+def load_partly(file: Path) -> Module:
+    """Return the names of a config file, and its problems; raise ConfigError if it is not Python."""
     tree = _parse(file)
-    names = read(file, tree)
-    if names is not None:
-        return Module(file, names, _annotations(tree))
-    trees = _trees(file, tree)
-    if frameworks and any(_imports_others(imported, file.parent) for imported in trees.values()):
-        return _partly(file, tree)
-    sources = tuple(path.read_bytes() for path in trees)
-    return Module(file, _names(file, _run(file, sources, time_limit_s)), _annotations(tree))
-
-
-def _partly(file: Path, tree: ast.Module) -> Module:
-    try:
-        values = read_partly(file, tree)
-    except UnreadableError as error:
-        raise ConfigError([str(error)]) from None
-    names = {name: given for name, given in values.items() if isinstance(given, Assigned)}
-    unread = {name: given for name, given in values.items() if isinstance(given, Unread)}
-    return Module(file, names, _annotations(tree), unread)
+    reader = _Reader(file.parent)
+    public = _public(reader.read(file, tree))
+    names = {name: given for name, given in public.items() if isinstance(given, Assigned)}
+    unread = {name: given for name, given in public.items() if isinstance(given, Unread)}
+    return Module(file, names, _annotations(tree), unread, tuple(reader.problems))
 
 
 def _parse(file: Path) -> ast.Module:
     try:
-        return parse(file)
+        with file.open("rb") as stream:
+            source = stream.read(MAX_BYTES + 1)
+        if len(source) > MAX_BYTES:
+            raise ValueError(f"the file is larger than {MAX_BYTES >> 20} MiB, the maximum size of a config file")
+        return ast.parse(source, filename=str(file))
     except SyntaxError as error:
         raise ConfigError([f"{file}:{error.lineno or 1}: invalid Python: {error.msg}"]) from None
+    except (RecursionError, MemoryError):
+        raise ConfigError([f"{file}: cannot be read: an expression in the file is nested too deeply"]) from None
     except (OSError, ValueError) as error:  # a null byte is a ValueError
         raise ConfigError([f"{file}: cannot be read: {error}"]) from None
 
@@ -91,129 +124,254 @@ def _annotations(tree: ast.Module) -> dict[str, str]:
     }
 
 
-# -- files that are run ---------------------------------------------------------------------------------------
+def _public(names: Names) -> Names:
+    return {name: given for name, given in names.items() if not name.startswith("_")}
 
 
-def _trees(file: Path, tree: ast.Module) -> dict[Path, ast.Module]:
-    """Return the file and all neighbours that it imports; a cached reply depends on all of them."""
-    trees = {file: tree}
-    left = [tree]
-    while left:
-        for neighbour in _neighbours(left.pop(), file.parent):
-            if neighbour not in trees:
-                trees[neighbour] = _parse(neighbour)
-                left.append(trees[neighbour])
-    return trees
+class _NoValueError(Exception):
+    """An expression has no value here; the text is the reason, ``cause`` the name above that has no value either."""
+
+    def __init__(self, reason: str, cause: Unread | None = None) -> None:
+        super().__init__(reason)
+        self.cause = cause
 
 
-def _imports_others(tree: ast.Module, folder: Path) -> bool:
-    """Return True if a file imports a module that is neither a neighbour nor in the standard library."""
-    modules = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level]
-    modules += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    tops = {module.partition(".")[0] for module in modules if module}
-    return any(top not in sys.stdlib_module_names and not (folder / f"{top}.py").is_file() for top in tops)
+class _RefusedError(Exception):
+    """A statement is refused; the text is the reason."""
 
 
-def _neighbours(tree: ast.Module, folder: Path) -> list[Path]:
-    names = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
-    names += [
-        alias.name for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names
-    ]
-    places = [folder / f"{name}.py" for name in names if name.isidentifier()]
-    return [place for place in places if os.path.isfile(place)]  # noqa: PTH113 - Path.is_file raises for a name that is too long
+class _Reader:
+    """Reads the files of one folder that import each other, each once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.problems: list[str] = []
+        self._folder = folder
+        self._read: dict[Path, Names] = {}
+        self._reading: list[str] = []
+        self._values = _Values()
+
+    def read(self, file: Path, tree: ast.Module) -> Names:
+        """Return the names in the order of their last assignment."""
+        names = self._read[file] = {}
+        self._reading.append(file.stem)
+        for statement in tree.body:
+            try:
+                for name, given in self._names(file, statement, names):
+                    names.pop(name, None)
+                    names[name] = given
+            except _RefusedError as error:
+                self.problems.append(f"{file}:{statement.lineno}: {_text(statement)}: {error}")
+            except ConfigError as error:
+                self.problems += error.problems
+        self._reading.pop()
+        return names
+
+    def _names(self, file: Path, statement: ast.stmt, names: Names) -> Iterator[tuple[str, Assigned | Unread]]:
+        """Yield the names that a statement defines."""
+        if isinstance(statement, ast.ImportFrom):
+            yield from self._imported(file, statement)
+        elif isinstance(statement, ast.Import):
+            for alias in statement.names:
+                yield alias.asname or alias.name.partition(".")[0], _without_value(file, statement)
+        elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield statement.name, _without_value(file, statement)
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            yield from self._assigned(file, statement, names)
+        elif not isinstance(statement, ast.Pass) and not (
+            isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)  # a docstring
+        ):
+            raise _RefusedError(_STATEMENTS)
+
+    def _assigned(
+        self, file: Path, statement: ast.Assign | ast.AnnAssign | ast.AugAssign, names: Names
+    ) -> Iterator[tuple[str, Assigned | Unread]]:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        for target in targets:
+            if not isinstance(target, ast.Name) or target.id.startswith("__"):
+                raise _RefusedError(_STATEMENTS)
+        if statement.value is None:  # only an annotation
+            return
+        given: Assigned | Unread
+        try:
+            if isinstance(statement, ast.AugAssign):
+                value = self._values.of_augmented(statement, names)
+            else:
+                value = self._values.of(statement.value, names)
+            given = Assigned(value, file, statement.lineno)
+        except _NoValueError as error:
+            given = error.cause or Unread(_text(statement.value), file, statement.lineno, f"{error}: {_VALUES}")
+        yield from ((target.id, given) for target in targets if isinstance(target, ast.Name))
+
+    def _imported(self, file: Path, statement: ast.ImportFrom) -> Iterator[tuple[str, Assigned | Unread]]:
+        """Yield the names of an import; those of a neighbouring file have their values."""
+        neighbour = self._folder / f"{statement.module}.py"
+        if statement.level > 1 or not statement.module or not _is_file(neighbour):
+            if any(alias.name == "*" for alias in statement.names):
+                place = f"no {statement.module or '__init__'}.py in {self._folder.name}/"
+                raise _RefusedError(f"{place}; import the names one by one, or add the file")
+            for alias in statement.names:
+                yield alias.asname or alias.name, _without_value(file, statement)
+            return
+        if neighbour.stem in self._reading:
+            circle = " -> ".join([*self._reading, neighbour.stem])
+            raise ConfigError([f"{file}:{statement.lineno}: the files import each other in a circle: {circle}"])
+        imported = self._read.get(neighbour)
+        if imported is None:
+            imported = self.read(neighbour, _parse(neighbour))
+        if statement.names[0].name == "*":
+            yield from _public(imported).items()
+            return
+        for alias in statement.names:
+            if alias.name not in imported:
+                raise _RefusedError(f"no name {alias.name!r} in {neighbour.name}")
+            yield alias.asname or alias.name, imported[alias.name]
 
 
-@lru_cache(maxsize=1024)
-def _run(file: Path, sources: tuple[bytes, ...], time_limit_s: float) -> str:  # noqa: ARG001 - sources are a part of the key
-    """Run the file in a process of its own and return its reply."""
-    with tempfile.TemporaryFile() as reply, tempfile.TemporaryFile() as errors:
-        code = _run_process(file, reply, errors, time_limit_s)
-        text = _content(reply)
-        if code or not text:
-            raise ConfigError([_unfinished(file, code, _content(errors), time_limit_s)])
+def _is_file(place: Path) -> bool:
+    try:
+        return place.is_file()
+    except OSError:  # the name is too long
+        return False
+
+
+def _without_value(file: Path, statement: ast.stmt) -> Unread:
+    source = f"<{_text(statement)}>"
+    return Unread(source, file, statement.lineno, f"{source} has no value here: {_VALUES}", imported=True)
+
+
+def _text(node: ast.stmt | ast.expr) -> str:
+    """Return the first line of a statement or an expression, without the contents of strings, which may be secret."""
+    try:
+        node = copy.deepcopy(node)
+        for part in ast.walk(node):
+            if isinstance(part, ast.Constant) and isinstance(part.value, (str, bytes)):
+                part.value = "..."
+        text = ast.unparse(node).partition("\n")[0].rstrip(":")
+    except RecursionError:
+        return "..."
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
+
+
+class _Values:
+    """Computes the values of expressions; the sum of their sizes is limited, as repeated references can be huge."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_SIZE
+
+    def of(self, node: ast.expr, names: Names) -> object:
+        """Return the value of an expression; raise _NoValueError if it has none."""
+        try:
+            value = self._value(node, names)
+            self._count(value)
+        except RecursionError:
+            raise _NoValueError("the expression is nested too deeply") from None
+        return value
+
+    def of_augmented(self, statement: ast.AugAssign, names: Names) -> object:
+        """Return the new value of the target of ``+=`` and its like; a list changes in place, as in Python."""
+        name = ast.Name(ast.unparse(statement.target), ast.Load())
+        value = self.of(ast.BinOp(name, statement.op, statement.value), names)
+        current = _named(name.id, names)
+        if isinstance(current, list) and isinstance(value, list):
+            current[:] = value
+            self._count(current)  # it may be an item of itself
+            return current
+        return value
+
+    def _value(self, node: ast.expr, names: Names) -> object:
+        if isinstance(node, (ast.List, ast.Tuple)):
+            items = [self._value(item, names) for item in node.elts]
+            return items if isinstance(node, ast.List) else tuple(items)
+        if isinstance(node, ast.Dict):
+            return {
+                self._key(key, names): self._value(item, names)
+                for key, item in zip(node.keys, node.values, strict=True)
+            }
+        if isinstance(node, ast.Constant):
+            return _scalar(node.value)
+        if isinstance(node, ast.Name):
+            return _named(node.id, names)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+            number = _number(self._value(node.operand, names))
+            return -number if isinstance(node.op, ast.USub) else number
+        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+            return self._binary(node, self._value(node.left, names), self._value(node.right, names))
+        if isinstance(node, ast.JoinedStr):
+            return self._joined(node, names)
+        if isinstance(node, ast.Call) and "dict" not in names and _is_dict_of_names(node):
+            return {str(word.arg): self._value(word.value, names) for word in node.keywords}
+        raise _NoValueError(f"{_text(node)!r} is not evaluated")
+
+    def _key(self, node: ast.expr | None, names: Names) -> object:
+        if node is None:
+            raise _NoValueError("'**' in a dict is not evaluated")
+        return _scalar(self._value(node, names))
+
+    def _binary(self, node: ast.BinOp, left: Any, right: Any) -> object:
+        if isinstance(node.op, ast.Add) and type(left) is type(right) and type(left) in (str, list, tuple):
+            self._spend(len(left) + len(right))
+            return left + right
+        one, other = _number(left), _number(right)
+        if isinstance(node.op, ast.Pow) and isinstance(one, int) and isinstance(other, int) and other > _MAX_EXPONENT:
+            raise _NoValueError(f"{one} ** {other} is too large")
+        try:
+            return _scalar(_OPERATORS[type(node.op)](one, other))
+        except ArithmeticError as error:
+            raise _NoValueError(f"{_text(node)!r}: {error}") from None
+
+    def _joined(self, node: ast.JoinedStr, names: Names) -> str:
+        text = ""
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                if part.conversion != -1 or part.format_spec is not None:
+                    raise _NoValueError("a format in an f-string is not evaluated")
+                text += str(_scalar(self._value(part.value, names)))
+            elif isinstance(part, ast.Constant):
+                text += str(part.value)
+            self._spend(len(text))
         return text
 
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise _NoValueError(f"the file's values are too large: more than {_MAX_SIZE:,} items and characters")
 
-def _run_process(file: Path, reply: IO[bytes], errors: IO[bytes], time_limit_s: float) -> int:
-    """Run the file in a process and return the exit code; end all processes that it started."""
-    limits = [str(time_limit_s), str(MEMORY_LIMIT)]
-    argv = [sys.executable, "-I", "-S", "-X", "utf8", execute.__file__, str(file), *limits]
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=reply,
-            stderr=errors,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ConfigError([f"{file}: cannot be run: {error.strerror}"]) from None
-    try:
-        return process.wait(time_limit_s + _GRACE_S)
-    except subprocess.TimeoutExpired:
-        return -_SIGKILL
-    finally:
-        _kill_group(process)
-        process.wait()
+    def _count(self, value: object) -> None:
+        left = [value]
+        while left:
+            item = left.pop()
+            self._spend(1 + (len(item) if isinstance(item, str) else 0))
+            if isinstance(item, (list, tuple)):
+                left += item
+            elif isinstance(item, dict):
+                left += [*item.keys(), *item.values()]
 
 
-def _kill_group(leader: subprocess.Popen[bytes]) -> None:
-    """Kill a process and all that it started; on Windows only the process itself."""
-    if sys.platform == "win32":
-        leader.kill()
-        return
-    with suppress(ProcessLookupError, PermissionError):  # macOS permits no signal to a group that has ended
-        os.killpg(leader.pid, _SIGKILL)
+def _is_dict_of_names(node: ast.Call) -> bool:
+    """Return True for ``dict(a=1, b=2)``."""
+    called = isinstance(node.func, ast.Name) and node.func.id == "dict"
+    return called and not node.args and all(word.arg is not None for word in node.keywords)
 
 
-def _content(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode("utf-8", "backslashreplace")
+def _named(name: str, names: Names) -> object:
+    given = names.get(name)
+    if isinstance(given, Assigned):
+        return given.value
+    if given is None:
+        raise _NoValueError(f"no name {name!r} is assigned above")
+    raise _NoValueError(f"{name!r} is {given.source}", None if given.imported else given)
 
 
-def _unfinished(file: Path, code: int, errors: str, time_limit_s: float) -> str:
-    """Return the problem of a file whose process sent no reply."""
-    own = [f"{place}:{line}" for place, line in _LINE.findall(errors) if Path(place).parent == file.parent]
-    where = own[0] if own else str(file)
-    if "Timeout (" in errors or code == -_SIGKILL:
-        return f"{where}: the file ran for longer than {time_limit_s:g} s; a config file must assign values and end"
-    end = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return f"{where}: the file ended its process ({end}); a config file must assign values and end"
-
-
-def _names(file: Path, reply: str) -> dict[str, Assigned]:
-    try:
-        content = json.loads(reply)
-    except ValueError:
-        raise ConfigError([f"{file}: the process that ran the file sent an invalid reply"]) from None
-    if "problems" in content:
-        raise ConfigError(content["problems"])
-    return {name: Assigned(_decoded(value), Path(place), line) for name, value, place, line in content["names"]}
-
-
-def _decoded(value: Any) -> object:
-    """Return a value that ``execute.py`` encoded."""
-    if isinstance(value, list):
-        return [_decoded(item) for item in value]
-    if not isinstance(value, dict):
+def _scalar(value: object) -> object:
+    if value is None or isinstance(value, (bool, float, str)):
         return value
-    ((kind, content),) = value.items()
-    if kind == "int":
-        return int(content, 16)
-    if kind == "float":
-        return float(content)
-    if kind == "tuple":
-        return tuple(map(_decoded, content))
-    if kind == "dict":
-        return {_decoded(key): _decoded(item) for key, item in content}
-    name, text = content
-    return type(name, (_Foreign,), {"text": text})()
+    if isinstance(value, int) and abs(value) <= LARGEST_INT:
+        return value
+    what = "a number of more than 63 bits" if isinstance(value, int) else f"a {type(value).__name__}"
+    raise _NoValueError(f"got {what}")
 
 
-class _Foreign:
-    """A placeholder for a value that is not plain; its class has the name of the value's class."""
-
-    text = ""
-
-    def __repr__(self) -> str:
-        return self.text
+def _number(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _NoValueError(f"arithmetic with a {type(value).__name__}")
+    return value

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..catalog.toml_reader import CatalogError, read, where
 from ..problems import kind, near, shown
-from .assignments import Assigned, Unread
+from .module import Assigned, Unread
 
 SHARED = Path(__file__).parent / "original.toml"
 APPLIED, SAME, WITHOUT_EFFECT = "applied", "same as ours", "without effect"
@@ -22,10 +22,6 @@ OUTCOMES = (APPLIED, SAME, WITHOUT_EFFECT)
 _COUNTS = ("", "samples", "micro-steps")
 _PER_STEP = ("train_batch_size", "gradient_accumulation_steps")
 _NONE = "FlagPerf reads None as not set"
-UNREAD = (
-    "its value is unknown, because a file that imports a framework is not run; write the value itself, or remove the"
-    " line"
-)
 
 
 @dataclass(frozen=True)
@@ -216,7 +212,7 @@ class _Translator:
         known = self.table.names | self.lower.keys()
         for name, given in self.unread.items():
             if name not in self.others and (name in known or not given.imported):
-                self._problem(given, f"{name} = {given.source}: {UNREAD}")
+                self._problem(given, f"{name}: {given.reason}")
 
     def _settle(self, ours: str, rules: Sequence[Rule]) -> Iterator[Setting]:
         """Yield the value of one key of ours; if several names set it, the first that is not 0 or False decides."""

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.plan import make_plan
+from pytest_flagperf.plan import PlanError, make_plan
 from tests.trees import tree, write
 
 CASE = "toy:pytorch:X9:1:8:1"
 OWN = "vendors/acme/toy-pytorch"
+
+
+def test_a_config_file_that_plants_code_is_refused_and_not_run(tmp_path: Path) -> None:
+    tree(tmp_path)
+    planted = tmp_path / "planted.pth"
+    common = f"width = 8\nif open({str(planted)!r}, 'w').write('import sly'):\n    width = 16\n"
+    write(tmp_path, f"{OWN}/config/config_common.py", common)
+    write(tmp_path, f"{OWN}/config/config_X9x1x8.py", "from config_common import *\n")
+    with pytest.raises(PlanError) as caught:
+        make_plan(Catalog.scan([tmp_path]), Case.parse(CASE), vendor="acme", synthetic=True)
+    (problem,) = caught.value.problems
+    assert f"{OWN}/config/config_common.py:2: if open('...', '...').write('...'): config files are read" in problem
+    assert not planted.exists()
 
 
 def test_a_command_in_a_variables_value_is_listed_as_a_command(tmp_path: Path) -> None:

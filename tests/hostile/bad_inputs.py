@@ -252,7 +252,7 @@ SNIPPETS = [
     "max_steps = 0xffffffffffffffffffff", "note = ((((((1,),),),),),)", "note = 1e308 * 10", "max_steps = 7 % 0",
     "note = 'a' % 5", "note = -'a'", "note = [1] + [2]", "async def f(): pass", "yield 3", "return 3", "await x",
     "vendor = None", "target = 0.1", "data_dir = 5", "train_data = '../../etc'", "seed = -1",
-    "throughput_only = 1 > 0",
+    "throughput_only = 1 > 0", f"import os; os.system('touch {CANARY}')", f"max_steps = open('{CANARY}', 'w').close()",
 ]  # fmt: skip
 
 

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -129,21 +127,3 @@ def test_a_bad_settings_file_is_reported_with_exit_code_4(toy: Toy, text: str) -
     assert result.ret == pytest.ExitCode.USAGE_ERROR, output
     assert "Traceback" not in output
     assert not (toy.root / bad_inputs.CANARY).exists()
-
-
-@pytest.mark.slow
-def test_a_config_file_that_never_ends_is_named_with_its_line(toy: Toy) -> None:
-    config = toy.root / "suites/alpha/plain/config/_small.py"
-    config.write_text("train_batch_size = 2\nwhile True:\n    pass\n")
-    result = toy.run("suites/alpha", "--plan")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines("*suites/alpha/plain/config/_small.py:[23]: the file ran for longer than 10 s*")
-    assert not [line for line in _processes() if str(config) in line]
-
-
-def _processes() -> list[str]:
-    done = subprocess.run(
-        ["ps", "-eo", "args"], capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}
-    )
-    assert any(Path(sys.executable).name in line for line in done.stdout.splitlines())
-    return done.stdout.splitlines()
