@@ -111,6 +111,16 @@ def test_a_page_of_cases(
         assert seen.problems() == []
 
 
+@pytest.mark.parametrize("cases", [1, 12])
+def test_a_phone_shows_the_whole_table_of_the_machine(
+    browser: Browser, page_of: Callable[[int], Path], pictures: Path, cases: int
+) -> None:
+    with shown(browser, page_of(cases), 390) as seen:
+        box = seen.page.locator("#machine + .wide")
+        box.screenshot(path=pictures / named(["machine", cases, 390]))
+        assert box.evaluate("box => box.scrollWidth - box.clientWidth") == 0
+
+
 @LIGHT_AND_DARK
 def test_the_report_of_pytest_itself(browser: Browser, toy: Toy, pictures: Path, dark: bool) -> None:
     """The report of a real run with passed and failed tests, and a test that is not of flagperf."""

@@ -21,15 +21,24 @@ def facts(outcome: Outcome) -> dict[str, str]:
 
 
 def block(machines: Mapping[str, Iterable[tuple[int, int]]], facts_of: Mapping[str, Sequence[Facts]]) -> str:
-    """Return a table with a column for each kind of hardware: its shapes, and the facts of its cases."""
+    """Return a table with a column for each kind of hardware: its shapes, and the facts of its cases.
+
+    On a phone the cells are below each other, and page.css shows the hardware of each.
+    """
     if not machines:
         return ""
-    rows: list[tuple[str, ...]] = [(Name("Used"), *(_used(shapes) for shapes in machines.values()))]
+    rows = [(Name("Used"), *_values({name: _used(shapes) for name, shapes in machines.items()}))]
     for name in _FACTS:
         values = ["; ".join(dict.fromkeys(one[name] for one in facts_of[key] if name in one)) for key in machines]
         if any(values):
-            rows.append((Name(name), *(value or "unknown" for value in values)))
+            rows.append((Name(name), *_values(dict(zip(machines, values, strict=True)))))
     return f'<h2 id="machine">Machine</h2>{table(("hardware", *machines), rows)}'
+
+
+def _values(texts: Mapping[str, str]) -> list[str]:
+    return [
+        Markup(f'<span data-of="{escape(name)}">{escape(text or "unknown")}</span>') for name, text in texts.items()
+    ]
 
 
 def command(words: Sequence[str], note: str = "") -> str:
