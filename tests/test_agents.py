@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from pytest_flagperf.engines.agents import acquire as acquire_module
 from pytest_flagperf.engines.agents import agents as agents_module
 from pytest_flagperf.engines.agents import lost_hosts
-from pytest_flagperf.engines.agents.acquire import DeviceRequest, _lease_all
+from pytest_flagperf.engines.agents.acquire import DeviceRequest, _lease_all, acquire
 from pytest_flagperf.engines.agents.agents import Agents, HostAgent
 from pytest_flagperf.hosts import HostError, HostLost, Message
 from pytest_flagperf.hosts.host_pool import HostPool
@@ -136,3 +138,24 @@ def test_a_host_lost_while_a_case_waits_is_excluded_and_the_others_are_used(tmp_
     assert (pool.usable, list(pool.excluded)) == (hosts[1:], ["h1"])
     assert [agent.name for agent in agents.all] == ["h2"]
     agents.dismiss()
+
+
+def test_a_wait_is_reported_once_and_when_its_holder_changes_and_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    def sleep(_: float) -> None:
+        nonlocal now
+        now += 10.0
+
+    answers = iter([["host is held by eve"]] * 7 + [["host is held by bob"]] * 2 + [[]] * 2)
+    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path))
+    monkeypatch.setattr(acquire_module, "_attempt", lambda *_: next(answers))
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    request, code = DeviceRequest(1, 1, None, False, {}, "name", tmp_path, 5.0), cast("Any", None)
+    lines: list[str] = []
+    assert acquire(HostPool((LocalHost(),)), code, request, Agents(), lines.append) == 90.0
+    assert lines == ["host is held by eve", "host is held by bob"]
+    assert acquire(HostPool((LocalHost(),)), code, request, Agents(), lines.append) == 0.0  # the control: a free host

@@ -6,12 +6,17 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from xml.sax.saxutils import quoteattr
 
 import pytest
 
+from pytest_flagperf.plugin.reports import pytest_runtest_makereport
+from pytest_flagperf.plugin.shared import RUN
 from pytest_flagperf.report.export import junit
 from pytest_flagperf.report.export.junit import attachments, properties
+from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from tests.results_help import recorded, with_metric
 
@@ -100,3 +105,21 @@ def test_attachments_are_relative_to_the_workspace_or_the_current_folder(
     assert attachments([inside, outside], {}) == lines
     gitlab = {"GITLAB_CI": "true", "CI_PROJECT_DIR": project}
     assert attachments([inside, outside], gitlab) == "[[ATTACHMENT|a.log]]\n"
+
+
+def test_the_time_of_a_test_is_without_the_wait_for_other_runs() -> None:
+    live = silent()
+    live.waited(83.8)
+    item: Any = SimpleNamespace(config=SimpleNamespace(stash={RUN: SimpleNamespace(live=live)}))
+    assert [reported(item, 93.7), reported(item, 9.9)] == pytest.approx([9.9, 9.9])
+
+
+def reported(item: Any, duration: float) -> float:
+    """Return the duration of a report after the plugin has completed it."""
+    call: Any = None
+    hook = pytest_runtest_makereport(item, call)
+    next(hook)
+    report: Any = SimpleNamespace(duration=duration)
+    with pytest.raises(StopIteration) as ended:
+        hook.send(report)
+    return float(ended.value.value.duration)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from flagperf_driver import events
+from pytest_flagperf.engines.agents.progress import Bounds, TrackedProgress, Tracker
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.report.terminal.progress import progress_line
 
@@ -46,6 +48,16 @@ def test_the_line_shows_step_loss_metric_throughput_and_remaining_time() -> None
     )
     assert progress_line(progress, 90).startswith("toy 1x1 #1  step 1,200")
     assert len(progress_line(progress, 40)) == 40
+
+
+def test_the_remaining_time_is_estimated_from_the_steps_after_the_first_when_they_took_a_while() -> None:
+    tracker = Tracker(TrackedProgress("toy:plain:CPU:1:1:1", 1), Bounds(max_steps=100, max_time_s=3600), 0)
+    tracker.take(events.TRAIN_START, {}, 0)
+    # The first step also compiles.
+    estimates = [
+        tracker.take(events.STEP_END, {"step": step}, 30_000 + 2000 * step).time_left_s for step in range(1, 9)
+    ]
+    assert estimates == [None] * 5 + [188.0, 186.0, 184.0]
 
 
 def test_unknown_values_are_left_out() -> None:

@@ -17,7 +17,9 @@ from pytest_flagperf.catalog import Catalog, CatalogError, scan
 from pytest_flagperf.catalog.roots import installed
 from pytest_flagperf.commands import main
 from pytest_flagperf.engines.agents.environments import Environments
+from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.settings import read_settings
 
 from .plugin_packages import Site
@@ -179,6 +181,15 @@ def test_hosts_get_a_vendor_of_another_root(tmp_path: Path, how: str, monkeypatc
         f"{below}/config/config_X9x1x8.py",
         f"{below}/config/environment_variables.sh",
     }
+
+
+def test_a_warning_about_packages_is_shown_once(tmp_path: Path) -> None:
+    lines: list[str] = []
+    live = Live(lines.append, width=80, live=False, quiet=False, follow=False)
+    environments = Environments(read_settings({}, tmp_path), tree(tmp_path))
+    for text in ("warning: no packages with A=cpu", "warning: no packages with A=cpu", "warning: no packages with B=1"):
+        environments.show(live, LocalHost(), text)
+    assert lines == ["warning: no packages with A=cpu\n", "warning: no packages with B=1\n"]
 
 
 def test_a_dangling_link_is_reported(tmp_path: Path) -> None:

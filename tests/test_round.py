@@ -20,7 +20,7 @@ from flagperf_driver.node.deployed_code import module_argv
 from flagperf_driver.node.lease import holders
 from pytest_flagperf.engines.agents.acquire import MODULE
 from pytest_flagperf.engines.agents.orders import _only_leased
-from pytest_flagperf.engines.agents.progress import Bounds, TrackedProgress, Tracker, time_left
+from pytest_flagperf.engines.agents.progress import Bounds, Mark, TrackedProgress, Tracker, time_left
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan.placement import expected_placement, rank_processes
@@ -90,7 +90,7 @@ def test_every_rank_repeats_the_token_of_its_round(tmp_path: Path) -> None:
     assert len(tokens) == 2
 
 
-def test_the_listener_gets_step_loss_metric_and_time_left(tmp_path: Path) -> None:
+def test_the_listener_gets_step_loss_and_metric(tmp_path: Path) -> None:
     seen: list[TrackedProgress] = []
     run_tiny(tmp_path, tiny_plan(config=QUICK), listener=seen.append)
     assert seen[0].phase == "starting"
@@ -98,7 +98,6 @@ def test_the_listener_gets_step_loss_metric_and_time_left(tmp_path: Path) -> Non
     last = seen[-1]
     assert (last.phase, last.step, last.samples, last.loss) == ("finished", 2, 16, 0.5)
     assert (last.metric_name, last.metric, last.target, last.throughput) == ("accuracy", 0.9, 0.8, 80.0)
-    assert last.time_left_s == 0.0
 
 
 def test_two_hosts_form_one_world(tmp_path: Path) -> None:
@@ -377,12 +376,12 @@ def test_two_rounds_at_once_take_different_devices(tmp_path: Path) -> None:
 
 
 def test_time_left_is_the_time_to_the_nearest_bound() -> None:
-    now = TrackedProgress("c", 1, step=10, samples=80, elapsed_s=7.0)
-    assert time_left(Bounds(max_steps=30), now, 5.0) == 10.0
-    assert time_left(Bounds(max_steps=30, max_samples=120), now, 5.0) == 2.5
-    assert time_left(Bounds(max_steps=30, max_time_s=8.0), now, 5.0) == 1.0
-    assert time_left(Bounds(), now, 5.0) is None
-    assert time_left(Bounds(max_steps=30), now, 0.0) is None
+    now, first = TrackedProgress("c", 1, step=11, samples=88, elapsed_s=70.0), Mark(1, 8, 0)
+    assert time_left(Bounds(max_steps=31), now, first, 50.0) == 100.0
+    assert time_left(Bounds(max_steps=31, max_samples=128), now, first, 50.0) == 25.0
+    assert time_left(Bounds(max_steps=31, max_time_s=80.0), now, first, 50.0) == 10.0
+    assert time_left(Bounds(), now, first, 50.0) is None
+    assert time_left(Bounds(max_steps=31, max_time_s=80.0), now, first, 9.9) is None
 
 
 def test_progress_keeps_nan() -> None:

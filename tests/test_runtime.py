@@ -549,6 +549,8 @@ def test_without_the_vendors_packages_the_default_ones_are_used_and_reported(
     assert made.details["frame"] == "1.0"
     (warning,) = [line for line in lines if line.startswith("warning")]
     assert warning.startswith("warning: no packages with UV_INDEX=http://127.0.0.1:")
+    why = "cannot fetch from http://127.0.0.1:" if there == "nothing listens" else "Because "
+    assert f"/: {why}" in warning
     assert "; building with the default packages, which may be several GB larger" in warning
 
 

@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import textwrap
 import time
 from collections import deque
 from contextlib import suppress
@@ -33,7 +34,9 @@ _SOURCES = (
 )
 # Used to check whether an index can be reached, not to download packages.
 _SHORT_TIMEOUTS = {"UV_HTTP_RETRIES": "1", "UV_HTTP_TIMEOUT": "15"}
-_LONGEST_REASON = 300
+_LONGEST_REASON = 160
+_CAUSE = re.compile(r"\s+(?:cause|Caused by): (.+)")
+_UNFETCHED = re.compile(r"Failed to fetch: `?(\w+://[^/`]+)")
 _WRONG_PYTHON = re.compile(r"does not satisfy Python|requires Python|matching Python ABI tag|Python version tag")
 
 
@@ -62,6 +65,15 @@ def build(environment: Environment, request: Request) -> str | None:
             raise
         earlier.record(unavailable=unavailable)
         return unavailable
+
+
+def reason(lines: Sequence[str]) -> str:
+    """Return in one short line why uv found no packages: its first cause, or the index that it could not reach."""
+    printed = [line.strip() for line in lines if line.strip()]
+    causes = [match[1] for match in map(_CAUSE.match, lines) if match] or printed
+    unfetched = next((match for match in map(_UNFETCHED.match, causes) if match), None)
+    text = f"cannot fetch from {unfetched[1]}: {causes[-1]}" if unfetched else (causes or ["uv failed"])[0]
+    return textwrap.shorten(text, _LONGEST_REASON, placeholder=" ...")
 
 
 class _EarlierBuild:
@@ -135,8 +147,7 @@ class _Build:
         try:
             self._call(*install, "--dry-run", **_SHORT_TIMEOUTS)
         except UvFailed as error:
-            causes = [line.strip() for line in error.lines if line.strip()]
-            return "; ".join(causes)[-_LONGEST_REASON:]
+            return reason(error.lines)
         return None
 
     def _finish(self, frozen: Sequence[str]) -> None:

@@ -34,6 +34,9 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Attach the content of the tables and the HTML page to the report."""
     report = yield
+    if (run := item.config.stash.get(RUN, None)) is not None:
+        # The time of a test is not that of the other runs which used its devices before.
+        report.duration = max(0.0, report.duration - run.live.take_waited())
     if takes_case(item):
         _fail_skip_if_strict(item, report)
     selected = selected_of(item)

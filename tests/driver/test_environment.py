@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver.node.environment import BuildError
-from flagperf_driver.node.environment_build import _EarlierBuild
+from flagperf_driver.node.environment_build import _EarlierBuild, reason
 
 
 def test_a_failure_is_raised_again_in_its_run_only(tmp_path: Path) -> None:
@@ -41,3 +41,28 @@ def test_without_a_run_nothing_is_remembered(tmp_path: Path) -> None:
     earlier = _EarlierBuild(tmp_path / "frame.failed", "")
     earlier.record(error="uv pip failed")
     assert earlier.unavailable() is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            ["Using Python 3.11.7 environment at: v", "error: Request failed after 3 retries in 12.7s",
+             "  cause: Failed to fetch: https://packages.example/whl/cpu/torch/",
+             "  cause: error sending request for url (https://packages.example/whl/cpu/torch/)",
+             "  cause: Connection refused (os error 111)"],
+            "cannot fetch from https://packages.example: Connection refused (os error 111)",
+        ),
+        (
+            ["error: No solution found when resolving dependencies",
+             f"  cause: Because only frame<={'9' * 20} is available and you require frame==1.0, {'we conclude ' * 20}"],
+            f"Because only frame<={'9' * 20} is available and you require frame==1.0,",
+        ),
+        (["  ", "uv: killed"], "uv: killed"),
+        ([], "uv failed"),
+    ],
+)  # fmt: skip
+def test_the_reason_for_missing_packages_is_one_short_line_with_its_beginning(lines: list[str], expected: str) -> None:
+    text = reason(lines)
+    assert text.startswith(expected)
+    assert len(text) <= 160

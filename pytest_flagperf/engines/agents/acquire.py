@@ -26,6 +26,7 @@ MODULE = "flagperf_driver.node.agent.main"
 _PINGS = 3
 _POLL_S = 0.25
 _REPORT_EVERY_S = 10.0
+"""The shortest time between two lines about changed holders."""
 # An agent on another host gives up its controller after this time without a message; a local agent sees its pipe close.
 _SILENCE_S = 10.0
 
@@ -52,24 +53,35 @@ class DeviceRequest:
 
 def acquire(
     pool: HostPool, code: Code, request: DeviceRequest, agents: Agents, on_wait: OnWait = lambda _: None
-) -> None:
-    """Add agents that hold the requested devices; runs of this machine queue for the same hosts."""
+) -> float:
+    """Add agents that hold the requested devices; runs of this machine queue for the same hosts.
+
+    Return how many seconds the round waited for other runs.
+    """
     deadline = time.monotonic() + request.timeout_s
-    with _queue(pool, deadline, on_wait):
-        report_at = time.monotonic()
+    waits_since: list[float] = []
+
+    def wait(holders: str) -> None:
+        waits_since.append(time.monotonic())
+        on_wait(holders)
+
+    with _queue(pool, deadline, wait):
+        report_at, reported = time.monotonic(), ""
         while busy := _attempt(pool, code, request, agents):
             now = time.monotonic()
             if now >= deadline:
                 raise lease.LeaseError("no devices became free in time: " + "; ".join(busy))
-            if now >= report_at:
-                on_wait("; ".join(busy))
-                report_at = now + _REPORT_EVERY_S
+            if now >= report_at and (holders := "; ".join(busy)) != reported:
+                wait(holders)
+                report_at, reported = now + _REPORT_EVERY_S, holders
             # Other controllers may try the same hosts in another order: retry at random times.
             time.sleep(_POLL_S * random.uniform(0.5, 1.5))
+    waited_s = time.monotonic() - waits_since[0] if waits_since else 0.0
     for agent in [agent for agent in agents.all if not agent.devices]:
         agents.remove(agent)
     for noderank, agent in enumerate(agents.all):
         agent.noderank = noderank
+    return waited_s
 
 
 def _attempt(pool: HostPool, code: Code, request: DeviceRequest, agents: Agents) -> list[str]:

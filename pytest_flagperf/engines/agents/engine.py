@@ -216,13 +216,14 @@ class AgentsEngine:
             self._fetch_missing_logs(watch)
             self._environments.build_ahead(plan, vendor, self._pool, watch)
             with Agents(watch.note, self._limits, watch.passing) as agents:
-                acquire.acquire(
+                waited_s = acquire.acquire(
                     self._pool,
                     self._environments.code(plan, vendor),
                     request,
                     agents,
                     lambda holders: watch.lasting(_waiting(plan, holders)),
                 )
+                watch.waited(waited_s)
                 hosts = [agent.host for agent in agents.all]
                 end = run_round(
                     plan,

@@ -39,6 +39,7 @@ class Environments:
         self._requests: dict[tuple[str, str, str, str], RuntimeRequest] = {}
         self._ready: dict[tuple[str, str, RuntimeRequest], Interpreter] = {}  # by host and runtime
         self._failed: dict[tuple[str, str, RuntimeRequest], BuildFailed] = {}  # by host and runtime
+        self._warnings: set[str] = set()
         self.builds = secrets.token_hex(8)
         """The same for all processes of a run: an environment that failed in one is not built again in another."""
 
@@ -117,9 +118,7 @@ class Environments:
                 raise _NotReady(str(self._failed[key])) from self._failed[key]
             if key not in self._ready:
                 try:
-                    interpreter = prepare(
-                        host, request, lambda text: _show_progress(watch, host, text, len(hosts)), code
-                    )
+                    interpreter = prepare(host, request, lambda text: self.show(watch, host, text, len(hosts)), code)
                 except RuntimeSetupError as error:
                     if isinstance(error, BuildFailed):
                         self._failed[key] = error
@@ -132,16 +131,17 @@ class Environments:
         finally:
             watch.clear()
 
+    def show(self, watch: Live, host: Host, text: str, hosts: int = 1) -> None:
+        """Show a warning once, the start of a build as a permanent line, and its steps as a line that is replaced."""
+        line = f"{host.name}: {text}" if hosts > 1 or not host.is_local else text
+        if text.startswith("warning:"):
+            if text not in self._warnings:
+                watch.note(line)
+            self._warnings.add(text)
+        elif text.startswith(_PERMANENT):
+            watch.lasting(line)
+        else:
+            watch.passing(line)
+
     def _key(self, plan: Plan, vendor: Vendor, host: Host) -> tuple[str, str, RuntimeRequest]:
         return host.name, plan.runtime, self.request(plan.case, vendor, plan.runtime)
-
-
-def _show_progress(watch: Live, host: Host, text: str, hosts: int) -> None:
-    """Show the start of a build as a permanent line, and its steps as a line that is replaced."""
-    line = f"{host.name}: {text}" if hosts > 1 or not host.is_local else text
-    if text.startswith("warning:"):
-        watch.note(line)
-    elif text.startswith(_PERMANENT):
-        watch.lasting(line)
-    else:
-        watch.passing(line)

@@ -11,6 +11,9 @@ from flagperf_driver import events
 from flagperf_driver.perflog import number
 from pytest_flagperf.limits import LARGEST_COUNT
 
+_ESTIMATE_AFTER_S = 10.0
+"""The shortest training from which the remaining time is estimated."""
+
 
 @dataclass(frozen=True)
 class TrackedProgress:
@@ -50,13 +53,29 @@ def _bound(value: object) -> float | None:
     return bound if math.isfinite(bound) else None
 
 
-def time_left(bounds: Bounds, now: TrackedProgress, trained_s: float) -> float | None:
-    """Return the seconds to the nearest bound at the mean speed so far; None without a bound or a speed."""
-    times = []
-    if trained_s > 0:
-        for bound, done in ((bounds.max_steps, now.step), (bounds.max_samples, now.samples)):
-            if bound is not None and done:
-                times.append(max(0.0, (bound - done) * trained_s / done))
+@dataclass(frozen=True)
+class Mark:
+    """The first complete step, which warms up; the speed is that of the steps after it."""
+
+    step: int
+    samples: int
+    time_ms: int
+
+
+def time_left(bounds: Bounds, now: TrackedProgress, since: Mark, trained_s: float) -> float | None:
+    """Return the seconds to the nearest bound at the mean speed of ``trained_s`` since a mark; None without a bound.
+
+    None also while too little was trained for an estimate.
+    """
+    if trained_s < _ESTIMATE_AFTER_S:
+        return None
+    times = [
+        max(0.0, (bound - done) * trained_s / (done - before))
+        for bound, done, before in (
+            (bounds.max_steps, now.step, since.step), (bounds.max_samples, now.samples, since.samples),
+        )
+        if bound is not None and done > before
+    ]  # fmt: skip
     if bounds.max_time_s is not None:
         times.append(max(0.0, bounds.max_time_s - now.elapsed_s))
     return min(times, default=None)
@@ -69,11 +88,9 @@ class Tracker:
         self.now = start
         self._bounds = bounds
         self._started_ms = started_ms
-        self._trains_since_ms: int | None = None
+        self._first_step: Mark | None = None
 
     def take(self, event: str, value: Mapping[str, Any], time_ms: int) -> TrackedProgress:
-        if event == events.TRAIN_START:
-            self._trains_since_ms = time_ms
         now = replace(
             self.now,
             event=event,
@@ -85,8 +102,11 @@ class Tracker:
             throughput=_float(value.get("throughput"), self.now.throughput),
             metric=_float(_metrics(event, value).get(self.now.metric_name), self.now.metric),
         )
-        trained_s = (time_ms - self._trains_since_ms) / 1000 if self._trains_since_ms is not None else 0.0
-        self.now = replace(now, time_left_s=time_left(self._bounds, now, trained_s))
+        if event == events.STEP_END and self._first_step is None:
+            self._first_step = Mark(now.step, now.samples, time_ms)
+        first = self._first_step
+        left = time_left(self._bounds, now, first, (time_ms - first.time_ms) / 1000) if first else None
+        self.now = replace(now, time_left_s=left)
         return self.now
 
 

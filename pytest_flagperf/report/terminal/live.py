@@ -50,6 +50,7 @@ class Live:
         self._plain = None if live or quiet else PlainLines(self._permanent, clock)
         self._shown_at = float("-inf")
         self._open = False
+        self._waited_s = 0.0
         self._round = self._phase = ""
         self.record = LiveRecord()
         """The live record in the run's directory; it writes nothing before it gets a path."""
@@ -108,6 +109,15 @@ class Live:
             if self._plain is not None:
                 self._plain.activity(in_round(self._round, text))
             self._passing(text)
+
+    def waited(self, seconds: float) -> None:
+        """Take note that a round waited for hosts or devices that others used."""
+        self._waited_s += seconds
+
+    def take_waited(self) -> float:
+        """Return the seconds that rounds have waited since the last call."""
+        waited_s, self._waited_s = self._waited_s, 0.0
+        return waited_s
 
     def begin_round(self, case: str, directory: Path) -> None:
         """Take note that a round begins in a directory."""

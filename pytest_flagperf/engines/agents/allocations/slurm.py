@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -262,7 +263,9 @@ class JobPerCase(SlurmAllocation):
             def show(state: str, changed: bool) -> None:
                 (watch.lasting if changed else watch.passing)(f"{plan.case} waits: {state}")
 
+            began = time.monotonic()
             self._job = request.wait_until_it_runs(self._submitted, show)
+            watch.waited(time.monotonic() - began)
             self._pool, self._case = self._connected(self._job, plan.visible_devices), str(plan.case)
         except BaseException:
             self.release()
