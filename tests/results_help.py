@@ -10,6 +10,7 @@ from typing import Any
 
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import MetricValue, Outcome
+from pytest_flagperf.stored import digests, files
 
 REPLAYS = Path(__file__).resolve().parent / "replays"
 NAMES = sorted(path.parent.name for path in REPLAYS.glob("*/plan.json"))
@@ -35,5 +36,6 @@ def with_metric(outcome: Outcome, name: str, value: float | None) -> Outcome:
 
 
 def edit_json(path: Path, **changes: Any) -> None:
-    body = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**body, **changes}), encoding="utf-8")
+    """Write a stored file with other values, as a run that measured them would have written it."""
+    body = {**json.loads(path.read_text(encoding="utf-8")), **changes}
+    (digests.write if digests.DIGEST in body else files.write)(path, body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from pytest_flagperf.results import store, verdicts
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, RunInfo
+from tests.recording import LOCALHOST, Training, write
 from tests.results_help import REPLAYS, edit_json, with_metric
 
 INFO = RunInfo(("pytest", "suites"), {"pytest-flagperf": "0.1.0"}, 1_700_000_000_000, 1_700_000_100_000, 0)
@@ -25,7 +26,8 @@ def faster(*factors: float) -> list[Change]:
     def change(factor: float) -> Change:
         def changed(outcome: Outcome) -> Outcome:
             for name in ("p_whole", "p_train", "p_core"):
-                outcome = with_metric(outcome, name, (outcome.value(name) or 0) * factor)
+                if (value := outcome.value(name)) is not None:
+                    outcome = with_metric(outcome, name, value * factor)
             return outcome
 
         return changed
@@ -65,31 +67,36 @@ def run_of(run_dir: Path, replay: str = "converged_1x1", rounds: list[Change] | 
     return finish(run_dir)
 
 
-def submission(root: Path) -> list[Path]:
-    """Runs of 1x1, 1x8 and 2x8 at the reference scale, all well."""
+def submission(root: Path, of_shape: Mapping[str, Mapping[str, Any]] | None = None) -> list[Path]:
+    """Runs of 1x1, 1x8 and 2x8 at the reference scale, all well; ``of_shape``: where a shape's training differs."""
+    return [_submitted(root, nnodes, nproc, of_shape or {}) for nnodes, nproc in ((1, 1), (1, 8), (2, 8))]
+
+
+def _submitted(root: Path, nnodes: int, nproc: int, of_shape: Mapping[str, Mapping[str, Any]]) -> Path:
+    shape, cards = f"{nnodes}x{nproc}", nnodes * nproc
+    differences = dict(of_shape.get(shape, {}))
     same = {"suite_code": "s1", "driver_code": "d1", "precision": "fp32"}
-    runs = []
-    for shape, replay in (((1, 1), "converged_1x1"), ((1, 8), "converged_1x1"), ((2, 8), "throughput_only")):
-        nnodes, nproc = shape
-        cards = nnodes * nproc
-        run_dir = root / f"run-{nnodes}x{nproc}"
-
-        def many(outcome: Outcome, nnodes: int = nnodes, nproc: int = nproc) -> Outcome:
-            # One rank was recorded; that it stands for all is enough for what is tested.
-            logs = outcome.logs * (nnodes * nproc)
-            return replace(outcome, nnodes=nnodes, nproc=nproc, logs=logs)
-
-        fingerprint = {**same, "nnodes": nnodes, "nproc": nproc, "key": f"key-{cards}", "one_card_key": "key-1"}
-        case_dir = add_case(run_dir, replay, scale="reference", hardware="X9", vendor="acme", fingerprint=fingerprint)
-        expected_dir = run_dir / f"toy_pytorch_X9_{nnodes}_{nproc}_1"
-        if case_dir != expected_dir:
-            case_dir.rename(expected_dir)
-        name = expected_dir.name.replace("_", ":")
-        round_dir = expected_dir / "round1"
-        edit_json(round_dir / "plan.json", case=name, nnodes=nnodes, nproc=nproc)
-        store.save_outcome(round_dir, replace(many(store.load_outcome(round_dir)), case=name))
-        runs.append(finish(run_dir))
-    return runs
+    fingerprint = {**same, "nnodes": nnodes, "nproc": nproc, "key": f"key-{cards}", "one_card_key": "key-1"}
+    training = Training(
+        shape,
+        nnodes=nnodes,
+        nproc=nproc,
+        throughput_only=nnodes > 1,
+        hosts=tuple({**LOCALHOST, "name": f"h{number}"} for number in range(nnodes)),
+        hardware="X9",
+        vendor="acme",
+        scale="reference",
+        plan_fields={"fingerprint": fingerprint, **differences.pop("plan_fields", {})},
+    )
+    training = replace(training, **differences)
+    case_dir = root / f"run-{shape}" / training.case.replace(":", "_")
+    round_dir = write(training, case_dir / "round1")
+    outcome = measure(round_dir)
+    store.save_outcome(round_dir, outcome)
+    if not training.throughput_only:
+        store.save_verdicts(case_dir, f"test_converges[{training.case}-round1]", verdicts.converges(outcome))
+    store.save_verdicts(case_dir, f"test_throughput[{training.case}]", verdicts.throughput([outcome]))
+    return finish(case_dir.parent)
 
 
 def cases_of(run_dir: Path) -> tuple[CaseResult, ...]:

@@ -218,7 +218,7 @@ def test_turns_that_show_more_make_a_missed_speed_up_good_and_others_do_not(tmp_
     assert not judged(beside(0.9), one_card=as_bad)["efficiency"].ok
     # It is kept with the case, and the table shows what was judged.
     store.save_one_card(tmp_path, better)
-    assert store._stored_one_card(tmp_path, []) == better
+    assert store.load_one_card(tmp_path, []) == better
     assert CaseResult("c", (beside(0.9),), {}, better).speedup == pytest.approx(1.7)
 
 
@@ -240,4 +240,4 @@ def test_only_what_was_measured_and_missed_is_measured_again(outcome: Outcome, l
 def test_a_one_card_of_before_is_read_as_it_was(tmp_path: Path) -> None:
     store.save_one_card(tmp_path, OneCard.of([1000.0], "this run", "images/s"))
     edit_json(tmp_path / "one_card.json", one_card={"p_core": 1.5, "where_from": "x", "unit": "", "rounds": 1})
-    assert store._stored_one_card(tmp_path, []) == OneCard(1.5, "x")
+    assert store.load_one_card(tmp_path, []) == OneCard(1.5, "x")

@@ -17,9 +17,8 @@ import pytest
 from pytest_flagperf.commands import COMMANDS, main
 from pytest_flagperf.report.export.markdown import performance_tables
 from pytest_flagperf.results import store
-from pytest_flagperf.results.verdicts import converges, failed
 from tests import trees
-from tests.results_help import edit_json, recorded
+from tests.replays import make
 from tests.stored_runs import add_case, faster, finish, run_of, submission
 
 Capture = pytest.CaptureFixture[str]
@@ -256,17 +255,11 @@ def test_a_complete_submission_is_one_archive_with_checksums(tmp_path: Path, cap
 
 
 def test_bundle_reports_all_problems_at_once(tmp_path: Path, capsys: Capture) -> None:
-    one, eight, sixteen = submission(tmp_path / "runs")
+    changed = {"suite_code": "s2", "driver_code": "d1", "precision": "fp32", "key": "key-1"}
+    first = {"scale": "small", "synthetic": True, "plan_fields": {"fingerprint": changed, "config": {}}}
+    one, eight, sixteen = submission(tmp_path / "runs", {"1x1": first, "1x8": {"last": 0.7}})
     shutil.rmtree(sixteen)
-    directory = one / "toy_pytorch_X9_1_1_1" / "round1"
-    outcome = store.load_outcome(directory)
-    fingerprint = {**outcome.fingerprint, "suite_code": "s2"}
-    store.save_outcome(directory, replace(outcome, scale="small", synthetic=True, fingerprint=fingerprint))
-    (directory / outcome.logs[0]).unlink()
-    edit_json(directory / "plan.json", config={})
-    directory = eight / "toy_pytorch_X9_1_8_1" / "round1"
-    outcome = store.load_outcome(directory)
-    store.save_outcome(directory, replace(outcome, quality=replace(outcome.quality, reached=None)))
+    next(one.glob("*/round1/h0_noderank0/rank0.out.log")).unlink()
     archive = tmp_path / "mine.tar.gz"
     out = output_of(capsys, "bundle", one, eight, "--to", archive, code=1)
     for text in (
@@ -288,20 +281,18 @@ def test_bundle_reports_all_problems_at_once(tmp_path: Path, capsys: Capture) ->
 
 
 def test_parity_does_not_count_as_convergence(tmp_path: Path, capsys: Capture) -> None:
-    runs = submission(tmp_path / "runs")
-    directory = runs[1] / "toy_pytorch_X9_1_8_1" / "round1"
-    old, parity = store.load_outcome(directory), recorded("parity")
-    work = replace(parity.work, batch_per_card=(parity.work.batch_per_card or 0) // 8)
-    curve = replace(parity, case=old.case, scale=old.scale, nproc=8, logs=old.logs, work=work)
-    assert not failed(converges(curve))
-    store.save_outcome(directory, replace(curve, fingerprint=old.fingerprint, hardware="X9", vendor="acme"))
-    out = output_of(capsys, "bundle", *runs, "--to", tmp_path / "mine.tar.gz", code=1)
-    assert "1x8: no round reached the target: parity_samples is set" in out
-    archive = tmp_path / "all.tar.gz"
-    output_of(capsys, "bundle", *runs, "--to", archive, "--incomplete", code=1)
-    with tarfile.open(archive) as packed:
+    half = make.parity("parity", lambda step: make.usual_loss(step) * 1.002)
+    names = ("steps", "loss_at", "converged", "reason", "plan_fields")
+    run, *_ = submission(tmp_path / "runs", {"1x1": {name: getattr(half, name) for name in names}})
+    (case,) = store.load_run(run).cases
+    assert case.ok
+    only = ("--shapes=1x1", "--to", tmp_path / "all.tar.gz")
+    out = output_of(capsys, "bundle", run, *only, code=1)
+    assert "1x1: no round reached the target: parity_samples is set" in out
+    output_of(capsys, "bundle", run, *only, "--incomplete", code=1)
+    with tarfile.open(tmp_path / "all.tar.gz") as packed:
         summary = json.load(packed.extractfile("all/submission.json"))  # type: ignore[arg-type]
-    assert [case["parity_samples"] for case in summary["cases"]] == [None, curve.parity_samples, None]
+    assert [case["parity_samples"] for case in summary["cases"]] == [case.outcomes[0].parity_samples]
 
 
 def test_two_runs_of_one_shape_are_refused(tmp_path: Path, capsys: Capture) -> None:

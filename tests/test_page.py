@@ -24,6 +24,7 @@ from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.store import RunInfo
 from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
+from pytest_flagperf.stored import digests
 from tests.results_help import NAMES, edit_json, recorded
 from tests.stored_runs import INFO, add_case, faster, finish
 
@@ -307,7 +308,7 @@ def test_an_outcome_of_before_phases_and_machines_has_a_section(tmp_path: Path) 
     for metric in body["metrics"]:
         metric.pop("samples", None)
         metric.pop("warmup", None)
-    path.write_text(json.dumps(body))
+    digests.write(path, body)
     assert "1 case: passed" in of(finish(tmp_path)).content
 
 

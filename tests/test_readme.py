@@ -17,6 +17,7 @@ from pytest_flagperf.commands import main
 from pytest_flagperf.commands.source_tree import markers
 from pytest_flagperf.plan import make_plan
 from pytest_flagperf.results import published, store
+from pytest_flagperf.stored import digests
 from tests import trees
 from tests.stored_runs import faster, run_of, submission
 
@@ -292,13 +293,23 @@ def test_a_config_that_was_changed_after_the_run_is_noted(
     assert ("the config has changed since: width" in text) == noted
 
 
+def test_a_result_that_was_changed_after_the_run_is_refused(tree: Path, runs: Path, capsys: Capture) -> None:
+    file = publish(tree, run_of(runs / "run"))
+    run_command(capsys, "readme", tree)  # the control
+    text = file.read_text()
+    file.write_text(text.replace('"scale": "small"', '"scale": "reference"'))
+    assert f"{file}: changed after the run" in run_command(capsys, "readme", tree, code=2)
+    file.write_text(re.sub(r',\n "digest": .*', "", text))
+    assert f"{file}: without a digest" in run_command(capsys, "readme", tree, code=2)
+
+
 def edit_results(file: Path, **values: object) -> None:
     """Change fields of the outcomes of a results.json."""
     body = json.loads(file.read_text())
     for case in body["cases"]:
         for outcome in case["outcomes"]:
             outcome.update(values)
-    file.write_text(json.dumps(body))
+    digests.write(file, body)
 
 
 @pytest.mark.parametrize(

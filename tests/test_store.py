@@ -84,9 +84,8 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_cases_that_an_earlier_version_listed_without_a_request_are_ignored(tmp_path: Path) -> None:
     results, _ = store.write_run(tmp_path, INFO, [])
-    body = json.loads(results.read_text())
-    body["run"]["unsupported"] = ["glm:pytorch:CPU:1:1:1: has no config"]
-    results.write_text(json.dumps(body))
+    run = json.loads(results.read_text())["run"]
+    edit_json(results, run={**run, "unsupported": ["glm:pytorch:CPU:1:1:1: has no config"]})
     assert store.load_run(tmp_path).info == INFO
 
 

@@ -15,7 +15,19 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 
-from pytest_flagperf.commands import accept, bundle, compare, export, mllog, modelarts, report, show, table, watch
+from pytest_flagperf.commands import (
+    accept,
+    bundle,
+    compare,
+    export,
+    mllog,
+    modelarts,
+    report,
+    show,
+    table,
+    verify,
+    watch,
+)
 from pytest_flagperf.commands import list as list_
 from pytest_flagperf.commands.source_tree import affected, calibrate, import_vendor, new_model, new_vendor, readme
 from pytest_flagperf.printable import printable
@@ -32,6 +44,7 @@ COMMANDS: dict[str, ModuleType] = {
     "show": show,
     "watch": watch,
     "report": report,
+    "verify": verify,
     "compare": compare,
     "accept": accept,
     "table": table,

@@ -1,7 +1,8 @@
 """Save a run's measurements as baselines for later runs; refuse cases that failed or have validity warnings.
 
 A baseline is one file per case. Commit these files, so that a review shows each change. Bounds in an existing baseline
-are kept. The exit code is 1 if a case was refused.
+are kept. The figures are first derived again from the logs, as flagperf verify does. The exit code is 1 if a case was
+refused.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from pathlib import Path
 
 from pytest_flagperf.commands import common
 from pytest_flagperf.commands.source_tree import tree
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.results.verification import verify
 from pytest_flagperf.running.judging import accept, accepted_lines
 from pytest_flagperf.settings import read_settings
 
@@ -27,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     folder = arguments.baselines or Path(read_settings({}, tree.root()).baselines)
     loaded = common.load_run(arguments.run)
+    common.need_digests([loaded])
+    if differences := verify(loaded.directory).differences:
+        raise Problems(differences)
     written, refused = accept(loaded, folder, note=arguments.note, keep_bounds=not arguments.new_bounds)
     print("\n".join(accepted_lines(written, refused)))
     return 1 if refused else 0

@@ -3,7 +3,7 @@
 Each model, framework and chip needs every required shape, with at least one successful round at the reference scale on
 real data, the logs of all ranks, the config and the fingerprint. The largest shape on one host must reach its target;
 a parity check of the loss curve is not enough. Other shapes may be for throughput only. All shapes must have the same
-code and precision.
+code and precision. The figures of all rounds are derived again from their logs, as flagperf verify does.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, StoredRun
 from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import converges, failed, has_converged
+from pytest_flagperf.results.verification import verify
 from pytest_flagperf.stored import FormatError, to_json_types
 from pytest_flagperf.stored.round import RoundDir
 
@@ -74,6 +75,7 @@ class _CaseOfRun:
 def run(arguments: argparse.Namespace) -> int:
     required = Shape.parse_list(arguments.shapes)
     runs = common.load_runs(arguments.runs)
+    common.need_digests(runs)
     vendors = sorted({outcome.vendor for run in runs for case in run.cases for outcome in case.outcomes})
     to: Path = arguments.to or Path(f"submission-{'-'.join(vendors)}.tar.gz")
     if to.exists():
@@ -95,7 +97,7 @@ def _problems(runs: Sequence[StoredRun], required: Sequence[Shape], scale: str) 
     subjects: dict[str, list[_CaseOfRun]] = {}
     for case in (_CaseOfRun(run, case) for run in runs for case in run.cases):
         subjects.setdefault(case.subject, []).append(case)
-    problems = [problem for run in runs for problem in run.problems]
+    problems = [problem for run in runs for problem in (*run.problems, *verify(run.directory).differences)]
     for subject, cases in subjects.items():
         problems += [f"{subject}: {problem}" for problem in _subject_problems(cases, required, scale)]
     return problems

@@ -6,15 +6,19 @@ import argparse
 import shutil
 import tempfile
 import textwrap
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import store
+from pytest_flagperf.results.frames import RunWarning
 from pytest_flagperf.results.runs import find_runs
 from pytest_flagperf.results.store import StoredRun
+from pytest_flagperf.results.units import count
+from pytest_flagperf.stored import digests
 
 RUN = "a run directory"
 _NAME, _END = 17, 6
@@ -30,12 +34,24 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
 
 
 def load_run(path: Path) -> StoredRun:
-    """Load the run in a folder; raise Problems where the folder contains several runs."""
-    return _loaded(find_run(path))
+    """Load the run in a folder; raise Problems where the folder contains several runs, or files that were changed."""
+    return _unchanged(_loaded(find_run(path)))
 
 
 def load_runs(paths: Sequence[Path]) -> list[StoredRun]:
+    """Load the runs in folders; raise Problems where files of them were changed."""
+    return [_unchanged(run) for run in load_also_changed(paths)]
+
+
+def load_also_changed(paths: Sequence[Path]) -> list[StoredRun]:
+    """Load the runs in folders, also runs with changed files, which their ``changed`` lists."""
     return [_loaded(path) for path in find_runs(paths)]
+
+
+def need_digests(runs: Iterable[StoredRun]) -> None:
+    """Raise Problems if a run has files without a digest: others rely on what is made from these runs."""
+    if missing := [path for run in runs for path in run.without_digest]:
+        raise Problems([f"{path}: {digests.MISSING}; expected a run of this version" for path in missing])
 
 
 def find_run(path: Path) -> Path:
@@ -113,4 +129,14 @@ def _loaded(path: Path) -> StoredRun:
     run = store.load_run(path)
     if not run.cases:
         raise Problems(run.problems or [f"{path}: contains no readable round"])
+    if run.without_digest:
+        files = count(len(run.without_digest), "file")
+        sentence = f"{path}: {files} {digests.MISSING}: nothing shows whether they were changed"
+        warnings.warn(sentence, RunWarning, stacklevel=2)
+    return run
+
+
+def _unchanged(run: StoredRun) -> StoredRun:
+    if run.changed:
+        raise Problems(run.changed)
     return run

@@ -1,6 +1,7 @@
 """Write the HTML page of a stored run again.
 
-The page is the same as the run's own page, but without the table of tests. It needs no network.
+The page is the same as the run's own page, but without the table of tests. It needs no network. The exit code is 1 if
+files of the run were changed after the run.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from pytest_flagperf.commands import common
 from pytest_flagperf.report.page import page
-from pytest_flagperf.stored import write_text
+from pytest_flagperf.stored import digests, write_text
 from pytest_flagperf.stored.layout import PAGE
 
 
@@ -24,6 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
     to: Path = arguments.to or folder / PAGE
     if to.is_dir():
         to = to / PAGE
-    write_text(to, page.standalone(folder, to))
-    print(to)
-    return 0
+    problems: list[str] = []
+    write_text(to, page.standalone(folder, to, problems))
+    changed = [problem for problem in problems if digests.CHANGED in problem]
+    print("\n".join([*changed, str(to)]))
+    return 1 if changed else 0

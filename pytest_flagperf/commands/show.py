@@ -1,4 +1,7 @@
-"""Show the results of stored runs (tables, failures, warnings and verdicts), or the log of a rank."""
+"""Show the results of stored runs (tables, failures, warnings and verdicts), or the log of a rank.
+
+The exit code is 1 if files of a run were changed after the run.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
     logs = {path: _logs(path) for path in arguments.runs}
     runs = [path for path, own_logs in logs.items() if not own_logs]
     shown = [ranklog.lines(log) for own_logs in logs.values() for log in own_logs]
-    shown += [lines(run, width, every=arguments.figures) for run in (common.load_runs(runs) if runs else ())]
+    loaded = common.load_also_changed(runs) if runs else []
+    shown += [lines(run, width, every=arguments.figures) for run in loaded]
     print("\n\n".join("\n".join(each) for each in shown))
-    return 0
+    return 1 if any(run.changed for run in loaded) else 0
 
 
 def _logs(path: Path) -> list[Path]:

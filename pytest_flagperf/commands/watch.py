@@ -89,9 +89,9 @@ def _show_end(followed: FollowedRun) -> int:
         print(f"{followed.path}: the run {status.text}")
     if not stored.cases and not followed.has_record:
         raise Problems(stored.problems or [f"{followed.path}: contains no readable round"])
-    if followed.has_record:
+    if followed.has_record and not stored.changed:
         return _exit_code(followed)
-    return 1 if any(case.state in BAD for case in summarize_run(stored).summaries) else 0
+    return 1 if stored.changed or any(case.state in BAD for case in summarize_run(stored).summaries) else 0
 
 
 def _exit_code(followed: FollowedRun) -> int:

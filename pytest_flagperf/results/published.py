@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored import FormatError, digests
 from pytest_flagperf.stored.layout import RESULTS
 
 from .measured.outcome import Outcome
@@ -71,7 +71,10 @@ def load(folder: Path) -> tuple[Published, ...]:
 
 
 def _results(file: Path) -> Iterator[Published]:
-    for case in load_results(file):
+    cases = load_results(file)
+    if digests.stored_in(file) is None:
+        raise FormatError(f"{file}: {digests.MISSING}; publish the results of a run of this version")
+    for case in cases:
         ended_ms, deviations = case.outcomes[0].ended_ms, case.outcomes[0].fingerprint.get("deviations", {})
         if ended_ms is not None and not 0 <= ended_ms < _YEAR_3000_MS:
             raise FormatError(f"{file}: {case.case}: ended_ms is {ended_ms}; expected milliseconds since 1970")

@@ -18,7 +18,7 @@ from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, unread
 from pytest_flagperf.results.runs import newest_first
 from pytest_flagperf.results.verdicts import OneCard, Verdict, has_converged
 from pytest_flagperf.results.verdicts.speedup import format_speedup, p_cores
-from pytest_flagperf.stored import FormatError, files, layout, type_check
+from pytest_flagperf.stored import FormatError, digests, files, layout, made_from, type_check
 from pytest_flagperf.stored.round import RoundDir, case_folders, rounds_of
 
 SCHEMA = 1
@@ -118,12 +118,19 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class StoredRun:
-    """The contents of a run directory; ``problems`` lists the parts that could not be read."""
+    """The contents of a run directory; ``problems`` lists the parts that could not be read or were changed."""
 
     directory: Path
     info: RunInfo | None
     cases: tuple[CaseResult, ...]
     problems: tuple[str, ...] = ()
+    without_digest: tuple[Path, ...] = ()
+    """The readable files that have no digest, as those of runs before digests were stored."""
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The problems of files that were changed after the run."""
+        return tuple(problem for problem in self.problems if digests.CHANGED in problem)
 
 
 def last_quality(outcomes: Iterable[Outcome], further: str | None = None) -> float | None:
@@ -137,12 +144,14 @@ def last_quality(outcomes: Iterable[Outcome], further: str | None = None) -> flo
 
 
 def save_outcome(round_dir: Path, outcome: Outcome) -> Path:
-    return RoundDir(round_dir).write_outcome(outcome.to_json())
+    """Write the outcome of a round with the digests of the files that it was measured from."""
+    made = {made_from.MADE_FROM: made_from.of_round(round_dir)}
+    return RoundDir(round_dir).write_outcome({**outcome.to_json(), **made})
 
 
 def load_outcome(round_dir: Path) -> Outcome:
     path = round_dir / layout.OUTCOME
-    return Outcome.from_json(files.read_printable(path, SCHEMA), str(path))
+    return Outcome.from_json(digests.read(path, SCHEMA), str(path))
 
 
 def read_round(round_dir: Path) -> Outcome:
@@ -170,7 +179,7 @@ def _or_unreadable(read: Callable[[Path], Outcome], round_dir: Path) -> Outcome:
 def save_verdicts(case_dir: Path, test: str, verdicts: Sequence[Verdict]) -> Path:
     """Write the verdicts of a test to a file of their own, so that they are kept if the run is killed."""
     path = case_dir / layout.VERDICTS / layout.verdicts_file(test)
-    files.write(path, {"schema": SCHEMA, "test": test, "verdicts": list(verdicts)})
+    digests.write(path, {"schema": SCHEMA, "test": test, "verdicts": list(verdicts)})
     return path
 
 
@@ -181,13 +190,18 @@ def load_verdicts(case_dir: Path) -> dict[str, tuple[Verdict, ...]]:
 
 def _judged(path: Path) -> tuple[str, tuple[Verdict, ...]]:
     try:
-        body = files.read_printable(path, SCHEMA)
+        body = digests.read(path, SCHEMA)
         return str(body["test"]), _verdicts(body["verdicts"], str(path))
     except FormatError as error:
         reason = str(error)
     except (KeyError, TypeError, ValueError) as error:
         reason = f"{path}: no valid verdicts: {error}"
-    return path.stem, (Verdict("record", False, "unreadable", "verdicts", reason),)
+    return path.stem, (Verdict("record", False, UNREADABLE, "verdicts", reason),)
+
+
+def is_unreadable(verdict: Verdict) -> bool:
+    """Return True for the failed verdict that stands for a file of verdicts that cannot be read."""
+    return verdict.name == "record" and verdict.got == UNREADABLE
 
 
 def _verdicts(items: Iterable[Mapping[str, Any]], where: str) -> tuple[Verdict, ...]:
@@ -202,15 +216,16 @@ def _verdicts(items: Iterable[Mapping[str, Any]], where: str) -> tuple[Verdict, 
 def save_one_card(case_dir: Path, one_card: OneCard) -> Path:
     """Store the throughput of one card that the case is compared with."""
     path = case_dir / layout.ONE_CARD_FIGURE
-    files.write(path, {"schema": SCHEMA, "one_card": one_card})
+    digests.write(path, {"schema": SCHEMA, "one_card": one_card})
     return path
 
 
 def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tuple[Path, Path]:
     """Write results.json and results.csv."""
-    body = {"schema": SCHEMA, "run": info, "cases": [_case_json(case) for case in cases]}
+    made = {made_from.MADE_FROM: made_from.of_run(run_dir)}
+    body = {"schema": SCHEMA, "run": info, "cases": [case_json(case) for case in cases], **made}
     results, table = run_dir / layout.RESULTS, run_dir / layout.TABLE
-    files.write(results, body)
+    digests.write(results, body)
     write_csv(table, [(run_dir.name, (outcome for case in cases for outcome in case.outcomes))])
     return results, table
 
@@ -218,8 +233,13 @@ def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tupl
 def load_run(run_dir: Path) -> StoredRun:
     """Read a run; a killed run has no results.json, and rounds without outcome.json."""
     problems: list[str] = []
-    info = load_info(run_dir, problems)
-    return StoredRun(run_dir, info, tuple(iterate_cases(run_dir, problems)), tuple(problems))
+    found = made_from.of_run(run_dir)
+    info, cases = load_info(run_dir, problems, found), tuple(iterate_cases(run_dir, problems))
+    paths = [run_dir / name for name, digest in found.items() if digest is None]
+    if info is not None and digests.stored_in(run_dir / layout.RESULTS) is None:
+        paths.append(run_dir / layout.RESULTS)
+    without = tuple(path for path in paths if not any(str(path) in problem for problem in problems))
+    return StoredRun(run_dir, info, cases, tuple(problems), without)
 
 
 def load_results(path: Path) -> tuple[CaseResult, ...]:
@@ -228,7 +248,7 @@ def load_results(path: Path) -> tuple[CaseResult, ...]:
     The outcomes have no curves: these are in the rounds' own files. So take the stored verdicts, not ``converged``.
     """
     where = str(path)
-    cases = files.read_printable(path, SCHEMA).get("cases")
+    cases = digests.read(path, SCHEMA).get("cases")
     if not isinstance(cases, list):
         raise FormatError(f"{where}: cases is {cases!r:.40}; expected a list")
     try:
@@ -255,7 +275,9 @@ def iterate_cases(run_dir: Path, problems: list[str]) -> Iterator[CaseResult]:
     for case_dir in case_folders(run_dir):
         outcomes = tuple(read_round(one.path) for one in rounds_of(case_dir))
         problems += [outcome.failures[0].sentence for outcome in outcomes if outcome.state == UNREADABLE]
-        yield CaseResult(outcomes[0].case, outcomes, load_verdicts(case_dir), _stored_one_card(case_dir, problems))
+        verdicts = load_verdicts(case_dir)
+        problems += [verdict.sentence for judged in verdicts.values() for verdict in judged if is_unreadable(verdict)]
+        yield CaseResult(outcomes[0].case, outcomes, verdicts, load_one_card(case_dir, problems))
 
 
 def find_one_card(reports_dir: Path, key: str | None, ran_on: Mapping[str, Any] | None = None) -> OneCard | None:
@@ -288,11 +310,13 @@ def _one_card(path: Path, key: str, ran_on: Mapping[str, Any]) -> OneCard | None
     )
 
 
-def load_info(run_dir: Path, problems: list[str]) -> RunInfo | None:
-    """Read the facts of a run; None if it did not finish."""
+def load_info(run_dir: Path, problems: list[str], found: Mapping[str, str | None] | None = None) -> RunInfo | None:
+    """Read the facts of a run; None if it did not finish. ``found`` has the digests of its files, if they are known."""
     path = run_dir / layout.RESULTS
     try:
-        run = dict(files.read_printable(path, SCHEMA)["run"])
+        body = digests.read(path, SCHEMA)
+        problems += made_from.changed_in_run(run_dir, body, made_from.of_run(run_dir) if found is None else found)
+        run = dict(body["run"])
         run.pop("unsupported", None)  # earlier versions listed cases that nobody selected
         for name in ("command", "selected", "not_run"):
             run[name] = tuple(run.get(name) or ())
@@ -306,12 +330,13 @@ def load_info(run_dir: Path, problems: list[str]) -> RunInfo | None:
     return None
 
 
-def _stored_one_card(case_dir: Path, problems: list[str]) -> OneCard | None:
+def load_one_card(case_dir: Path, problems: list[str]) -> OneCard | None:
+    """Read the stored throughput of one card; None without one."""
     path = case_dir / layout.ONE_CARD_FIGURE
     if not path.exists():
         return None
     try:
-        return _one_card_from(files.read_printable(path, SCHEMA)["one_card"], str(path))
+        return _one_card_from(digests.read(path, SCHEMA)["one_card"], str(path))
     except FormatError as error:
         problems.append(str(error))
     except (KeyError, TypeError) as error:
@@ -326,7 +351,7 @@ def _one_card_from(body: Mapping[str, Any], where: str) -> OneCard:
     return one_card
 
 
-def _case_json(case: CaseResult) -> dict[str, Any]:
+def case_json(case: CaseResult) -> dict[str, Any]:
     return {
         "case": case.case,
         "rounds": len(case.outcomes),

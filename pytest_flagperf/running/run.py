@@ -147,6 +147,8 @@ class Run:
         self.controller_before = controller.before_run()
         directory = self.directory.path
         lines = set_failed_rounds_aside(directory) if self.settings.resume else []
+        # The results of a resumed run are not made from its new rounds; they are written again at its end.
+        (directory / layout.RESULTS).unlink(missing_ok=True)
         stored.write(directory / layout.LEFT_OUT, self.engine.left_out)
         save_options(directory, self.settings, ((str(selected.case), selected.data_dir) for selected in chosen))
         return lines

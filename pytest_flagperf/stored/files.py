@@ -71,7 +71,7 @@ def write_texts(texts: Mapping[Path, str], mode: int = 0o644) -> None:
                 handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
                 prepared[path] = Path(name)
                 with os.fdopen(handle, "wb") as stream:
-                    stream.write(text.encode("utf-8", "backslashreplace"))
+                    stream.write(encoded(text))
                     stream.flush()
                     prepared[path].chmod(mode)
                     os.fsync(handle)
@@ -88,18 +88,40 @@ def write_texts(texts: Mapping[Path, str], mode: int = 0o644) -> None:
 
 def write(path: Path, value: Any) -> None:
     """Write a value as JSON."""
-    write_text(path, json.dumps(to_json_types(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    write_text(path, dumps(to_json_types(value)) + "\n")
+
+
+def dumps(value: Any) -> str:
+    """Return the JSON text of a value that has JSON's types."""
+    return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
+
+
+def encoded(text: str) -> bytes:
+    """Return the bytes of a text as files have them; a lone surrogate becomes its escape."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def read(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file."""
+    return parsed(read_text(path), path)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a stored file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise FormatError(f"{path}: invalid JSON: {error}") from error
+
+
+def parsed(text: str, path: Path) -> dict[str, Any]:
+    """Return the object in the text of a JSON file."""
+    try:
         body = json.loads(text)
         too_deep = perflog.is_too_deep(body)
         body = perflog.escape_surrogates(body) if perflog.may_have_surrogates(text) and not too_deep else body
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
     except RecursionError:
         too_deep = True
     except ValueError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import layout, type_check
+from . import digests, layout, type_check
 from .files import FormatError, check_schema, listed, need, read, write, writing
 from .plan import StoredHost, StoredPlan, read_plan
 
@@ -166,7 +166,7 @@ class RoundDir:
 
     def write_outcome(self, outcome: Mapping[str, Any]) -> Path:
         path = self.path / layout.OUTCOME
-        write(path, outcome)
+        digests.write(path, outcome)
         return path
 
     def write_missing(self, missing: Sequence[MissingLogs], warnings: Iterable[str] = ()) -> None:

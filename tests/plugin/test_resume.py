@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.results import verification
+from pytest_flagperf.stored import digests
 from tests.conftest import listens_to_ctrl_c
 from tests.processes import running
 from tests.trees import set_options
@@ -231,6 +233,21 @@ def test_resuming_a_complete_run_only_writes_its_reports_again(local: Local) -> 
     for name in ("results.json", "results.csv", "report.html", "junit.xml"):
         assert "alpha:plain:CPU:1:2:1" in (local.run_directory / name).read_text(), name
     assert len(local.toy.runs) == 1
+    verified = verification.verify(local.run_directory)
+    assert (verified.rounds, verified.differences) == (len(ends), ())
+
+
+def test_a_round_that_was_changed_runs_again(local: Local) -> None:
+    code, output = local.run("suites/alpha", *ONE)
+    assert code == 0, output
+    (path,) = local.run_directory.glob("*/round1/outcome.json")
+    text = path.read_text()
+    path.write_text(text.replace('"state": "finished"', '"state": "finishes"'))
+    code, output = local.resume(*ONE, tests="suites/alpha")
+    assert code == 0, output
+    assert "runs again: alpha" in output
+    assert digests.CHANGED in output
+    assert list(local.run_directory.glob("*/failed1-round1/outcome.json"))
 
 
 # -- stored options --------------------------------------------------------------------------------------------

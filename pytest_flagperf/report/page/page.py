@@ -58,9 +58,9 @@ _MAX_LISTED = 30
 _FILES = ((layout.RESULTS, "all results"), (layout.TABLE, "as a table"), (layout.JUNIT, "JUnit"))
 
 
-def standalone(run_dir: Path, page: Path) -> str:
-    """Return a complete page; its links to logs are relative to ``page``."""
-    return document(f"flagperf {run_dir.resolve().name}", body(run_dir, page.resolve().parent))
+def standalone(run_dir: Path, page: Path, problems: list[str] | None = None) -> str:
+    """Return a complete page; its links to logs are relative to ``page``. What could not be read is in ``problems``."""
+    return document(f"flagperf {run_dir.resolve().name}", body(run_dir, page.resolve().parent, problems))
 
 
 def extension(run_dir: Path, page: Path) -> str:
@@ -68,9 +68,9 @@ def extension(run_dir: Path, page: Path) -> str:
     return style() + body(run_dir, page.resolve().parent) + script()
 
 
-def body(run_dir: Path, page_dir: Path) -> str:
+def body(run_dir: Path, page_dir: Path, problems: list[str] | None = None) -> str:
     """Return the content of the page, which needs the style before it and the script after it."""
-    problems: list[str] = []
+    problems = [] if problems is None else problems
     run_dir = run_dir.resolve()
     info = store.load_info(run_dir, problems) if (run_dir / layout.RESULTS).is_file() else None
     detail = _detail(run_dir)

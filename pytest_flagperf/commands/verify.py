@@ -1,0 +1,45 @@
+"""Derive the figures of stored runs again from their logs, and list what differs from the stored figures.
+
+The outcome of each round is measured again from its logs, the verdicts that follow from outcomes are judged again, and
+both are compared with outcome.json, the files of verdicts and results.json. All digests are checked, also those of the
+logs. The exit code is 1 if something differs. Logs that were replaced together with everything made from them cannot be
+recognized: keep the digest of results.json elsewhere for that.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib.metadata import version
+from pathlib import Path
+
+from pytest_flagperf.commands import common
+from pytest_flagperf.results import store
+from pytest_flagperf.results.runs import find_runs
+from pytest_flagperf.results.units import count
+from pytest_flagperf.results.verification import verify
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    common.add_runs(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    is_equal = True
+    for directory in find_runs(arguments.runs):
+        verified = verify(directory)
+        for difference in verified.differences:
+            print(f"difference: {difference}")
+        rounds = f"{count(verified.rounds, 'round')} derived again"
+        print(f"{directory}: {rounds}: {count(len(verified.differences), 'difference') or 'no difference'}")
+        if verified.differences:
+            is_equal = False
+            print("\n".join(_other_version(directory)), end="")
+    return 0 if is_equal else 1
+
+
+def _other_version(directory: Path) -> list[str]:
+    """Return a note if another version made the run, which may have derived other figures from the same logs."""
+    info, own = store.load_info(directory, []), version("pytest-flagperf")
+    made_by = info.versions.get("pytest-flagperf", "") if info else ""
+    note = f"note: pytest-flagperf {made_by} made the run, and this is {own}: it may derive other figures\n"
+    return [note] if made_by not in ("", own) else []

@@ -1,0 +1,166 @@
+"""Derive the figures of a stored run again from its logs, and compare them with what is stored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pytest_flagperf.case import folder as folder_of
+from pytest_flagperf.results import store, verdicts
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome
+from pytest_flagperf.results.store import CaseResult
+from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.stored import FormatError, digests, files, layout, made_from
+from pytest_flagperf.stored.round import RoundDir, case_folders, planned_rounds, rounds_of
+
+_MAX_DIFFERENCES = 20
+"""The maximum number of differences that are listed for one file."""
+_SHOWN = 60
+_CONVERGES, _THROUGHPUT = "test_converges", "test_throughput"
+_ROUND_OF_TEST = re.compile(r"round(\d+)\]?$")
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The differences between a stored run and its logs, as sentences; ``rounds`` were derived again."""
+
+    rounds: int
+    differences: tuple[str, ...]
+
+
+def verify(run_dir: Path) -> Verified:
+    """Measure all rounds of a run again, and compare outcomes, verdicts and results with what the run stored."""
+    differences: list[str] = []
+    derived: dict[Path, Outcome] = {}
+    for round_dir in planned_rounds(run_dir):
+        differences += _of_round(round_dir, derived)
+    cases = [_case(folder, derived, differences) for folder in case_folders(run_dir)]
+    differences += _of_results(run_dir, [case for case in cases if case])
+    return Verified(len(derived), tuple(dict.fromkeys(differences)))
+
+
+# -- a round -------------------------------------------------------------------------------------------------
+
+
+def _of_round(round_dir: RoundDir, derived: dict[Path, Outcome]) -> Iterator[str]:
+    """Add the outcome that the logs give to ``derived``; yield the differences of the stored one."""
+    path = round_dir.path / layout.OUTCOME
+    try:
+        outcome = derived[round_dir.path] = measure(round_dir.path)
+        if not round_dir.has_outcome:  # a killed run: the commands measure the round
+            return
+        body = digests.read(path, SCHEMA)
+    except FormatError as error:
+        yield str(error)
+        return
+    if made_from.MADE_FROM not in body:
+        yield f"{path}: {digests.MISSING}"
+    yield from made_from.changed_in_round(round_dir.path, body)
+    own = {name: value for name, value in body.items() if name not in (made_from.MADE_FROM, digests.DIGEST)}
+    yield from _limited(path, _differences(own, outcome.to_json(), round_dir.path))
+
+
+# -- a case --------------------------------------------------------------------------------------------------
+
+
+def _case(case_dir: Path, derived: Mapping[Path, Outcome], differences: list[str]) -> CaseResult | None:
+    """Return a case with the outcomes that the logs give; add the differences of its stored verdicts."""
+    problems: list[str] = []
+    outcomes = tuple(derived[one.path] for one in rounds_of(case_dir) if one.path in derived)
+    stored = store.load_verdicts(case_dir)
+    one_card = store.load_one_card(case_dir, problems)
+    differences += problems
+    for test, judged in stored.items():
+        path = case_dir / layout.VERDICTS / layout.verdicts_file(test)
+        differences += _limited(path, _verdict_differences(judged, _judged_again(test, outcomes), case_dir))
+    return CaseResult(outcomes[0].case, outcomes, stored, one_card) if outcomes else None
+
+
+def _judged_again(test: str, outcomes: Sequence[Outcome]) -> list[Verdict]:
+    """Return the verdicts that follow from outcomes alone; those of baselines, speed-ups and plugins do not."""
+    if test.startswith(_THROUGHPUT):
+        return verdicts.throughput(outcomes)
+    match = _ROUND_OF_TEST.search(test) if test.startswith(_CONVERGES) else None
+    of_round = [outcome for outcome in outcomes if match and outcome.round == int(match[1])]
+    return [verdict for outcome in of_round for verdict in verdicts.converges(outcome)]
+
+
+def _verdict_differences(stored: Sequence[Verdict], derived: Sequence[Verdict], case_dir: Path) -> Iterator[str]:
+    yield from (verdict.sentence for verdict in stored if store.is_unreadable(verdict))
+    left = list(stored)
+    for verdict in derived:
+        own = next((one for one in left if one.name == verdict.name), None)
+        if own is None:
+            yield f"verdict {verdict.name} is missing; derived: {_words(verdict)}"
+            continue
+        left.remove(own)
+        if (own.ok, _text(own.sentence, case_dir)) != (verdict.ok, _text(verdict.sentence, case_dir)):
+            yield f"verdict {verdict.name} is {_words(own)}; derived: {_words(verdict)}"
+
+
+def _words(verdict: Verdict) -> str:
+    return f"{'passed' if verdict.ok else 'failed'}: {verdict.sentence}"
+
+
+# -- the run -------------------------------------------------------------------------------------------------
+
+
+def _of_results(run_dir: Path, cases: Sequence[CaseResult]) -> Iterator[str]:
+    """Yield the differences of results.json from the cases that the logs give; a killed run has no such file."""
+    path = run_dir / layout.RESULTS
+    if not path.exists():
+        return
+    try:
+        body = digests.read(path, SCHEMA)
+    except FormatError as error:
+        yield str(error)
+        return
+    if made_from.MADE_FROM not in body:
+        yield f"{path}: {digests.MISSING}"
+    yield from made_from.changed_in_run(run_dir, body, made_from.of_run(run_dir))
+    stored = {str(case.get("case")): case for case in files.objects(body.get("cases"))}
+    derived = {case.case: files.to_json_types(store.case_json(case)) for case in cases}
+    for name in sorted({*stored, *derived}):
+        case_dir = run_dir / folder_of(name)
+        yield from _limited(path, _differences(stored.get(name), derived.get(name), case_dir, name))
+
+
+# -- comparing -----------------------------------------------------------------------------------------------
+
+
+def _limited(path: Path, differences: Iterator[str]) -> Iterator[str]:
+    """Yield the first differences with the name of their file, and how many follow."""
+    yield from (f"{path}: {difference}" for difference in islice(differences, _MAX_DIFFERENCES))
+    more = sum(1 for _ in differences)
+    if more:
+        yield f"{path}: and {more} more"
+
+
+def _differences(stored: Any, derived: Any, folder: Path, at: str = "") -> Iterator[str]:
+    """Yield a sentence for each value that differs, with its place in the file."""
+    stored, derived = _by_name(stored), _by_name(derived)
+    if isinstance(stored, dict) and isinstance(derived, dict):
+        for key in sorted({*stored, *derived}):
+            yield from _differences(stored.get(key), derived.get(key), folder, f"{at}.{key}".lstrip("."))
+    elif isinstance(stored, list) and isinstance(derived, list) and len(stored) == len(derived):
+        for place, (own, other) in enumerate(zip(stored, derived, strict=True)):
+            yield from _differences(own, other, folder, f"{at}[{place}]")
+    elif _text(stored, folder) != _text(derived, folder):
+        yield f"{at} is {stored!r:.{_SHOWN}}; derived from the logs: {derived!r:.{_SHOWN}}"
+
+
+def _by_name(value: Any) -> Any:
+    """Return a list of objects with different names, such as metrics, as an object with these names."""
+    items = files.objects(value)
+    names = dict.fromkeys(str(item["name"]) for item in items if "name" in item)
+    return dict(zip(names, items, strict=True)) if names and len(names) == len(items) == len(value) else value
+
+
+def _text(value: Any, folder: Path) -> Any:
+    """Return a text without the folders above that of the case or the round, since the run may have been moved."""
+    return re.sub(rf"[^\s'\"]*/(?={re.escape(folder.name)}\b)", "", value) if isinstance(value, str) else value

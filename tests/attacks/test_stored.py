@@ -1,0 +1,173 @@
+"""Stored figures that were changed after the run: each command that decides must refuse them, and say which file."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.commands import main
+from pytest_flagperf.results import store
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.stored import digests
+from tests.results_help import edit_json
+from tests.stored_runs import finish, submission
+
+CASE = "toy_pytorch_X9_1_1_1"
+OUTCOME = f"{CASE}/round1/outcome.json"
+VERDICTS = f"{CASE}/verdicts/test_converges_toy_pytorch_X9_1_1_1-round1_.json"
+LOG = f"{CASE}/round1/h0_noderank0/rank0.out.log"
+COMMANDS = {
+    "show": ["RUN"],
+    "table": ["RUN"],
+    "compare": ["OTHER", "RUN"],
+    "accept": ["RUN", "--baselines", "NEW"],
+    "export": ["RUN", "--csv"],
+    "report": ["RUN"],
+    "bundle": ["RUN", "--shapes=1x1", "--to", "NEW.tar.gz"],
+    "verify": ["RUN"],
+}
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """An honest run of one case."""
+    run, *_ = submission(tmp_path / "runs")
+    return run
+
+
+def flagperf(command: str, run: Path) -> int:
+    places = {"RUN": run, "OTHER": run.with_name("other"), "NEW": run.parent.parent / "new"}
+    arguments = [command, *COMMANDS[command]]
+    return main([re.sub("[A-Z]{3,}", lambda match: str(places[match[0]]), argument) for argument in arguments])
+
+
+def scaled(run: Path) -> Path:
+    """Multiply a figure of an outcome by 1.5."""
+    path = run / OUTCOME
+    text = path.read_text()
+    value = re.search(r'"p_core",\n +"value": ([0-9.]+)', text)
+    assert value is not None
+    path.write_text(text[: value.start(1)] + str(float(value[1]) * 1.5) + text[value.end(1) :])
+    return path
+
+
+def turned_ok(run: Path) -> Path:
+    """Turn the failed verdicts of a training that missed its target to passed ones."""
+    path = run / VERDICTS
+    text = path.read_text()
+    assert '"ok": false' in text
+    path.write_text(text.replace('"ok": false', '"ok": true'))
+    return path
+
+
+def measured_again(run: Path) -> Path:
+    """Change a line of a log, and the outcome that follows from it, but not its digest."""
+    log, path = run / LOG, run / OUTCOME
+    log.write_text(log.read_text().replace('"peak_memory_bytes": 314572800', '"peak_memory_bytes": 1000'))
+    body = json.loads(path.read_text())
+    path.write_text(json.dumps({**body, **measure(path.parent).to_json()}, indent=1) + "\n")
+    return path
+
+
+def without_digest(run: Path) -> Path:
+    """Multiply a figure and remove the digest that shows it."""
+    path = scaled(run)
+    path.write_text(re.sub(rf',\n "{digests.DIGEST}": .*', "", path.read_text()))
+    return path
+
+
+def results_edited(run: Path) -> Path:
+    """Change the file of the run alone."""
+    path = run / "results.json"
+    path.write_text(path.read_text().replace('"exit_status": 0', '"exit_status": 1'))
+    return path
+
+
+ATTACKS = [scaled, turned_ok, measured_again, without_digest, results_edited]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unchanged_run_passes(command: str, run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(run_dir, run_dir.with_name("other"))
+    assert flagperf(command, run_dir) == 0
+    assert digests.CHANGED not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_changed_file_is_named(
+    attack: Callable[[Path], Path], command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, *_ = submission(tmp_path / "runs", {"1x1": {"last": 0.7 if attack is turned_ok else 0.93}})
+    shutil.copytree(run, run.with_name("other"))
+    path = attack(run)
+    capsys.readouterr()
+    assert flagperf(command, run) != 0
+    assert f"{path}: {digests.CHANGED}" in "".join(capsys.readouterr())
+    assert not list(tmp_path.glob("new*"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_run_without_any_digest_is_shown_with_a_note_and_vouches_for_nothing(
+    command: str, run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (run_dir / "results.json", *run_dir.glob("*/*/*.json"), *run_dir.glob("*/*.json")):
+        body = json.loads(path.read_text())
+        path.write_text(json.dumps({name: body[name] for name in body if name not in ("digest", "made_from")}))
+    shutil.copytree(run_dir, run_dir.with_name("other"))
+    code = flagperf(command, run_dir)
+    assert bool(code) == (command in ("accept", "bundle", "verify"))
+    assert digests.MISSING in "".join(capsys.readouterr()) or command == "report"
+
+
+def forged_outcome(run: Path) -> str:
+    """Multiply a figure, and compute all digests again."""
+    round_dir = (run / OUTCOME).parent
+    body = json.loads((run / OUTCOME).read_text())
+    for metric in body["metrics"]:
+        metric["value"] = metric["value"] * 1.5 if metric["name"] == "p_core" else metric["value"]
+    edit_json(round_dir / "outcome.json", metrics=body["metrics"])
+    finish(run)
+    return "metrics.p_core.value is"
+
+
+def forged_verdicts(run: Path) -> str:
+    body = json.loads((run / VERDICTS).read_text())
+    edit_json(run / VERDICTS, verdicts=[{**verdict, "ok": True} for verdict in body["verdicts"]])
+    finish(run)
+    return "verdict target is passed"
+
+
+def forged_log(run: Path) -> str:
+    """Change a log, measure it again, and compute all digests again but the log's."""
+    log, path = run / LOG, run / OUTCOME
+    log.write_text(log.read_text().replace('"peak_memory_bytes": 314572800', '"peak_memory_bytes": 1000'))
+    edit_json(path, **measure(path.parent).to_json())
+    finish(run)
+    return f"rank0.out.log: {digests.CHANGED}"
+
+
+def forged_results(run: Path) -> str:
+    """Change the figures of results.json, which others publish, with a new digest."""
+    body = json.loads((run / "results.json").read_text())
+    (case,) = body["cases"]
+    case["metrics"]["p_core"]["median"] *= 1.5
+    edit_json(run / "results.json", cases=[case])
+    return "metrics.p_core.median is"
+
+
+@pytest.mark.parametrize("command", ["verify", "bundle", "accept"])
+@pytest.mark.parametrize("forge", [forged_outcome, forged_verdicts, forged_log, forged_results])
+def test_a_forger_who_computes_digests_is_found_by_the_logs(
+    forge: Callable[[Path], str], command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, *_ = submission(tmp_path / "runs", {"1x1": {"last": 0.7 if forge is forged_verdicts else 0.93}})
+    expected = forge(run)
+    assert not store.load_run(run).changed, "digests alone do not show it"
+    assert flagperf(command, run) != 0
+    assert expected in "".join(capsys.readouterr())
