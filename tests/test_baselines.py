@@ -168,7 +168,7 @@ def test_an_edited_bound_narrower_than_the_noise_is_the_noise() -> None:
 def test_invalid_rounds_decide_nothing() -> None:
     slow = [replace(outcome, validity_warnings=(CLOCK,)) for outcome in rounds(0.5, 0.5)]
     verdict = p_core(slow, accepted())
-    assert (verdict.ok, verdict.warning, verdict.got) == (True, True, "not judged")
+    assert (verdict.ok, verdict.warning, verdict.judged, verdict.got) == (True, True, False, "not judged")
     assert verdict.sentence == "p_core is not judged: no valid round"
     assert p_core([*slow, *rounds(1.0)], accepted()).got == "100 images/s"
     assert not p_core([*slow, *rounds(0.5)], accepted()).ok

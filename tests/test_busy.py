@@ -11,7 +11,7 @@ import pytest
 
 from flagperf_driver.node.sampling import load
 from pytest_flagperf.report.export import junit
-from pytest_flagperf.report.terminal.summary import summarize_case
+from pytest_flagperf.report.terminal.summary import summarize_case, summarize_run
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results import store, verdicts
 from pytest_flagperf.results.comparing import baselines
@@ -19,7 +19,7 @@ from pytest_flagperf.results.measured import busy
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import BUSY, ValidityWarning
-from pytest_flagperf.results.store import CaseResult
+from pytest_flagperf.results.store import CaseResult, StoredRun
 from pytest_flagperf.results.verdicts import OneCard, Verdict, speedup
 from pytest_flagperf.running.scaling import Scaling
 from tests.recording import START_MS, Sampling, Training, write
@@ -152,14 +152,23 @@ def test_a_busy_round_is_no_baseline_and_under_strict_a_failure() -> None:
 def test_a_speed_up_that_was_missed_on_a_busy_machine_is_a_warning_that_names_the_cause() -> None:
     found = judged(beside(0.9, WARNING))
     for name, got in (("speedup", "0.90x"), ("efficiency", "45.0 %")):
-        assert (found[name].ok, found[name].warning) == (True, True)
+        assert (found[name].ok, found[name].judged) == (True, False)
         assert found[name].got == f"{got} (busy: not judged)"
-        assert found[name].sentence.startswith("not judged because the machine was busy: weak scaling: ")
-        assert found[name].sentence.endswith(WARNING.sentence)
-    case = summarize_case(CaseResult("a:b:c:1:2:1", (beside(0.9, WARNING),), {"test_speedup": tuple(found.values())}))
-    assert any(text.startswith("not judged because the machine was busy") for text in case.warnings)
+    sentence = found["efficiency"].sentence
+    assert sentence.startswith("not judged because the machine was busy: weak scaling: ")
+    assert sentence.endswith(WARNING.sentence)
+    case = CaseResult("a:b:c:1:2:1", (beside(0.9, WARNING),), {"test_speedup": tuple(found.values())})
+    summary = summarize_run(StoredRun(Path(), None, (case, replace(case, case="b:b:c:1:2:1"))))
+    assert [text for text in summary.summaries[0].warnings if "0.90x" in text] == [sentence]
+    assert summary.verdict().startswith("flagperf: 2 of 2 cases passed, 2 speed-ups not judged; ")
     assert dict(junit.judged(found.values()))["speedup"] == "0.90x (busy: not judged)"
     assert "warning.efficiency" in dict(junit.judged(found.values()))
+
+
+def test_a_missed_efficiency_of_a_reached_speed_up_has_a_warning_of_its_own() -> None:
+    found = judged(beside(1.02, WARNING))
+    assert (found["speedup"].judged, found["speedup"].warning, found["speedup"].got) == (True, False, "1.02x")
+    assert (found["efficiency"].judged, found["efficiency"].warning) == (False, True)
 
 
 def test_the_same_speed_up_on_a_quiet_machine_fails_and_under_strict_everywhere() -> None:

@@ -27,6 +27,7 @@ from pytest_flagperf.report.terminal.summary import (
     STATES,
     UNFINISHED,
     CaseSummary,
+    not_judged,
     state_with_code,
     summarize_case,
 )
@@ -206,6 +207,7 @@ def _counted(rows: Sequence[Row], not_run: int) -> str:
         parts = [f'<span class="{css_class(PASSED)}">{"all passed" if len(rows) > 1 else "passed"}</span>']
     with_code = _with_code(rows)
     parts += [f"{len(with_code)} with vendor code"] if with_code else []
+    parts += not_judged(row.summary for row in rows)
     parts += [f"{not_run} not run"] if not_run else []
     return f"{count(len(rows), 'case')}: {', '.join(parts)}"
 

@@ -21,6 +21,7 @@ INTERRUPTED = 2
 UNLIMITED = 10_000
 """A width at which no line is shortened."""
 KNOWN_PROBLEM = "known problem, stated by the vendor"
+_FIGURES = {VerdictKind.SPEEDUP: "speed-up", VerdictKind.EFFICIENCY: "speed-up"}
 _MIN_WIDTH = 80
 _MAX_LINES = 10
 _MAX_REASONS = 2
@@ -38,6 +39,8 @@ class CaseSummary:
     """The failures in a few words each, for output that shows the sentences elsewhere."""
     expected: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    not_judged: tuple[str, ...] = ()
+    """What passed because it could not be judged: "speed-up", "baseline"."""
     vendor_code: str = ""
     """The code and packages of the vendor beside its config, in a few words."""
     known_problems: tuple[str, ...] = ()
@@ -72,6 +75,7 @@ def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummar
         _unique(reasons.values()),
         _unique(f"{verdict.sentence} (expected failure: {verdict.expected_failure})" for verdict in expected),
         _unique(_warnings(case)),
+        _unique(_not_judged(case)),
         case.vendor_code,
         _unique(case.known_problems),
     )
@@ -141,6 +145,7 @@ class RunSummary:
             return "no case ran" + (f", {count(len(self.not_run), 'case')} requested" if self.not_run else "")
         parts = [f"{states[PASSED]} of {count(len(self.summaries) + len(self.not_run), 'case')} passed"]
         parts += self._with_vendor_code(by_name=by_name)
+        parts += not_judged(self.summaries)
         bad = ", ".join(f"{states[state]} {state}" for state in BAD if states[state])
         parts += [f"{bad} ({reason})" if reason else bad] if bad else []
         parts += [f"{states[state]} {state}" for state in (EXPECTED, UNFINISHED) if states[state]]
@@ -162,6 +167,12 @@ def summarize_run(
     interrupted = run.info is not None and run.info.exit_status == INTERRUPTED
     summaries = tuple(summarize_case(case, interrupted=interrupted) for case in run.cases)
     return RunSummary(run.cases, summaries, tuple(not_run), interrupted, tuple(notes), tuple(reports))
+
+
+def not_judged(summaries: Iterable[CaseSummary]) -> list[str]:
+    """Return how many figures were not judged, such as "1 speed-up not judged"; one of each kind and case."""
+    numbers = Counter(name for case in summaries for name in case.not_judged)
+    return [f"{count(number, name)} not judged" for name, number in numbers.items()]
 
 
 def all_lines(summaries: Sequence[CaseSummary]) -> Iterator[str]:
@@ -204,6 +215,11 @@ def _warnings(case: CaseResult) -> Iterator[str]:
         yield from (f"round {outcome.round}: {text}" for text in outcome.warnings)
     verdicts = [verdict for test in case.verdicts.values() for verdict in test]
     yield from (verdict.sentence for verdict in verdicts if verdict.ok and verdict.warning)
+
+
+def _not_judged(case: CaseResult) -> Iterator[str]:
+    verdicts = [verdict for test in case.verdicts.values() for verdict in test]
+    yield from (_FIGURES.get(verdict.kind, verdict.kind.value) for verdict in verdicts if not verdict.judged)
 
 
 def _joined(texts: Sequence[str], most: int = _MAX_REASONS, separator: str = "; ") -> str:

@@ -153,7 +153,8 @@ def _judged(
     expected = _expected(figure, low, high)
     if not any(outcome.valid for outcome in outcomes):
         sentence = f"{name} is not judged: no valid round"
-        return Verdict(title, True, "not judged", expected, sentence, warning=True, kind=VerdictKind.BASELINE)
+        kind = VerdictKind.BASELINE
+        return Verdict(title, True, "not judged", expected, sentence, warning=True, kind=kind, judged=False)
     if not values:
         near = get_close_matches(name, {metric.name for outcome in outcomes for metric in outcome.metrics}, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

@@ -104,14 +104,19 @@ def speedup(
         _efficient(factor, cards, min_efficiency, figures, _uncertainty(alone, values)),
     ]
     busy = "" if one_card.many else "; ".join(dict.fromkeys(outcome.busy for outcome in counted))
-    return [*ended, *(_as_busy(verdict, busy, one_card.busy, strict=strict) for verdict in judged)]
+    judged = [_as_busy(verdict, busy, one_card.busy, strict=strict) for verdict in judged]
+    if not any(verdict.judged for verdict in judged):
+        # One warning: the sentence on the efficiency has the speed-up too.
+        judged[0] = replace(judged[0], warning=False, sentence="")
+    return [*ended, *judged]
 
 
 def _as_busy(verdict: Verdict, many: str, alone: str, *, strict: bool) -> Verdict:
     """Add the effect of other work on the machine: slow rounds of many cards are not judged, of one card warned of."""
     if not verdict.ok and many and not strict:
         sentence = f"not judged because the machine was busy: {verdict.sentence}; {many}"
-        return replace(verdict, ok=True, warning=True, got=f"{verdict.got} (busy: not judged)", sentence=sentence)
+        got = f"{verdict.got} (busy: not judged)"
+        return replace(verdict, ok=True, warning=True, got=got, sentence=sentence, judged=False)
     if not verdict.ok and many:
         return replace(verdict, sentence=f"{verdict.sentence}; the machine was busy: {many}")
     if verdict.ok and alone:

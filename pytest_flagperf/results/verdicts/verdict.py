@@ -55,6 +55,8 @@ class Verdict:
     warning: bool = False
     """The verdict passed, but its sentence is a warning."""
     kind: VerdictKind = VerdictKind.OTHER
+    judged: bool = True
+    """False: the verdict passed because nothing could be judged; the headline of the run counts it."""
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Verdict:
