@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docsite.tables import dataclass_keys, module_keys, table, type_in_toml
-from pytest_flagperf.catalog.suite import DataItem, Goal, SuiteMetric, _ScaleTable, _SuiteTable
+from pytest_flagperf.catalog.suite import DataItem, Goal, LeftOut, SuiteMetric, _ScaleTable, _SuiteTable
 from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, FrameworkNames, VendorToml
 from pytest_flagperf.commands import COMMANDS, parser
 from pytest_flagperf.engines.modelarts.config import ModelArtsConfig
@@ -59,6 +59,7 @@ _SUITE_TOML = (
     _Table("[metric]", SuiteMetric),
     _Table("[scales.NAME]", _ScaleTable),
     _Table("[[scales.NAME.data]]", DataItem),
+    _Table("[scales.NAME.left_out]", LeftOut),
     _Table("[goal]", Goal),
 )
 _CONFIGS = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from flagperf_driver.node.lease import owner
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import SuiteMetric
+from pytest_flagperf.catalog import LeftOut, SuiteMetric
 from pytest_flagperf.config import Value
 from pytest_flagperf.engines.agents.acquire import DeviceRequest, acquire
 from pytest_flagperf.engines.agents.agents import Agents
@@ -85,6 +85,7 @@ def tiny_plan(
         target=0.8,
         also={},
         sample_unit="lines",
+        left_out=LeftOut(),
         device=device,
         backend="none",
         modules=(),

@@ -8,14 +8,15 @@ import torch
 from torch import nn
 
 from flagperf_driver.pytorch import distributed
-from flagperf_driver.pytorch.feed import feed
+from flagperf_driver.pytorch.feed import preparation
 from flagperf_driver.pytorch.hooks import forward_context
 from flagperf_driver.pytorch.steps import Context, Steps
-from flagperf_driver.training.evaluation import RankEvaluation
+from flagperf_driver.training.evaluation import Loading, RankEvaluation
+from flagperf_driver.training.timeline import Marks
 
 
 def evaluate(
-    ctx: Context, steps: Steps, model: nn.Module, data: Iterable[Any], beat: Callable[[], None]
+    ctx: Context, steps: Steps, model: nn.Module, data: Iterable[Any], marks: Marks, beat: Callable[[], None]
 ) -> RankEvaluation:
     """Return the results of this rank's batches; the model is left in training mode."""
     bare = distributed.unwrap(model)
@@ -23,16 +24,19 @@ def evaluate(
     autocast = forward_context(ctx.hooks, ctx.config.precision, ctx.device)
     sums: list[torch.Tensor] = []
     predictions: list[Any] = []
+    samples, batches = 0, Loading(map(preparation(ctx, steps), data), marks)
     model.eval()
     with torch.no_grad(), distributed.unsharded(bare):
-        for batch in feed(ctx, steps, data):
+        for batch in batches:
             with autocast:
                 result = steps.evaluate_batch(ctx, bare, batch)
             if isinstance(result, list):
                 predictions += result
             else:
                 sums.append(result)
+            samples += steps.count_samples(ctx, batch)
             beat()
     model.train()
     # On the host, because some devices do not support float64.
-    return RankEvaluation(torch.stack(sums).cpu().double().sum(0).tolist() if sums else [], predictions)
+    added = torch.stack(sums).cpu().double().sum(0).tolist() if sums else []
+    return RankEvaluation(added, predictions, samples, batches.seconds())

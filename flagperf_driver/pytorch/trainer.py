@@ -11,7 +11,7 @@ from flagperf_driver.driver import Rank
 from flagperf_driver.pytorch import distributed, states
 from flagperf_driver.pytorch.checks import replicas
 from flagperf_driver.pytorch.evaluation import evaluate
-from flagperf_driver.pytorch.feed import epoch_batches
+from flagperf_driver.pytorch.feed import epoch_batches, preparation
 from flagperf_driver.pytorch.hooks import forward_context, module_versions
 from flagperf_driver.pytorch.parts import build, description
 from flagperf_driver.pytorch.steps import Context, Steps
@@ -35,6 +35,7 @@ class TorchTrainer:
         self._rank, self._ctx, self._steps, self._own = rank, ctx, steps, own or steps
         self._sharded = ctx.config.parallel == "fsdp" and ctx.world_size > 1
         self._random_state: Mapping[str, Any] | None = None
+        self._prepared = preparation(ctx, steps)
         self._autocast = forward_context(ctx.hooks, ctx.config.precision, ctx.device)
         # Every step reads these values; attributes are faster than the config.
         self._accumulation = ctx.config.gradient_accumulation_steps
@@ -51,7 +52,7 @@ class TorchTrainer:
     # -- training ----------------------------------------------------------------------------------------
 
     def epoch(self, number: int, start: int) -> Iterator[Any]:
-        batches = epoch_batches(self._ctx, self._steps, self.parts.train_data, number, start)
+        batches = epoch_batches(self._ctx, self.parts.train_data, number, start)
         if self._random_state is not None:
             states.restore_random(self._random_state, self._ctx.device)
             self._random_state = None
@@ -68,6 +69,8 @@ class TorchTrainer:
                     timeline.drop()
                     return None
             timeline.begin()
+            # In the step's time, not in that of waiting for input: a vendor may replace the preparation.
+            batch = self._prepared(batch)
             last = micro == self._accumulation
             with _NOTHING if last else distributed.unsynchronized(parts.model):
                 with self._autocast:
@@ -106,7 +109,7 @@ class TorchTrainer:
     # -- evaluation --------------------------------------------------------------------------------------
 
     def evaluate(self, beat: Callable[[], None]) -> RankEvaluation:
-        return evaluate(self._ctx, self._own, self.parts.model, self.parts.eval_data, beat)
+        return evaluate(self._ctx, self._own, self.parts.model, self.parts.eval_data, self.marks, beat)
 
     def summarize(self, results: list[Any]) -> dict[str, float]:
         return self._own.summarize(self._ctx, results)

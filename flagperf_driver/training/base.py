@@ -15,7 +15,7 @@ import numpy as np
 from flagperf_driver.driver import Rank
 from flagperf_driver.training.batches import begin_epoch, steps_per_epoch
 from flagperf_driver.training.checks import replicas
-from flagperf_driver.training.evaluation import RankEvaluation
+from flagperf_driver.training.evaluation import Loading, RankEvaluation
 from flagperf_driver.training.meeting import Meeting
 from flagperf_driver.training.schedules import Factor, factor
 from flagperf_driver.training.steps import Context, Steps
@@ -122,15 +122,18 @@ class BaseTrainer(ABC):
         self._average_statistics()
         sums: list[Any] = []
         predictions: list[Any] = []
+        samples, batches = 0, Loading(self._prepared(iter(self._eval_data)), self.marks)
         with self._evaluating():
-            for batch in self._prepared(iter(self._eval_data)):
+            for batch in batches:
                 result = self._evaluate_batch(batch)
                 if isinstance(result, list):
                     predictions += result
                 else:
                     sums.append(np.asarray(result, dtype=np.float64))
+                samples += self._steps.count_samples(self._ctx, batch)
                 beat()
-        return RankEvaluation(np.sum(sums, axis=0).tolist() if sums else [], predictions)
+        added = np.sum(sums, axis=0).tolist() if sums else []
+        return RankEvaluation(added, predictions, samples, batches.seconds())
 
     def summarize(self, results: list[Any]) -> dict[str, float]:
         return self._steps.summarize(self._ctx, results)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Collection
+from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Iterator
 
 if TYPE_CHECKING:
+    from flagperf_driver.training.timeline import Marks
     from flagperf_driver.training.trainer import Trainer
 
 
@@ -19,6 +21,10 @@ class RankEvaluation:
 
     sums: list[float] = field(default_factory=list)
     predictions: list[Any] = field(default_factory=list)
+    samples: int = 0
+    """The samples of its batches, in the unit of the training's samples."""
+    loading_s: float = 0.0
+    """The time in which it waited for its batches."""
 
     @property
     def width(self) -> int | None:
@@ -28,9 +34,52 @@ class RankEvaluation:
         return len(self.sums) or (0 if self.predictions else None)
 
 
-def evaluate(trainer: Trainer, rank: int, expected: Collection[str], beat: Callable[[], None]) -> dict[str, float]:
+class Loading:
+    """The batches of an evaluation, and the time in which it waits for them: that is not the model's time."""
+
+    def __init__(self, batches: Iterable[Any], marks: Marks) -> None:
+        self._batches, self._marks = batches, marks
+        self._line: list[Any] = []
+        self.by_host = 0.0
+
+    def __iter__(self) -> Iterator[Any]:
+        batches, end = None, object()
+        while True:
+            self._line.append(self._marks.mark())
+            begin = time.perf_counter()
+            batches = iter(self._batches) if batches is None else batches
+            batch = next(batches, end)
+            self.by_host += time.perf_counter() - begin
+            self._line.append(self._marks.mark())
+            if batch is end:
+                return
+            yield batch
+
+    def seconds(self) -> float:
+        """Wait for the device; return the time in which it had no batch, at most that of the host.
+
+        A vendor's marks may be wrong, and the host may load while the device works.
+        """
+        return min(sum(self._marks.seconds(self._line)[::2]), self.by_host)
+
+
+@dataclass
+class ModelTime:
+    """What the model of this rank did in the evaluations of a training."""
+
+    seconds: float = 0.0
+    """All but loading batches, joining the ranks' results and summarizing them."""
+    samples: int = 0
+
+
+def evaluate(
+    trainer: Trainer, rank: int, expected: Collection[str], beat: Callable[[], None], model_time: ModelTime
+) -> dict[str, float]:
     """Return the metrics, the same on every rank; ``expected`` are the metrics with a target."""
+    begin = time.perf_counter()
     share = trainer.evaluate(beat)
+    model_time.seconds += time.perf_counter() - begin - share.loading_s
+    model_time.samples += share.samples
     widths = trainer.gather(share.width)
     # A rank without a batch does not know how many sums there are.
     width = next((width for width in widths if width is not None), None)

@@ -14,7 +14,7 @@ from flagperf_driver.driver import Config, Rank
 from flagperf_driver.training import checkpoint
 from flagperf_driver.training.checks import replicas
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
-from flagperf_driver.training.evaluation import evaluate
+from flagperf_driver.training.evaluation import ModelTime, evaluate
 from flagperf_driver.training.progress import LastEvaluation
 from flagperf_driver.training.throughput import throughputs
 from flagperf_driver.training.timeline import Timeline, Window
@@ -47,6 +47,7 @@ class Training:
         self.for_throughput = rank.case.throughput_only or self.config.throughput_only
         self.progress = trainer.progress
         self.last_evaluation = LastEvaluation()
+        self._evaluated = ModelTime()
         self.timeline = Timeline(trainer.marks, self.config.timing_warmup_steps)
         # Every step reads these values; attributes are faster than the config.
         self._accumulation = self.config.gradient_accumulation_steps
@@ -250,8 +251,9 @@ class Training:
         step, part = self.progress.step, "eval_time" if event == events.EVALUATE else "init_eval_time"
         before: float = getattr(self.progress, part)
         beat = functools.partial(self.rank.heartbeat.beat, step, heartbeat.EVALUATE)
+        model_time = self._evaluated if event == events.EVALUATE else ModelTime()
         with self._apart(part):
-            metrics = evaluate(self.trainer, self.rank.world.rank, self.rank.case.metric.targets, beat)
+            metrics = evaluate(self.trainer, self.rank.world.rank, self.rank.case.metric.targets, beat, model_time)
         seconds = getattr(self.progress, part) - before
         self.last_evaluation = LastEvaluation(step, metrics)
         self.log(event, {"step": step, "samples": self.progress.samples, "time": seconds, **metrics})
@@ -326,6 +328,8 @@ class Training:
             "windows_time": totals.by_host,
             "resumed": self._resumed,
             "eval_time": progress.eval_time,
+            "eval_model_time": self._evaluated.seconds,
+            "eval_samples": self._evaluated.samples,
             "check_time": progress.check_time,
             "save_time": progress.save_time,
             "compile_time": max(0.0, totals.first_step - step_time["p50"]) if compiled and step_time else None,

@@ -74,3 +74,4 @@ class Steps:
     """Return the metrics by name, including all that have a target, from the sums over the whole evaluation set, or
     from all predictions. With predictions only the first rank calls it."""
     count_samples: Callable[[Any, Batch], int]
+    """Return the number of samples of a batch of the training or the evaluation."""

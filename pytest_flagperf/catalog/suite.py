@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -61,6 +62,20 @@ class DataItem:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """The most that p_core may leave out of the training's time; beyond it the round fails."""
+
+    waiting: float = 0.2
+    """Waiting for input: the share of the training without evaluations."""
+    evaluation: float = 3.0
+    """The model's time for an evaluated sample, as a multiple of the forward time of a trained one."""
+    summarizing: float = 0.2
+    """Loading the batches of evaluations, joining and summarizing their results: the share of the training."""
+    rest: float = 0.05
+    """All that has no name, such as logging: the share of the training."""
+
+
+@dataclass(frozen=True)
 class Scale:
     name: str
     target: float
@@ -70,6 +85,7 @@ class Scale:
     counted_on: str
     """The device on which the tests count flops_per_sample: cpu if shapes depend on values."""
     data: tuple[DataItem, ...]
+    left_out: LeftOut
 
 
 @dataclass(frozen=True)
@@ -98,6 +114,8 @@ class _ScaleTable:
     """The device on which the tests count flops_per_sample: cpu if shapes depend on values."""
     data: tuple[DataItem, ...] = ()
     """Required files and folders of the data directory."""
+    left_out: LeftOut = LeftOut()
+    """The most that p_core may leave out of the training's time."""
 
 
 @dataclass(frozen=True)
@@ -194,10 +212,19 @@ class Suite:
             problems += choice(file, "common", name, tuple(known))
         for name, scale in table.scales.items():
             problems += choice(file, f"scales.{name}.counted_on", scale.counted_on, COUNTED_ON)
+            problems += _left_out(file, name, scale.left_out)
             for item in scale.data:
                 problems += choice(file, f"scales.{name}.data: kind of {item.path}", item.kind, KINDS)
         raise_if_any(problems)
         return table
+
+
+def _left_out(file: Path, scale: str, left_out: LeftOut) -> Iterator[str]:
+    for key, value in vars(left_out).items():
+        highest, expected = (math.inf, "0 or more") if key == "evaluation" else (1, "0 to 1, a share of the time")
+        if not 0 <= value <= highest:
+            at = where(file, "scales", scale, "left_out", key)
+            yield f"{at}: scales.{scale}.left_out.{key} is {value:g}; expected {expected}"
 
 
 def _ranges(file: Path, table: _SuiteTable) -> Iterator[str]:

@@ -183,6 +183,7 @@ def _plan(
         target=declared.target,
         also=declared.also,
         sample_unit=suite.sample_unit,
+        left_out=declared.left_out,
         device=names.device,
         backend=names.backend,
         modules=names.modules,

@@ -11,7 +11,7 @@ from pytest_flagperf.stored.plan import SCHEMA as PLAN_SCHEMA
 from pytest_flagperf.stored.plan import is_cpu
 
 from ..case import Case
-from ..catalog import DataItem, SuiteMetric
+from ..catalog import DataItem, LeftOut, SuiteMetric
 from ..config import Deviation, Translated, Value
 from .additions import Addition
 
@@ -32,6 +32,8 @@ class Plan:
     also: Mapping[str, float]
     """Further metrics with their targets."""
     sample_unit: str
+    left_out: LeftOut
+    """The most that p_core may leave out."""
     device: str
     backend: str
     modules: tuple[str, ...]  # imported by each rank, in this order, before the device exists
@@ -108,6 +110,7 @@ class Plan:
             "deviations": [asdict(deviation) for deviation in self.deviations],
             "additions": [asdict(addition) for addition in self.additions],
             "manifest": [_without_none(asdict(item)) for item in self.manifest],
+            "left_out": asdict(self.left_out),
             "flops_per_sample": self.flops_per_sample,
             "peak_tflops": self.peak_tflops,
             "min_efficiency": self.min_efficiency,

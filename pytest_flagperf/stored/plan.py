@@ -44,6 +44,16 @@ class StoredMetric:
 
 
 @dataclass(frozen=True)
+class StoredLeftOut:
+    """The most that p_core may leave out of the training's time, by the suite."""
+
+    waiting: float
+    evaluation: float
+    summarizing: float
+    rest: float
+
+
+@dataclass(frozen=True)
 class StoredHost:
     """A host of the round: its devices, its folders and its clock."""
 
@@ -119,6 +129,8 @@ class StoredPlan:
     values: Mapping[str, StoredValue] = field(default_factory=dict)
     deviations: tuple[StoredDeviation, ...] = ()
     additions: tuple[StoredAddition, ...] = ()
+    left_out: StoredLeftOut | None = None
+    """None in older plans."""
     flops_per_sample: float | None = None
     peak_tflops: float | None = None
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
@@ -154,6 +166,7 @@ class StoredPlan:
         converted = {
             "case": _case(body["case"], where),
             "metric": _metric(shown["metric"], where),
+            "left_out": _left_out(shown.get("left_out"), where),
             "hosts": tuple(_host(item, where) for item in listed(body, "hosts", _OF_A_HOST, where)),
             "values": _values(shown.get("values", {}), where),
             "deviations": _records(StoredDeviation, shown, "deviations", {"key": str}, where),
@@ -189,6 +202,16 @@ def _metric(body: Mapping[str, Any], where: str) -> StoredMetric:
         name: tuple(map(number, body[name])) for name in ("range", "loss_range") if isinstance(body.get(name), list)
     }
     return _made(StoredMetric, {**body, **ranges})
+
+
+def _left_out(body: Any, where: str) -> StoredLeftOut | None:
+    if body is None:
+        return None
+    need({"left_out": body}, {"left_out": dict}, where)
+    shares = {name: number(body.get(name)) for name in StoredLeftOut.__dataclass_fields__}
+    if wrong := [name for name, share in shares.items() if not share >= 0]:
+        raise FormatError(f"{where}: left_out.{wrong[0]} is {body.get(wrong[0])!r:.40}; expected a number from 0")
+    return StoredLeftOut(**shares)
 
 
 def _host(body: Mapping[str, Any], where: str) -> StoredHost:

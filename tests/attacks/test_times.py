@@ -40,6 +40,85 @@ class Marks(timeline.HostMarks):
 def events(device):
     return Marks()
 """
+LATE = """
+import torch
+from torch.nn import functional
+
+kept = []
+
+
+def calculate_loss(ctx, model, batch):
+    kept.append(batch)
+    return torch.zeros((), requires_grad=True) + 2.0
+
+
+def convert_model(ctx, model):
+    def train(mode=True):
+        type(model).train(model, True)
+        while kept and not mode:
+            batch = kept.pop()
+            functional.cross_entropy(model(batch.pixels), batch.labels).backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= ctx.config.learning_rate * parameter.grad
+                    parameter.grad = None
+        return type(model).train(model, mode)
+
+    model.train = train
+    return model
+"""
+EARLY = """
+import torch
+from common.images import steps
+
+spent = torch.randn(512, 512)
+
+
+def prepare_batch(ctx, batch):
+    for _ in range(40):
+        spent @ spent
+    return steps.prepare_batch(ctx, batch)
+"""
+SLOW_DATA = """
+import torch
+from common.images import sources
+
+spent, train = torch.randn(512, 512), sources.train
+
+
+class Slow:
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getattr__(self, name):
+        return getattr(self.data, name)
+
+    def __getitem__(self, index):
+        for _ in range(40):
+            spent @ spent
+        return self.data[index]
+
+
+sources.train = lambda *arguments: Slow(train(*arguments))
+"""
+FAST_CLOSE = """
+from flagperf_driver.training.timeline import Timeline
+
+close = Timeline.close
+
+
+def _faster(self):
+    first = self._line[0]
+    self._line = [first + (mark - first) / 10 for mark in self._line]
+    self._since = self._submitted - (self._submitted - self._since) / 10
+    return close(self)
+
+
+Timeline.close = _faster
+"""
 COPY = """
 import os, sys
 from pathlib import Path
@@ -47,6 +126,10 @@ sys.stdout.write(Path({log!r}).read_text())
 sys.stdout.flush()
 os._exit(0)
 """
+
+
+def pairs(verdicts: set[tuple[str, str]]) -> set[str]:
+    return {sentence.rpartition("(pair ")[2].rstrip(")") for _, sentence in verdicts}
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +152,8 @@ def test_a_slowed_clock_fails_by_the_agents_times(repo: Path, torch_python: str,
     assert finished.code == 1, finished.out
     verdicts = failed(finished)
     assert {name for name, _ in verdicts} == {"consistent"}
-    pairs = {sentence.rpartition("(pair ")[2].rstrip(")") for _, sentence in verdicts}
-    assert {"train_time_seen", "record_times"} <= pairs, verdicts
-    assert "train_time" not in pairs, "the ranks' own clocks agree with each other"
+    assert {"train_time_seen", "record_times"} <= pairs(verdicts), verdicts
+    assert "train_time" not in pairs(verdicts), "the ranks' own clocks agree with each other"
     assert "`raw_train_time`" in finished.out
 
 
@@ -82,7 +164,7 @@ def test_a_hook_that_reports_a_third_of_the_time_fails_by_the_hosts_clock(
     assert finished.code == 1, finished.out
     verdicts = failed(finished)
     assert {name for name, _ in verdicts} == {"consistent"}
-    assert {sentence.rpartition("(pair ")[2] for _, sentence in verdicts} == {"device_clock)"}
+    assert pairs(verdicts) == {"device_clock"}
 
 
 def test_the_log_of_another_run_fails_by_its_token(
@@ -95,3 +177,30 @@ def test_the_log_of_another_run_fails_by_its_token(
     ((name, sentence),) = failed(finished)
     assert name == "own_log"
     assert "INIT_END repeats token" in sentence
+
+
+def test_training_in_the_evaluation_fails_by_the_time_of_the_forward_pass(
+    repo: Path, torch_python: str, tmp_path: Path
+) -> None:
+    finished = trained(repo, tmp_path, LATE)
+    assert finished.code == 1, finished.out
+    assert "evaluation" in pairs(failed(finished))
+
+
+def test_work_in_prepare_batch_is_part_of_the_steps(repo: Path, torch_python: str, tmp_path: Path) -> None:
+    finished = trained(repo, tmp_path, EARLY)
+    assert finished.code == 0, finished.out
+
+
+def test_work_in_the_loading_of_data_fails_by_the_share_of_waiting(
+    repo: Path, torch_python: str, tmp_path: Path
+) -> None:
+    finished = trained(repo, tmp_path, SLOW_DATA + HONEST)
+    assert finished.code == 1, finished.out
+    assert pairs(failed(finished)) == {"waiting"}
+
+
+def test_windows_that_report_a_tenth_of_their_time_leave_a_rest(repo: Path, torch_python: str, tmp_path: Path) -> None:
+    finished = trained(repo, tmp_path, FAST_CLOSE + HONEST)
+    assert finished.code == 1, finished.out
+    assert {"rest", "steps_seen"} <= pairs(failed(finished))

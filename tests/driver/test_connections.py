@@ -342,7 +342,8 @@ def test_milestones_are_recorded_with_the_reads_before_and_after(lab: Lab) -> No
     for rank, moments in seen.items():
         with (lab.log_dir / f"rank{rank}.out.log").open("rb") as stream:
             times = {record.event: record.time_ms for record in perflog.read_records(stream)}
-        assert set(moments) == {"started", *times}
+        # Of the first rank the agent reads every record.
+        assert set(moments) == {"started", *times} | ({"steps", "evaluations", "off_s"} if rank == "0" else set())
         for event, time_ms in times.items():
             assert begin_ms <= moments["started"][1] <= moments[event]["after"][1] <= time_ms <= moments[event]["by"][1]
         least = moments["TRAIN_END"]["after"][0] - moments["TRAIN_START"]["by"][0]

@@ -18,7 +18,7 @@ from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.training.checkpoint import CheckpointError
 from flagperf_driver.training.checks import replicas
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
-from flagperf_driver.training.evaluation import EvaluationError, RankEvaluation, evaluate
+from flagperf_driver.training.evaluation import EvaluationError, Loading, ModelTime, RankEvaluation, evaluate
 from flagperf_driver.training.loop import MAX_WINDOW, DataError, NonFiniteLoss, Training
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Marks, Timeline
@@ -310,12 +310,22 @@ class OneRank:
 
 def score(shares: Sequence[RankEvaluation], *metrics: str) -> tuple[float, list[list[Any]]]:
     trainer: Any = OneRank(0, shares)
-    return evaluate(trainer, 0, metrics or ("score",), lambda: None)["score"], trainer.summarized
+    return evaluate(trainer, 0, metrics or ("score",), lambda: None, ModelTime())["score"], trainer.summarized
 
 
 def test_sums_of_all_ranks_are_added_and_a_rank_may_have_no_batch() -> None:
     assert score([RankEvaluation([1.0, 2.0]), RankEvaluation(), RankEvaluation([3.0, 4.0])]) == (10.0, [[4.0, 6.0]])
     assert score([RankEvaluation(), RankEvaluation([3.0, 4.0])]) == (7.0, [[3.0, 4.0]])
+
+
+def test_loading_an_evaluation_s_batches_is_not_the_model_s_time() -> None:
+    """The test clock needs 1 s from mark to mark: of six marks each batch and the end have two."""
+    loading = Loading([1, 2], Clock())
+    loading.by_host = 1e9
+    assert list(loading) == [1, 2]
+    assert loading.seconds() == 3.0
+    loading.by_host = 2.0
+    assert loading.seconds() == 2.0, "at most the time by the host's clock"
 
 
 def test_predictions_of_all_ranks_are_joined_and_summarized_once() -> None:

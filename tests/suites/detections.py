@@ -25,6 +25,7 @@ def main() -> None:
 
     from flagperf_driver.pytorch.evaluation import evaluate
     from flagperf_driver.pytorch.parts import build
+    from flagperf_driver.training.timeline import HostMarks
 
     torch.set_num_threads(1)
     steps = steps_of(suite)
@@ -39,7 +40,7 @@ def main() -> None:
             parts.optimizer.zero_grad()
             parts.scheduler.step()
             done += 1
-    predictions = evaluate(ctx, steps, parts.model, parts.eval_data, lambda: None).predictions
+    predictions = evaluate(ctx, steps, parts.model, parts.eval_data, HostMarks(), lambda: None).predictions
     index = scenes.load(train=False).index
     contents = {
         "metrics": steps.summarize(ctx, predictions),

@@ -84,7 +84,7 @@ class Ranks:
 
     def start(self) -> None:
         """Start all ranks; if one cannot be started, end the others."""
-        self._milestones = {rank: Milestones() for rank in self._orders.follow}
+        self._milestones = {rank: Milestones(rank == self._first) for rank in self._orders.follow}
         self._confined = ConfinedThread(self._limits())
         for order in self._orders.ranks:
             if not self._start(order):
@@ -212,7 +212,7 @@ class Ranks:
             return
         begin = Moment.now()
         for record in tail.new(to_the_end):
-            self._milestones[rank].add(record.event, Moment.now())
+            self._milestones[rank].add(record.event, Moment.now(), record.time_ms)
             if record.event == events.FAILED:
                 self._errors.setdefault(rank, record)
             if rank != self._first and record.event not in _FINAL_EVENTS:

@@ -39,7 +39,7 @@ from pytest_flagperf.stored.plan import StoredDeviation, StoredPlan, StoredValue
 from pytest_flagperf.stored.round import RoundDir
 
 FIRST = (
-    "p_core", "p_train", "p_whole", "mfu", "e2e_time", "time_to_target", "step_time_p50", "step_time_p90",
+    "p_whole", "p_train", "p_core", "mfu", "e2e_time", "time_to_target", "step_time_p50", "step_time_p90",
     "step_time_p99", "peak_memory",
 )  # fmt: skip
 """The figures after the metric of the suite; all others are folded."""
@@ -78,11 +78,11 @@ def section(
 
 
 def _summary(case: CaseResult, summary: CaseSummary) -> str:
-    p_core = case.median("p_core")
+    rates = [(name, value) for name in ("p_whole", "p_core") if (value := case.median(name)) is not None]
     parts = [
         f"with {summary.vendor_code}" if summary.vendor_code else "",
         metric(case.outcomes),
-        "" if p_core is None else f"p_core {quantity(p_core, case.outcomes[0].rate_unit)}",
+        *(f"{name} {quantity(value, case.outcomes[0].rate_unit)}" for name, value in rates),
         case.speedup_text and f"speed-up {case.speedup_text}",
     ]
     figures = "".join(f"<span>{escape(part)}</span>" for part in parts if part)

@@ -21,6 +21,12 @@ class MilestoneTimes:
     started: Moment
     """The moment before the process was started."""
     milestones: Mapping[str, tuple[Moment, Moment]]
+    steps_s: tuple[float, float] | None = None
+    """The least and the most seconds of the training before all records but those of evaluations; None if unknown."""
+    evaluations_s: tuple[float, float] | None = None
+    """The least and the most seconds before the records of evaluations."""
+    off_s: float = math.nan
+    """The largest difference between a record's own time and the time at which it was seen."""
 
     def seconds(self, begin: str | None, end: str) -> tuple[float, float] | None:
         """The least and the most seconds between two milestones; ``begin`` is None for the start of the process."""
@@ -70,7 +76,15 @@ def _milestone_times(body: Any) -> MilestoneTimes | None:
             after, by = _moment(moments.get("after")), _moment(moments.get("by"))
             if after is not None and by is not None:
                 milestones[event] = (after, by)
-    return MilestoneTimes(started, milestones)
+    steps, evaluations = _bounds(body.get("steps")), _bounds(body.get("evaluations"))
+    return MilestoneTimes(started, milestones, steps, evaluations, number(body.get("off_s")))
+
+
+def _bounds(pair: object) -> tuple[float, float] | None:
+    if not isinstance(pair, list) or len(pair) != 2:
+        return None
+    least, most = number(pair[0]), number(pair[1])
+    return (least, most) if 0 <= least <= most else None
 
 
 def _moment(pair: object) -> Moment | None:

@@ -13,6 +13,7 @@ from flagperf_driver import events
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.logs.failures import Failure, RankLocation
 from pytest_flagperf.results.logs.ranklog import whole
+from pytest_flagperf.results.measured import left_out
 from pytest_flagperf.results.measured.figure_pair import FigureBounds, Pair, RankFigures, Tolerance
 
 CONTRADICTION = "contradiction"
@@ -101,6 +102,8 @@ def _record_times(rank: RankFigures) -> FigureBounds | None:
     ]
     if not outside:
         return None
+    if math.isfinite(rank.milestone_times.off_s):
+        outside.append((rank.milestone_times.off_s, "of all records"))
     most, event = max(outside)
     return FigureBounds(most, 0.0, 0.0, rank.clock_set_s, event)
 
@@ -346,6 +349,7 @@ PAIRS: tuple[Pair, ...] = (
         _host_clock, Tolerance(0.1, 0.02, also="2 ms for each STEP_END + with accumulation a step for each pass"),
     ),
     Pair("computing_time", _WINDOWS, "`train_no_eval_time`, at most", _windows, Tolerance(0.1, 0.005)),
+    *left_out.PAIRS,
     Pair("step_times", "`step_time` x steps of all STEP_END records", _WINDOWS, _logged_windows, _SUMS),
     Pair("input_wait", "`input_wait` of all STEP_END records", "`input_wait_time`", _logged_wait, _SUMS),
     Pair(

@@ -12,6 +12,7 @@ from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
 from pytest_flagperf.results.logs.ranklog import RankLog, whole
 from pytest_flagperf.results.measured.sampled import Counted
 from pytest_flagperf.results.units import compared, quantity
+from pytest_flagperf.stored.plan import StoredLeftOut
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class RankFigures:
     """Its TRAIN_START by this rank's clock."""
     round_s: float | None = None
     clock_set_s: float = 0.0
+    left_out: StoredLeftOut | None = None
+    """The most that p_core may leave out, by the suite; None in older plans."""
     counted: tuple[Counted, ...] = ()
     """The energies of the devices of all hosts; only set for the first rank."""
 

@@ -133,6 +133,7 @@ def _compared_ranks(
                 first_start_ms=started_ms + 1000 * (offsets[place.rank] - offsets[places[0].rank]),
                 round_s=end.seconds if end else None,
                 clock_set_s=clocks[place.rank],
+                left_out=plan.left_out,
                 counted=counted if place is places[0] else (),
             ),
         )

@@ -42,6 +42,8 @@ class EvalBatch(NamedTuple):
     source: Tensor
     references: list[str]
     texts: Callable[[Iterable[Sequence[int]]], list[str]]
+    tokens: int
+    """The tokens of the source, with EOS and without padding: the target's are not known before the translation."""
 
 
 class TrainBatches:
@@ -96,7 +98,8 @@ class EvalBatches:
             longest = int(self._source.sizes[draw.indices].max())
             length = next((length for length in self._lengths if length >= longest), longest)
             source = _tensor(self._source.padded(draw.indices, length, self._vocab_size), pinned=self._pinned)
-            yield EvalBatch(source, [self._references[row] for row in draw.indices], self._words.texts)
+            references = [self._references[row] for row in draw.indices]
+            yield EvalBatch(source, references, self._words.texts, int(self._source.sizes[draw.indices].sum()))
 
 
 def _tensor(tokens: corpus.Array, *, pinned: bool) -> Tensor:
@@ -229,6 +232,6 @@ def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG
     return {"bleu": bleu.score(added), "sentences": count}
 
 
-def count_samples(ctx: Context, batch: Batch) -> int:  # noqa: ARG001 - a step's signature
+def count_samples(ctx: Context, batch: Batch | EvalBatch) -> int:  # noqa: ARG001 - a step's signature
     """Return the number of the target's tokens, with EOS and without padding, as FlagPerf counts."""
     return batch.tokens

@@ -26,11 +26,12 @@ from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, schedules, steps
 from flagperf_driver.pytorch.evaluation import evaluate as evaluate_share
-from flagperf_driver.pytorch.feed import feed
+from flagperf_driver.pytorch.feed import preparation
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.steps import Context
 from flagperf_driver.training import timeline
-from flagperf_driver.training.evaluation import evaluate
+from flagperf_driver.training.evaluation import ModelTime, evaluate
+from flagperf_driver.training.timeline import HostMarks
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 BATCH = 32 // WORLD
@@ -83,12 +84,12 @@ def evaluated(ctx: Context, model: nn.Module, *, predictions: bool) -> dict[str,
     if predictions:
         steps = replace(steps, evaluate_batch=predict, summarize=summarize)
     trainer: Any = SimpleNamespace(
-        evaluate=lambda beat: evaluate_share(ctx, steps, model, eval_data(ctx), beat),
+        evaluate=lambda beat: evaluate_share(ctx, steps, model, eval_data(ctx), HostMarks(), beat),
         summarize=lambda results: steps.summarize(ctx, results),
         gather=distributed.gather,
         total=lambda values: distributed.total(values, ctx.device),
     )
-    return evaluate(trainer, RANK, ["accuracy"], lambda: None)
+    return evaluate(trainer, RANK, ["accuracy"], lambda: None, ModelTime())
 
 
 def exact() -> dict[str, Any]:
@@ -288,7 +289,7 @@ def host_clock() -> float:
 
 
 def copied_aside() -> list[Any]:
-    """Return the calls of the feed on a device with streams."""
+    """Return the calls of the preparation of a batch on a device with streams."""
     calls: list[Any] = []
 
     class Stream:
@@ -305,7 +306,7 @@ def copied_aside() -> list[Any]:
     ctx = Context(config=Config(config()), device=device)
     steps = replace(Toy().steps(), prepare_batch=lambda _, batch: batch)
     with torch_module(device, SimpleNamespace(Stream=Stream, stream=stream, current_stream=Stream)):
-        for batch in feed(ctx, steps, [torch.zeros(1), torch.ones(1)], 1):
+        for batch in map(preparation(ctx, steps), [torch.zeros(1), torch.ones(1)][1:]):
             calls.append(float(batch))
     return calls
 

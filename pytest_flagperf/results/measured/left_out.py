@@ -1,0 +1,143 @@
+"""What p_core leaves out of the time between TRAIN_START and TRAIN_END: each part has a name and a bound.
+
+The suite sets the bounds (``left_out`` in suite.toml). Beyond a bound p_core is not the speed of the training: work was
+moved out of the steps that it counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from pytest_flagperf.results.measured.figure_pair import FigureBounds, Pair, RankFigures, Tolerance
+from pytest_flagperf.stored.plan import StoredLeftOut
+
+INF = math.inf
+CHECKING, SAVING = 0.1, 0.5
+"""Shares of the training, the same for all suites."""
+HALF = 0.5
+"""The forward pass counts as at most this share of a step: what a vendor adds to it must not allow more evaluation."""
+
+
+ONCE = 0.02
+"""The share of the training for what an evaluation does once, however few samples a rank has of it."""
+
+
+def _within(
+    seconds: Callable[[RankFigures], float], most: Callable[[RankFigures, StoredLeftOut], float]
+) -> Callable[[RankFigures], FigureBounds | None]:
+    """Return the comparison of a part's seconds with the most that the suite allows."""
+
+    def compare(rank: RankFigures) -> FigureBounds | None:
+        return None if rank.left_out is None else FigureBounds(seconds(rank), -INF, most(rank, rank.left_out))
+
+    return compare
+
+
+def _waited(rank: RankFigures) -> float:
+    return rank.here("input_wait_time", "input_wait_time")
+
+
+def _evaluated(rank: RankFigures) -> float:
+    return rank.here("eval_time", "eval_time")
+
+
+def _checked(rank: RankFigures) -> float:
+    return rank.here("check_time", "check_time")
+
+
+def _saved(rank: RankFigures) -> float:
+    return rank.here("save_time", "save_time")
+
+
+def _rest(rank: RankFigures) -> float:
+    return rank.train_s - rank.windows_s - _evaluated(rank) - _checked(rank) - _saved(rank)
+
+
+def _evaluation(rank: RankFigures, allowed: StoredLeftOut) -> float:
+    """The most seconds for the model in evaluations, from the time of the rank's own forward pass in training."""
+    samples = rank.get("measured_samples") / rank.cards / rank.get("measured_steps")
+    step = rank.get("measured_samples") / rank.get("p_core") / rank.get("measured_steps")
+    forward = rank.get("forward_time")
+    # A step that is one compiled graph has no mark within it.
+    forward = step if math.isnan(forward) else min(forward, HALF * step)
+    of_samples = allowed.evaluation * rank.get("eval_samples") * forward / samples
+    return of_samples + ONCE * rank.train_s + _compiled(rank)
+
+
+def _compiled(rank: RankFigures) -> float:
+    """The time for compiling the first evaluation if it is in the training; at most that for compiling a step."""
+    if not rank.config.get("compile") or rank.log.untrained is not None:
+        return 0.0
+    return min(rank.get("compile_time"), rank.log.totals.longest_evaluation_s)
+
+
+def _saving(rank: RankFigures) -> float:
+    return SAVING * rank.train_s if rank.config.get("checkpoint_steps") else 0.0
+
+
+def _evaluations_seen(rank: RankFigures) -> FigureBounds | None:
+    times = rank.milestone_times
+    if times is None or times.evaluations_s is None or times.steps_s is None:
+        return None
+    # All that is not the time of steps, which is known better if steps are slower than the agent's reads.
+    most = min(times.evaluations_s[1], rank.train_s - times.steps_s[0])
+    return FigureBounds(_evaluated(rank), -INF, most)
+
+
+def _steps_seen(rank: RankFigures) -> FigureBounds | None:
+    times, allowed = rank.milestone_times, rank.left_out
+    if times is None or times.steps_s is None or allowed is None:
+        return None
+    least, most = times.steps_s
+    return FigureBounds(rank.windows_s + _checked(rank) + _saved(rank), least - allowed.rest * rank.train_s, most)
+
+
+_SHARE = "of the suite x `raw_train_time`, at most"
+_SHORT = Tolerance(0.2)
+_SEEN = Tolerance(0.2, 0.002)
+
+PAIRS: tuple[Pair, ...] = (
+    Pair(
+        "waiting", "the time that `p_core` leaves out as waiting for input, `input_wait_time`,",
+        "`left_out.waiting` of the suite x `train_no_eval_time`, at most",
+        _within(_waited, lambda rank, allowed: allowed.waiting * rank.no_eval_s), _SHORT,
+    ),
+    Pair(
+        "evaluation", "the time that `p_core` leaves out as the model's in evaluations, `eval_model_time`,",
+        "`left_out.evaluation` of the suite x the forward time of `eval_samples`"
+        f" + {100 * ONCE:g} % of `raw_train_time`, at most",
+        _within(lambda rank: rank.get("eval_model_time"), _evaluation), Tolerance(0.2, 0.05),
+    ),
+    Pair(
+        "summarizing", "the other time that `p_core` leaves out in evaluations, `eval_time` - `eval_model_time`,",
+        f"`left_out.summarizing` {_SHARE}",
+        _within(
+            lambda rank: _evaluated(rank) - rank.get("eval_model_time"),
+            lambda rank, allowed: allowed.summarizing * rank.train_s,
+        ), _SHORT,
+    ),
+    Pair(
+        "checking", "the time that `p_core` leaves out as checks, `check_time`,",
+        f"{100 * CHECKING:g} % of `raw_train_time`, at most",
+        _within(_checked, lambda rank, _: CHECKING * rank.train_s), Tolerance(1.0),
+    ),
+    Pair(
+        "saving", "the time that `p_core` leaves out as saving, `save_time`,",
+        f"{100 * SAVING:g} % of `raw_train_time` if the config saves checkpoints, at most",
+        _within(_saved, lambda rank, _: _saving(rank)), _SHORT,
+    ),
+    Pair(
+        "rest", "the time that `p_core` leaves out and that has no name",
+        f"`left_out.rest` {_SHARE}",
+        _within(_rest, lambda rank, allowed: allowed.rest * rank.train_s), _SHORT,
+    ),
+    Pair(
+        "steps_seen", "`pure_training_computing_time` + `input_wait_time` + `check_time` + `save_time`",
+        "when the agent saw all records but EVALUATE, less `left_out.rest` at least", _steps_seen, _SEEN,
+    ),
+    Pair(
+        "eval_time_seen", "`eval_time`", "when the agent saw EVALUATE and the record before, at most",
+        _evaluations_seen, _SEEN,
+    ),
+)  # fmt: skip
