@@ -156,8 +156,8 @@ def test_every_hook_is_called(ranks: list[RankOutput]) -> None:
         assert rank.of("grad_scaler") == rank.of("events") == rank.of("copy_stream") == [["cpu"]]
         assert set(map(tuple, rank.of("autocast"))) == {("cpu", "torch.float16")}
         counted = Counter(call[0] for call in rank.calls)
-        # Begin and end of the training, and each of three evaluations.
-        assert counted["synchronize"] == 5
+        # Begin and end of the training, of each of three evaluations, and of each check at a step drawn at random.
+        assert counted["synchronize"] >= 8
         assert counted["memory"] == 2
         assert counted["autocast"] == 4, "once for all steps and once for each evaluation"
         assert rank.events["FINISHED"]["timing"] == "ticks of Acme"
