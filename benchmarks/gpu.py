@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flagperf_driver.node.preflight_facts import collect_facts
-from flagperf_driver.node.sampling.probe import ProbeError, Tool
+from flagperf_driver.node.sampling.probe.process import ToolProcess
+from flagperf_driver.node.sampling.probe.tool import ProbeError
 from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.engines.agents.preflight.device_rules import is_named
 from pytest_flagperf.stored.layout import CASE
@@ -81,9 +82,10 @@ def _is_driver_installed(vendor: Vendor) -> bool:
     if not vendor.probe:
         return False
     try:
-        tool = Tool(str(vendor.path / "probe.py"))
+        tool = ToolProcess(str(vendor.path / "probe.py"))
     except ProbeError:
         return True
+    tool.close()
     return shutil.which(tool.command[0], path=tool.environment.get("PATH")) is not None
 
 

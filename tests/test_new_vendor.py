@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver.node.sampling import probe
+from flagperf_driver.node.sampling.probe.tool import Tool
 from flagperf_driver.node.sampling.tool_output import NotUnderstood
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
@@ -159,7 +160,7 @@ def test_its_files_pass_the_linter(tmp_path: Path) -> None:
 
 def test_its_probe_refuses_unknown_output(tmp_path: Path) -> None:
     probe_file = lay_out(tmp_path, "--tool=made-smi -q 'a b'") / "probe.py"
-    tool = probe.Tool(str(probe_file))
+    tool = Tool(str(probe_file))
     assert tool.command == ["made-smi", "-q", "a b"]
     with pytest.raises(NotUnderstood, match="no table with the columns Device, Name"):
         tool.parse("| 0 | X | 41C | 3W | 1MiB / 2MiB | 3% |\n+--+")

@@ -8,13 +8,14 @@ import select
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Mapping, Sequence
+from typing import TYPE_CHECKING, Callable, Mapping, Sequence
 
 if TYPE_CHECKING:
     import subprocess
 
 OUTPUT_AT_MOST = 1 << 20
 _running: set[int] = set()
+_calls: list[Callable[[], object]] = []
 _closing = threading.Event()
 
 
@@ -63,9 +64,25 @@ def run(argv: Sequence[str], deadline_s: float, env: Mapping[str, str] | None = 
                 pipe.close()
 
 
+def on_end(call: Callable[[], object]) -> None:
+    """Make this call, too, when all running tools end."""
+    _calls.append(call)
+
+
+def forget(call: Callable[[], object]) -> None:
+    with contextlib.suppress(ValueError):
+        _calls.remove(call)
+
+
+def is_ending() -> bool:
+    return _closing.is_set()
+
+
 def end_all() -> None:
     """Kill all running tools, and let no other start."""
     _closing.set()
+    for call in list(_calls):
+        call()
     for group in list(_running):
         _kill(group)
 

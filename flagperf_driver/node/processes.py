@@ -92,11 +92,19 @@ def kill_session(session: int) -> None:
             return
 
 
-def kill_children(except_pid: int, timeout_s: float = 5.0) -> None:
-    """Kill all other children, including adopted ones; do not wait longer for those that are stuck in the kernel."""
+def kill_children(except_pid: int = 0, timeout_s: float = 5.0, *, of_it: bool = False) -> None:
+    """Kill all other children, including adopted ones; do not wait longer for those that are stuck in the kernel.
+
+    ``of_it`` also kills the children of the process that stays.
+    """
     deadline = time.monotonic() + timeout_s
+    parents = (os.getpid(), except_pid) if of_it else (os.getpid(),)
     while True:
-        orphans = [pid for pid, parent, _, _ in _processes() if parent == os.getpid() and pid != except_pid]
+        orphans = [
+            pid
+            for pid, parent, _, state in _processes()
+            if parent in parents and pid != except_pid and (parent == os.getpid() or state not in "ZX")
+        ]
         if not orphans or time.monotonic() > deadline:
             return
         for pid in orphans:

@@ -61,6 +61,7 @@ class Limits(NamedTuple):
     writable: Sequence[str]  # files and folders; those that do not exist are ignored
     without_links: Sequence[str] = ()  # writable folders in which no symbolic link is made
     hidden: Sequence[str] = ()
+    devices: Sequence[str] = ("/dev",)  # files and folders whose files may be written
     sockets: bool = True
 
 
@@ -132,8 +133,8 @@ def _restrict_files(limits: Limits, version: int) -> None:
             _add_rule(ruleset, os.path.realpath(path), own)
         for path in limits.without_links:
             _add_rule(ruleset, os.path.realpath(path), own & ~_MAKE_SYM)
-        # Devices, but no new files: what remains in /dev/shm is removed with the round (shared_memory.py).
-        _add_rule(ruleset, "/dev", handled & _OF_FILE)
+        for path in limits.devices:
+            _add_rule(ruleset, path, handled & (_OF_FILE | _MAKE_CHAR))  # drivers make devices when they are first used
         if _call(_RESTRICT_SELF, ruleset, 0):
             raise NotConfined(f"Landlock: {os.strerror(ctypes.get_errno())}")
     finally:

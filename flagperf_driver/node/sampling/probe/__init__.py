@@ -5,99 +5,24 @@ returns a list with a dictionary for each device. Its keys are ``device``, the d
 in the list), any of ``devices.QUANTITIES`` as numbers in ``devices.UNITS`` (``throttle`` as text), and any of
 ``health.FACTS`` and ``health.PROCESSES``, which preflight and reports use. ``EVERY_S`` (5), ``DEADLINE_S`` (10) and
 ``ENVIRONMENT`` (a dictionary) are optional.
+
+process.py starts server.py, which runs probe.py (tool.py) without the right to write or to connect.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import time
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 from flagperf_driver.node import command
 from flagperf_driver.node.sampling.devices import NO_THROTTLING, QUANTITIES, Cell, DeviceFiles, DeviceSource
 from flagperf_driver.node.sampling.health import FACTS, PROCESSES, DeviceHealth, describe_device, fits, valid_facts
 from flagperf_driver.node.sampling.notes import CHANGED, Notes
+from flagperf_driver.node.sampling.probe.process import ToolProcess
+from flagperf_driver.node.sampling.probe.tool import ProbeError
 
 _KNOWN = frozenset(["device", PROCESSES, *FACTS, *QUANTITIES])
-EVERY_S = 5.0
-DEADLINE_S = 10.0
-
-
-class ProbeError(RuntimeError):
-    """The probe is invalid or gave no readings; the text is the reason."""
-
-
-class Tool:
-    """A vendor's probe.py: the command, how to parse its output, and the intervals."""
-
-    def __init__(self, path: str) -> None:
-        module = _load(path)
-        path = _short_path(path)
-        self.command = _command(path, module)
-        self.parse: Callable[[str], Any] = getattr(module, "parse", None)  # type: ignore[assignment]
-        if not callable(self.parse):
-            raise ProbeError(f"{path} has no parse(text)")
-        self.every_s = _seconds(path, module, "EVERY_S", EVERY_S)
-        self.deadline_s = _seconds(path, module, "DEADLINE_S", DEADLINE_S)
-        self.environment = _environment(path, module)
-
-    def read(self) -> list[Mapping[str, Any]]:
-        """Run the command and return the readings; raise CommandError or ProbeError on failure."""
-        text = command.run(self.command, self.deadline_s, self.environment)
-        try:
-            readings = self.parse(text)
-        except Exception as error:
-            raise ProbeError(f"parse() of the output of {self.command[0]}: {type(error).__name__}: {error}") from None
-        if not isinstance(readings, list) or not all(isinstance(reading, dict) for reading in readings):
-            raise ProbeError("parse() must return a list of dictionaries, one for each device")
-        numbers = [number for number, _ in _numbered(readings)]
-        wrong = [number for number in numbers if type(number) is not int or numbers.count(number) > 1]
-        if wrong:
-            raise ProbeError(f"parse() returned the device number {wrong[0]!r}; expected a unique integer")
-        return readings
-
-
-def _short_path(path: str) -> str:
-    """Return ``vendors/<vendor>/probe.py``, the path that the author of the probe knows."""
-    return "/".join(path.split("/")[-3:])
-
-
-def _load(path: str) -> Any:
-    from importlib.util import module_from_spec, spec_from_file_location
-
-    spec = spec_from_file_location("flagperf_probe", path)
-    if spec is None or spec.loader is None:
-        raise ProbeError(f"{path} is not a Python file")
-    module = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ProbeError(f"{_short_path(path)} cannot be loaded: {type(error).__name__}: {error}") from None
-    return module
-
-
-def _command(path: str, module: Any) -> list[str]:
-    words = getattr(module, "COMMAND", None)
-    if not isinstance(words, (list, tuple)) or not words or not all(isinstance(word, str) for word in words):
-        raise ProbeError(f"{path}: COMMAND must be a list of strings, for example ['tool', '-q']; got {words!r}")
-    return list(words)
-
-
-def _seconds(path: str, module: Any, name: str, default: float) -> float:
-    value = getattr(module, name, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise ProbeError(f"{path}: {name} must be a positive number of seconds; got {value!r}")
-    return float(value)
-
-
-def _environment(path: str, module: Any) -> dict[str, str]:
-    values = getattr(module, "ENVIRONMENT", {})
-    if not isinstance(values, dict) or not all(isinstance(text, str) for pair in values.items() for text in pair):
-        raise ProbeError(
-            f"{path}: ENVIRONMENT must map strings to strings, for example {{'PATH': '/opt/x'}}; got {values!r}"
-        )
-    return {name: os.path.expandvars(text) for name, text in values.items()}
 
 
 class Probe(DeviceSource):
@@ -110,7 +35,7 @@ class Probe(DeviceSource):
         self._files = files
         self._notes = notes
         self._devices: set[int] | None = None
-        self._tool: Tool | None = None
+        self._tool: ToolProcess | None = None
         self._present: set[int] = set()
         self._health: dict[int, DeviceHealth] = {}
         self._facts: list[dict[str, Any]] = []
@@ -118,9 +43,11 @@ class Probe(DeviceSource):
 
     def open(self, devices: Sequence[int] | None) -> str | None:
         try:
-            self._tool = Tool(self._path)
-        except ProbeError as error:
+            self._tool = ToolProcess(self._path)
+        except (ProbeError, command.CommandError) as error:
             return str(error)
+        if self._tool.not_confined:
+            self._notes.missing(f"the confinement of the probe: {self._tool.not_confined}")
         self._devices = None if devices is None else set(devices)
         self.every_s = max(self._least_s, self._tool.every_s)
         self.means = " ".join(self._tool.command)
@@ -137,7 +64,7 @@ class Probe(DeviceSource):
         except (ProbeError, command.CommandError) as error:
             self._notes.error(str(error))
             return
-        sampled = {index: reading for index, reading in _numbered(readings) if self._is_sampled(index)}
+        sampled = {index: reading for index, reading in numbered(readings) if self._is_sampled(index)}
         for index, reading in sampled.items():
             self._update_health(index, reading)
             self._row(index, now, reading)
@@ -186,7 +113,7 @@ class Probe(DeviceSource):
         return None
 
 
-def _numbered(readings: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def numbered(readings: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield each reading with the device's number, by default its position in the list."""
     for position, reading in enumerate(readings):
         yield reading.get("device", position), reading
@@ -207,12 +134,16 @@ def _process(entry: Mapping[str, Any]) -> dict[str, Any]:
 def survey(path: str) -> dict[str, Any]:
     """Return the devices that the tool reports, in the format of ``nvml.facts.survey``; None for unknown facts."""
     try:
-        readings = Tool(path).read()
+        tool = ToolProcess(path)
+        try:
+            readings = tool.read()
+        finally:
+            tool.close()
     except (ProbeError, command.CommandError) as error:
         return {"driver": None, "devices": [], "error": str(error)}
     devices = [
         describe_device(index, reading, processes=_processes_of(reading), throttle=_throttle(reading), error=None)
-        for index, reading in _numbered(readings)
+        for index, reading in numbered(readings)
     ]
     drivers = sorted({device["driver"] for device in devices if device["driver"]})
     return {"driver": ", ".join(drivers) or None, "devices": devices, "error": None}
