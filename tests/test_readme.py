@@ -86,6 +86,32 @@ def test_the_readmes_of_this_repository_are_up_to_date(capsys: Capture) -> None:
         assert "TODO" not in readme.read_text(encoding="utf-8"), readme
 
 
+@pytest.mark.parametrize("name", ["docs/support.md", "docs/support.zh.md"])
+def test_every_model_and_framework_is_in_the_first_table(name: str) -> None:
+    linked = {
+        cell for model in rows(REPO / name, "models") for cell in re.findall(r"suites/([^)]+)/README", str(model))
+    }
+    suites = {path.relative_to(REPO / "suites").parent for path in REPO.glob("suites/*/*/suite.toml")}
+    assert {link for link in linked if "/" in link} == {path.as_posix() for path in suites}
+    assert len({link for link in linked if "/" not in link}) == len({path.parent for path in suites})
+
+
+def test_another_target_or_a_missing_table_of_models_is_reported(tree: Path, capsys: Capture) -> None:
+    file = tree / "docs" / "support.md"
+    file.parent.mkdir()
+    file.write_text(MARKED)
+    missing = "docs/support.md: no section models: add the lines '<!-- models: written by flagperf readme -->'"
+    assert missing in run_command(capsys, "readme", tree, code=1)
+    file.write_text(f"{MARKED.replace('support', 'models')}\n{MARKED}")
+    run_command(capsys, "readme", tree)
+    ((model, framework, reference, small),) = rows(file, "models")
+    assert (model, framework) == ("[toy](../suites/toy/README.md)", "[pytorch](../suites/toy/pytorch/README.md)")
+    assert reference.startswith("top1 at least ")
+    assert small.startswith("top1 at least ")
+    file.write_text(file.read_text().replace("top1 at least", "top1 at most"))
+    assert "docs/support.md: section models is out of date" in run_command(capsys, "readme", tree, "--check", code=1)
+
+
 def commands(readme: Path) -> list[list[str]]:
     return [line.split()[1:] for line in re.findall(r"^pytest .*$", readme.read_text(encoding="utf-8"), re.MULTILINE)]
 

@@ -138,7 +138,9 @@ def _readmes_of_root(source_tree: Tree) -> Iterator[_Document]:
     for file in sorted([*source_tree.root.glob("README*.md"), *source_tree.root.glob("docs/support*.md")]):
         if markers.has_sections(markers.read_document(file)):
             language = "zh" if file.name.endswith(".zh.md") else "en"
-            yield _Document(file, {"support": partial(sections.support, source_tree, file, language)})
+            names = ("models", "support") if file.parent != source_tree.root else ("support",)
+            makers = {"models": sections.models, "support": sections.support}
+            yield _Document(file, {name: partial(makers[name], source_tree, file, language) for name in names})
 
 
 def _check(document: _Document) -> list[str]:

@@ -27,6 +27,10 @@ _WORDS = {
         "measured": "measured: {number} of {all}",
         "synthetic": "{number} with synthetic data",
         "small": "small scale measured",
+        "reference": "target at the reference scale",
+        "small_target": "target at the small scale",
+        "at_least": "at least",
+        "at_most": "at most",
         "legend": "*planned*: configs exist, but no published result.\n*measured*: the number of configs with a"
         " published result.\n–: no config; the small scale needs no config.",
     },
@@ -37,12 +41,38 @@ _WORDS = {
         "measured": "已测 {number}/{all}",
         "synthetic": "其中 {number} 项使用合成数据",
         "small": "已测小规模",
+        "reference": "参考规模的目标",
+        "small_target": "小规模的目标",
+        "at_least": "≥",
+        "at_most": "≤",
         "legend": "*待测*：已有配置，尚未发布结果。\n*已测*：已发布结果的配置数。\n–：没有配置；小规模不需要配置。",
     },
 }
 
 
 # -- the tree's README ---------------------------------------------------------------------------------------
+
+
+def models(tree: Tree, document: Path, language: str) -> str:
+    """The table of models in docs/support.md: a row for each model, or for each framework with other targets."""
+    words = _WORDS[language]
+    frameworks: dict[tuple[str, ...], list[str]] = {}
+    for suite in tree.suites:
+        model = tree.link(document, suite.path.parent / "README.md", _title(suite))
+        scales = [suite.scales.get(name) for name in (REFERENCE, "small")]
+        cells = (model, *(_targets(suite, scale, language) if scale else NONE for scale in scales))
+        link = tree.link(document, suite.path / "README.md", suite.framework)
+        frameworks.setdefault(cells, []).append(link)
+    head = [words["model"], words["framework"], words["reference"], words["small_target"]]
+    rows = [[model, ", ".join(links), *targets] for (model, *targets), links in frameworks.items()]
+    return "\n".join(map(row, [head, ["---"] * len(head), *rows]))
+
+
+def _targets(suite: Suite, scale: Scale, language: str) -> str:
+    """The metrics of a scale with their targets."""
+    limit = _WORDS[language]["at_most" if suite.metric.direction == "lower" else "at_least"]
+    targets = {suite.metric.name: scale.target, **scale.also}
+    return ", ".join(f"{name} {limit} {quantity(value, suite.metric.unit)}" for name, value in targets.items())
 
 
 def support(tree: Tree, document: Path, language: str) -> str:
