@@ -52,6 +52,8 @@ FOLLOWED: Mapping[str, tuple[str | None, str]] = {
     "docs/coming-from-flagperf.md": ("The table of names", "tests/test_coming_from_flagperf.py"),
     "docs/extending.md": (None, "tests/plugin/test_example_plugin.py"),
     "docs/python.md": (None, "tests/test_python_api.py"),
+    "docs/how-to-vendor.md": (None, "tests/test_how_to.py"),
+    "docs/how-to-model.md": (None, "tests/test_how_to.py"),
 }
 """Pages that a test follows up to a heading, or to the end."""
 RUNS = ("run20261121061129", "run20261121063131", "run20261121093000", "run20261122061129")

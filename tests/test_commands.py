@@ -11,6 +11,7 @@ import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -300,6 +301,39 @@ def test_two_runs_of_one_shape_are_refused(tmp_path: Path, capsys: Capture) -> N
         run_of(tmp_path / name)
     out = output_of(capsys, "bundle", tmp_path / "a", tmp_path / "b", "--to", tmp_path / "x.tar.gz", code=1)
     assert "pass only one of them\n" in out
+
+
+def test_of_a_folder_the_runs_of_the_guide_that_fit_are_packed_and_the_others_are_listed(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """Runs as the steps of docs/how-to-vendor.md leave them: small, synthetic, interrupted, repeated."""
+    reports = tmp_path / "reports"
+    submission(reports)
+    same: dict[str, Any] = {"hardware": "X9", "vendor": "acme", "nproc": 8}
+    old = shutil.copytree(reports / "run-1x8", reports / "run-0")
+    shutil.copytree(reports / "run-1x1", reports / "run-3")
+    run_of(reports / "run-4", scale="small", **same)
+    run_of(reports / "run-5", scale="reference", synthetic=True, **same)
+    run_of(reports / "run-6", "crashed_rank", scale="reference", **same)
+    out = output_of(capsys, "bundle", reports, "--to", tmp_path / "mine.tar.gz")
+    lines = [line for line in out.splitlines() if line.startswith("left out: ")]
+    assert lines == [
+        f"left out: {reports}/{name}: {reason}"
+        for name, reason in (
+            ("run-0", "a newer run has the same shapes"),
+            ("run-1x1", "a newer run has the same shapes"),
+            ("run-4", "small scale"),
+            ("run-5", "synthetic data"),
+            ("run-6", "no successful round"),
+        )
+    ]
+    assert "3 runs, complete" in out
+    assert errors_of(capsys, "bundle", reports, "--scale=small", "--shapes=2x2", "--to", tmp_path / "x.tar.gz")[-1] == (
+        "no run has a successful round at the small scale on real data"
+    )
+    assert "runs contain 1x8" in output_of(
+        capsys, "bundle", old, *submission(tmp_path / "again"), "--to", tmp_path / "x.tar.gz", code=1
+    )
 
 
 def test_bundle_takes_other_shapes_and_the_small_scale(tmp_path: Path, capsys: Capture) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
 from pytest_flagperf.commands.source_tree import markers
 from pytest_flagperf.plan import make_plan
+from pytest_flagperf.plan.describe import describe
 from tests.test_architecture import foreign
 from tests.walk import Copy
 
@@ -138,14 +140,17 @@ def test_the_copy_has_the_files_of_the_suite_except_those_about_the_copied_model
     left_out = {name for name in old if name.startswith("pytorch/") and name not in new}
     assert left_out == {name for name in old if re.match("pytorch/(reference/|config/original.toml)", name)}
     own = {"README.md", "pytorch/README.md", "test_new_one.py"}
-    assert {name for name, text in new.items() if text != old.get(name)} == own
+    changed = {name for name, text in new.items() if text != old.get(name)}
+    assert changed - {"pytorch/suite.toml"} == own
     assert b"class TestNewOne(TrainingBenchmark):" in new["test_new_one.py"]
     assert not [name for name in new if "mlperf" in name]
     assert {name: text for name, text in files(tree).items() if not name.startswith("suites/new_one/")} == before
     assert foreign(tree / "suites/new_one") == []
     for scale in ("small", "reference"):
         suite = Catalog.scan([tree]).suite("new_one", "pytorch")
-        assert suite.scales[scale] == Catalog.scan([tree]).suite(like, "pytorch").scales[scale]
+        copied = Catalog.scan([tree]).suite(like, "pytorch").scales[scale]
+        assert suite.scales[scale] == replace(copied, flops_per_sample=None)
+        assert suite.goal is None
 
 
 def test_its_case_is_planned_and_its_readmes_are_up_to_date(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,6 +172,17 @@ def test_its_case_is_planned_and_its_readmes_are_up_to_date(tree: Path, capsys: 
     (tree / "suites/mixer/pytorch/README.md").write_text(readme.replace("at least 0.9", "at least 0.8"))  # the control
     assert main(["readme", "--check"]) == 1
     assert "suites/mixer/pytorch/README.md: section case is out of date" in capsys.readouterr().out
+
+
+def test_figures_of_the_copied_model_are_not_those_of_the_copy(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new-model", "mixer", f"--like={LIKE}"]) == 0
+    assert f"Not copied, because they are figures of {LIKE}: flops_per_sample, [goal]; set" in capsys.readouterr().out
+    plans = [
+        make_plan(Catalog.scan([tree]), Case.parse(f"{model}:pytorch:CPU:1:1:1"), vendor="cpu", scale="small")
+        for model in (LIKE, "mixer")
+    ]
+    assert plans[0].flops_per_sample
+    assert "no FLOPs per sample declared" in describe(replace(plans[1], peak_tflops=1.0))
 
 
 def test_lines_that_still_describe_the_copied_model_are_listed(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,10 +16,12 @@ REPO = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(r"(?:^`([\w./-]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def steps(page: str, end: str) -> Iterator[tuple[str, str]]:
+def steps(page: str, end: str | None = None) -> Iterator[tuple[str, str]]:
     """Yield the steps of a page in order, up to a heading: a file's name and its text, or "" and a command."""
-    walk, heading, _ = (REPO / "docs" / page).read_text(encoding="utf-8").partition(f"\n## {end}\n")
-    assert heading, f"docs/{page}: no heading {end}"
+    walk = (REPO / "docs" / page).read_text(encoding="utf-8")
+    if end is not None:
+        walk, heading, _ = walk.partition(f"\n## {end}\n")
+        assert heading, f"docs/{page}: no heading {end}"
     for name, language, text in _BLOCK.findall(walk):
         if language == "sh":
             yield from (("", line) for line in text.splitlines())

@@ -3,7 +3,9 @@
 Each model, framework and chip needs every required shape, with at least one successful round at the reference scale on
 real data, the logs of all ranks, the config and the fingerprint. The largest shape on one host must reach its target;
 a parity check of the loss curve is not enough. Other shapes may be for throughput only. All shapes must have the same
-code and precision. The figures of all rounds are derived again from their logs, as flagperf verify does.
+code and precision. Of a folder of runs, the newest run of each shape is taken; runs at another scale, on synthetic data
+or without a successful round are left out and listed.
+    common.need_digests(runs)
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export.markdown import performance_tables
 from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.runs import age, find_runs
 from pytest_flagperf.results.store import CaseResult, StoredRun
 from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import converges, failed, has_converged
@@ -74,13 +77,15 @@ class _CaseOfRun:
 
 def run(arguments: argparse.Namespace) -> int:
     required = Shape.parse_list(arguments.shapes)
-    runs = common.load_runs(arguments.runs)
+    cases, left_out = _selected(arguments.runs, required, arguments.scale)
+    runs = list({id(part.run): part.run for part in cases}.values())
+    print("\n".join(f"left out: {text}" for text in left_out), end="\n" if left_out else "")
     common.need_digests(runs)
     vendors = sorted({outcome.vendor for run in runs for case in run.cases for outcome in case.outcomes})
     to: Path = arguments.to or Path(f"submission-{'-'.join(vendors)}.tar.gz")
     if to.exists():
         raise Problems([f"{to}: already exists; choose another file with --to"])
-    problems = _problems(runs, required, arguments.scale)
+    problems = _problems(runs, cases, required, arguments.scale)
     print("\n".join(f"problem: {problem}" for problem in problems), end="\n" if problems else "")
     if problems and not arguments.incomplete:
         print(f"no archive written: {count(len(problems), 'problem')}; pass --incomplete to write it with their list")
@@ -90,12 +95,67 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
+# -- the runs ------------------------------------------------------------------------------------------------
+
+
+def _selected(paths: Sequence[Path], required: Sequence[Shape], scale: str) -> tuple[list[_CaseOfRun], list[str]]:
+    """Return the cases of the given runs, of folders the cases that fit, and a line for each run without any."""
+    cases: dict[tuple[Path, str], _CaseOfRun] = {}
+    left_out: list[str] = []
+    for path in paths:
+        if (found := find_runs(path)) == [path]:
+            run = common.load_run(path)
+            chosen = [_CaseOfRun(run, case) for case in run.cases]
+        else:
+            chosen = _of_folder([store.load_run(directory) for directory in found], required, scale, left_out)
+        cases.update({(part.run.directory.resolve(), part.case.case): part for part in chosen})
+    if not cases:
+        raise Problems([*left_out, f"no run has a successful round at the {scale} scale on real data"])
+    return list(cases.values()), left_out
+
+
+def _of_folder(
+    runs: Sequence[StoredRun], required: Sequence[Shape], scale: str, left_out: list[str]
+) -> list[_CaseOfRun]:
+    """Return the newest fitting case of each model and shape, in the order of the runs."""
+    newest: dict[tuple[str, Shape], _CaseOfRun] = {}
+    reasons: dict[str, list[str]] = {}
+    for run in sorted(runs, key=lambda run: age(run.directory)):
+        for part in (_CaseOfRun(run, case) for case in run.cases):
+            if reason := _unfit(part, required, scale):
+                reasons.setdefault(str(run.directory), []).append(reason)
+            else:
+                newest[part.subject, part.shape] = part
+    used = {str(part.run.directory) for part in newest.values()}
+    for run in runs:
+        if str(run.directory) not in used:
+            newer = "a newer run has the same shapes" if run.cases else "no readable round"
+            why = ", ".join(dict.fromkeys(reasons.get(str(run.directory), [newer])))
+            left_out.append(f"{run.directory}: {why}")
+    order = [run.directory for run in runs]
+    return sorted(newest.values(), key=lambda part: order.index(part.run.directory))
+
+
+def _unfit(case: _CaseOfRun, required: Sequence[Shape], scale: str) -> str | None:
+    """Return why a case is not part of a submission; None if it may be."""
+    first = case.case.outcomes[0]
+    if first.scale != scale:
+        return f"{first.scale} scale"
+    if first.synthetic:
+        return "synthetic data"
+    if case.shape not in required:
+        return f"shape {case.shape}"
+    return None if case.successful_rounds else "no successful round"
+
+
 # -- problems ------------------------------------------------------------------------------------------------
 
 
-def _problems(runs: Sequence[StoredRun], required: Sequence[Shape], scale: str) -> list[str]:
+def _problems(
+    runs: Sequence[StoredRun], parts: Sequence[_CaseOfRun], required: Sequence[Shape], scale: str
+) -> list[str]:
     subjects: dict[str, list[_CaseOfRun]] = {}
-    for case in (_CaseOfRun(run, case) for run in runs for case in run.cases):
+    for case in parts:
         subjects.setdefault(case.subject, []).append(case)
     problems = [problem for run in runs for problem in (*run.problems, *verify(run.directory).differences)]
     for subject, cases in subjects.items():

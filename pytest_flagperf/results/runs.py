@@ -46,9 +46,10 @@ def _problem(path: Path) -> str:
 
 def newest_first(reports: Path) -> list[Path]:
     """The runs of a folder, sorted by name (``run<timestamp>[-n]``), because copying changes a folder's mtime."""
-    return sorted(reports.glob("run*"), key=_age, reverse=True)
+    return sorted(reports.glob("run*"), key=age, reverse=True)
 
 
-def _age(run_dir: Path) -> tuple[str, int]:
+def age(run_dir: Path) -> tuple[str, int]:
+    """Return the key that sorts runs by their names, the oldest first."""
     stamp, _, extra = run_dir.name.partition("-")
     return stamp, int(extra) if extra.isdecimal() else 0

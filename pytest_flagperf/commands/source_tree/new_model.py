@@ -1,6 +1,7 @@
 """Create the folder of a new model as a copy of a suite, which trains at once; change nothing outside it.
 
-The copy has no reference curves, no names of FlagPerf and no results: these belong to the copied model.
+The copy has no reference curves, no names of FlagPerf, no results, no FLOPs per sample and no goal: these belong to the
+copied model. Without flops_per_sample a case has no MFU, and its plan says so.
 docs/models.md describes the next steps.
 """
 
@@ -19,6 +20,8 @@ from pytest_flagperf.problems import Problems, near
 
 _NOT_COPIED = ("README.md", "reference", "config/original.toml", "__pycache__")
 """What belongs to the copied model alone, and compiled code."""
+_OTHERS_FIGURES = re.compile(r"^flops_per_sample\b.*\n|^\[goal\].*\n(?:(?!\[).*\n)*", re.MULTILINE)
+"""Figures in suite.toml that were counted or published for the copied model."""
 _SHOWN = 20
 
 
@@ -39,10 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
     suite = folder / like.framework
     with common.new_directory(folder) as temporary:
         _copy_suite(like, temporary / like.framework)
+        dropped = _drop_figures(temporary / like.framework / "suite.toml")
         for path, text in _texts(name, like.framework):
             (temporary / path).write_text(text, encoding="utf-8")
     problems = readme.write_model_sections(root, name)
     print("\n".join([*_report(folder, like, catalog), *_old_names(suite, like.model), *problems]))
+    if dropped:
+        print(f"Not copied, because they are figures of {like.model}: {', '.join(dropped)}; set them in suite.toml")
     print("Next: train the copy, then replace its model, its data and its texts, as docs/models.md describes:")
     print(f"  pytest suites/{name} --nodes=1x1")
     return 1 if problems else 0
@@ -85,6 +91,14 @@ def _copy_suite(like: Suite, folder: Path) -> None:
         return [name for name, path in paths.items() if name[0] == "." or {name, path} & {*_NOT_COPIED}]
 
     shutil.copytree(like.path, folder, ignore=skipped)
+
+
+def _drop_figures(file: Path) -> list[str]:
+    """Remove the figures of the copied model from suite.toml, and return their names."""
+    text = file.read_text(encoding="utf-8")
+    names = [found.split()[0] for found in _OTHERS_FIGURES.findall(text)]
+    file.write_text(_OTHERS_FIGURES.sub("", text).rstrip("\n") + "\n", encoding="utf-8")
+    return list(dict.fromkeys(names))
 
 
 def _texts(name: str, framework: str) -> Iterator[tuple[str, str]]:
