@@ -43,7 +43,7 @@ def tree(tmp_path: Path) -> Path:
     trees.write_suite(tmp_path)
     trees.write_vendor(tmp_path)
     for shape in SHAPES:
-        trees.write_config(tmp_path, f"throughput_only = {shape != '1x8'}\n", f"config_X9x{shape}.py")
+        trees.write_config(tmp_path, "", f"config_X9x{shape}.py")
     trees.write(tmp_path, "README.md", MARKED)
     trees.write(tmp_path, "README.zh.md", MARKED)
     return tmp_path
@@ -158,7 +158,6 @@ def test_missing_readmes_are_created_and_then_up_to_date(tree: Path, capsys: Cap
 @pytest.mark.parametrize(
     ("file", "text", "stale"),
     [
-        ("vendors/acme/toy-pytorch/config/config_X9x1x8.py", "throughput_only = True\n", f"{CASE}: section config"),
         ("vendors/acme/toy-pytorch/config/config_X9x1x2.py", "", "README.zh.md: "),
         ("suites/toy/pytorch/suite.toml", trees.SUITE_TOML.replace("0.75", "0.5"), f"{SUITE}: section case"),
         ("vendors/acme/vendor.toml", trees.VENDOR_TOML.replace("80.5", "81"), f"{CASE}: section environment"),
@@ -310,10 +309,10 @@ def test_a_result_of_the_small_scale_is_not_counted_for_configs(tree: Path, runs
 def test_a_config_that_was_changed_after_the_run_is_noted(
     tree: Path, runs: Path, capsys: Capture, width: int, noted: bool
 ) -> None:
-    trees.write_config(tree, "width = 128\nthroughput_only = True\n", "config_X9x1x1.py")
-    ran = {"key": "a", "deviations": {"width": [width, 64], "throughput_only": [True, False], "step loss": ["a", "b"]}}
+    trees.write_config(tree, "width = 128\n", "config_X9x1x1.py")
+    ran = {"key": "a", "deviations": {"width": [width, 64], "step loss": ["a", "b"]}}
     file = publish(tree, run_of(runs / "run"))
-    edit_results(file, vendor="acme", hardware="X9", scale="reference", throughput_only=True, fingerprint=ran)
+    edit_results(file, vendor="acme", hardware="X9", scale="reference", fingerprint=ran)
     run_command(capsys, "readme", tree, code=1)  # the README gives no reason for the width
     text = (tree / CASE).read_text(encoding="utf-8")
     assert ("the config has changed since: width" in text) == noted
