@@ -65,7 +65,7 @@ def runnable(requested: Iterable[Selected | Absent]) -> list[Selected]:
 
 @dataclass(frozen=True)
 class Selection:
-    """All cases of a run, sorted by suite, hardware and number of cards."""
+    """All cases of a run, in the order in which they run."""
 
     cases: tuple[Selected, ...]
     notes: tuple[str, ...] = field(default=())
@@ -88,9 +88,12 @@ def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: i
     return Selection(tuple(sorted(_explicit(present, query), key=_sort_key)), tuple(notes), absent)
 
 
-def _sort_key(selected: Selected) -> tuple[str, str, str, int]:
-    case = selected.case
-    return case.model, case.framework, case.hardware, case.shape.cards
+def _sort_key(selected: Selected) -> tuple[str, int, str, str, int]:
+    """Order by model, then as the vendor lists its frameworks, the quickest first, then by chip and number of cards."""
+    case, frameworks = selected.case, list(selected.vendor.toml.framework)
+    framework = selected.suite.framework
+    place = frameworks.index(framework) if framework in frameworks else len(frameworks)
+    return case.model, place, case.framework, case.hardware, case.shape.cards
 
 
 # -- cases in node ids --------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, CatalogError, scan
 from pytest_flagperf.catalog.roots import installed
 from pytest_flagperf.commands import main
+from pytest_flagperf.engines.agents import environments as environments_module
 from pytest_flagperf.engines.agents.environments import Environments
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.problems import Problems
@@ -181,6 +182,27 @@ def test_hosts_get_a_vendor_of_another_root(tmp_path: Path, how: str, monkeypatc
         f"{below}/config/config_X9x1x8.py",
         f"{below}/config/environment_variables.sh",
     }
+
+
+def test_what_is_built_is_listed_with_its_size_and_how_to_build_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for framework in ("pytorch", "slow"):
+        write_suite(tmp_path, framework=framework)
+    catalog = tree(tmp_path)
+    environments = Environments(read_settings({}, tmp_path), catalog)
+    sizes = {"pytorch": "75 packages of 3,032 MB", "slow": "2 packages of unknown size"}
+    fake: Any = SimpleNamespace(to_build=lambda _host, request, _code: sizes.get(request.framework, ""))
+    monkeypatch.setattr(environments_module, "runtimes", lambda: {"venv": fake})
+    cases = [Case.parse(f"toy:{name}:X9:1:{cards}:1") for name in ("pytorch", "slow") for cards in (1, 8)]
+    plans = [(cast("Any", SimpleNamespace(case=case, runtime="venv")), catalog.vendors["acme"]) for case in cases]
+    assert environments.to_build(plans, LocalHost()) == [
+        "to build first: 2 environments: pytorch (75 packages of 3,032 MB), slow (2 packages of unknown size)",
+        '-k "toy and pytorch" needs only the first of them',
+    ]
+    assert len(environments.to_build(plans[:2], LocalHost())) == 1
+    sizes.clear()  # the control: a runtime that builds nothing
+    assert environments.to_build(plans, LocalHost()) == []
 
 
 def test_a_warning_about_packages_is_shown_once(tmp_path: Path) -> None:

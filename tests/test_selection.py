@@ -15,7 +15,7 @@ from pytest_flagperf.running.run import Run
 from pytest_flagperf.selection import Selected, Selection, case_in, hints, keywords, lane, select
 from pytest_flagperf.settings import read_settings
 
-from .trees import VENDOR_TOML, tree, write, write_config
+from .trees import VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
 
 CASE = "toy:pytorch:X9:1:8:1"
 FILE = f'vendor = "acme"\ncase = ["{CASE}=data"]\n'
@@ -56,6 +56,19 @@ def test_default_shapes_that_need_more_hosts_are_unsupported_and_requested_shape
     why = "needs 2 hosts, 1 available; add hosts with --cluster or in [cluster] of flagperf.toml"
     assert unsupported(1) == [None, why]
     assert unsupported(2) == unsupported(1, nodes="1x8,2x8") == unsupported(1, plan=True) == [None, None]
+
+
+def test_the_frameworks_of_a_model_run_in_the_order_of_the_vendor(tmp_path: Path) -> None:
+    for framework in ("alpha", "beta", "pytorch"):
+        write_suite(tmp_path, framework=framework)
+    more = '[framework.alpha]\ndevice = "acme"\nbackend = "acl"\n'
+    write_vendor(tmp_path, toml=VENDOR_TOML.replace("[chips.X9]", f"{more}[chips.X9]"))
+    settings = read_settings({"vendor": "acme", "scale": "small"}, tmp_path, tmp_path)
+    cases = select(settings, Catalog.scan([tmp_path]), None).cases
+    # The vendor does not know beta.
+    assert [str(one.case) for one in cases] == [
+        f"toy:{framework}:X9:1:{cards}:1" for framework in ("pytorch", "alpha", "beta") for cards in (1, 8)
+    ]
 
 
 # -- precedence ---------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Build a framework's environment on this host with uv, or reuse one with the same content.
 
-It serves one request (see ``request_server``): ``{"op": "look" | "build", "framework", "requirements": [line, ...],
-"python": path or null, "settings": {uv's variables}, "advice"}``; ``build`` also needs ``"uv"`` and ``"timeout_s"``.
-Both return ``Environment.answer``; ``build`` also sends ``progress`` messages.
+It serves one request (see ``request_server``): ``{"op": "look" | "size" | "build", "framework", "requirements":
+[line, ...], "python": path or null, "settings": {uv's variables}, "advice"}``; ``size`` and ``build`` also need
+``"uv"`` and ``"timeout_s"``. All return ``Environment.answer``; ``build`` also sends ``progress`` messages, and
+``size`` returns ``"packages"`` and ``"bytes"``: what a build would fetch at most, null if it is unknown.
 
 A build that failed is not repeated for the same ``"run"``: its error is raised again. With ``"optional"``, packages
 that cannot be found are not an error: the answer's ``"unavailable"`` is the reason.
@@ -14,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import textwrap
 import time
 from collections import deque
@@ -35,6 +37,7 @@ _SOURCES = (
 # Used to check whether an index can be reached, not to download packages.
 _SHORT_TIMEOUTS = {"UV_HTTP_RETRIES": "1", "UV_HTTP_TIMEOUT": "15"}
 _LONGEST_REASON = 160
+_SIZE = re.compile(r"\bsize = (\d+)")
 _CAUSE = re.compile(r"\s+(?:cause|Caused by): (.+)")
 _UNFETCHED = re.compile(r"Failed to fetch: `?(\w+://[^/`]+)")
 _WRONG_PYTHON = re.compile(r"does not satisfy Python|requires Python|matching Python ABI tag|Python version tag")
@@ -203,8 +206,32 @@ class _Build:
         return f"{text}\n{_SOURCES.format(cache=environment.folder.parent.parent)}"
 
 
+def size(environment: Environment, request: Request) -> Answer:
+    """Return the number of packages and their bytes, as the index lists them; download no packages."""
+    lines: deque[str] = deque()
+    unknown: Answer = {"packages": None, "bytes": None}
+    settings = {**_SHORT_TIMEOUTS, **os.environ, **environment.settings}
+    environment.folder.parent.mkdir(parents=True, exist_ok=True)
+    # Only for its owner: an index's address may contain a password.
+    with tempfile.NamedTemporaryFile("w", dir=str(environment.folder.parent), suffix=".txt") as file:
+        file.write("\n".join(environment.requirements) + "\n")
+        file.flush()
+        compiled = ["pip", "compile", "--quiet", "--python", environment.python, "--format", "pylock.toml", file.name]
+        try:
+            deadline = time.monotonic() + float(request["timeout_s"])
+            if run_program([str(request["uv"]), *compiled], deadline, lines.append, env=settings, cwd="/") != 0:
+                return unknown
+        except (OSError, TimeoutError):
+            return unknown
+    packages = "\n".join(lines).split("[[packages]]")[1:]
+    sizes = [int(match[1]) for match in map(_SIZE.search, packages) if match]
+    return {"packages": len(packages), "bytes": sum(sizes) if len(sizes) == len(packages) else None}
+
+
 def handle(request: Request) -> Answer:
     environment = describe(request)
+    if request["op"] == "size":
+        return {**environment.answer(), "unavailable": None, **size(environment, request)}
     tasks: dict[str, Callable[[], str | None]] = {"look": lambda: None, "build": lambda: build(environment, request)}
     unavailable = tasks[request["op"]]()
     return {**environment.answer(), "unavailable": unavailable}

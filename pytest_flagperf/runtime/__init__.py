@@ -129,6 +129,10 @@ class Runtime(Protocol):
         """Return the Python if it is ready, else None; change nothing on the host."""
         return None
 
+    def to_build(self, host: Host, request: RuntimeRequest, code: Code) -> str:  # noqa: ARG002
+        """Return in a few words what a build of the Python on the host would fetch; empty if nothing is built."""
+        return ""
+
     def check(self, request: RuntimeRequest) -> list[str]:
         """Return the problems of a case that are known without a host."""
         return unbuildable(request)

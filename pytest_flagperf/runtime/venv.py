@@ -17,7 +17,7 @@ from flagperf_driver.node.environment import RESULT_SETTINGS
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.amounts import reporter
 from pytest_flagperf.hosts.deploy import Code
-from pytest_flagperf.hosts.replies import PATH, TEXT, TRUTH, Each, Maybe, Shape
+from pytest_flagperf.hosts.replies import COUNT, PATH, TEXT, TRUTH, Each, Maybe, Shape
 
 from . import (
     BuildFailed,
@@ -37,6 +37,8 @@ from .uv_amounts import UvAmounts
 
 _MODULE = "flagperf_driver.node.environment_build"
 _ANSWER_S = 60.0
+_SIZE_S = 20.0
+"""The longest time to ask an index for the size of an environment's packages."""
 _ANSWER: Mapping[str, Shape] = {
     "ready": TRUTH,
     "name": TEXT,
@@ -49,6 +51,8 @@ _ANSWER: Mapping[str, Shape] = {
     "libc": Maybe(TEXT),
     "uv": Maybe(TEXT),
     "unavailable": Maybe(TEXT),
+    "packages?": Maybe(COUNT),
+    "bytes?": Maybe(COUNT),
 }
 # Variables on how packages are fetched; on this machine all variables are inherited.
 _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_OFFLINE")
@@ -66,6 +70,16 @@ class _Venv(Runtime):
     def look(self, host: Host, request: RuntimeRequest, code: Code) -> Interpreter | None:
         result = _look(host, code, _specs(host, request), lambda _: None)
         return _interpreter(host, request, result) if result["ready"] else None
+
+    def to_build(self, host: Host, request: RuntimeRequest, code: Code) -> str:
+        for spec in _specs(host, request):
+            result = _ask(host, code, {"op": "look", **spec}, _ANSWER_S, lambda _: None)
+            asked = {"op": "size", **spec, "uv": _uv(host, result, lambda _: None), "timeout_s": _SIZE_S}
+            result = _ask(host, code, asked, _SIZE_S + _ANSWER_S, lambda _: None)
+            if result["packages"] is not None:
+                size = "of unknown size" if result["bytes"] is None else f"of {result['bytes'] / 1e6:,.0f} MB"
+                return f"{result['packages']} package{'' if result['packages'] == 1 else 's'} {size}"
+        return "its size is unknown"
 
     def check(self, request: RuntimeRequest) -> list[str]:
         if request.extension is None or not is_buildable(request.extension):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from flagperf_driver.node.environment import BuildError
-from flagperf_driver.node.environment_build import _EarlierBuild, reason
+from flagperf_driver.node.environment_build import _EarlierBuild, handle, reason
 
 
 def test_a_failure_is_raised_again_in_its_run_only(tmp_path: Path) -> None:
@@ -66,3 +67,28 @@ def test_the_reason_for_missing_packages_is_one_short_line_with_its_beginning(li
     text = reason(lines)
     assert text.startswith(expected)
     assert len(text) <= 160
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ("[[packages]]\nwheels = [{ size = 10 }]\n\n[[packages]]\nwheels = [{ size = 5 }]\n", (2, 15)),
+        ("[[packages]]\nwheels = [{ size = 10 }]\n\n[[packages]]\nwheels = [{ url = 'b' }]\n", (2, None)),
+        (None, (None, None)),  # uv fails: the index cannot be reached
+    ],
+)  # fmt: skip
+def test_the_size_of_a_build_is_known_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str | None, expected: tuple[int | None, int | None]
+) -> None:
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path))
+    (tmp_path / "printed").write_text(printed or "")
+    uv = tmp_path / "uv"
+    uv.write_text(f"#!/bin/sh\ncat {tmp_path}/printed\nexit {0 if printed else 1}\n")
+    uv.chmod(0o755)
+    request = {"op": "size", "framework": "frame", "requirements": ["frame==1.0"], "uv": str(uv), "timeout_s": 60}
+    reading, writing = os.pipe()  # from a caller that has not left
+    with os.fdopen(reading) as stdin, os.fdopen(writing, "w"):
+        monkeypatch.setattr("sys.stdin", stdin)
+        answer = handle(request)
+    assert (answer["packages"], answer["bytes"]) == expected
+    assert [path.name for path in (tmp_path / "venv").iterdir()] == [], "the requirements may contain a password"

@@ -137,11 +137,13 @@ class AgentsEngine:
         """Check every host and exclude unfit hosts and devices; return messages. Problems if too few hosts are left."""
         self._allocation.check([plan for plan, _ in plans])
         # Hosts that a case requests are checked when it gets them.
-        return [] if self.host_count is None else self._exclude_unfit(plans, watch)
+        if self.host_count is None:
+            return []
+        return [*self._exclude_unfit(plans, watch), *self._environments.to_build(plans, self._pool.usable[0])]
 
     def _exclude_unfit(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[str]:
-        # The first case's Python is inspected while the hosts measure their load.
-        findings = self._findings(plans, watch, lambda host: self._environments.look(*plans[0], host))
+        # The cases' Pythons are inspected while the hosts measure their load.
+        findings = self._findings(plans, watch, lambda host: self._environments.look(plans, host))
         for finding in findings:
             _log.info("%s: %s", finding.level, finding.sentence)
         fatal = preflight.sentences(findings)

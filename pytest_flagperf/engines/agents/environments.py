@@ -16,6 +16,7 @@ from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.results.units import count
 from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeRequest, RuntimeSetupError, runtimes
 from pytest_flagperf.settings import Settings
 
@@ -91,12 +92,36 @@ class Environments:
                 pool.exclude(host, str(error))
                 watch.note(f"left out: {error}")
 
-    def look(self, plan: Plan, vendor: Vendor, host: Host) -> None:
-        """Remember the Python of the case's framework if the host has it already; ignore errors, which recur later."""
-        key, runtime = self._key(plan, vendor, host), runtimes()[plan.runtime]
-        with suppress(HostError, RuntimeSetupError, OSError):
-            if key not in self._ready and (interpreter := runtime.look(host, key[2], self.code(plan, vendor))):
-                self._remember(key, interpreter)
+    def look(self, plans: Sequence[tuple[Plan, Vendor]], host: Host) -> None:
+        """Remember the Pythons of the cases that the host has already; ignore errors, which recur later."""
+        for key, (plan, vendor) in self._distinct(plans, host).items():
+            with suppress(HostError, RuntimeSetupError, OSError):
+                if interpreter := runtimes()[plan.runtime].look(host, key[2], self.code(plan, vendor)):
+                    self._remember(key, interpreter)
+
+    def to_build(self, plans: Sequence[tuple[Plan, Vendor]], host: Host) -> list[str]:
+        """Return a line about the Pythons that must be built on a host, and how to build only one of several."""
+        first: dict[str, Plan] = {}
+        for key, (plan, vendor) in self._distinct(plans, host).items():
+            with suppress(HostError, RuntimeSetupError, OSError):
+                if amount := runtimes()[plan.runtime].to_build(host, key[2], self.code(plan, vendor)):
+                    first[f"{plan.case.framework} ({amount})"] = plan
+        if not first:
+            return []
+        lines = [f"to build first: {count(len(first), 'environment')}: {', '.join(first)}"]
+        if len(first) > 1:
+            case = next(iter(first.values())).case
+            lines.append(f'-k "{case.model} and {case.framework}" needs only the first of them')
+        return lines
+
+    def _distinct(
+        self, plans: Sequence[tuple[Plan, Vendor]], host: Host
+    ) -> dict[tuple[str, str, RuntimeRequest], tuple[Plan, Vendor]]:
+        """Return the first case of each Python that is not known to be ready on a host."""
+        first: dict[tuple[str, str, RuntimeRequest], tuple[Plan, Vendor]] = {}
+        for plan, vendor in plans:
+            first.setdefault(self._key(plan, vendor, host), (plan, vendor))
+        return {key: case for key, case in first.items() if key not in self._ready}
 
     def _remember(self, key: tuple[str, str, RuntimeRequest], interpreter: Interpreter) -> None:
         self._ready[key] = interpreter
