@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -80,7 +81,7 @@ def claim() -> tuple[Place, int]:
     with _locked(ROOT / "lock"):
         for folder in ROOT.iterdir():
             if folder.name.isdigit() and (lock := _try_lock(folder / "lock")) is not None:
-                remove(Place(int(folder.name)))
+                _remove_dead(Place(int(folder.name)))
                 os.close(lock)
         for number in range(256):
             place = Place(number)
@@ -161,7 +162,18 @@ def start_reaper(place: Place, lock: int) -> subprocess.Popen[bytes]:
     )
 
 
+def _remove_dead(place: Place) -> None:
+    """Remove a lab whose owner died, and kill what uses its Slurm: without its slurmctld, an srun waits for ever."""
+    from tests.processes import running
+
+    for process in running() if place.folder.exists() else ():
+        if process.environment.get("SLURM_CONF", "").startswith(f"{place.folder}/"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+    remove(place)
+
+
 if __name__ == "__main__":
     sys.stdin.buffer.read()
     with _locked(ROOT / "lock"):  # or a new lab would claim the number in the middle of it
-        remove(Place(int(sys.argv[1])))
+        _remove_dead(Place(int(sys.argv[1])))

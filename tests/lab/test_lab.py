@@ -389,8 +389,13 @@ def test_gpus_are_still_there_after_a_boot(host: LabHost) -> None:
 
 # Nothing stays
 
-OWNER = "import sys\nfrom tests.lab.lab import Lab\nlab = Lab()\nhosts = lab.hosts(2)\nhosts[1].docker()\n"
-OWNER += "hosts[0].delay(5)\nhosts[0].freeze()\nprint(lab.place.number, flush=True)\nsys.stdin.read()\n"
+OWNER = (
+    "import os, subprocess, sys\nfrom tests.lab.lab import Lab\nlab = Lab()\nhosts = lab.hosts(2)\nhosts[1].docker()\n"
+)
+OWNER += "hosts[0].delay(5)\nhosts[0].freeze()\n"
+OWNER += "slurm = {**os.environ, 'SLURM_CONF': str(lab.place.folder / 'shared/slurm/login.conf')}\n"
+OWNER += "srun = subprocess.Popen(['sleep', '600'], env=slurm, stdout=subprocess.DEVNULL, start_new_session=True)\n"
+OWNER += "print(lab.place.number, flush=True)\nsys.stdin.read()\n"
 
 
 def owner() -> tuple[subprocess.Popen[str], Place]:
@@ -402,11 +407,19 @@ def owner() -> tuple[subprocess.Popen[str], Place]:
     return process, Place(int(process.stdout.readline()))
 
 
+def clients(place: Place) -> list[int]:
+    """Return the processes of this machine that use the lab's Slurm."""
+    return [one.pid for one in running() if one.environment.get("SLURM_CONF", "").startswith(f"{place.folder}/")]
+
+
 def nothing_left(place: Place, deadline_s: float = 15) -> list[str]:
+    def left() -> list[str]:
+        return [*traces(place), *(f"pid {pid}" for pid in (*place.cgroup().pids(), *clients(place)))]
+
     deadline = time.monotonic() + deadline_s
-    while (left := traces(place) + [f"pid {pid}" for pid in place.cgroup().pids()]) and time.monotonic() < deadline:
+    while left() and time.monotonic() < deadline:
         time.sleep(0.05)
-    return left
+    return left()
 
 
 def test_two_labs_stand_beside_each_other_and_one_goes_alone(lab: Lab) -> None:
