@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 from types import ModuleType
 
 from pytest_flagperf.commands import (
@@ -70,6 +71,8 @@ _EPILOG = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; print a user's mistakes to stderr, all of them at once."""
+    if sys.stdout is None:  # the descriptor is closed
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     arguments = parser().parse_args(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A file name may contain bytes that are not UTF-8.
@@ -107,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
     main_parser.add_argument("--version", action="version", version=f"pytest-flagperf {version('pytest-flagperf')}")
     commands = main_parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
-        about = (module.__doc__ or "").strip()
+        about = (module.__doc__ or name).strip()  # without a docstring under PYTHONOPTIMIZE=2
         command = commands.add_parser(name, help=about.splitlines()[0].rstrip("."), description=about, epilog=_EPILOG)
         module.add_arguments(command)
         command.set_defaults(command=module)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from errno import EINVAL
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,9 @@ def _guarded(write: Callable[..., object], path: Path, run: Run) -> Callable[...
         try:
             with writing(path):
                 write(*arguments)
-        except WriteError as error:
+        except (WriteError, ValueError) as error:  # a ValueError: for example a time that TZ shifts by a day
+            if isinstance(error, ValueError):
+                error = WriteError(EINVAL, str(error), str(path))
             run.records.write_errors.append(error)
             if path.parent == run.directory.path.absolute():
                 path.unlink(missing_ok=True)  # remove an incomplete report

@@ -63,8 +63,9 @@ class Live:
         """Write the live record from now on, and start the thread that writes a sign of life and the minute's line."""
         self.record = record
         if self._ticking is None:
-            self._ticking = threading.Thread(target=self._tick_until_closed, name="flagperf live", daemon=True)
-            self._ticking.start()
+            ticking = threading.Thread(target=self._tick_until_closed, name="flagperf live", daemon=True)
+            ticking.start()  # may fail for lack of memory: then close() has no thread to wait for
+            self._ticking = ticking
 
     def close(self) -> None:
         self._closed.set()
