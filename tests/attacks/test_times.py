@@ -164,7 +164,7 @@ def test_a_hook_that_reports_a_third_of_the_time_fails_by_the_hosts_clock(
     assert finished.code == 1, finished.out
     verdicts = failed(finished)
     assert {name for name, _ in verdicts} == {"consistent"}
-    assert pairs(verdicts) == {"device_clock"}
+    assert "device_clock" in pairs(verdicts)
 
 
 def test_the_log_of_another_run_fails_by_its_token(
