@@ -13,7 +13,7 @@ from pytest_flagperf.results.measured.figure_pair import FigureBounds, Pair, Ran
 from pytest_flagperf.stored.plan import StoredLeftOut
 
 INF = math.inf
-CHECKING, SAVING = 0.1, 0.5
+WARM_UP, CHECKING, SAVING = 0.1, 0.05, 0.5
 """Shares of the training, the same for all suites."""
 HALF = 0.5
 """The forward pass counts as at most this share of a step: what a vendor adds to it must not allow more evaluation."""
@@ -54,10 +54,24 @@ def _rest(rank: RankFigures) -> float:
     return rank.train_s - rank.windows_s - _evaluated(rank) - _checked(rank) - _saved(rank)
 
 
+def _step(rank: RankFigures) -> float:
+    """The mean compute time of a measured step, by p_core."""
+    return rank.get("measured_samples") / rank.get("p_core") / rank.get("measured_steps")
+
+
+def _warm_up(rank: RankFigures) -> float:
+    return rank.compute_s - rank.get("measured_steps") * _step(rank)
+
+
+def _usual_warm_up(rank: RankFigures) -> float:
+    """The most seconds for the warm-up: steps that take as long as the others, and what a first step may do once."""
+    compiling = rank.get("compile_time") if rank.config.get("compile") else 0.0
+    return rank.get("warmup_steps") * _step(rank) + WARM_UP * rank.train_s + compiling
+
+
 def _evaluation(rank: RankFigures, allowed: StoredLeftOut) -> float:
     """The most seconds for the model in evaluations, from the time of the rank's own forward pass in training."""
-    samples = rank.get("measured_samples") / rank.cards / rank.get("measured_steps")
-    step = rank.get("measured_samples") / rank.get("p_core") / rank.get("measured_steps")
+    samples, step = rank.get("measured_samples") / rank.cards / rank.get("measured_steps"), _step(rank)
     forward = rank.get("forward_time")
     # A step that is one compiled graph has no mark within it.
     forward = step if math.isnan(forward) else min(forward, HALF * step)
@@ -98,6 +112,11 @@ _SHORT = Tolerance(0.2)
 _SEEN = Tolerance(0.2, 0.002)
 
 PAIRS: tuple[Pair, ...] = (
+    Pair(
+        "warm_up", "the time that `p_core` leaves out as the warm-up",
+        f"as many measured steps + {100 * WARM_UP:g} % of `raw_train_time` + `compile_time`, at most",
+        _within(_warm_up, lambda rank, _: _usual_warm_up(rank)), Tolerance(60.0),
+    ),
     Pair(
         "waiting", "the time that `p_core` leaves out as waiting for input, `input_wait_time`,",
         "`left_out.waiting` of the suite x `train_no_eval_time`, at most",
