@@ -10,11 +10,13 @@ import torch
 from flagperf_driver.driver import Rank
 from flagperf_driver.pytorch import distributed, states
 from flagperf_driver.pytorch.checks import replicas
+from flagperf_driver.pytorch.checks.steps import COMPARED, StepComparison
 from flagperf_driver.pytorch.evaluation import evaluate
 from flagperf_driver.pytorch.feed import epoch_batches, preparation
 from flagperf_driver.pytorch.hooks import forward_context, module_versions
 from flagperf_driver.pytorch.parts import build, description
 from flagperf_driver.pytorch.steps import Context, Steps
+from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.evaluation import RankEvaluation
 from flagperf_driver.training.loop import window
 from flagperf_driver.training.timeline import Timeline
@@ -37,6 +39,12 @@ class TorchTrainer:
         self._random_state: Mapping[str, Any] | None = None
         self._prepared = preparation(ctx, steps)
         self._autocast = forward_context(ctx.hooks, ctx.config.precision, ctx.device)
+        self._vendors = (
+            StepComparison(ctx, steps, self._own, self.parts, self._first_micro_step)
+            if COMPARED.intersection(self.parts.replaced)
+            else None
+        )
+        self.comparison: Comparison | None = self._vendors
         # Every step reads these values; attributes are faster than the config.
         self._accumulation = ctx.config.gradient_accumulation_steps
         self._max_norm = ctx.config.max_grad_norm
@@ -69,22 +77,45 @@ class TorchTrainer:
                     timeline.drop()
                     return None
             timeline.begin()
+            if self._vendors and self._vendors.armed:
+                batch = self._vendors.exchanged(batch)
             # In the step's time, not in that of waiting for input: a vendor may replace the preparation.
             batch = self._prepared(batch)
             last = micro == self._accumulation
-            with _NOTHING if last else distributed.unsynchronized(parts.model):
-                with self._autocast:
-                    loss = steps.calculate_loss(ctx, parts.model, batch)
-                timeline.begin_backward()
-                if self._accumulation > 1:
-                    loss = loss / self._accumulation
-                steps.backward(ctx, loss, parts.scaler)
+            loss = self._micro_step(
+                steps, parts.model, batch, parts.scaler, last=last, autocast=self._autocast, timeline=timeline
+            )
+            if self._vendors and self._vendors.armed:
+                self._vendors.keep(loss)
+                timeline.drop()
+                return None
             slot.copy_(loss.detach()) if micro == 1 else slot.add_(loss.detach())
             samples += steps.count_samples(ctx, batch)
             if last:
                 self._update()
             timeline.end()
         return samples
+
+    def _micro_step(
+        self, steps: Steps, model: Any, batch: Any, scaler: Any, *, last: bool, autocast: Any, timeline: Any
+    ) -> torch.Tensor:
+        """Compute the gradients of a batch and return its loss; ``timeline`` may be None."""
+        with _NOTHING if last else distributed.unsynchronized(model):
+            with autocast:
+                loss = steps.calculate_loss(self._ctx, model, batch)
+            if timeline:
+                timeline.begin_backward()
+            if self._accumulation > 1:
+                loss = loss / self._accumulation
+            steps.backward(self._ctx, loss, scaler)
+        return loss
+
+    def _first_micro_step(self, steps: Steps, model: Any, batch: Any, scaler: Any, autocast: Any) -> torch.Tensor:
+        """Run the first micro-step of an optimizer step outside of the timeline."""
+        last = self._accumulation == 1
+        return self._micro_step(
+            steps, model, batch, scaler, last=last, autocast=autocast or self._autocast, timeline=None
+        )
 
     def _update(self) -> None:
         """Update the weights and the learning rate."""

@@ -1,8 +1,7 @@
 """Check that a vendor's steps keep the suite's model and optimizer.
 
 Before the training, these checks compare the model's parameters, their initial values and the optimizer's
-hyper-parameters with the results of the suite's own steps. They find mistakes, not intent: a vendor's code runs in this
-process and could bypass all of them.
+hyper-parameters with the results of the suite's own steps. ``checks/steps.py`` compares what the steps compute.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def create_model(ctx: Context, steps: Steps, own: Steps) -> tuple[nn.Module, Str
         return model, original
     theirs = steps.create_model(ctx)
     _raise_problems("the model", _differences(original, _structure(theirs), values=False), ["create_model"])
-    _copy(model, theirs)
+    copy_values(model, theirs)
     return theirs, original
 
 
@@ -89,11 +88,12 @@ def check_model(model: nn.Module, original: Structure, steps: Steps, own: Steps)
 def _structure(model: nn.Module) -> dict[str, Parameter]:
     return {
         name: Parameter(tuple(value.shape), value.requires_grad, _sample(value))
-        for name, value in _named(model.named_parameters())
+        for name, value in named(model.named_parameters())
     }
 
 
-def _named(values: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+def named(values: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield the values by their names without the parts that wrappers add."""
     for name, value in values:
         yield ".".join(part for part in name.split(".") if part not in _WRAPPERS), value
 
@@ -133,18 +133,18 @@ def _close(values: Tensor, expected: Tensor) -> bool:
     return bool(((values - expected).abs() <= _TOLERANCE * largest).all())
 
 
-def _copy(model: nn.Module, theirs: nn.Module) -> None:
+def copy_values(model: nn.Module, theirs: nn.Module) -> None:
     """Copy the suite's parameters, and the buffers that both models have, into the vendor's model."""
     targets = dict(_values(theirs))
     with torch.no_grad():
         for name, value in _values(model):
             if name in targets and targets[name].shape == value.shape:
-                targets[name].copy_(value)
+                targets[name].copy_(value.full_tensor() if hasattr(value, "full_tensor") else value)
 
 
 def _values(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    yield from _named(model.named_parameters())
-    yield from _named(model.named_buffers())
+    yield from named(model.named_parameters())
+    yield from named(model.named_buffers())
 
 
 # -- the optimizer -----------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def _missing_parameters(model: nn.Module, optimizer: Optimizer) -> Iterator[str]
     Of an optimizer with copies of the parameters (fp32, flat) only the total size is compared.
     """
     held = [value for group in optimizer.param_groups for value in group["params"]]
-    trained = {name: value for name, value in _named(model.named_parameters()) if value.requires_grad}
+    trained = {name: value for name, value in named(model.named_parameters()) if value.requires_grad}
     known = set(map(id, held))
     missing = [name for name, value in trained.items() if id(value) not in known]
     if missing and sum(value.numel() for value in held) < sum(value.numel() for value in trained.values()):
@@ -179,7 +179,7 @@ def _missing_parameters(model: nn.Module, optimizer: Optimizer) -> Iterator[str]
 def _different_settings(model: nn.Module, optimizer: Optimizer, standard: Optimizer) -> Iterator[str]:
     """Compare each parameter's learning rate, decay and so on, for the keys that both optimizers have."""
     theirs, ours = _settings(optimizer), _settings(standard)
-    for name, value in _named(model.named_parameters()):
+    for name, value in named(model.named_parameters()):
         got, expected = theirs.get(id(value), {}), ours.get(id(value), {})
         for key in got.keys() & expected.keys() - _IMPLEMENTATION_KEYS:
             if not _same(got[key], expected[key]):

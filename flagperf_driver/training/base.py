@@ -15,6 +15,7 @@ import numpy as np
 from flagperf_driver.driver import Rank
 from flagperf_driver.training.batches import begin_epoch, steps_per_epoch
 from flagperf_driver.training.checks import replicas
+from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.evaluation import Loading, RankEvaluation
 from flagperf_driver.training.meeting import Meeting
 from flagperf_driver.training.schedules import Factor, factor
@@ -52,6 +53,7 @@ class BaseTrainer(ABC):
 
     marks: Marks
     compiles = False
+    comparison: Comparison | None = None
 
     def __init__(self, rank: Rank, ctx: Context, steps: Steps, meeting: Meeting, states: States) -> None:
         self.progress = ctx.progress

@@ -12,7 +12,7 @@ from typing import Any, Iterator
 from flagperf_driver import events, heartbeat
 from flagperf_driver.driver import Config, Rank
 from flagperf_driver.training import checkpoint
-from flagperf_driver.training.checks import replicas
+from flagperf_driver.training.checks import comparison, replicas
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.evaluation import ModelTime, evaluate
 from flagperf_driver.training.progress import LastEvaluation
@@ -62,7 +62,9 @@ class Training:
         # The closed windows since the last log point, each with the losses of its steps.
         self._closed: list[tuple[Window, list[float]]] = []
         shared = trainer.gather(secret())[0]
-        self._replica_steps = DrawnSteps(rank.case.token, shared, "replicas", replicas.SHORTEST, replicas.SHARE)
+        self._draws = f"{rank.case.token}/{shared}"
+        self._replica_steps = DrawnSteps(f"{self._draws}/replicas", replicas.SHORTEST, replicas.SHARE)
+        self._compared_steps = DrawnSteps(f"{self._draws}/steps", comparison.SHORTEST, comparison.SHARE)
         trainer.peak_memory()  # an error of this hook must appear before the training, not after it
 
     # -- the training, in order --------------------------------------------------------------------------
@@ -79,6 +81,8 @@ class Training:
         reason = self._train()
         if self.last_evaluation.step != self.progress.step and not self.for_throughput and reason != "target":
             self._evaluate(events.EVALUATE)
+        if self.trainer.comparison and not self.trainer.comparison.compared:
+            self._compare_at_end(self.trainer.comparison)
         self.trainer.synchronize()
         self.progress.train_time += time.perf_counter() - self._begin
         self.log(events.TRAIN_END, {"reason": reason})
@@ -116,7 +120,13 @@ class Training:
         number = self.progress.step + 1
         if number == self._next_log:
             self.log(events.STEP_BEGIN, {"step": number})
+        compared = self.trainer.comparison if number in self._compared_steps else None
+        if compared:
+            compared.begin(f"{self._draws}/{number}/{self.rank.world.rank}")
         samples = self.trainer.step(first, batches, self.timeline)
+        if compared:
+            first = self._compare(compared, number)
+            samples = self.trainer.step(first, batches, self.timeline)
         if samples is None:
             return False
         self.timeline.step(samples)
@@ -124,6 +134,24 @@ class Training:
         self.progress.position += self._accumulation
         self.rank.heartbeat.beat(number, heartbeat.TRAIN)
         return True
+
+    def _compare(self, compared: comparison.Comparison, step: int) -> Any:
+        """Compare the vendor's steps with the suite's own and return the step's own batch; in no window."""
+        self._close_window()
+        with self._apart("check_time"):
+            batch = compared.finish(step)
+        self.timeline.resume()
+        return batch
+
+    def _compare_at_end(self, compared: comparison.Comparison) -> None:
+        """Compare one step after a training that ended before the first drawn step."""
+        with self._apart("check_time"):
+            batches = self.trainer.epoch(self.progress.epoch, 0)
+            first = next(batches)
+            compared.begin(f"{self._draws}/end/{self.rank.world.rank}")
+            self.timeline.resume()
+            self.trainer.step(first, batches, self.timeline)
+            compared.finish(self.progress.step)
 
     # -- between two steps: logging, evaluation and checkpoints --------------------------------------------
 
@@ -331,6 +359,7 @@ class Training:
             "eval_model_time": self._evaluated.seconds,
             "eval_samples": self._evaluated.samples,
             "check_time": progress.check_time,
+            "compared_steps": self.trainer.comparison.compared if self.trainer.comparison else None,
             "save_time": progress.save_time,
             "compile_time": max(0.0, totals.first_step - step_time["p50"]) if compiled and step_time else None,
             "peak_memory_bytes": self.trainer.peak_memory(),

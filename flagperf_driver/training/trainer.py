@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, BinaryIO, Callable, Iterator, Mapping, Protocol, Sequence
 
+from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.evaluation import RankEvaluation
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Marks, Timeline
@@ -20,6 +21,8 @@ class Trainer(Protocol):
     """The learning rate of the last step."""
     compiles: bool
     """Does the first step compile the model?"""
+    comparison: Comparison | None
+    """Compares a vendor's steps with the suite's own; None if no step is replaced."""
     weights_digest: Callable[[], str]
     """Return a digest of the weights that all ranks hold, which must be the same on all ranks after each step."""
 
@@ -32,7 +35,8 @@ class Trainer(Protocol):
     def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
         """Train one optimizer step on ``first`` and, with gradient accumulation, on further batches of ``more``.
 
-        Return the number of samples, or None if the epoch ended before the step was complete.
+        Return the number of samples, or None if the epoch ended before the step was complete, or if the comparison has
+        kept what the vendor's steps computed.
         """
 
     def losses(self, steps: int) -> list[float]:

@@ -17,6 +17,7 @@ from flagperf_driver import driver, perflog
 from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.training.checkpoint import CheckpointError
 from flagperf_driver.training.checks import replicas
+from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.evaluation import EvaluationError, Loading, ModelTime, RankEvaluation, evaluate
 from flagperf_driver.training.loop import MAX_WINDOW, DataError, NonFiniteLoss, Training
@@ -53,6 +54,7 @@ class CountingTrainer:
         self.marks: Marks = Clock()
         self.learning_rate = 0.0
         self.compiles = False
+        self.comparison: Comparison | None = None
         self.weight = 0
         self.weights_digest: Callable[[], str] = lambda: str(self.weight)
         self.accumulation: int = rank.config.gradient_accumulation_steps
@@ -231,19 +233,17 @@ def test_a_digest_depends_on_every_name_and_value() -> None:
     assert replicas.digest({"a": zeros, "b": zeros + 1}) == replicas.digest({"b": zeros + 1, "a": zeros})
 
 
-def test_steps_are_drawn_from_token_secret_and_kind() -> None:
-    def drawn(token: str, secret: str, kind: str, share: float = 0.0) -> list[int]:
-        steps = DrawnSteps(token, secret, kind, 25, share)
+def test_steps_are_drawn_from_a_key() -> None:
+    def drawn(key: str, share: float = 0.0) -> list[int]:
+        steps = DrawnSteps(key, 25, share)
         return [step for step in range(1, 5001) if step in steps]
 
-    steps = drawn("token", "secret", "replicas")
+    steps = drawn("key")
     gaps = [after - before for before, after in itertools.pairwise([0, *steps])]
     assert 1 <= min(gaps) <= 5, "a step may be drawn soon after another one"
     assert 45 <= max(gaps) <= 50
-    assert steps == drawn("token", "secret", "replicas")
-    others = [("other", "secret", "replicas"), ("token", "other", "replicas"), ("token", "secret", "other")]
-    assert all(drawn(*key) != steps for key in others)
-    grown = drawn("token", "secret", "replicas", share=1.0)
+    assert steps == drawn("key") != drawn("other")
+    grown = drawn("key", share=1.0)
     assert len(grown) < len(steps) / 5
     assert max(grown) > 1000
     assert secret() != secret()

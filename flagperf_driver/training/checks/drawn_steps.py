@@ -18,12 +18,12 @@ class DrawnSteps:
 
     So a training of any length has several drawn steps, and a long one spends no more time on them than a short one.
     No gap is longer than twice the mean, and after a drawn step any of the next steps may be drawn too.
-    The drawn steps are the same on all ranks: they depend on the round's token and on a secret of the first rank, which
-    nothing stores. Two kinds of checks draw different steps.
+    They are drawn from a key: the same on all ranks, made of the round's token, a secret of the first rank, which
+    nothing stores, and the kind of the check.
     """
 
-    def __init__(self, token: str, secret: str, kind: str, shortest: int, share: float) -> None:
-        self._key = f"{token}/{secret}/{kind}"
+    def __init__(self, key: str, shortest: int, share: float) -> None:
+        self._key = key
         self._shortest, self._share = shortest, share
         self._next = 0
 

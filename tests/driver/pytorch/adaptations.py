@@ -6,7 +6,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
 from toy import train  # type: ignore[import-not-found]
+
+from flagperf_driver.training.checks import comparison
+
+comparison.SHORTEST, comparison.SHARE = 1, 0.0  # compare every second step in the mean
 
 HEAD = "import torch\nfrom torch import nn\nfrom flagperf_driver.pytorch import optimizers, steps\n\n"
 ADAM = "lr=ctx.config.learning_rate, betas=(ctx.config.beta1, ctx.config.beta2), eps=ctx.config.epsilon"
@@ -24,13 +29,33 @@ GOOD = {
     + f"{CREATE}    return Ours({GROUPS}, {ADAM}, foreach=True)\n",
     "model": f"{TOY}def create_model(ctx):\n    torch.manual_seed(9)\n    return Classifier(ctx.config)\n",
     "wrapped": "def compile_model(ctx, model):\n    return torch.compile(model, backend='eager')\n",
-    "batch": "seen = []\ndef prepare_batch(ctx, batch):\n    seen.append(1)\n    assert len(seen) <= 12\n"
+    "batch": "seen = []\ndef prepare_batch(ctx, batch):\n    seen.append(1)\n    assert len(seen) <= 24\n"
     + "    return {'labels': batch['labels'], 'values': batch['values'].clone()}\n",
     "loss": "def calculate_loss(ctx, model, batch):\n"
     + "    logits = model(batch['values']).log_softmax(1)\n"
     + "    return -logits.gather(1, batch['labels'][:, None]).mean()\n",
     "low": "def model_to_fp16(ctx, model):\n    return model.bfloat16()\n",
 }
+HALF = "    half = len(batch['labels']) // 2\n    batch = {name: values[:half] for name, values in batch.items()}\n"
+LOSS = "def calculate_loss(ctx, model, batch):\n"
+RETURN = "    return nn.functional.cross_entropy(model(batch['values']), batch['labels'])\n"
+LOW = (
+    "    with torch.autocast('cpu', dtype=torch.bfloat16):\n        logits = model(batch['values'])\n"
+    "    return nn.functional.cross_entropy(logits.float(), batch['labels'])\n"
+)
+DRAW = "    torch.rand(3)\n"
+LESS = {
+    "half": LOSS + HALF + RETURN,
+    "second": LOSS + HALF.replace(":half", "::2") + RETURN,
+    "half prepared": f"def prepare_batch(ctx, batch):\n{HALF}    return batch\n",
+    "lower precision": LOSS + LOW,
+    "precision for all": "torch.set_autocast_enabled('cpu', True)\n" + LOSS + LOW,
+    "half gradient": "def backward(ctx, loss, scaler):\n    (loss / 2).backward()\n",
+    "half after a draw": LOSS + DRAW + HALF + RETURN,
+    "lower precision after a draw": LOSS + DRAW + LOW,
+    "other layer": CONVERT + "    model.dropout = nn.Identity()\n    return model\n",
+}
+"""Steps that compute less than the suite's."""
 BAD = {
     "nothing": CONVERT + "    model.to(ctx.device)\n",
     "no loss": "def calculate_loss(ctx, model, batch):\n    model(batch['values'])\n",
@@ -57,7 +82,17 @@ def trained(name: str, text: str, **more: Any) -> Any:
     how = {"blocks": 2, "weight_decay": 0.01, "dropout": 0.3, "compile": name == "wrapped", **more}
     if name == "low":
         how["precision"] = "bf16"
-    return train(extern=folder(text), compile_with="eager", **how)
+    try:
+        return train(extern=folder(text), compile_with="eager", **how)
+    finally:
+        torch.set_autocast_enabled("cpu", False)  # some adapters enable it
+
+
+def _with_gap(steps: int, name: str, text: str) -> Any:
+    comparison.SHORTEST = steps
+    error = trained(name, text)["error"]
+    comparison.SHORTEST = 1
+    return error
 
 
 def for_one() -> dict[str, Any]:
@@ -67,6 +102,10 @@ def for_one() -> dict[str, Any]:
         "standard": train(**plain),
         "good": {name: trained(name, text) for name, text in GOOD.items()},
         "bad": bad,
+        "less": {name: trained(name, text)["error"] for name, text in LESS.items()},
+        "less in bf16": {name: trained(name, LESS[name], precision="bf16")["error"] for name in ("half", "second")},
+        "another order": trained("order", LOSS + DRAW + RETURN),
+        "at its end": _with_gap(10**6, "half", LESS["half"]),
     }
 
 
@@ -74,5 +113,6 @@ def for_two(**how: Any) -> dict[str, Any]:
     results = {}
     for parallel in ("ddp", "fsdp"):
         results[parallel] = train(parallel=parallel, extern=folder(GOOD["modules"]), **how)
+        results[f"{parallel} half"] = train(parallel=parallel, extern=folder(LESS["half"]), **how)["error"]
         results[f"{parallel} frozen"] = train(parallel=parallel, extern=folder(BAD["frozen"]), **how)["error"]
     return results

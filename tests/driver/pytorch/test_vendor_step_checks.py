@@ -26,6 +26,8 @@ def test_a_step_that_computes_the_same_trains_and_is_reported(alone: RankResults
     assert trained.error is None
     (init_end,) = trained.of("INIT_END")
     assert init_end["replaced"] == [REPLACED[name]]
+    compared = trained.finished["compared_steps"]
+    assert compared is None if name == "optimizer" else compared > 3
     assert init_end["deviations"] == ({"optimizer class": ["Ours", "AdamW"]} if name == "optimizer" else {})
 
 
@@ -70,11 +72,40 @@ def test_a_step_that_changes_model_or_optimizer_is_an_error(alone: RankResults, 
     assert [word for word in ["AdaptationError", *words] if word not in message] == [], message
 
 
+LESS = [
+    "half", "second", "half prepared", "lower precision", "precision for all", "half gradient", "half after a draw",
+    "lower precision after a draw", "other layer",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LESS)
+def test_a_step_that_computes_less_than_the_suites_is_an_error(alone: RankResults, name: str) -> None:
+    assert set(alone.value("adapted", "less")) == set(LESS)
+    error = alone.value("adapted", "less", name) or "no error"
+    assert "rank 0: with the same weights, batch and random state the vendor's steps give the loss" in error
+
+
+@pytest.mark.parametrize("name", ["half", "second"])
+def test_a_part_of_the_batch_is_an_error_in_a_low_precision_too(alone: RankResults, name: str) -> None:
+    assert "with the same weights" in (alone.value("adapted", "less in bf16", name) or "no error")
+
+
+def test_a_step_may_draw_its_random_numbers_in_another_order(alone: RankResults) -> None:
+    trained = alone.within("adapted", "another order")
+    assert trained.error is None
+    assert trained.finished["compared_steps"] > 3
+
+
+def test_a_training_without_a_drawn_step_is_compared_at_its_end(alone: RankResults) -> None:
+    assert "step 12, rank 0: with the same weights" in (alone.value("adapted", "at its end") or "no error")
+
+
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_a_wrapped_model_is_checked_too(pair: list[RankResults], parallel: str) -> None:
     for found in pair:
         adapted, standard = found.within("adapted", parallel), found[parallel]
         assert adapted.error is None
         assert adapted.weights == pytest.approx(standard.weights, abs=1e-6)
+        assert "with the same weights" in found.value("adapted", f"{parallel} half")
         assert "first.weight is frozen" in found.value("adapted", f"{parallel} frozen")
         assert math.isfinite(adapted.finished["final_loss"])
