@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _DIGITS = re.compile("[0-9]+")
 _OPERATORS = ("and", "or", "not")
+_NO_FOLDER = (
+    "the data of scale {scale} are included in the suite, and no folder is read; pass none, or --scale=reference"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +51,11 @@ class Selected:
     @property
     def rounds(self) -> range:
         return range(1, self.case.repeat + 1)
+
+    @property
+    def reads_data(self) -> bool:
+        """Whether the scale reads a data directory; a small scale may include its data in the suite."""
+        return self.scale == REFERENCE or bool(self.scale in self.suite.scales and self.suite.scales[self.scale].data)
 
 
 @dataclass(frozen=True)
@@ -82,10 +90,10 @@ def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: i
         file = settings.sources["case"] if conf is None else conf.file
         notes.append(f"{file}: its cases ({len(named)}) are ignored: {' '.join(matrix)} selects other cases")
         named = []
-    if not named:
-        return Selection(tuple(sorted(_matrix(query), key=_sort_key)), tuple(notes))
     present, absent = _split_by_suite(named, query)
-    return Selection(tuple(sorted(_explicit(present, query), key=_sort_key)), tuple(notes), absent)
+    cases = sorted(_explicit(present, query) if named else _matrix(query), key=_sort_key)
+    _check_data_is_read(cases, settings)
+    return Selection(tuple(cases), tuple(notes), absent)
 
 
 def _sort_key(selected: Selected) -> tuple[str, int, str, str, int]:
@@ -265,8 +273,17 @@ def _select_one(item: _ListedCase, query: _Query) -> Selected:
     vendor = _vendor_of(case.hardware, f"case {case}", query)
     overridden = in_file and settings.commanded("data_dir")
     if item.data_dir and not overridden:
-        return _selected(case, suite, vendor, (item.data_dir, item.data_source), query)
+        selected = _selected(case, suite, vendor, (item.data_dir, item.data_source), query)
+        if settings.commanded("case") and not selected.reads_data:
+            raise Problems([f"--case {case}={item.data_dir}: {_NO_FOLDER.format(scale=selected.scale)}"])
+        return selected
     return _selected(case, suite, vendor, _data_for_all(settings), query)
+
+
+def _check_data_is_read(cases: Sequence[Selected], settings: Settings) -> None:
+    """Raise Problems if no case reads the data directory that the command line sets for all cases."""
+    if settings.commanded("data_dir") and cases and not any(selected.reads_data for selected in cases):
+        raise Problems([f"{settings.as_written('data_dir')}: {_NO_FOLDER.format(scale=cases[0].scale)}"])
 
 
 def _data_for_all(settings: Settings) -> tuple[str | None, str]:
@@ -331,7 +348,8 @@ def _selected(case: Case, suite: Suite, vendor: Vendor, data: tuple[str | None, 
     data_dir, source = data[0], _shown(data[1], query.catalog)
     unsupported = query.catalog.unsupported(suite, vendor, case.hardware, case.shape, scale)
     for_throughput = unsupported is None and _throughput_only(case, suite, vendor, scale, query)
-    return Selected(case, suite, vendor, scale, data_dir, unsupported, for_throughput, source)
+    selected = Selected(case, suite, vendor, scale, data_dir, unsupported, for_throughput, source)
+    return selected if selected.reads_data else replace(selected, data_dir=None, data_source="")
 
 
 def _shown(source: str, catalog: Catalog) -> str:

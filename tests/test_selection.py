@@ -195,6 +195,20 @@ def test_the_command_lines_data_override_all_but_its_own_cases(tmp_path: Path) -
 # -- messages -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("given", [{"case": [f"{CASE}=/data/toy"]}, {"data_dir": "/data/toy"}], ids=["case", "all"])
+def test_a_folder_that_the_scale_does_not_read_is_refused(tmp_path: Path, given: dict[str, Any]) -> None:
+    sentence = "the data of scale small are included in the suite, and no folder is read"
+    assert sentence in problem(
+        tmp_path, vendor="acme", scale="small", nodes="1x1" if "data_dir" in given else None, **given
+    )
+    assert chosen(tmp_path, vendor="acme", nodes=None if "case" in given else "1x8", **given).cases[0].data_dir
+
+
+def test_a_folder_of_a_file_is_for_the_scales_that_read_it(tmp_path: Path) -> None:
+    (selected,) = chosen(tmp_path, FILE, scale="small").cases
+    assert (selected.scale, selected.data_dir) == ("small", None)
+
+
 def test_problems_of_a_file_name_the_file(tmp_path: Path) -> None:
     acme = 'vendor = "acme"\n'
     assert problem(tmp_path, f'{acme}hw = "X8"').startswith(
