@@ -65,7 +65,7 @@ eval_start_steps = 0  # no evaluation before this step
 eval_samples: int | None = None  # evaluate at least every so many samples over all devices; only a suite sets this
 eval_at_start = True  # evaluate the untrained model
 checkpoint_steps: int | None = None  # steps between two checkpoints; None: no checkpoint
-checkpoint_dir: str | None = None  # folder of the checkpoints; a training continues from its checkpoint there
+checkpoint_dir: str | None = None  # folder of the checkpoints; --resume continues a training from its own one there
 
 # -- measurement -----------------------------------------------------------------------------------------
 throughput_only = False  # measure throughput only: few steps, no target

@@ -140,6 +140,8 @@ class RunCase:
     nproc: int
     round: int
     token: str
+    training: str
+    """The name of the training, which stays the same when the round is run again to continue it."""
     seed: int
     scale: str
     synthetic: bool
@@ -170,6 +172,7 @@ class RunCase:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], where: str = "case.json") -> RunCase:
+        body = {"training": body.get("token"), **body}  # an engine that continues no training gives only the token
         problems = _missing(body, [item.name for item in fields(cls)], where)
         if body.get("schema") != SCHEMA:
             problems.append("{}: schema is {!r}; expected {}".format(where, body.get("schema"), SCHEMA))

@@ -93,7 +93,7 @@ def test_a_plan_prints_the_commands_of_the_orders(launcher: str) -> None:
     plan = tiny_plan(nnodes=2, launcher=launcher)
     agents = [agent_on("h0"), agent_on("h1")]
     pythons = {agent.name: Interpreter("/env/bin/python") for agent in agents}
-    orders = make_orders(plan, "token", 1, agents, pythons, RoundOptions())
+    orders = make_orders(plan, {"token": "token", "training": "training"}, 1, agents, pythons, RoundOptions())
     known = {"/env/bin/python": "{python}", "/staged/code": "{code}", "29999": "{free port}"}
     hosts = [SimpleNamespace(name=agent.name, address=agent.host.address) for agent in agents]
     assert printed(plan, hosts) == {

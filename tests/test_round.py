@@ -25,6 +25,7 @@ from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan.placement import expected_placement, rank_processes
 from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.stored.round import RoundDir
 from tests.conftest import listens_to_ctrl_c
 from tests.rounds import WELL, processes_of, run_tiny, tiny_plan
 
@@ -88,6 +89,20 @@ def test_every_rank_repeats_the_token_of_its_round(tmp_path: Path) -> None:
             assert init_end.value["given"] == {name: plan[name] for name in ("case", "round", "seed", "token")}
         assert measure(directory).failures == ()
     assert len(tokens) == 2
+
+
+def test_a_round_that_runs_again_continues_its_training_and_another_run_has_its_own(tmp_path: Path) -> None:
+    trainings = []
+    for run in ("run1", "run1", "run1", "run2"):
+        directory = tmp_path / run / "tiny" / "round1"
+        if directory.exists():
+            RoundDir(directory).move_aside()
+        run_tiny(tmp_path, tiny_plan(nproc=1, config=QUICK), directory=directory)
+        trainings.append(read(directory / "case.json")["training"])
+    first, *again, other = trainings
+    assert again == [first] * 2
+    assert first.startswith("run1 tiny round1 ")
+    assert other != first
 
 
 def test_the_listener_gets_step_loss_and_metric(tmp_path: Path) -> None:

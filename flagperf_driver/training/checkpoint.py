@@ -78,6 +78,7 @@ def _exists_on_all_ranks(target: Path, trainer: Trainer) -> bool:
 def _identity(rank: Rank) -> dict[str, Any]:
     config = rank.config
     return {
+        "training": rank.case.training,
         "case": rank.case.case,
         "scale": rank.case.scale,
         "seed": rank.case.seed,
@@ -99,5 +100,6 @@ def _check(target: Path, body: dict[str, Any], rank: Rank) -> None:
     ]
     if differences:
         raise CheckpointError(
-            f"{target} belongs to another training: {'; '.join(differences)}. Remove it or set another checkpoint_dir"
+            f"{target} belongs to another training: {'; '.join(differences)}. Remove it or set another"
+            " checkpoint_dir; to continue an interrupted training, pass its run with --resume"
         )

@@ -138,6 +138,8 @@ class StoredPlan:
     """The suite's reference curves."""
     token: str | None = None
     """The token that the ranks' logs repeat."""
+    training: str = ""
+    """The name of the training, which its checkpoints have."""
     interpreter: Mapping[str, Any] = field(default_factory=dict)
     checkout: Mapping[str, Any] = field(default_factory=dict)
     monitors: Mapping[str, Any] | None = None

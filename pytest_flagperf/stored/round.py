@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,15 @@ class RoundDir:
         target = self.path.with_name(layout.failed_folder(number + 1, self.path.name))
         with writing(target):
             self.path.rename(target)
+
+
+def first_training(directory: RoundDir) -> str:
+    """Return the training of the round's first try that was moved aside; empty without one."""
+    for number in range(1, 1 + len(list(directory.path.parent.glob(layout.failed_folder("*", directory.path.name))))):
+        first = RoundDir(directory.path.with_name(layout.failed_folder(number, directory.path.name)))
+        with suppress(FormatError):
+            return first.read_plan().training
+    return ""
 
 
 def begun_ms(directory: RoundDir) -> int:

@@ -128,9 +128,11 @@ class CountingTrainer:
 class Run:
     """One training and its records."""
 
-    def __init__(self, batches: int = BATCHES, nan_at: int | None = None, **settings: Any) -> None:
+    def __init__(
+        self, batches: int = BATCHES, nan_at: int | None = None, training: str = "run1 a", **settings: Any
+    ) -> None:
         stream = io.StringIO()
-        run_case = driver.RunCase.from_json(case(**settings))
+        run_case = driver.RunCase.from_json({**case(**settings), "training": training})
         rank = driver.Rank(run_case, driver.World(), perflog.PerfLog(0, stream), Heartbeat(None))
         self.trainer = CountingTrainer(rank, batches, nan_at)
         trainer: Trainer = self.trainer
@@ -279,6 +281,10 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     error = Run(seed=7, **settings).error
     assert isinstance(error, CheckpointError)
     assert "seed is 42, expected 7" in str(error)
+    error = Run(training="run2 b", **settings).error
+    assert isinstance(error, CheckpointError)
+    assert "belongs to another training: training is 'run1 a', expected 'run2 b'. Remove it" in str(error)
+    assert [end["step"] for end in Run(max_steps=8, **settings).of("STEP_END")][-1] == 8, "the control"
 
 
 class OneRank:

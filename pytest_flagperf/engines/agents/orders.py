@@ -53,13 +53,13 @@ NO_OPTIONS = RoundOptions()
 
 def make_orders(
     plan: Plan,
-    token: str,
+    identity: Mapping[str, str],
     round_number: int,
     agents: Sequence[HostAgent],
     interpreters: Mapping[str, Interpreter],
     options: RoundOptions,
 ) -> list[dict[str, Any]]:
-    """Return the order for each host's agent."""
+    """Return the order for each host's agent; ``identity``: the token of the round and the name of its training."""
     # All at once: each host creates its own container.
     with ThreadPoolExecutor(max(1, len(agents))) as pool:
         created = pool.map(lambda agent: _container(agent, interpreters[agent.name], plan, options), agents)
@@ -67,7 +67,7 @@ def make_orders(
     placement = _placement(plan, agents, interpreters, options, only_leased=_only_leased(containers.values()))
 
     def order(agent: HostAgent, host: PlacedHost, processes: Sequence[RankProcess]) -> dict[str, Any]:
-        env, case = interpreters[agent.name].env, _case(plan, token, round_number, agent)
+        env, case = interpreters[agent.name].env, _case(plan, identity, round_number, agent)
         return {
             "op": "start",
             "log": task_log(plan.case.framework_name),
@@ -88,9 +88,9 @@ def make_orders(
     return [*map(order, agents, placement.hosts, rank_processes(plan, placement))]
 
 
-def _case(plan: Plan, token: str, round_number: int, agent: HostAgent) -> dict[str, Any]:
+def _case(plan: Plan, identity: Mapping[str, str], round_number: int, agent: HostAgent) -> dict[str, Any]:
     """Return the case.json of a host's ranks."""
-    return {**plan.case_json(round_number, agent.code_root), "token": token}
+    return {**plan.case_json(round_number, agent.code_root), **identity}
 
 
 def _container(
@@ -187,7 +187,7 @@ def _deadlines(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_inputs(
     plan: Plan,
-    token: str,
+    identity: Mapping[str, str],
     round_number: int,
     directory: RoundDir,
     agents: Sequence[HostAgent],
@@ -215,7 +215,7 @@ def write_inputs(
             agent.name: [rank["argv"] for rank in order["ranks"]] for agent, order in zip(agents, orders, strict=True)
         },
     }
-    directory.write_inputs({**plan.to_json(), "token": token, **facts}, _case(plan, token, round_number, agents[0]))
+    directory.write_inputs({**plan.to_json(), **identity, **facts}, _case(plan, identity, round_number, agents[0]))
 
 
 def _placed(agent: HostAgent, interpreter: Interpreter, order: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pytest_flagperf.hosts.deploy import pack, sweep
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round import HostEnd, RankEnd, RoundDir, RoundFault, RoundRecord, begun_ms
+from pytest_flagperf.stored.round import HostEnd, RankEnd, RoundDir, RoundFault, RoundRecord, begun_ms, first_training
 
 from .agents import Agents, HostAgent
 from .collect import collect
@@ -41,21 +41,30 @@ def run_round(
     ``directory``.
     """
     started_ms, begin = _now_ms(), _clock_s()
-    # Each rank's log repeats the token, so that a log of another round is recognized.
-    token = secrets.token_hex(8)
-    begun = {**plan.to_json(), "token": token, "round": round_number, "seed": plan.seed(round_number), "hosts": []}
     stored_round = RoundDir(directory)
+    identity = _identity(stored_round)
+    begun = {**plan.to_json(), **identity, "round": round_number, "seed": plan.seed(round_number), "hosts": []}
 
     def start() -> None:
         for agent in agents.all:
             _log.info("%s: %s: devices %s", stored_round.label, agent.name, list(agent.devices))
-        orders = make_orders(plan, token, round_number, agents.all, interpreters, options)
-        write_inputs(plan, token, round_number, stored_round, agents.all, orders, interpreters, options)
+        orders = make_orders(plan, identity, round_number, agents.all, interpreters, options)
+        write_inputs(plan, identity, round_number, stored_round, agents.all, orders, interpreters, options)
         agents.start(orders)
 
     stored_plan = StoredPlan.from_json(stored.to_json_types(begun), f"case {plan.case}")
     listeners = Listeners(listener, options.show, on_host)
     return _run_to_end(agents, stored_round, stored_plan, started_ms, begin, listeners, start, options.explain)
+
+
+def _identity(directory: RoundDir) -> dict[str, str]:
+    """Return the token of a round, which the ranks' logs repeat, and the name of its training, which checkpoints have.
+
+    A log of another round and a checkpoint of another training are recognized by them. A round that --resume runs again
+    continues the training of its first try.
+    """
+    token, run = secrets.token_hex(8), directory.path.absolute().parent.parent.name
+    return {"token": token, "training": first_training(directory) or f"{run} {directory.label} {token}"}
 
 
 def follow_round(
