@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.commands import main
-from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing.comparable import fingerprint_differences, notes, outcome_differences
+from pytest_flagperf.results.comparing.one_card import find_one_card
 from pytest_flagperf.results.measured.outcome import Outcome
 from tests.results_help import recorded
 from tests.stored_runs import run_of
@@ -92,6 +92,6 @@ def test_a_driver_is_gated_by_comparing_on_purpose(tmp_path: Path, capsys: pytes
 
 def test_one_cards_stored_figure_is_of_a_like_machine(tmp_path: Path) -> None:
     stored(tmp_path / "run1", "550")
-    assert store.find_one_card(tmp_path, "a", {**RAN_ON, "driver": "560"}) is None
-    assert store.find_one_card(tmp_path, "a", {**RAN_ON, "driver": "550"}) is not None
-    assert store.find_one_card(tmp_path, "a") is not None
+    assert find_one_card(tmp_path, "a", {**RAN_ON, "driver": "560"}) is None
+    assert find_one_card(tmp_path, "a", {**RAN_ON, "driver": "550"}) is not None
+    assert find_one_card(tmp_path, "a") is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.results import columns, store, verdicts
+from pytest_flagperf.results.comparing.one_card import find_one_card
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
@@ -163,6 +164,21 @@ def test_verdict_files_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     assert found["test_throughput[a/b]"] == tuple(verdicts.converges(None))
 
 
+def test_a_case_that_was_interrupted_is_not_ok(tmp_path: Path) -> None:
+    good, cut = recorded("converged_1x1"), replace(recorded("interrupted"), round=2)
+    judged = {"test_converges": tuple(verdicts.converges(good))}
+    expected = {"test_converges": (replace(judged["test_converges"][0], ok=False, expected_failure="known"),)}
+    assert CaseResult(good.case, (good,), judged).ok
+    assert CaseResult(good.case, (good,), expected).ok
+    for found in (judged, expected):
+        assert not CaseResult(good.case, (good, cut), found).ok, "the second round was not judged"
+    two = CaseResult("toy:pytorch:CPU:1:1:3", (good, replace(good, round=2)), judged)
+    for status, ok in ((0, True), (2, False)):
+        store.write_run(tmp_path, replace(INFO, exit_status=status), [two])
+        (case,) = json.loads((tmp_path / "results.json").read_text())["cases"]
+        assert (case["rounds"], case["finished"], case["ok"]) == (2, 2, ok)
+
+
 def test_the_newest_good_round_of_one_card_is_found(tmp_path: Path) -> None:
     for run, p_core in (
         ("run20260101000000", 1.0),
@@ -171,7 +187,7 @@ def test_the_newest_good_round_of_one_card_is_found(tmp_path: Path) -> None:
     ):
         outcome = stored(tmp_path / run, "converged_1x1")
         store.save_outcome(tmp_path / run / outcome.directory, with_metric(outcome, "p_core", p_core))
-    found = store.find_one_card(tmp_path, "key-1")
+    found = find_one_card(tmp_path, "key-1")
     assert found is not None
     assert (found.p_core, found.unit) == (3.0, "images/s")
     assert "run20260101000000-10/toy_pytorch_CPU_1_1_1/round1" in found.where_from
@@ -180,26 +196,26 @@ def test_the_newest_good_round_of_one_card_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["crashed_rank", "converged_1x2", "p_core_missing"])
 def test_no_other_round_stands_for_one_card(tmp_path: Path, name: str) -> None:
     stored(tmp_path / "run20260101000000", name)
-    assert store.find_one_card(tmp_path, "key-1") is None
+    assert find_one_card(tmp_path, "key-1") is None
 
 
 def test_a_round_that_was_slowed_down_does_not_stand_for_one_card(tmp_path: Path) -> None:
     outcome = stored(tmp_path / "run20260101000000", "converged_1x1")
     distorted = replace(outcome, validity_warnings=(ValidityWarning("throttled", "its clocks were held back"),))
     store.save_outcome(tmp_path / "run20260101000000" / outcome.directory, distorted)
-    assert store.find_one_card(tmp_path, "key-1") is None
+    assert find_one_card(tmp_path, "key-1") is None
 
 
 def test_without_a_matching_key_there_is_no_one_card(tmp_path: Path) -> None:
     outcome = stored(tmp_path / "run20260101000000", "converged_1x1")
-    assert store.find_one_card(tmp_path, "key-1") is not None
-    assert store.find_one_card(tmp_path, "other") is None
-    assert store.find_one_card(tmp_path, None) is None
-    assert store.find_one_card(tmp_path / "missing", "key-1") is None
+    assert find_one_card(tmp_path, "key-1") is not None
+    assert find_one_card(tmp_path, "other") is None
+    assert find_one_card(tmp_path, None) is None
+    assert find_one_card(tmp_path / "missing", "key-1") is None
     broken = tmp_path / "run20260202000000" / outcome.directory
     broken.mkdir(parents=True)
     (broken / "outcome.json").write_text('{"schema": 99}', encoding="utf-8")
-    assert store.find_one_card(tmp_path, "key-1") is not None
+    assert find_one_card(tmp_path, "key-1") is not None
 
 
 def test_new_columns_of_the_csv_stand_at_its_end() -> None:
@@ -242,7 +258,7 @@ def test_the_speed_up_is_of_medians_and_there_only_where_both_figures_are() -> N
 def test_the_short_round_of_one_card_is_found_by_a_later_run(tmp_path: Path) -> None:
     directory = tmp_path / "run20260101000000" / "toy_pytorch_CPU_1_2_1" / "one_card"
     store.save_outcome(directory, recorded("converged_1x1"))
-    found = store.find_one_card(tmp_path, "key-1")
+    found = find_one_card(tmp_path, "key-1")
     assert found is not None
     assert found.where_from == "stored in run20260101000000/toy_pytorch_CPU_1_2_1/one_card"
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from pytest_flagperf.report.watch.curves import plot, sparkline
 from pytest_flagperf.report.watch.follow import DIED, ENDED, REMOVED, RUNS, SILENT, FollowedRun
 from pytest_flagperf.report.watch.lines import RunLines
-from pytest_flagperf.report.watch.state import FAILED, PASSED, RUNNING, WAITING
+from pytest_flagperf.report.watch.state import FAILED, PASSED, RUNNING, UNFINISHED, WAITING
 from pytest_flagperf.report.watch.view import Frame
 from pytest_flagperf.stored import live
 from tests.live_runs import CASES, LiveRun, training_run
@@ -141,6 +141,20 @@ def test_a_case_waits_runs_and_passes_or_fails(tmp_path: Path) -> None:
     run.begin(run.main, CASES[1])
     run.main.end_round("failed", "rank 0 was killed")
     assert states(run) == [PASSED, FAILED, WAITING]
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_case_that_was_interrupted_has_not_passed(tmp_path: Path, number: int) -> None:
+    """In its third round, or after its second."""
+    run = LiveRun(tmp_path / "run1")
+    for done in range(1, number + 1):
+        run.begin(run.main, CASES[0], done)
+        run.main.end_round("interrupted" if done == 3 else "finished")
+        if done < 3:
+            run.main.record.write(live.TEST, case=CASES[0], test=f"test_converges[round{done}]", outcome="passed")
+    assert states(run)[0] == (UNFINISHED if number == 3 else PASSED)
+    run.end(2)
+    assert states(run) == [UNFINISHED, WAITING, WAITING]
 
 
 def test_a_short_round_of_one_card_belongs_to_its_case(tmp_path: Path) -> None:

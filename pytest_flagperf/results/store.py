@@ -11,17 +11,17 @@ from flagperf_driver.perflog import number
 from pytest_flagperf import case as case_names
 from pytest_flagperf.results.columns import write_csv
 from pytest_flagperf.results.comparing import statistics
-from pytest_flagperf.results.measured import machine, vendor_code
+from pytest_flagperf.results.measured import vendor_code
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, unreadable
-from pytest_flagperf.results.runs import newest_first
 from pytest_flagperf.results.verdicts import OneCard, Verdict, has_converged
 from pytest_flagperf.results.verdicts.speedup import format_speedup, p_cores
 from pytest_flagperf.stored import FormatError, digests, files, layout, made_from, type_check
 from pytest_flagperf.stored.round import RoundDir, case_folders, rounds_of
 
 SCHEMA = 1
+_INTERRUPTED = 2
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ class RunInfo:
     """A line for each selected case without a result, with the reason."""
     controller: Mapping[str, float] = field(default_factory=dict)
     """Measurements of the machine that ran pytest, before the run, and of pytest at its end."""
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the exit status is pytest's of an interrupted run."""
+        return self.exit_status == _INTERRUPTED
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,18 @@ class CaseResult:
 
     @property
     def ok(self) -> bool:
-        """Whether there are verdicts, and all of them passed or are expected failures."""
+        """Whether there are verdicts, all of them passed or are expected failures, and every round was judged."""
         judged = [verdict for verdicts in self.verdicts.values() for verdict in verdicts]
-        return bool(judged) and all(verdict.ok or verdict.expected_failure for verdict in judged)
+        # A round that did not end well fails a verdict, unless its test was interrupted.
+        unfinished = [outcome for outcome in self.outcomes if not outcome.ok]
+        explained = any(not verdict.ok for verdict in judged) and not any(
+            one.state == "interrupted" for one in unfinished
+        )
+        return (
+            bool(judged)
+            and (explained or not unfinished)
+            and all(verdict.ok or verdict.expected_failure for verdict in judged)
+        )
 
     @property
     def converged(self) -> int | None:
@@ -223,7 +237,7 @@ def save_one_card(case_dir: Path, one_card: OneCard) -> Path:
 def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tuple[Path, Path]:
     """Write results.json and results.csv."""
     made = {made_from.MADE_FROM: made_from.of_run(run_dir)}
-    body = {"schema": SCHEMA, "run": info, "cases": [case_json(case) for case in cases], **made}
+    body = {"schema": SCHEMA, "run": info, "cases": [case_json(case, info) for case in cases], **made}
     results, table = run_dir / layout.RESULTS, run_dir / layout.TABLE
     digests.write(results, body)
     write_csv(table, [(run_dir.name, (outcome for case in cases for outcome in case.outcomes))])
@@ -280,36 +294,6 @@ def iterate_cases(run_dir: Path, problems: list[str]) -> Iterator[CaseResult]:
         yield CaseResult(outcomes[0].case, outcomes, verdicts, load_one_card(case_dir, problems))
 
 
-def find_one_card(reports_dir: Path, key: str | None, ran_on: Mapping[str, Any] | None = None) -> OneCard | None:
-    """Return the newest successful round of one card with this key, on a comparable machine, without warnings."""
-    if not key:
-        return None
-    for run_dir in newest_first(reports_dir):
-        for path in sorted(run_dir.glob(f"*/*/{layout.OUTCOME}")):
-            one_card = _one_card(path, key, ran_on or {})
-            if one_card is not None:
-                return one_card
-    return None
-
-
-def _one_card(path: Path, key: str, ran_on: Mapping[str, Any]) -> OneCard | None:
-    try:
-        outcome = load_outcome(path.parent)
-    except FormatError:
-        return None
-    values = statistics.finite([outcome.value("p_core")])
-    keys = (outcome.fingerprint.get("key"), outcome.fingerprint.get("one_card_key"))
-    if machine.differences(outcome.machine, ran_on):
-        return None
-    # A slow round of one card would make every speed-up look better.
-    if not (outcome.valid and outcome.cards == 1 and key in keys and values and values[0] > 0):
-        return None
-    where = path.parent
-    return OneCard(
-        values[0], f"stored in {where.parent.parent.name}/{where.parent.name}/{where.name}", outcome.rate_unit
-    )
-
-
 def load_info(run_dir: Path, problems: list[str], found: Mapping[str, str | None] | None = None) -> RunInfo | None:
     """Read the facts of a run; None if it did not finish. ``found`` has the digests of its files, if they are known."""
     path = run_dir / layout.RESULTS
@@ -351,12 +335,14 @@ def _one_card_from(body: Mapping[str, Any], where: str) -> OneCard:
     return one_card
 
 
-def case_json(case: CaseResult) -> dict[str, Any]:
+def case_json(case: CaseResult, info: RunInfo) -> dict[str, Any]:
+    """Return what results.json has of a case; a case with rounds that an interrupted run did not begin is not ok."""
     return {
         "case": case.case,
         "rounds": len(case.outcomes),
+        "finished": sum(outcome.ok for outcome in case.outcomes),
         "converged": case.converged,
-        "ok": case.ok,
+        "ok": case.ok and not (info.is_interrupted and len(case.outcomes) < case.repeat),
         "speedup": case.speedup,
         "one_card": case.one_card,
         "metrics": _metrics_json(case.outcomes),

@@ -123,8 +123,9 @@ def _of_results(run_dir: Path, cases: Sequence[CaseResult]) -> Iterator[str]:
     if made_from.MADE_FROM not in body:
         yield f"{path}: {digests.MISSING}"
     yield from made_from.changed_in_run(run_dir, body, made_from.of_run(run_dir))
+    info = store.load_info(run_dir, []) or store.RunInfo()
     stored = {str(case.get("case")): case for case in files.objects(body.get("cases"))}
-    derived = {case.case: files.to_json_types(store.case_json(case)) for case in cases}
+    derived = {case.case: files.to_json_types(store.case_json(case, info)) for case in cases}
     for name in sorted({*stored, *derived}):
         case_dir = run_dir / folder_of(name)
         yield from _limited(path, _differences(stored.get(name), derived.get(name), case_dir, name))

@@ -11,6 +11,7 @@ from pytest_flagperf.plan import one_card_plan, short_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing import statistics
+from pytest_flagperf.results.comparing.one_card import find_one_card
 from pytest_flagperf.results.measured import machine
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.units import count
@@ -110,7 +111,7 @@ class OneCards:
             same = [outcome for outcome in same if not machine.differences(outcome.machine, on_machine)]
             known = (
                 _of_this_run([outcome for outcome in same if not outcome.busy])
-                or store.find_one_card(self._reports, key, on_machine)
+                or find_one_card(self._reports, key, on_machine)
                 or _of_this_run(same)
             )
             self._known[key] = known or _measured(measure())

@@ -22,7 +22,6 @@ from pytest_flagperf.report.terminal.summary import (
     BAD,
     EXPECTED,
     FAILED,
-    INTERRUPTED,
     PASSED,
     STATES,
     UNFINISHED,
@@ -79,7 +78,7 @@ def body(run_dir: Path, page_dir: Path, problems: list[str] | None = None) -> st
     opened = 0
     sections: list[tuple[Row, str]] = []
     for case in store.iterate_cases(run_dir, problems):
-        summary = summarize_case(case, interrupted=info is not None and info.exit_status == INTERRUPTED)
+        summary = summarize_case(case, interrupted=info is not None and info.is_interrupted)
         case_dir = run_dir / case.outcomes[0].directory.parent
         row = row_of(case, summary, earlier.medians(case, problems))
         opened += summary.state in BAD

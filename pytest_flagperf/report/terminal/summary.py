@@ -16,8 +16,6 @@ FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED = "failed", "regressed", "not fi
 STATES = (FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED)
 """The states of a case, the worst first."""
 BAD = (FAILED, REGRESSED)
-INTERRUPTED = 2
-"""pytest's exit status of an interrupted run."""
 UNLIMITED = 10_000
 """A width at which no line is shortened."""
 KNOWN_PROBLEM = "known problem, stated by the vendor"
@@ -164,7 +162,7 @@ def summarize_run(
     run: StoredRun, not_run: Sequence[str] = (), notes: Sequence[str] = (), reports: Sequence[str] = ()
 ) -> RunSummary:
     """Return the summary of a stored run."""
-    interrupted = run.info is not None and run.info.exit_status == INTERRUPTED
+    interrupted = run.info is not None and run.info.is_interrupted
     summaries = tuple(summarize_case(case, interrupted=interrupted) for case in run.cases)
     return RunSummary(run.cases, summaries, tuple(not_run), interrupted, tuple(notes), tuple(reports))
 

@@ -20,6 +20,8 @@ _MOST_POINTS = 512
 _MOST_NOTES = 50
 _LARGEST = 1e100
 WAITING, RUNNING, PASSED, FAILED, EXPECTED = "waiting", "running", "passed", "failed", "failed as expected"
+UNFINISHED = "not finished"
+_INTERRUPTED_ROUND, _INTERRUPTED_RUN = "interrupted", 2
 _LONGEST_NAME, _LONGEST_TEXT = 100, 500
 
 
@@ -110,6 +112,7 @@ class CaseState:
     last: Figures | None = None
     tests: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    is_interrupted: bool = False
 
     @property
     def state(self) -> str:
@@ -117,6 +120,8 @@ class CaseState:
             return FAILED
         if self.running is not None:
             return RUNNING
+        if self.is_interrupted:
+            return UNFINISHED
         if EXPECTED in self.tests.values():
             return EXPECTED
         return PASSED if self.tests else FAILED if self.failures else WAITING
@@ -175,6 +180,7 @@ class RunState:
             for case in self.cases.values():
                 case.tests.clear()
                 case.failures.clear()
+                case.is_interrupted = False
 
     def _cases(self, _: ProcessState, entry: Mapping[str, Any]) -> None:
         for item in objects(entry.get("cases")):
@@ -197,6 +203,7 @@ class RunState:
         case = self._case_of(process.round.folder, process.round.figures.case)
         if layout.round_number(process.round.folder.rpartition("/")[2]) is not None:
             case.done, case.last = case.done + 1, process.round.figures
+        case.is_interrupted |= _text(entry, "state") == _INTERRUPTED_ROUND
         sentence = _text(entry, "sentence", _LONGEST_TEXT)
         if sentence:
             case.failures.append(sentence)
@@ -282,6 +289,9 @@ class RunState:
         self._end_round_of(process)
         process.has_ended = True
         process.exit = entry["exit"] if type(entry.get("exit")) is int else None
+        if process.name == layout.CONTROLLER and process.exit == _INTERRUPTED_RUN:
+            for case in self.cases.values():
+                case.is_interrupted |= 0 < case.done < case.rounds
 
 
 _TAKE = {

@@ -15,10 +15,29 @@ from pytest_flagperf.results.units import count, plain, quantity
 
 from .curves import plot, sparkline
 from .follow import DIED, ENDED, FollowedRun, Status
-from .state import EXPECTED, FAILED, PASSED, RUNNING, WAITING, CaseState, Curve, HostState, ProcessState, RoundState
+from .state import (
+    EXPECTED,
+    FAILED,
+    PASSED,
+    RUNNING,
+    UNFINISHED,
+    WAITING,
+    CaseState,
+    Curve,
+    HostState,
+    ProcessState,
+    RoundState,
+)
 
-_STYLES = {FAILED: "bold red", RUNNING: "cyan", EXPECTED: "yellow", PASSED: "green", WAITING: "dim"}
-_ORDER = (RUNNING, FAILED, EXPECTED, PASSED, WAITING)
+_STYLES = {
+    FAILED: "bold red",
+    RUNNING: "cyan",
+    EXPECTED: "yellow",
+    PASSED: "green",
+    UNFINISHED: "yellow",
+    WAITING: "dim",
+}
+_ORDER = (RUNNING, FAILED, UNFINISHED, EXPECTED, PASSED, WAITING)
 _WIDE, _MEDIUM = 100, 64
 _PLOT_ROWS, _PLOT_WIDTH = 4, 26
 THROUGHPUT, POWER = "throughput", "power"
@@ -67,7 +86,7 @@ def _header(run: FollowedRun, now: float) -> Iterator[Text]:
         line.append(f"  {quantity(max(0.0, round(until - main.began)), 's')}", style="none")
     line.append(f"  {status.text}", style=_style_of(status))
     yield line
-    counts = [(name, state.count(name)) for name in (RUNNING, PASSED, FAILED, EXPECTED, WAITING)]
+    counts = [(name, state.count(name)) for name in (RUNNING, PASSED, FAILED, UNFINISHED, EXPECTED, WAITING)]
     summary = Text(f"{count(len(state.cases), 'case')}: " if state.cases else "no cases yet", no_wrap=True)
     for number, (name, cases) in enumerate((name, cases) for name, cases in counts if cases):
         summary.append(", " if number else "").append(f"{cases} {name}", style=_STYLES[name])
