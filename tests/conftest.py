@@ -88,23 +88,24 @@ def torch_python(framework_python: Callable[[str], str]) -> str:
 
 
 def _built(repo: Path, suite: Suite) -> str:
-    from flagperf_driver.node import environment
     from pytest_flagperf.catalog import Catalog
     from pytest_flagperf.engines.agents.runtime_request import requirements
     from pytest_flagperf.hosts.deploy import pack
     from pytest_flagperf.hosts.local import LocalHost
-    from pytest_flagperf.runtime import RuntimeRequest, runtimes, venv
+    from pytest_flagperf.runtime import RuntimeRequest, runtimes
 
-    request = RuntimeRequest(suite.framework, requirements(Catalog.scan([repo]), suite))
-    host = LocalHost()
-    name = environment.describe(venv.spec_for(host, request)).folder.name
-    shared = own_places.shared_cache() / "venv" / name
-    if not (shared / "complete.json").is_file():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("FLAGPERF_CACHE", str(own_places.shared_cache()))
-            runtimes()["venv"].prepare(host, request, lambda line: print(line, file=sys.stderr), pack({}))
-    own_places.link(shared)
-    return str(shared / "bin" / "python")
+    catalog = Catalog.scan([repo])
+    settings = tuple(catalog.vendor("cpu").toml.uv.items())
+    request = RuntimeRequest(suite.framework, requirements(catalog, suite), uv_settings=settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLAGPERF_CACHE", str(own_places.shared_cache()))
+        venv = runtimes()["venv"]
+        python = venv.prepare(LocalHost(), request, lambda line: print(line, file=sys.stderr), pack({})).python
+    folder = Path(python).parents[1]
+    # With the record of packages that were not found, so that no run of the session looks for them again.
+    for path in (folder, *folder.parent.glob(f"{suite.framework}-*.failed")):
+        own_places.link(path)
+    return python
 
 
 def pytest_configure(config: pytest.Config) -> None:

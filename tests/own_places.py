@@ -92,12 +92,12 @@ def _remove(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def link(environment: Path) -> None:
-    """Let runs of this session find an environment of the shared cache."""
-    target = own_cache() / "venv" / environment.name
+def link(path: Path) -> None:
+    """Let runs of this session find an environment of the shared cache, or the record of a failed build."""
+    target = own_cache() / "venv" / path.name
     target.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
-        target.symlink_to(environment)
+        target.symlink_to(path)
 
 
 # -- what is left ----------------------------------------------------------------------------------------------

@@ -51,6 +51,35 @@ def files(root: str) -> set[str]:
     return {str(path.relative_to(root)) for path in Path(root).rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_a_cache_that_others_can_change_is_refused(tmp_path: Path, mode: int) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(mode)
+    with pytest.raises(HostError, match=rf"other users can write to the cache {cache}: run chmod go-w {cache}, or set"):
+        stage(HOST, pack({}))
+    assert not [*cache.iterdir()]
+    cache.chmod(0o755)
+    assert stage(HOST, pack({}))  # the control
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_cache_of_another_user_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    os.chown(tmp_path / "cache", 12345, 12345)
+    with pytest.raises(HostError, match=r"cache belongs to user 12345, not to 0: set FLAGPERF_CACHE to a folder of"):
+        stage(HOST, pack({}))
+
+
+def test_a_new_cache_can_be_changed_by_its_owner_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        stage(HOST, pack({}))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o755
+
+
 def test_the_tree_holds_only_the_driver_and_the_given_folders(suite: Path) -> None:
     root = stage(HOST, pack({"suites/m": suite}))
     assert {path.name for path in Path(root).iterdir()} == {"flagperf_driver", "suites", "lib"}

@@ -263,6 +263,7 @@ class Builds:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: RuntimeSetupError) -> None:
         self.tries: Counter[str] = Counter()
+        self.checks, self.unchanged = 0, True
         self.error = error
         monkeypatch.setattr(environments, "runtimes", lambda: {"host": self})
 
@@ -271,6 +272,10 @@ class Builds:
         if host.name == "h2":
             raise self.error
         return Interpreter("python3")
+
+    def is_unchanged(self, *_: object) -> bool:
+        self.checks += 1
+        return self.unchanged
 
 
 def three_hosts(root: Path, nnodes: int) -> tuple[AgentsEngine, Plan, Vendor]:
@@ -312,6 +317,23 @@ def test_a_temporary_problem_is_tried_again(tmp_path: Path, monkeypatch: pytest.
     agents_engine._environments.build_ahead(plan, vendor, agents_engine._pool, silent())
     assert builds.tries == {"h1": 1, "h2": 2, "h3": 1}
     assert len(agents_engine._pool.usable) == 3
+
+
+def test_an_environment_is_checked_before_each_round_and_prepared_again_if_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builds = Builds(monkeypatch, RuntimeSetupError("h2: no process listens"))
+    agents_engine, plan, vendor = three_hosts(tmp_path, nnodes=1)
+    prepared = agents_engine._environments
+    host = agents_engine._pool.usable[0]
+    prepared.build_ahead(plan, vendor, agents_engine._pool, silent())
+    prepared.interpreters(plan, vendor, [host], silent())
+    assert builds.checks == 0, "nothing ran since it was built"
+    prepared.interpreters(plan, vendor, [host], silent())
+    assert (builds.tries["h1"], builds.checks) == (1, 1)
+    builds.unchanged = False
+    prepared.interpreters(plan, vendor, [host], silent())
+    assert (builds.tries["h1"], builds.checks) == (2, 2)
 
 
 def required(catalog: Catalog, model: str, vendor: str = "acme") -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from flagperf_driver.node.environment import describe
+from flagperf_driver.node.environments.environment import describe
 from pytest_flagperf import runtime
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.amounts import OnBytes, ignore_bytes
@@ -196,6 +197,31 @@ def test_a_partial_environment_is_built_again(required: RuntimeRequest) -> None:
     venv(HOST, required, messages.append)
     assert messages[0].startswith("building")
     assert not (folder / "rubbish").exists()
+
+
+@pytest.mark.parametrize("planted", ["sly.pth", "sitecustomize.py", "__pycache__/sly.pyc"])
+def test_a_changed_environment_is_named_and_built_anew(required: RuntimeRequest, planted: str) -> None:
+    made = venv(HOST, required, quiet)
+    assert runtimes()["venv"].is_unchanged(HOST, required, CODE)
+    (site,) = Path(made.env["VIRTUAL_ENV"]).glob("lib/*/site-packages")
+    (site / planted).write_text("import sly\n")
+    assert not runtimes()["venv"].is_unchanged(HOST, required, CODE)
+    assert runtimes()["venv"].look(HOST, required, CODE) is None
+    messages: list[str] = []
+    assert venv(HOST, required, messages.append) == made
+    name = Path(made.env["VIRTUAL_ENV"]).name
+    place = (site / planted).relative_to(made.env["VIRTUAL_ENV"])
+    assert messages[0] == f"warning: {name} changed after it was built ({place} was added): building it anew"
+    assert not (site / planted).exists()
+    assert runtimes()["venv"].is_unchanged(HOST, required, CODE)
+
+
+def test_ranks_add_no_bytecode_to_the_environment(required: RuntimeRequest) -> None:
+    made = venv(HOST, required, quiet)
+    (site,) = Path(made.env["VIRTUAL_ENV"]).glob("lib/*/site-packages")
+    shutil.rmtree(site / "__pycache__")
+    subprocess.run([made.python, "-c", "import frame"], env={**os.environ, **made.env}, check=True)
+    assert not (site / "__pycache__").exists()
 
 
 def test_a_build_that_takes_too_long_is_ended(required: RuntimeRequest, tmp_path: Path) -> None:
@@ -469,7 +495,7 @@ def test_a_build_stops_when_its_controller_is_gone(required: RuntimeRequest, tmp
     uv.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
     uv.chmod(0o755)
     request = {"op": "build", "framework": "frame", "requirements": ["frame"], "uv": str(uv), "timeout_s": 60}
-    channel = open_module(HOST, CODE, "flagperf_driver.node.environment_build")
+    channel = open_module(HOST, CODE, "flagperf_driver.node.environments.build")
     channel.send(request)
     assert "building" in str(channel.receive(20))
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
@@ -562,12 +588,55 @@ def test_without_the_vendors_packages_the_default_ones_are_used_and_reported(
     assert "; building with the default packages, which may be several GB larger" in warning
 
 
-def test_an_existing_environment_is_used_without_looking_for_another(
+def test_the_vendors_settings_are_not_ignored_where_a_plain_environment_exists(
     required: RuntimeRequest, index: PackageIndex
 ) -> None:
-    there = venv(HOST, required, quiet)
-    assert venv(HOST, small(required, index.url("small")), quiet).python == there.python
-    assert index.times("small", "frame") == 0
+    plain = venv(HOST, required, quiet)
+    made = venv(HOST, small(required, index.url("small")), quiet)
+    assert made.details["frame"] == "1.0+small"
+    assert (made.details["UV_INDEX"], plain.details.get("UV_INDEX")) == (index.url("small"), None)
+    assert made.label != plain.label
+
+
+def test_without_the_vendors_packages_they_are_looked_for_again_after_a_day(
+    required: RuntimeRequest, index: PackageIndex, tmp_path: Path
+) -> None:
+    asking = small(required, index.url("small"))
+    shutil.move(index.folder / "small", tmp_path / "away")
+    write_wheel(index.folder / "small" / "frame", "frame", "9.0")
+    without = venv(HOST, asking, quiet)
+    assert without.label.endswith(
+        f", without the vendor's UV_INDEX={index.url('small')}: no packages were found with it"
+    )
+    asked = index.times("small", "frame")
+    assert venv(HOST, replace(asking, run="another"), quiet) == without
+    assert runtimes()["venv"].look(HOST, asking, CODE) == without
+    assert index.times("small", "frame") == asked
+    shutil.copytree(tmp_path / "away", index.folder / "small", dirs_exist_ok=True)
+    (record,) = (tmp_path / "cache" / "venv").glob("*.failed")
+    os.utime(record, (0, 0))
+    assert runtimes()["venv"].look(HOST, asking, CODE) is None
+    assert venv(HOST, asking, quiet).details["frame"] == "1.0+small"
+
+
+def test_the_content_of_a_file_of_overrides_is_a_part_of_the_environments_identity(
+    required: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    override = requirements(tmp_path, "override.txt", "frame==2.0")
+    asking = replace(required, uv_settings=(("UV_OVERRIDE", str(override)),))
+    first = venv(HOST, asking, quiet)
+    assert (first.details["frame"], first.details["UV_OVERRIDE"]) == ("2.0", str(override))
+    override.write_text("frame==1.0\n")
+    assert venv(HOST, asking, quiet).details["frame"] == "1.0"
+    override.unlink()
+    with pytest.raises(RuntimeSetupError, match=r"UV_OVERRIDE=.*override.txt: the file cannot be read: No such file"):
+        venv(HOST, asking, quiet)
+
+
+def test_a_package_from_a_file_is_recorded_with_its_address(required: RuntimeRequest, tmp_path: Path) -> None:
+    wheel = f"file://{tmp_path}/wheels/frame-2.0-py3-none-any.whl"
+    asking = replace(required, requirements=(requirements(tmp_path, "two.txt", f"frame @ {wheel}"),))
+    assert venv(HOST, asking, quiet).details["frame"] == wheel
 
 
 def test_an_index_of_the_user_has_priority_over_the_vendors(

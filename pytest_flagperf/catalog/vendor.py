@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from flagperf_driver import extern
-from flagperf_driver.node.environment import RESULT_SETTINGS
+from flagperf_driver.node.environments.environment import RESULT_SETTINGS
 from pytest_flagperf.stored.plan import is_cpu
 
 from ..case import CaseError, Shape

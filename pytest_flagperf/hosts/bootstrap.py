@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+_ANOTHER = "set FLAGPERF_CACHE to a folder of your own"
+
 
 def cache_root() -> Path:
     """Return $FLAGPERF_CACHE, else pytest-flagperf in $XDG_CACHE_HOME or ~/.cache."""
@@ -19,6 +21,21 @@ def cache_root() -> Path:
         return Path(own).absolute()
     shared = os.environ.get("XDG_CACHE_HOME")
     return (Path(shared) if shared else Path.home() / ".cache").absolute() / "pytest-flagperf"
+
+
+def own_cache() -> Path:
+    """Create the cache; refuse one that another user could change, since its code and environments are run here."""
+    root = cache_root()
+    root.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir(mode=0o755)
+    except FileExistsError:
+        status = root.stat()
+        if hasattr(os, "getuid") and status.st_uid not in (0, os.getuid()):
+            sys.exit(f"the cache {root} belongs to user {status.st_uid}, not to {os.getuid()}: {_ANOTHER}")
+        if hasattr(os, "getuid") and status.st_mode & 0o022:
+            sys.exit(f"other users can write to the cache {root}: run chmod go-w {root}, or {_ANOTHER}")
+    return root
 
 
 def boot(digest: str, module: str, *words: str) -> None:
@@ -33,7 +50,7 @@ def boot(digest: str, module: str, *words: str) -> None:
 
 def stage(digest: str) -> str:
     """Send the folder of the code with this digest; request the code first if it is missing."""
-    root = cache_root() / "code" / digest
+    root = own_cache() / "code" / digest
     if not root.is_dir():
         _send(type="need")
         _unpack(root, json.loads(_line())["archive"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from uv import find_uv_bin
 
 from flagperf_driver import addresses
-from flagperf_driver.node.environment import RESULT_SETTINGS
+from flagperf_driver.node.environments.environment import RESULT_SETTINGS
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.amounts import reporter
 from pytest_flagperf.hosts.deploy import Code
@@ -35,12 +35,13 @@ from .pip_settings import index_settings
 from .requirements import union
 from .uv_amounts import UvAmounts
 
-_MODULE = "flagperf_driver.node.environment_build"
+_MODULE = "flagperf_driver.node.environments.build"
 _ANSWER_S = 60.0
 _SIZE_S = 20.0
 """The longest time to ask an index for the size of an environment's packages."""
 _ANSWER: Mapping[str, Shape] = {
     "ready": TRUTH,
+    "changed": TEXT,
     "name": TEXT,
     "python": PATH,
     "env": Each(TEXT),
@@ -60,20 +61,40 @@ _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_T
 
 class _Venv(Runtime):
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:
-        """Return the environment of a case on a host; of several processes one builds it and the others wait."""
-        specs = _specs(host, request)
-        result = _look(host, code, specs, progress)
-        if not result["ready"]:
-            result = _build(host, code, request, specs, _uv(host, result, progress), progress)
-        return _interpreter(host, request, result)
+        """Return the environment of a case on a host; of several processes one builds it and the others wait.
+
+        An environment whose files changed after it was built is built anew.
+        """
+        without, result = "", {}
+        for spec in _specs(host, request):
+            result = _look(host, code, spec, progress)
+            if result["changed"]:
+                progress(
+                    f"warning: {result['name']} changed after it was built ({result['changed']}): building it anew"
+                )
+            if not result["ready"] and not result["unavailable"]:
+                result = _build(host, code, request, spec, _uv(host, result, progress), progress)
+            if result["ready"]:
+                break
+            without = _without(request)
+        return _interpreter(host, request, result, without)
 
     def look(self, host: Host, request: RuntimeRequest, code: Code) -> Interpreter | None:
-        result = _look(host, code, _specs(host, request), lambda _: None)
-        return _interpreter(host, request, result) if result["ready"] else None
+        for without, spec in zip(("", _without(request)), _specs(host, request), strict=False):
+            result = _look(host, code, spec, lambda _: None)
+            if not result["unavailable"]:
+                return _interpreter(host, request, result, without) if result["ready"] else None
+        return None
+
+    def is_unchanged(self, host: Host, request: RuntimeRequest, code: Code) -> bool:
+        looked = (_look(host, code, spec, lambda _: None) for spec in _specs(host, request))
+        return next((bool(result["ready"]) for result in looked if not result["unavailable"]), False)
 
     def to_build(self, host: Host, request: RuntimeRequest, code: Code) -> str:
         for spec in _specs(host, request):
-            result = _ask(host, code, {"op": "look", **spec}, _ANSWER_S, lambda _: None)
+            result = _look(host, code, spec, lambda _: None)
+            if result["unavailable"]:
+                continue
             asked = {"op": "size", **spec, "uv": _uv(host, result, lambda _: None), "timeout_s": _SIZE_S}
             result = _ask(host, code, asked, _SIZE_S + _ANSWER_S, lambda _: None)
             if result["packages"] is not None:
@@ -102,40 +123,41 @@ def _specs(host: Host, request: RuntimeRequest) -> list[dict[str, Any]]:
     return [{**plain, "settings": {**plain["settings"], **settings}, "optional": True}, plain]
 
 
-def _look(host: Host, code: Code, specs: Sequence[dict[str, Any]], progress: OnProgress) -> dict[str, Any]:
-    """Return the description of the first environment that is ready, else of the last one."""
-    result: dict[str, Any] = {}
-    for spec in specs:
-        result = _ask(host, code, {"op": "look", **spec}, _ANSWER_S, progress)
-        if result["ready"]:
-            break
-    return result
+def _look(host: Host, code: Code, spec: dict[str, Any], progress: OnProgress) -> dict[str, Any]:
+    """Return the description of an environment, which is not built."""
+    return _ask(host, code, {"op": "look", **spec}, _ANSWER_S, progress)
 
 
-def _interpreter(host: Host, request: RuntimeRequest, result: Mapping[str, Any]) -> Interpreter:
-    interpreter = Interpreter(result["python"], result["env"], f"venv: {result['name']}", result["details"])
+def _without(request: RuntimeRequest) -> str:
+    return f", without the vendor's {_vendors_settings(request)}: no packages were found with it"
+
+
+def _interpreter(host: Host, request: RuntimeRequest, result: Mapping[str, Any], without: str) -> Interpreter:
+    label = f"venv: {result['name']}{without}"
+    interpreter = Interpreter(result["python"], result["env"], label, result["details"])
     return with_environment_file(host, interpreter, request.environment_file, request.environment)
 
 
 def _build(
-    host: Host, code: Code, request: RuntimeRequest, specs: Sequence[dict[str, Any]], uv: str, progress: OnProgress
+    host: Host, code: Code, request: RuntimeRequest, spec: dict[str, Any], uv: str, progress: OnProgress
 ) -> dict[str, Any]:
-    """Build the first environment whose packages are available; return its description."""
-    result: dict[str, Any] = {}
-    for spec in specs:
-        build = {"op": "build", **spec, "uv": uv, "timeout_s": request.timeout_s}
-        try:
-            result = _ask(host, code, build, request.timeout_s + _ANSWER_S, progress)
-        except RuntimeSetupError as error:
-            raise BuildFailed(str(error)) from error
-        if result["ready"]:
-            break
-        settings = " ".join(f"{name}={addresses.redacted(value)}" for name, value in request.uv_settings)
+    """Build an environment; return its description, which says why an optional one was not built."""
+    build = {"op": "build", **spec, "uv": uv, "timeout_s": request.timeout_s}
+    try:
+        result = _ask(host, code, build, request.timeout_s + _ANSWER_S, progress)
+    except RuntimeSetupError as error:
+        raise BuildFailed(str(error)) from error
+    if not result["ready"]:
+        settings = _vendors_settings(request)
         progress(
             f"warning: no packages with {settings}: {result['unavailable']}; building with the default packages, which"
             " may be several GB larger"
         )
     return result
+
+
+def _vendors_settings(request: RuntimeRequest) -> str:
+    return " ".join(f"{name}={addresses.redacted(value)}" for name, value in request.uv_settings)
 
 
 def spec_for(host: Host, request: RuntimeRequest) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.plan import PlanError, make_plan
+from tests.plugin.conftest import Toy
+from tests.plugin.conftest import toy as toy  # a fixture
 from tests.trees import tree, write
 
 CASE = "toy:pytorch:X9:1:8:1"
@@ -41,3 +43,23 @@ def test_a_command_in_a_variables_value_is_listed_as_a_command(tmp_path: Path) -
     deviations = plan.fingerprint["deviations"]
     assert isinstance(deviations, dict)
     assert "command environment_variables.sh:2" in deviations
+
+
+@pytest.mark.slow
+def test_a_pth_planted_in_an_environment_is_named_and_not_imported(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program of the user, or a rank where the kernel cannot confine it, plants it between two rounds."""
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+    case = ("suites", "-k", "alpha and converges", "--runtime=venv", "--nodes=1x1")
+    toy.run(*case).assert_outcomes(passed=1, deselected=3)
+    honest = toy.run(*case)  # the control
+    assert "changed after it was built" not in honest.stdout.str()
+    (site,) = (tmp_path / "cache" / "venv").glob("plain-*/lib/*/site-packages")
+    (site / "sly.pth").write_text(f"import os; open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    result = toy.run(*case)
+    result.assert_outcomes(passed=1, deselected=3)
+    lines = " ".join(result.stdout.str().split())
+    assert "/site-packages/sly.pth was added): building it anew" in lines
+    assert not (site / "sly.pth").exists()
+    assert not (tmp_path / "ran").exists()

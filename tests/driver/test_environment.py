@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.environment import BuildError
-from flagperf_driver.node.environment_build import _EarlierBuild, handle, reason
+from flagperf_driver.node.environments.build import _EarlierBuild, handle, reason
+from flagperf_driver.node.environments.environment import BuildError
 
 
 def test_a_failure_is_raised_again_in_its_run_only(tmp_path: Path) -> None:

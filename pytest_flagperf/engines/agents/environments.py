@@ -41,6 +41,7 @@ class Environments:
         self._ready: dict[tuple[str, str, RuntimeRequest], Interpreter] = {}  # by host and runtime
         self._failed: dict[tuple[str, str, RuntimeRequest], BuildFailed] = {}  # by host and runtime
         self._warnings: set[str] = set()
+        self._checked: set[tuple[str, str, RuntimeRequest]] = set()  # those that no rank has used since their check
         self.builds = secrets.token_hex(8)
         """The same for all processes of a run: an environment that failed in one is not built again in another."""
 
@@ -70,8 +71,9 @@ class Environments:
         return replace(self._requests[key], run=self.builds)
 
     def interpreters(self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live) -> dict[str, Interpreter]:
-        """Return the Python of the case's framework on each host; Problems if it cannot be prepared."""
+        """Return the Python of the case's framework on each host, for a round; Problems if it cannot be prepared."""
         prepared = self._prepare(plan, vendor, hosts, watch)
+        self._checked.clear()  # the round's ranks could change it, and that of other cases
         errors = [str(answer) for answer in prepared.values() if isinstance(answer, HostError)]
         if errors:
             raise Problems(dict.fromkeys(errors))
@@ -124,32 +126,39 @@ class Environments:
         return {key: case for key, case in first.items() if key not in self._ready}
 
     def _remember(self, key: tuple[str, str, RuntimeRequest], interpreter: Interpreter) -> None:
+        if self._ready.get(key) != interpreter:
+            _log.info("%s: interpreter %s", key[0], interpreter.python)
         self._ready[key] = interpreter
-        _log.info("%s: interpreter %s", key[0], interpreter.python)
+        self._checked.add(key)
 
     def forget(self) -> None:
         """Forget the prepared hosts: an image or an environment may be gone."""
+        self._checked.clear()
         self._ready.clear()
 
     def _prepare(
         self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live
     ) -> Mapping[Host, Interpreter | HostError]:
         """Prepare all hosts at once; prepared hosts and failed builds are remembered."""
-        code, prepare = self.code(plan, vendor), runtimes()[plan.runtime].prepare
+        code, runtime = self.code(plan, vendor), runtimes()[plan.runtime]
 
         def on(host: Host) -> Interpreter:
             key = _, _, request = self._key(plan, vendor, host)
             if key in self._failed:
                 raise _NotReady(str(self._failed[key])) from self._failed[key]
-            if key not in self._ready:
-                try:
-                    interpreter = prepare(host, request, lambda text: self.show(watch, host, text, len(hosts)), code)
-                except RuntimeSetupError as error:
-                    if isinstance(error, BuildFailed):
-                        self._failed[key] = error
-                    raise _NotReady(str(error)) from error
-                self._remember(key, interpreter)
-            return self._ready[key]
+            try:
+                known = key in self._checked or (key in self._ready and runtime.is_unchanged(host, request, code))
+                interpreter = (
+                    self._ready[key]
+                    if known
+                    else runtime.prepare(host, request, lambda text: self.show(watch, host, text, len(hosts)), code)
+                )
+            except RuntimeSetupError as error:
+                if isinstance(error, BuildFailed):
+                    self._failed[key] = error
+                raise _NotReady(str(error)) from error
+            self._remember(key, interpreter)
+            return interpreter
 
         try:
             return run_on_each(hosts, on)

@@ -11,8 +11,9 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Mapping
+from typing import Any, Iterator, Mapping, Sequence
 
+from flagperf_driver.node.environments import seal
 from flagperf_driver.node.folder import cache_root
 from flagperf_driver.node.request_server import Answer, Request, RequestError
 
@@ -37,6 +38,8 @@ RESULT_SETTINGS = (
     "UV_RESOLUTION",
     "UV_TORCH_BACKEND",
 )
+_FILES = ("UV_CONSTRAINT", "UV_OVERRIDE")  # their values are paths of files
+_SHOWN_CHANGES = 3
 # Prints the base interpreter: a virtual environment and its base interpreter must get the same environment.
 _INTERPRETER = (
     "import json, os, platform, sys; print(json.dumps([os.path.realpath("
@@ -63,9 +66,9 @@ class Environment:
     def marker(self) -> Path:
         return self.folder / "complete.json"
 
-    @property
-    def ready(self) -> bool:
-        return self.marker.is_file()
+    def changes(self) -> Sequence[str]:
+        """Return what makes the environment unusable: files that are not as they were built."""
+        return seal.changes(self.folder) if self.marker.is_file() else ["it is not complete"]
 
     @property
     def executable(self) -> str:
@@ -76,15 +79,20 @@ class Environment:
 
     def answer(self) -> Answer:
         """Describe the environment, its variables and packages, and the facts of the host that a build needs."""
+        changes = self.changes()
+        more = [f"and {len(changes) - _SHOWN_CHANGES} more"] if len(changes) > _SHOWN_CHANGES else []
         return {
-            "ready": self.ready,
+            "ready": not changes,
+            "changed": ", ".join([*changes[:_SHOWN_CHANGES], *more]) if self.marker.is_file() else "",
             "name": self.folder.name,
             "python": self.executable,
             "env": {
                 "VIRTUAL_ENV": str(self.folder),
+                # New bytecode would be a change; the environment has bytecode of all its modules.
+                "PYTHONDONTWRITEBYTECODE": "1",
                 "PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             },
-            "details": json.loads(self.marker.read_text("utf-8")) if self.ready else {},
+            "details": {} if changes else json.loads(self.marker.read_text("utf-8")),
             "base": [self.python, self.version],
             "cache": str(self.folder.parent.parent),
             "uv_copies": sorted(map(str, self.folder.parent.parent.glob("bin/uv-*"))),
@@ -102,16 +110,28 @@ def describe(request: Request) -> Environment:
     if not Path(settings.get(_CERTIFICATES, "/")).exists():
         del settings[_CERTIFICATES]  # a file of the controller's machine; this host has its own
     effective = {**os.environ, **settings}
-    content = {
+    content: dict[str, Any] = {
         "requirements": lines,
         "python": [python, version],
         "platform": [sys.platform, platform.machine(), _libc_version()],
         "settings": {name: effective[name] for name in RESULT_SETTINGS if effective.get(name)},
     }
+    if files := [*_files(effective)]:
+        content["files"] = files
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     framework = str(request["framework"])
     folder = cache_root() / "venv" / f"{framework}-{digest}"
     return Environment(framework, folder, lines, python, version, settings)
+
+
+def _files(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the settings that name files, and a digest of each file; uv reads these files from the root folder."""
+    for name in _FILES:
+        for path in settings.get(name, "").split():
+            try:
+                yield name, hashlib.sha256(Path("/", path).read_bytes()).hexdigest()
+            except OSError as error:
+                raise BuildError(f"{name}={path}: the file cannot be read: {error.strerror}") from None
 
 
 def base_python(python: str | None) -> tuple[str, str]:

@@ -21,10 +21,11 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Callable, Sequence
+from typing import Callable, Mapping, Sequence
 
 from flagperf_driver import addresses
-from flagperf_driver.node.environment import BuildError, Environment, describe
+from flagperf_driver.node.environments import seal
+from flagperf_driver.node.environments.environment import RESULT_SETTINGS, BuildError, Environment, describe
 from flagperf_driver.node.long_work import one_at_a_time, run_program
 from flagperf_driver.node.request_server import Answer, Request, send, serve
 
@@ -40,6 +41,7 @@ _LONGEST_REASON = 160
 _SIZE = re.compile(r"\bsize = (\d+)")
 _CAUSE = re.compile(r"\s+(?:cause|Caused by): (.+)")
 _UNFETCHED = re.compile(r"Failed to fetch: `?(\w+://[^/`]+)")
+_LOOK_AGAIN_S = 86400.0
 _WRONG_PYTHON = re.compile(r"does not satisfy Python|requires Python|matching Python ABI tag|Python version tag")
 
 
@@ -56,9 +58,9 @@ def build(environment: Environment, request: Request) -> str | None:
     deadline = time.monotonic() + float(request["timeout_s"])
     work = "this environment"
     with one_at_a_time(environment.beside(".lock"), deadline, f"builds {work}", f"building {work}"):
-        if environment.ready:
+        if not environment.changes():
             return None
-        earlier = _EarlierBuild(environment.beside(".failed"), str(request.get("run") or ""))
+        earlier = _EarlierBuild.of(environment, request)
         if unavailable := earlier.unavailable():
             return unavailable
         try:
@@ -80,22 +82,39 @@ def reason(lines: Sequence[str]) -> str:
 
 
 class _EarlierBuild:
-    """The last failed build of an environment, and its run: the same run does not repeat the build."""
+    """The last failed build of an environment, and its run: the same run does not repeat the build.
+
+    Packages that could not be found are looked for again after a day.
+    """
 
     def __init__(self, file: Path, run: str) -> None:
         self._file, self._run = file, run
 
+    @classmethod
+    def of(cls, environment: Environment, request: Request) -> _EarlierBuild:
+        return cls(environment.beside(".failed"), str(request.get("run") or ""))
+
     def unavailable(self) -> str | None:
-        """Return why packages were unavailable earlier in this run; raise the error of an earlier failed build."""
+        """Return why packages were unavailable lately; raise the error of an earlier failed build of this run."""
+        before = self._before()
+        if before.get("error") and self._run and before.get("run") == self._run:
+            raise BuildError(str(before["error"]))
+        return self.lately_unavailable()
+
+    def lately_unavailable(self) -> str | None:
+        """Return why packages of an optional environment could not be found within the last day."""
+        reason = self._before().get("unavailable")
+        with suppress(OSError):
+            if reason and time.time() - self._file.stat().st_mtime < _LOOK_AGAIN_S:
+                return str(reason)
+        return None
+
+    def _before(self) -> Mapping[str, object]:
         try:
             before = json.loads(self._file.read_text("utf-8"))
         except (OSError, ValueError):
-            return None
-        if not isinstance(before, dict) or not self._run or before.get("run") != self._run:
-            return None
-        if before.get("error"):
-            raise BuildError(str(before["error"]))
-        return str(before["unavailable"]) if before.get("unavailable") else None
+            return {}
+        return before if isinstance(before, dict) else {}
 
     def record(self, error: str | None = None, unavailable: str | None = None) -> None:
         with suppress(FileNotFoundError):
@@ -122,7 +141,7 @@ class _Build:
     def run(self) -> str | None:
         """Build the environment; return why it was not built if it is optional and its packages cannot be found."""
         environment = self._environment
-        shutil.rmtree(str(environment.folder), ignore_errors=True)
+        _remove(environment.folder)
         if not os.access(self._uv, os.X_OK):  # it was copied here without its mode
             Path(self._uv).chmod(0o755)
         requirements = environment.beside(".txt")
@@ -138,6 +157,8 @@ class _Build:
                 # Otherwise each rank of the first round compiles what it imports.
                 self._call(*install, "--compile-bytecode")
                 self._finish(self._call("pip", "freeze", "--python", environment.executable))
+                self._progress(f"listing the files of the {environment.framework} environment")
+                seal.write(environment.folder)
         except BaseException:
             shutil.rmtree(str(environment.folder), ignore_errors=True)
             raise
@@ -154,12 +175,19 @@ class _Build:
         return None
 
     def _finish(self, frozen: Sequence[str]) -> None:
-        """Write the marker, after everything else and completely: an environment without it is built again."""
+        """Write the marker: an environment without it is built again."""
         details: dict[str, str] = {"python": self._environment.version}
+        effective = {**os.environ, **self._environment.settings}
+        for name in RESULT_SETTINGS:
+            if effective.get(name):
+                details[name] = addresses.redacted_text(effective[name])
         for line in frozen:
             name, pinned, version = line.partition("==")
             if pinned:
                 details[name] = version
+            elif " @ " in line:  # from an address or a file, as uv recorded it in direct_url.json
+                name, _, source = line.partition(" @ ")
+                details[name] = addresses.redacted(source)
         partial = self._environment.marker.with_suffix(".partial")
         partial.write_text(json.dumps(details, indent=1), "utf-8")
         partial.replace(self._environment.marker)
@@ -206,6 +234,13 @@ class _Build:
         return f"{text}\n{_SOURCES.format(cache=environment.folder.parent.parent)}"
 
 
+def _remove(folder: Path) -> None:
+    """Remove a folder; raise if something in it remains, which would become a part of the new environment."""
+    shutil.rmtree(str(folder), ignore_errors=True)
+    if os.path.lexists(str(folder)):
+        raise BuildError(f"{folder} cannot be removed to build the environment anew: remove it")
+
+
 def size(environment: Environment, request: Request) -> Answer:
     """Return the number of packages and their bytes, as the index lists them; download no packages."""
     lines: deque[str] = deque()
@@ -232,7 +267,10 @@ def handle(request: Request) -> Answer:
     environment = describe(request)
     if request["op"] == "size":
         return {**environment.answer(), "unavailable": None, **size(environment, request)}
-    tasks: dict[str, Callable[[], str | None]] = {"look": lambda: None, "build": lambda: build(environment, request)}
+    tasks: dict[str, Callable[[], str | None]] = {
+        "look": lambda: _EarlierBuild.of(environment, request).lately_unavailable(),
+        "build": lambda: build(environment, request),
+    }
     unavailable = tasks[request["op"]]()
     return {**environment.answer(), "unavailable": unavailable}
 
