@@ -336,18 +336,24 @@ def seen(training: Training, noderank: int) -> Json:
     of_rank: Json = {event: {"after": moment(at - 0.1), "by": moment(at + 0.1)} for event, at in written.items()}
     first, *others = range(noderank * training.nproc, (noderank + 1) * training.nproc)
     its = {"started": moment(-0.05), **of_rank}
-    return {"schema": 1, "ranks": {str(first): {**its, **_sums(training)}, **{str(rank): its for rank in others}}}
+    sums = _sums(training, first)
+    return {"schema": 1, "ranks": {str(first): {**its, **sums}, **{str(rank): its for rank in others}}}
 
 
-def _sums(training: Training) -> Json:
+def _sums(training: Training, rank: int) -> Json:
     """The agent's sums over the records of a host's first rank, known to half a second."""
-    at = {event: when for when, event, _ in entries(training)}
+    found = list(entries(training))
+    at = {event: when for when, event, _ in found}
     if events.TRAIN_END not in at:
         return {}
     train = at[events.TRAIN_END] - at[events.TRAIN_START]
-    evals = sum(its["time"] for _, event, its in entries(training) if event == events.EVALUATE)
+    evals = sum(its["time"] for _, event, its in found if event == events.EVALUATE)
+    moved = (abs(when - by[0]) for by, (when, _, _) in zip(found, training.edit(rank, found), strict=False))
     sums = {"steps": train - evals, "evaluations": evals}
-    return {**{name: [max(sum_ - 0.5, 0.0), sum_ + 0.5] for name, sum_ in sums.items()}, "off_s": 0.1}
+    return {
+        **{name: [max(sum_ - 0.5, 0.0), sum_ + 0.5] for name, sum_ in sums.items()},
+        "off_s": max(*moved, 0.1) - 0.1,
+    }
 
 
 # -- what was sampled ----------------------------------------------------------------------------------------

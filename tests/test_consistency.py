@@ -130,6 +130,7 @@ CASES = [
     Case("e2e_time_seen", finished("e2e_time"), 9.468, 9.469),
     Case("e2e_time_round", finished("e2e_time"), 9.919, 9.920),
     Case("record_times", moved(events.TRAIN_START), 0.3, 0.301),
+    Case("all_record_times", moved(events.EVALUATE, 150), 1.099, 1.101),
     Case("time_to_target", moved(events.EVALUATE, 150), 1.712, 1.713),
     # Here the target ends the training, after 4.5 s.
     Case("time_to_target", moved(events.EVALUATE, 150, replace(GOOD, steps=150)), -0.209, -0.21),
@@ -183,7 +184,7 @@ def test_a_good_round_has_no_contradiction(tmp_path: Path) -> None:
     assert outcome.failures == ()
     # Of the first rank all but the three that compare it with itself, of the second all but the energy and the sums of
     # the agent, which reads all records of the first rank only.
-    assert outcome.compared == 2 * len(PAIRS) - 3 - 1 - 2
+    assert outcome.compared == 2 * len(PAIRS) - 3 - 1 - 3
     for found in (converges(outcome), throughput([outcome])):
         assert failed(found) == []
         (consistent,) = [verdict for verdict in found if verdict.name == "consistent"]
