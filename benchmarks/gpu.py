@@ -24,7 +24,7 @@ from flagperf_driver.node.preflight_facts import collect_facts
 from flagperf_driver.node.sampling.probe.process import ToolProcess
 from flagperf_driver.node.sampling.probe.tool import ProbeError
 from pytest_flagperf.catalog import Catalog, Vendor
-from pytest_flagperf.engines.agents.preflight.device_rules import is_named
+from pytest_flagperf.results.measured.machine import is_named
 from pytest_flagperf.stored.layout import CASE
 
 from .items import NOT_RUN, PASSED, STOPPED, Figures, Item, StopSignals, exit_code, run_items, with_last_durations

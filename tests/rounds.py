@@ -90,6 +90,8 @@ def tiny_plan(
         backend="none",
         modules=(),
         device_module=None,
+        chip_names=(),
+        replaced_vendor="",
         visible_devices=visible_devices,
         runtime="host",
         launcher=launcher,

@@ -13,6 +13,8 @@ from pytest_flagperf.results import store, verdicts
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, RunInfo
+from pytest_flagperf.stored import files, layout
+from pytest_flagperf.stored.round import RoundDir
 from tests.recording import LOCALHOST, Training, write
 from tests.results_help import REPLAYS, edit_json, with_metric
 
@@ -47,7 +49,8 @@ def add_case(run_dir: Path, replay: str, rounds: list[Change] | None = None, **p
         shutil.copytree(REPLAYS / replay, round_dir)
         (round_dir / "expected.json").unlink()
         edit_json(round_dir / "plan.json", **plan, case=case, round=number, seed=41 + number)
-        outcomes.append(change(measure(round_dir)))
+        # No devices were recorded: the chip counts as verified, unless a change says otherwise.
+        outcomes.append(change(replace(measure(round_dir), unverified_chip="")))
         store.save_outcome(round_dir, outcomes[-1])
         if not outcomes[-1].throughput_only:
             store.save_verdicts(case_dir, f"test_converges[{case}-round{number}]", verdicts.converges(outcomes[-1]))
@@ -86,11 +89,15 @@ def _submitted(root: Path, nnodes: int, nproc: int, of_shape: Mapping[str, Mappi
         hardware="X9",
         vendor="acme",
         scale="reference",
-        plan_fields={"fingerprint": fingerprint, **differences.pop("plan_fields", {})},
+        device="X9",
+        plan_fields={"device": "acme", "fingerprint": fingerprint, **differences.pop("plan_fields", {})},
     )
     training = replace(training, **differences)
     case_dir = root / f"run-{shape}" / training.case.replace(":", "_")
     round_dir = write(training, case_dir / "round1")
+    for host in RoundDir(round_dir).read_plan().hosts:
+        devices = [{"index": index, "name": "X9"} for index in host.devices]
+        files.write(round_dir / host.folder / layout.MONITORS, {"devices": devices})
     outcome = measure(round_dir)
     store.save_outcome(round_dir, outcome)
     if not training.throughput_only:

@@ -62,6 +62,46 @@ def test_all_that_is_known_of_one_host_is_flat_and_readable(tmp_path: Path) -> N
     }
 
 
+NO_NAME = "0 of 1 devices reported a name, by NVML or the vendor's probe.py"
+ON_CPU = "the framework's device is cpu, and the processor is A processor"
+NAMELESS = {"host": HOST, "devices": [{**DEVICE, "name": None}]}
+
+
+@pytest.mark.parametrize(
+    ("plan", "reports", "device", "problem"),
+    [
+        ({"device": "acme"}, [report(), report()], "X9 80GB", ""),
+        ({"device": "acme", "chip_names": ["X9 [48]0GB"]}, [report()], "X9 80GB", ""),
+        ({"device": "acme"}, [report(), report(name="X8")], "", "X9: h2: a device reported the name X8"),
+        ({"device": "acme", "chip_names": ["X9 PCIe"]}, [report()], "", "X9: h1: a device reported the name X9 80GB"),
+        (
+            {"device": "acme"},
+            [NAMELESS],
+            "",
+            f"X9: h1: {NO_NAME}",
+        ),
+        ({"device": "acme"}, [{}], "", f"X9: h1: {NO_NAME}"),
+        ({"device": "acme"}, [report()], "cpu", "X9: the framework trained on cpu, not on acme"),
+        # A probe that names a chip does not make an accelerator of a CPU.
+        (
+            {"device": "cpu"},
+            [report()],
+            "cpu",
+            "X9: h1: the framework's device is cpu, and the processor is A processor",
+        ),
+        ({"device": "CPU", "hardware": "processor"}, [report()], "CPU", ""),
+        ({"device": "cpu", "hardware": "CPU"}, [{}], "cpu", ""),
+    ],
+)
+def test_a_chip_is_what_its_devices_reported(
+    tmp_path: Path, plan: dict[str, Any], reports: list[dict[str, Any]], device: str, problem: str
+) -> None:
+    hardware = plan.pop("hardware", "X9")
+    facts(tmp_path, *reports, **plan, case=f"toy:pytorch:{hardware}:{len(reports)}:1:1")
+    stored = RoundDir(tmp_path).read_plan()
+    assert machine.unverified_chip(tmp_path, stored, {"device": device} if device else {}) == problem
+
+
 @pytest.mark.parametrize(
     ("device", "bind", "cores", "binding", "expected"),
     [

@@ -40,13 +40,13 @@ from pytest_flagperf.engines.agents.preflight import (
     sentences,
     unfit_devices,
 )
-from pytest_flagperf.engines.agents.preflight.device_rules import is_named
 from pytest_flagperf.engines.agents.preflight.host_rules import network_findings
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
+from pytest_flagperf.results.measured.machine import is_named
 from pytest_flagperf.runtime import EngineRequirements
 
 if TYPE_CHECKING:

@@ -158,6 +158,7 @@ def test_missing_readmes_are_created_and_then_up_to_date(tree: Path, capsys: Cap
 @pytest.mark.parametrize(
     ("file", "text", "stale"),
     [
+        ("vendors/acme/toy-pytorch/config/config_X9x1x1.py", "throughput_only = False\n", f"{CASE}: section config"),
         ("vendors/acme/toy-pytorch/config/config_X9x1x2.py", "", "README.zh.md: "),
         ("suites/toy/pytorch/suite.toml", trees.SUITE_TOML.replace("0.75", "0.5"), f"{SUITE}: section case"),
         ("vendors/acme/vendor.toml", trees.VENDOR_TOML.replace("80.5", "81"), f"{CASE}: section environment"),

@@ -31,6 +31,8 @@ class Catalog:
     vendors: Mapping[str, Vendor]
     packages: Mapping[Path, str] = field(default_factory=dict)
     """The roots in installed packages, each with its package."""
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """The vendors whose folder replaces another of the same name, each with what the other is part of."""
     _configs: dict[tuple[Path, str], Configs] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -53,12 +55,14 @@ class Catalog:
 
     def over(self, defaults: Catalog, *, with_suites: bool) -> Catalog:
         """Return this catalog plus the vendors, and if requested the suites, that only the defaults have."""
+        replaced = {name: one for name, one in defaults.vendors.items() if name in self.vendors}
         return replace(
             self,
             roots=tuple(dict.fromkeys((*self.roots, *defaults.roots))),
             suites={**(defaults.suites if with_suites else {}), **self.suites},
             vendors={**defaults.vendors, **self.vendors},
             packages={**defaults.packages, **self.packages},
+            replaced={name: defaults.packages.get(one.root, str(one.root)) for name, one in replaced.items()},
         )
 
     def suite(self, model: str, framework: str) -> Suite:

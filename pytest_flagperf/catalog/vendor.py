@@ -265,6 +265,9 @@ def _framework(file: Path, name: str, names: FrameworkNames) -> Iterator[str]:
     for key in ("device", "backend"):
         if not getattr(names, key).strip():
             yield f"{where(file, 'framework', name, key)}: {table}.{key} is empty"
+    if ":" in names.device:
+        at = where(file, "framework", name, "device")
+        yield f"{at}: {table}.device is {names.device!r}; expected a device type without an index, such as cuda or npu"
     at = f"{where(file, 'framework', name, 'modules')}: {table}.modules"
     for module in names.modules:
         if not all(part.isidentifier() for part in module.split(".")):

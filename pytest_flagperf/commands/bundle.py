@@ -27,7 +27,7 @@ from pytest_flagperf.case import Shape
 from pytest_flagperf.commands import common
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export.markdown import performance_tables
-from pytest_flagperf.results import store
+from pytest_flagperf.results import marks, store
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.runs import age, find_runs
 from pytest_flagperf.results.store import CaseResult, StoredRun
@@ -186,6 +186,8 @@ def _case_problems(part: _CaseOfRun, must_converge: bool, scale: str) -> Iterato
     first = part.case.outcomes[0]
     if first.scale != scale:
         yield f"got the {first.scale} scale; expected {scale}"
+    if unverified := marks.unverified_chip(part.case.outcomes):
+        yield unverified
     if first.synthetic:
         yield "got synthetic data; expected real data"
     if not first.fingerprint.get("key"):

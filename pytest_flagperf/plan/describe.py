@@ -64,6 +64,8 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
     expected = ", ".join(f"{name} {sign} {target:g}" for name, target in targets.items())
     yield _fact("scale", f"{plan.scale}: {expected} ({plan.metric.unit})")
     yield _fact("vendor", f"{plan.vendor}, hardware {plan.case.hardware}, {plan.device} with {plan.backend}")
+    if plan.replaced_vendor:
+        yield _fact("", f"its folder replaces the vendor {plan.vendor} of {plan.replaced_vendor}")
     yield _fact("shape", f"{shape}: {_count(shape.nnodes, 'host')}, {_count(shape.cards, 'card')} in total")
     if shape.cards > 1:
         yield _fact("speed-up", f"{plan.scaling} scaling, at least {plan.min_efficiency:g} per card")

@@ -188,6 +188,8 @@ def _plan(
         backend=names.backend,
         modules=names.modules,
         device_module=f"vendors/{vendor.name}/{module.name}" if module else None,
+        chip_names=chip.names if (chip := vendor.chips.get(case.hardware)) else (),
+        replaced_vendor=catalog.replaced.get(vendor.name, ""),
         visible_devices=vendor.toml.visible_devices,
         runtime=runtime,
         launcher=launcher,

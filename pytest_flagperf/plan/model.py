@@ -38,6 +38,10 @@ class Plan:
     backend: str
     modules: tuple[str, ...]  # imported by each rank, in this order, before the device exists
     device_module: str | None  # relative to the staged code
+    chip_names: tuple[str, ...]
+    """Regular expressions for the name that the chip's devices report."""
+    replaced_vendor: str
+    """What has a vendor of this name, which the vendor's folder replaces; empty if it replaces none."""
     visible_devices: str | None
     runtime: str
     launcher: str
@@ -113,6 +117,8 @@ class Plan:
             "left_out": asdict(self.left_out),
             "flops_per_sample": self.flops_per_sample,
             "peak_tflops": self.peak_tflops,
+            "chip_names": list(self.chip_names),
+            "replaced_vendor": self.replaced_vendor,
             "min_efficiency": self.min_efficiency,
             "scaling": self.scaling,
             "runtime": self.runtime,

@@ -124,6 +124,10 @@ class StoredPlan:
     launcher: str
     hosts: tuple[StoredHost, ...]
     device: str = ""
+    chip_names: tuple[str, ...] = ()
+    """Regular expressions for the name that the chip's devices report; without any, the chip's own name."""
+    replaced_vendor: str = ""
+    """What has a vendor of this name, which the vendor's folder replaces."""
     runtime: str = ""
     python: str = ""
     values: Mapping[str, StoredValue] = field(default_factory=dict)
@@ -169,6 +173,7 @@ class StoredPlan:
             "case": _case(body["case"], where),
             "metric": _metric(shown["metric"], where),
             "left_out": _left_out(shown.get("left_out"), where),
+            "chip_names": _tuple(body.get("chip_names", [])),
             "hosts": tuple(_host(item, where) for item in listed(body, "hosts", _OF_A_HOST, where)),
             "values": _values(shown.get("values", {}), where),
             "deviations": _records(StoredDeviation, shown, "deviations", {"key": str}, where),

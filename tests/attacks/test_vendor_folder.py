@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from pytest_flagperf.commands import main
+from pytest_flagperf.results.published import load
+from pytest_flagperf.stored import FormatError
 from tests.plugin.conftest import Toy, toy
 
 pytestmark = pytest.mark.slow
@@ -26,6 +30,50 @@ def test_a_vendor_excuses_no_verdict(toy: Toy) -> None:
     stated.stdout.fnmatch_lines(["known problem, stated by the vendor: alpha:plain:CPU:1:1:1: the loss stays high"])
     assert "the loss stays high" in _page(toy)
     assert "known problem 1: the loss stays high" in toy.run("suites/alpha", "--nodes=1x1", "--plan").stdout.str()
+
+
+def test_a_chip_that_no_device_reported_gives_no_figure(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    (toy.root / "data").mkdir()
+    toy.config("alpha", "1x1", "train_batch_size = 4\n")
+    result = toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--data-dir=data", "--accept-baseline")
+    assert result.ret == 0
+    text = " ".join(result.stdout.str().split())
+    assert "flagperf: 1 of 1 case passed, 1 chip not verified" in text
+    reason = "chip not verified: X1: localhost: the framework's device is cpu, and the processor is "
+    assert f"not accepted: alpha:plain:X1:1:1:1: {reason}" in text
+    assert f"alpha:plain:X1:1:1:1</a>: {reason}" in _page(toy).replace("&#x27;", "'")
+    run = str(toy.runs[-1])
+    assert main(["table", run]) == 0
+    assert f"Not listed: alpha:plain:X1:1:1:1: {reason}" in capsys.readouterr().out
+    assert main(["bundle", run, "--shapes=1x1", f"--to={toy.root}/a.tar.gz"]) == 1
+    assert f"problem: alpha:plain:X1: 1x1: {reason}" in capsys.readouterr().out
+    published = toy.root / "reports" / "published" / "first"
+    published.mkdir(parents=True)
+    shutil.copy(toy.runs[-1] / "results.json", published)
+    with pytest.raises(FormatError, match=r"chip not verified: X1: .*publish only figures of a chip"):
+        load(published.parent)
+
+
+def test_the_cpus_own_chip_is_accepted(toy: Toy) -> None:
+    result = toy.run("suites/alpha", "--nodes=1x1", "--accept-baseline")
+    result.stdout.fnmatch_lines(["accepted: alpha:plain:CPU:1:1: *", "flagperf: 1 of 1 case passed;*"])
+
+
+def test_a_vendor_that_replaces_another_is_said_in_the_headline(toy: Toy) -> None:
+    """The conftest.py gives the tree what the wheel has: vendors of the same names."""
+    wheel = toy.root / "wheel"
+    shutil.copytree(toy.root / "vendors", wheel / "vendors")
+    (toy.root / "conftest.py").write_text(
+        "from pathlib import Path\n"
+        "from pytest_flagperf.catalog import roots\n"
+        f"roots.bundled = lambda: Path({str(wheel)!r})\n"
+    )
+    result = toy.run("suites/alpha", "--nodes=1x1")
+    text = " ".join(result.stdout.str().split())
+    assert "flagperf: 1 of 1 case passed, 1 vendor replaced" in text
+    assert "vendor replaced: alpha:plain:CPU:1:1:1: the folder of cpu replaces the vendor of pytest-flagperf" in text
+    assert "1 vendor replaced" in _page(toy)
+    assert "its folder replaces the vendor cpu of" in toy.run("suites/alpha", "--nodes=1x1", "--plan").stdout.str()
 
 
 def _page(toy: Toy) -> str:

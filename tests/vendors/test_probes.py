@@ -24,7 +24,7 @@ from flagperf_driver.node.sampling.devices import QUANTITIES
 from flagperf_driver.node.sampling.health import FACTS, PROCESSES, fits
 from flagperf_driver.node.sampling.tool_output import NotUnderstood
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.engines.agents.preflight.device_rules import is_named
+from pytest_flagperf.results.measured.machine import is_named
 from tests.driver.test_old_python import old_pythons
 from tests.sampling import Running, code_root
 

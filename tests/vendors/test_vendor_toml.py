@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.catalog import Catalog, CatalogError
-from pytest_flagperf.engines.agents.preflight.device_rules import is_named
+from pytest_flagperf.results.measured.machine import is_named
 from tests.trees import VENDOR_TOML, write_vendor
 
 REPO = Path(__file__).resolve().parent.parent.parent
@@ -50,6 +50,11 @@ def problems(folder: Path, text: str) -> str:
             "chips contains names; expected tables only, as in [chips.NAME]",
         ),
         ('"acl"', "acl", "vendor.toml:7: Invalid value (at line 7, column 11): backend = ..."),
+        (
+            '"acme"',
+            '"cpu:0"',
+            "vendor.toml:6: framework.pytorch.device is 'cpu:0'; expected a device type without",
+        ),
         ('"acl"', '""', "vendor.toml:7: framework.pytorch.backend is empty"),
         (
             "shapes =",

@@ -57,5 +57,6 @@ def _folded(run: RunSummary) -> Iterator[str]:
 
 
 def _case(summary: CaseSummary) -> str:
-    """Return the case, with its vendor code."""
-    return blocks.code(summary.case) + (f" with {blocks.text(summary.vendor_code)}" if summary.vendor_code else "")
+    """Return the case, with its vendor code and its marks."""
+    code = [f"with {blocks.text(summary.vendor_code)}"] if summary.vendor_code else []
+    return " ".join([blocks.code(summary.case), *code, *(f"({mark})" for mark in summary.marks)])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pytest_flagperf.printable import printable
+from pytest_flagperf.results import marks
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.vendor_code import phrase
 from pytest_flagperf.results.units import quantity
@@ -47,6 +48,7 @@ def _of_case(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "synthetic", str(outcome.synthetic).lower()
     if outcome.vendor_code:
         yield "vendor_code", phrase(outcome.vendor, outcome.vendor_code)
+    yield from ((f"mark.{name.replace(' ', '_')}", sentence) for name, sentence in marks.of_rounds([outcome]).items())
     if outcome.target.value is not None:
         for name, value in outcome.target.values.items():
             yield f"target.{name}", quantity(value, outcome.target.unit)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
+from pytest_flagperf.results import marks
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.store import CaseResult, StoredRun
 from pytest_flagperf.results.units import plain, quantity
@@ -33,6 +34,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "small": "At the {scale} scale: not comparable with the full-size model.",
         "synthetic": "With synthetic data.",
         "own": "{shape} with {code}.",
+        "unverified": "Not listed: {case}: {reason}.",
         "and": ", ",
     },
     "zh": {
@@ -45,6 +47,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
         "small": "{scale} 规模：并非真实模型的数据。",
         "synthetic": "使用合成数据。",
         "own": "{shape} 使用厂商代码：{code}。",
+        "unverified": "未列出：{case}：芯片未经验证（{reason}）。",
         "and": "，",
     },
 }
@@ -74,14 +77,18 @@ class _Entry:
 
 
 def performance_tables(runs: Sequence[StoredRun], language: str = "en") -> list[str]:
-    """Return a heading, a table and notes for each model, framework and chip."""
+    """Return a heading, a table and notes for each model, framework and verified chip, and the other cases."""
     words = _WORDS[language]
     entries = sorted(
         (_Entry(run, case) for run in runs for case in run.cases), key=lambda entry: (*entry.group, entry.shape)
     )
     lines: list[str] = []
-    for _, group in groupby(entries, key=lambda entry: entry.group):
+    listed = [entry for entry in entries if not marks.unverified_chip(entry.case.outcomes)]
+    for _, group in groupby(listed, key=lambda entry: entry.group):
         lines += [*([""] if lines else []), *_section(list(group), words)]
+    for entry in entries:
+        if reason := escape(marks.unverified_chip(entry.case.outcomes), quote=False):
+            lines += [*([""] if lines else []), words["unverified"].format(case=entry.case.case, reason=reason)]
     return lines
 
 

@@ -13,6 +13,7 @@ import orjson
 
 from flagperf_driver import events, perflog
 from flagperf_driver.perflog import Record, number
+from pytest_flagperf.results import marks
 from pytest_flagperf.results.logs.ranklog import whole
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import has_converged
@@ -95,6 +96,8 @@ def entries(
     outcome: Outcome, plan: StoredPlan, records: Iterable[Record], benchmark: Benchmark, org: str
 ) -> list[MllogEntry]:
     """Return the lines of the result file in the order and with the times of the log; raises NotExportable."""
+    if unverified := marks.unverified_chip([outcome]):
+        raise NotExportable(unverified)
     records = list(records)
     begin = next((record for record in records if record.event == events.INIT_START), None)
     if begin is None or all(record.event != events.TRAIN_START for record in records):

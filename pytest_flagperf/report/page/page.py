@@ -26,6 +26,7 @@ from pytest_flagperf.report.terminal.summary import (
     STATES,
     UNFINISHED,
     CaseSummary,
+    counted_marks,
     not_judged,
     state_with_code,
     summarize_case,
@@ -178,6 +179,7 @@ def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
     more = len(bad) + len(others) - len(lines)
     if more:
         lines.append(f'<li>and {count(more, "more case")}: <a href="#overview">see the overview</a></li>')
+    lines += [f"<li>{_link(row)}: {escape(text)}</li>" for row in rows for text in _marks(row)][:_MAX_LISTED]
     lines += [f"<li>{_link(row)}: {escape(state_with_code(row.summary))}</li>" for row in with_code[:_MAX_LISTED]]
     if len(with_code) > _MAX_LISTED:
         lines.append(f"<li>and {count(len(with_code) - _MAX_LISTED, 'more case')} with vendor code</li>")
@@ -196,6 +198,10 @@ def _with_code(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.summary.state == PASSED and row.summary.vendor_code]
 
 
+def _marks(row: Row) -> list[str]:
+    return [f"{phrase}: {sentence}" for phrase, sentence in row.summary.marks.items()]
+
+
 def _counted(rows: Sequence[Row], not_run: int) -> str:
     """Return for example ``12 cases: 2 failed, 1 failed as expected, 9 passed``."""
     if not rows:
@@ -207,6 +213,7 @@ def _counted(rows: Sequence[Row], not_run: int) -> str:
     with_code = _with_code(rows)
     parts += [f"{len(with_code)} with vendor code"] if with_code else []
     parts += not_judged(row.summary for row in rows)
+    parts += counted_marks(row.summary for row in rows)
     parts += [f"{not_run} not run"] if not_run else []
     return f"{count(len(rows), 'case')}: {', '.join(parts)}"
 

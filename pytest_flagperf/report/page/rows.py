@@ -87,8 +87,9 @@ def row_of(case: CaseResult, summary: CaseSummary, earlier: Sequence[tuple[str, 
 
 
 def _state(summary: CaseSummary) -> str:
-    """Return the cell with the state and, below, the vendor code."""
-    code = f'<span class="spread">with {escape(summary.vendor_code)}</span>' if summary.vendor_code else ""
+    """Return the cell with the state and, below, the marks and the vendor code."""
+    notes = [*summary.marks, *([f"with {summary.vendor_code}"] if summary.vendor_code else [])]
+    code = "".join(f'<span class="spread">{escape(note)}</span>' for note in notes)
     return f'<td data-value="{escape(summary.state)}">{state(summary.state)}{code}</td>'
 
 

@@ -26,6 +26,7 @@ from pytest_flagperf.report.page.html import (
 from pytest_flagperf.report.page.meanings import meaning
 from pytest_flagperf.report.terminal.summary import KNOWN_PROBLEM, CaseSummary
 from pytest_flagperf.report.terminal.table import metric
+from pytest_flagperf.results import marks
 from pytest_flagperf.results.comparing.statistics import Summary, few, summarize
 from pytest_flagperf.results.logs import monitors, step_times
 from pytest_flagperf.results.logs.samples import Samples
@@ -80,6 +81,7 @@ def section(
 def _summary(case: CaseResult, summary: CaseSummary) -> str:
     rates = [(name, value) for name in ("p_whole", "p_core") if (value := case.median(name)) is not None]
     parts = [
+        *summary.marks,
         f"with {summary.vendor_code}" if summary.vendor_code else "",
         metric(case.outcomes),
         *(f"{name} {quantity(value, case.outcomes[0].rate_unit)}" for name, value in rates),
@@ -115,6 +117,7 @@ def _about(rounds: Sequence[Outcome]) -> str:
     notes = [
         f"{first.vendor} {first.hardware}",
         f"{count(first.nnodes, 'host')} x {count(first.nproc, 'card')}",
+        *marks.of_rounds(rounds),
         first.scale and f"{first.scale} scale",
         first.environment.get("precision", ""),
         "synthetic data" if first.synthetic else "",
@@ -136,13 +139,14 @@ def _validity(rounds: Sequence[Outcome]) -> str:
 
 
 def _warnings(summary: CaseSummary, rounds: Sequence[Outcome]) -> str:
-    """Return the known problems and the warnings of the case, and the number of skipped log lines."""
+    """Return the marks, the known problems and the warnings of the case, and the number of skipped log lines."""
     lines = [
         f"round {outcome.round}: {count(outcome.broken_lines, 'broken log line')} skipped"
         for outcome in rounds
         if outcome.broken_lines
     ]
-    stated = [f"{KNOWN_PROBLEM}: {text}" for text in summary.known_problems]
+    stated = [f"{phrase}: {sentence}" for phrase, sentence in summary.marks.items()]
+    stated += [f"{KNOWN_PROBLEM}: {text}" for text in summary.known_problems]
     return "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in (*stated, *summary.warnings, *lines))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from textwrap import shorten, wrap
 
 from pytest_flagperf.report.terminal.table import console_table
+from pytest_flagperf.results import marks
 from pytest_flagperf.results.store import CaseResult, StoredRun
 from pytest_flagperf.results.units import count
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind, failed, is_regression
@@ -41,6 +42,8 @@ class CaseSummary:
     """What passed because it could not be judged: "speed-up", "baseline"."""
     vendor_code: str = ""
     """The code and packages of the vendor beside its config, in a few words."""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """What a reader must know before the figures: short phrases, each with its sentence."""
     known_problems: tuple[str, ...] = ()
     """The problems that the vendor states of the case; they excuse nothing."""
 
@@ -75,6 +78,7 @@ def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummar
         _unique(_warnings(case)),
         _unique(_not_judged(case)),
         case.vendor_code,
+        marks.of_rounds(case.outcomes),
         _unique(case.known_problems),
     )
 
@@ -144,6 +148,7 @@ class RunSummary:
         parts = [f"{states[PASSED]} of {count(len(self.summaries) + len(self.not_run), 'case')} passed"]
         parts += self._with_vendor_code(by_name=by_name)
         parts += not_judged(self.summaries)
+        parts += counted_marks(self.summaries)
         bad = ", ".join(f"{states[state]} {state}" for state in BAD if states[state])
         parts += [f"{bad} ({reason})" if reason else bad] if bad else []
         parts += [f"{states[state]} {state}" for state in (EXPECTED, UNFINISHED) if states[state]]
@@ -179,8 +184,14 @@ def all_lines(summaries: Sequence[CaseSummary]) -> Iterator[str]:
     yield from remarks(summaries)
 
 
+def counted_marks(summaries: Iterable[CaseSummary]) -> list[str]:
+    """Return for each mark how many cases have it, such as "2 chip not verified"."""
+    return [f"{number} {phrase}" for phrase, number in Counter(mark for one in summaries for mark in one.marks).items()]
+
+
 def remarks(summaries: Sequence[CaseSummary]) -> Iterator[str]:
-    """Yield a line for each vendor code, each known problem, each expected failure and each warning."""
+    """Yield a line for each mark, each vendor code, each known problem, each expected failure and each warning."""
+    yield from _limited([f"{name}: {case.case}: {text}" for case in summaries for name, text in case.marks.items()])
     yield from _limited(list(_vendor_code(summaries)))
     yield from _limited([f"{KNOWN_PROBLEM}: {case.case}: {text}" for case in summaries for text in case.known_problems])
     yield from _limited([f"expected: {case.case}: {text}" for case in summaries for text in case.expected])

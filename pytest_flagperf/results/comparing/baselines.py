@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from pytest_flagperf.results import marks
 from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.comparable import is_code, outcome_differences
 from pytest_flagperf.results.comparing.comparison import JUDGED, THRESHOLD
@@ -234,6 +235,8 @@ def refusal(case: CaseResult) -> str | None:
         if outcome.validity_warnings:
             return f"round {outcome.round}: {outcome.validity_warnings[0].sentence}"
     stored = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if not is_comparison(verdict)]
+    if unverified := marks.unverified_chip(case.outcomes):
+        return unverified
     # A run of test_converges alone has measured the throughput too.
     judged = [*stored, *throughput(case.outcomes)]
     return next((verdict.sentence for verdict in judged if not verdict.ok and not verdict.expected_failure), None)

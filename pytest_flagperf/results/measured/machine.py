@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from pytest_flagperf.results.logs.ranklog import whole
 from pytest_flagperf.results.units import quantity
 from pytest_flagperf.stored import objects
 from pytest_flagperf.stored.layout import host_of, noderank_of
-from pytest_flagperf.stored.plan import StoredPlan
+from pytest_flagperf.stored.plan import StoredPlan, is_cpu
 
 NOTED = frozenset(["os", "memory", "hardware", "image_id", "environment", "commit"])
 """Facts that do not change figures by themselves: a difference is noted, and the figures are compared."""
@@ -51,6 +52,51 @@ def _differing(old: Facts, new: Facts, names: Iterable[str]) -> Iterator[str]:
     for name in names:
         if name in old and name in new and old[name] != new[name]:
             yield f"{name}: {old[name]} -> {new[name]}"
+
+
+# -- the chip ------------------------------------------------------------------------------------------------
+
+
+def unverified_chip(round_dir: Path, plan: StoredPlan, init_end: Mapping[str, Any]) -> str:
+    """Return why the chip of the case is not verified; empty if every host's devices reported it.
+
+    The cards of a framework's device ``cpu`` are cores: only their processor's name counts, whatever a probe says.
+    """
+    chip, reports = plan.case.hardware, monitors.reports(round_dir)
+    if plan.devices_are_cores and is_cpu(chip):
+        return ""
+    if not plan.devices_are_cores and is_cpu(str(init_end.get("device", ""))):
+        return f"{chip}: the framework trained on {init_end['device']}, not on {plan.device}"
+    problem = _processor_problem if plan.devices_are_cores else _devices_problem
+    found = ((host.name, problem(reports.get(host.folder, {}), plan)) for host in plan.hosts)
+    return next((f"{chip}: {name}: {text}" for name, text in found if text), "")
+
+
+def _processor_problem(report: Mapping[str, Any], plan: StoredPlan) -> str:
+    host = report.get("host")
+    name = str((host if isinstance(host, dict) else {}).get("cpu", _UNKNOWN))
+    if is_named(name, plan.case.hardware, ()):
+        return ""
+    return f"the framework's device is {plan.device}, and the processor is {name}"
+
+
+def _devices_problem(report: Mapping[str, Any], plan: StoredPlan) -> str:
+    devices = objects(report.get("devices"))
+    named = [str(device["name"]) for device in devices if device.get("name")]
+    if len(named) < plan.case.nproc:
+        return f"{len(named)} of {plan.case.nproc} devices reported a name, by NVML or the vendor's probe.py"
+    other = next((name for name in named if not is_named(name, plan.case.hardware, plan.chip_names)), "")
+    return f"a device reported the name {other}" if other else ""
+
+
+def is_named(name: str, chip: str, patterns: Sequence[str]) -> bool:
+    """Return True if the device name that the vendor's tool prints belongs to the chip.
+
+    Compare by the chip's patterns; without patterns, by the chip's name.
+    """
+    if patterns:
+        return any(re.search(pattern, name, re.IGNORECASE) for pattern in patterns)
+    return re.search(rf"(?<![A-Za-z0-9]){re.escape(chip)}(?![A-Za-z0-9])", name, re.IGNORECASE) is not None
 
 
 # -- hosts ---------------------------------------------------------------------------------------------------

@@ -85,7 +85,17 @@ def measure(round_dir: Path) -> Outcome:
     )
     ran_on = machine.facts(round_dir, plan, logs[places[0].rank].init_end)
     outcome = _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), values, phases)
-    return _printable(replace(outcome, validity_warnings=validity_warnings, machine=ran_on, compared=compared))
+    chip = machine.unverified_chip(round_dir, plan, logs[places[0].rank].init_end) if outcome.ok else ""
+    return _printable(
+        replace(
+            outcome,
+            validity_warnings=validity_warnings,
+            machine=ran_on,
+            compared=compared,
+            unverified_chip=chip,
+            replaced_vendor=plan.replaced_vendor,
+        )
+    )
 
 
 def _printable(outcome: Outcome) -> Outcome:

@@ -134,6 +134,10 @@ class Outcome:
     """The length of a parity training, which is judged by the reference's loss curve instead of the target."""
     reference: Mapping[str, Any] | None = None
     """The suite's reference curves, as the plan has them."""
+    unverified_chip: str = ""
+    """Why the chip is not verified: its devices did not report it. No table and no baseline has such figures."""
+    replaced_vendor: str = ""
+    """What has a vendor of this name, which the vendor's folder replaced in this round."""
 
     @property
     def ok(self) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flagperf_driver.node.sampling.devices import POWER_CAP
 from flagperf_driver.node.sampling.topology import as_list
+from pytest_flagperf.results.measured.machine import is_named
 
 from .findings import FAIL, OK, WARN, Finding, HostRequirements
 
@@ -121,16 +121,6 @@ def _device_list(indexes: Sequence[int]) -> str:
 
 def _is_or_are(indexes: Sequence[int]) -> str:
     return "is" if len(indexes) == 1 else "are"
-
-
-def is_named(name: str, chip: str, patterns: Sequence[str]) -> bool:
-    """Return True if the device name that the vendor's tool prints belongs to the chip.
-
-    Compare by the chip's patterns; without patterns, by the chip's name.
-    """
-    if patterns:
-        return any(re.search(pattern, name, re.IGNORECASE) for pattern in patterns)
-    return re.search(rf"(?<![A-Za-z0-9]){re.escape(chip)}(?![A-Za-z0-9])", name, re.IGNORECASE) is not None
 
 
 def _right_name(name: str, request: HostRequirements) -> str:

@@ -1,0 +1,26 @@
+"""The marks of rounds: what a reader must know before their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_flagperf.results.measured.outcome import Outcome
+
+CHIP_NOT_VERIFIED, VENDOR_REPLACED = "chip not verified", "vendor replaced"
+
+
+def of_rounds(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """Return the marks of rounds: short phrases, each with its sentence, which is that of the first round with it."""
+    return {phrase: sentence for outcome in reversed(outcomes) for phrase, sentence in _of_round(outcome).items()}
+
+
+def unverified_chip(outcomes: Sequence[Outcome]) -> str:
+    """Return "chip not verified" with the reason; empty if the devices of every round reported the chip."""
+    reason = of_rounds(outcomes).get(CHIP_NOT_VERIFIED)
+    return f"{CHIP_NOT_VERIFIED}: {reason}" if reason else ""
+
+
+def _of_round(outcome: Outcome) -> dict[str, str]:
+    replaced = f"the folder of {outcome.vendor} replaces the vendor of {outcome.replaced_vendor}"
+    marks = {CHIP_NOT_VERIFIED: outcome.unverified_chip, VENDOR_REPLACED: replaced if outcome.replaced_vendor else ""}
+    return {phrase: sentence for phrase, sentence in marks.items() if sentence}
