@@ -1,4 +1,4 @@
-# Every target installs what it needs; only Python >= 3.10 with venv is required.
+# Every target installs what it needs; only Python >= 3.11 with venv is required.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,7 +19,7 @@ setup: $(STAMP) ## create the harness's environment in .venv; quick if nothing c
 
 # The stamp is written last, so an interrupted setup is repeated.
 $(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "got Python " + sys.version.split()[0] + ", expected >= 3.10; pass another one: make setup PYTHON=/path/to/python3")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "got Python " + sys.version.split()[0] + ", expected >= 3.11; pass another one: make setup PYTHON=/path/to/python3")'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@

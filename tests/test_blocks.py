@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -38,11 +39,6 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.settings import read_settings
 from tests.results_help import REPLAYS, with_metric
 from tests.stored_runs import faster, run_of
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 REPO = Path(__file__).resolve().parent.parent
 BLOCKS = blocks.all_blocks(REPO)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -20,11 +21,6 @@ from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, FrameworkNam
 from pytest_flagperf.commands import main
 from pytest_flagperf.plan import make_plan
 from tests.walk import Copy
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 REPO = Path(__file__).resolve().parent.parent
 # -- the page ------------------------------------------------------------------------------------------------

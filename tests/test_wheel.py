@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -103,6 +106,84 @@ def test_the_sdist_contains_no_caches_of_tools(wheel: Wheel) -> None:
     )
     documents = {"README.md", "README.zh.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
     assert names == {*listed, *documents, "Makefile", "pyproject.toml", "PKG-INFO"}
+
+
+# -- versions of Python --------------------------------------------------------------------------------------
+
+PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+VERSIONS = sorted(
+    (name.rpartition(" ")[2] for name in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", name)),
+    key=lambda version: int(version.partition(".")[2]),
+)
+"""The supported versions, the lowest first."""
+
+
+def supported() -> dict[str, tuple[str, str]]:
+    """Return the lowest and the highest Python of each framework, from docs/frameworks.md."""
+    lines = (REPO / "docs" / "frameworks.md").read_text(encoding="utf-8").splitlines()
+    table = {cells[1].strip(): cells[2:-1] for line in lines if line.startswith("|") and (cells := line.split("|"))}
+    names = [name.strip().lower().replace(" ", "") for name in table[""]]
+    ranges = [cell.strip().partition(" to ") for cell in table["Python"]]
+    return {name: (lowest, highest) for name, (lowest, _, highest) in zip(names, ranges, strict=True)}
+
+
+def interpreter(version: str, *, strict: bool) -> str:
+    """Return the path of an installed Python, which a version manager's shim may lack; without one skip, or fail."""
+    named = [path] if (path := shutil.which(f"python{version}")) else []
+    managed = Path(os.environ.get("PYENV_ROOT", "/none")).glob(f"versions/{version}.*/bin/python")
+    for program in (*named, *map(str, sorted(managed))):
+        if subprocess.run([program, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return program
+    missing = f"no Python {version}: install it, for example with uv python install {version}"
+    if strict:
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+def resolves(requirements: str, version: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "uv", "pip", "compile", "-q", "--no-header", f"--python-version={version}", "-"]
+    return subprocess.run(argv, input=requirements, capture_output=True, text=True, check=False)
+
+
+def test_the_documents_and_the_project_name_the_same_versions() -> None:
+    assert PROJECT["requires-python"] == f">={VERSIONS[0]}"
+    assert set(supported()) == {path.parent.name for path in REPO.glob("suites/*/*/requirements.txt")}
+    assert {lowest for lowest, _ in supported().values()} == {VERSIONS[0]}
+    assert max(highest for _, highest in supported().values()) == VERSIONS[-1]
+    for name in ("README.md", "README.zh.md", "docs/index.md", "docs/index.zh.md"):
+        assert re.findall(r"Python >= (3\.\d+)", (REPO / name).read_text(encoding="utf-8")) == [VERSIONS[0]], name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", sorted(supported()))
+def test_the_suites_packages_exist_for_the_lowest_and_the_highest_python(framework: str) -> None:
+    files = REPO.glob(f"suites/*/{framework}/requirements.txt")
+    requirements = "\n".join(sorted({line for file in files for line in file.read_text(encoding="utf-8").splitlines()}))
+    for version in supported()[framework]:
+        done = resolves(requirements, version)
+        assert done.returncode == 0, f"Python {version}: {done.stderr}"
+    below = resolves(requirements, "3.10")  # the control
+    assert "Python>=3.11" in below.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
+def test_the_wheel_installs_and_plans_with_the_lowest_and_the_highest_python(
+    wheel: Wheel, empty: Path, version: str, request: pytest.FixtureRequest
+) -> None:
+    place = empty / "venv"
+    uv = [sys.executable, "-m", "uv"]
+    python = interpreter(version, strict=bool(request.config.getini("strict")))
+    commands: tuple[list[str | Path], ...] = (
+        [*uv, "venv", "-q", f"--python={python}", place],
+        [*uv, "pip", "install", "-q", f"--python={place}", wheel.wheel],
+        [place / "bin" / "flagperf", "list"],
+        [place / "bin" / "python", "-m", "pytest", "suites", "-k", "resnet50 and pytorch and 1x1", "--plan"],
+    )
+    for argv in commands:
+        done = subprocess.run(argv, cwd=empty, capture_output=True, text=True, check=False)
+        assert done.returncode in (0, pytest.ExitCode.NO_TESTS_COLLECTED), done.stdout + done.stderr
+    assert "resnet50:pytorch:CPU:1:1:1" in done.stdout
 
 
 # -- in a folder without suites ------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
+import tomllib
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
@@ -13,11 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..problems import Problems, kind, near, shown
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.processes import running
 
@@ -250,7 +250,7 @@ class Lab:
                 with suppress(OSError):
                     stream.close()
 
-    def __enter__(self) -> Lab:  # noqa: PYI034 - Self is not in 3.10
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

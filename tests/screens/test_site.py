@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,20 +15,13 @@ import pytest
 
 from tests.screens import browser as browsers
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 REPO = Path(__file__).resolve().parents[2]
 QUESTIONS: dict[str, dict[str, str]] = tomllib.loads((REPO / "docsite" / "questions.toml").read_text(encoding="utf-8"))
 HITS = 3
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.version_info < (3, 11), reason="Sphinx 9 needs Python 3.11"),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
@@ -276,7 +276,7 @@ _MACHINE = ("chip", "driver", "cpu", "usable_cores", "memory", "interconnect", "
 
 def _ran_on(result: Published) -> Iterator[str]:
     first, rounds = result.first, count(len(result.case.outcomes), "round")
-    ended = datetime.fromtimestamp((first.ended_ms or 0) / 1000, timezone.utc).date().isoformat()
+    ended = datetime.fromtimestamp((first.ended_ms or 0) / 1000, UTC).date().isoformat()
     yield f"{rounds} on {ended}" if first.ended_ms else rounds
     yield from (f"{name} {first.machine[name]}" for name in _MACHINE if first.machine.get(name))
     yield from filter(None, [first.environment.get("framework")])

@@ -23,7 +23,7 @@ from .lost_hosts import ANSWER_S, connect_to_agent, give_up_time, reconnect_to_a
 from .unpack import DEFAULT_LIMITS, LogsTooLarge
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 _log = logging.getLogger("flagperf.agents")
 GRACE_S = 3.0  # seconds from SIGTERM to SIGKILL

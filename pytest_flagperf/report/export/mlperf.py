@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +17,6 @@ from pytest_flagperf.results.units import quantity
 from pytest_flagperf.stored import FormatError, write, write_text
 from pytest_flagperf.stored.layout import SYSTEM
 from pytest_flagperf.stored.round import RoundDir
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 RULES = Path(__file__).parent / "mllog_rules" / "training.yaml"
 PARSER = "6.1.0"

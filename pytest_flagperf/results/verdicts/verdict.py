@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from pytest_flagperf.results.logs.log_ownership import LOG
@@ -16,7 +16,7 @@ _AT_MOST = 3
 """Maximum number of impossible figures in one sentence; the others are counted."""
 
 
-class VerdictKind(str, Enum):
+class VerdictKind(StrEnum):
     """The subject of a verdict."""
 
     FINISHED = "finished"
