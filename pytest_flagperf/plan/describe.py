@@ -41,17 +41,18 @@ def describe(
     return "\n".join([str(plan.case), *facts, *requirements, *_hosts(placement), *config, *_commands(plan, placement)])
 
 
-HEAD = ("case", "scale", "measures", "data", "additions")
+HEAD = ("case", "scale", "measures", "data", "a round takes", "additions")
 """The titles of the cells of an overview."""
 
 
-def overview(plan: Plan) -> tuple[str, ...]:
+def overview(plan: Plan, duration: str) -> tuple[str, ...]:
     """Return the cells of a case in a table of plans: what it measures, with which data and additions of the vendor."""
     to_target = "convergence" if plan.config["parity_samples"] is None else "parity"
     measures = "throughput" if plan.throughput_only else to_target
     missing = "missing" if plan.scale == REFERENCE else "included"
     data = "synthetic" if plan.synthetic else plan.data_dir or missing
-    return str(plan.case), plan.scale, measures, data, ", ".join(addition.name for addition in plan.additions) or "-"
+    additions = ", ".join(addition.name for addition in plan.additions) or "-"
+    return str(plan.case), plan.scale, measures, data, duration, additions
 
 
 def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:

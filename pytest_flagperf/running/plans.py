@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -64,8 +65,8 @@ class Plans:
                 synthetic=settings.synthetic,
                 throughput_only=settings.throughput_only if settings.given("throughput_only") else None,
                 data_dir=Value(selected.data_dir, selected.data_source, 0, "case") if selected.data_dir else None,
-                # In a cluster the preflight checks the data on the hosts.
-                check_data=not settings.plan and self._is_local,
+                # In a cluster the preflight checks the data on the hosts; hosts can be checked without data.
+                check_data=self._is_local and not settings.plan and not (settings.preflight and not selected.data_dir),
             )
             self._plans[selected] = replace(plan, visible_devices=self._visible_devices or plan.visible_devices)
         return self._plans[selected]
@@ -162,9 +163,9 @@ class Plans:
 
         plans = [self.plan(selected) for selected in chosen]
         # The source of an estimate is only in the full plan.
-        durations = [next(duration(plan, self._stored_runs)).partition(" (")[0].partition(":")[0] for plan in plans]
-        rows = [(*overview(plan), text) for plan, text in zip(plans, durations, strict=True)]
-        return aligned([(*HEAD, "duration"), *rows], left=len(HEAD) + 1)
+        durations = [re.split(" per round|:", next(duration(plan, self._stored_runs)))[0] for plan in plans]
+        rows = [overview(plan, text) for plan, text in zip(plans, durations, strict=True)]
+        return aligned([HEAD, *rows], left=len(HEAD))
 
     @cached_property
     def _stored_runs(self) -> StoredRuns:

@@ -147,7 +147,7 @@ def _build(
         result = _ask(host, code, build, request.timeout_s + _ANSWER_S, progress)
     except RuntimeSetupError as error:
         raise BuildFailed(str(error)) from error
-    if not result["ready"]:
+    if result["unavailable"]:  # empty if another process of the run has reported the reason
         settings = _vendors_settings(request)
         progress(
             f"warning: no packages with {settings}: {result['unavailable']}; building with the default packages, which"

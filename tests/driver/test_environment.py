@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.environments.build import _EarlierBuild, handle, reason
-from flagperf_driver.node.environments.environment import BuildError
+from flagperf_driver.node.environments.build import _EarlierBuild, build, handle, reason
+from flagperf_driver.node.environments.environment import BuildError, describe
 
 
 def test_a_failure_is_raised_again_in_its_run_only(tmp_path: Path) -> None:
@@ -27,6 +27,17 @@ def test_missing_packages_are_reported_again_and_a_success_removes_the_record(tm
     earlier.record()
     assert earlier.unavailable() is None
     assert not file.exists()
+
+
+def test_the_reason_for_missing_packages_is_reported_by_the_process_that_looked_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path))
+    request = {"framework": "frame", "requirements": ["frame==1.0"], "run": "one", "timeout_s": 60}
+    environment = describe(request)
+    environment.folder.parent.mkdir()
+    _EarlierBuild(environment.beside(".failed"), "one").record(unavailable="no index")
+    assert build(environment, request) == ""
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,8 @@ def test_a_reference_case_without_data_is_an_error(toy: Toy) -> None:
 
 
 def test_hosts_are_checked_without_training_data(toy: Toy) -> None:
+    with (toy.root / "suites" / "alpha" / "plain" / "suite.toml").open("a") as suite:
+        suite.write('[[scales.reference.data]]\npath = "train"\nkind = "folder"\n')
     toy.config("alpha", "1x1", "train_batch_size = 4\n")
     result = toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--preflight")
     unchecked = "flagperf: data: not checked for 1 case: pass --data-dir=DIR or --case CASE=DIR"
@@ -222,13 +224,13 @@ def test_the_plan_is_printed_and_nothing_starts(toy: Toy) -> None:
 def test_a_plan_of_several_cases_is_a_table_and_its_details_come_on_request(toy: Toy) -> None:
     table = toy.run("suites", "--plan", "-k", "alpha").outlines
     start = next(number for number, line in enumerate(table) if line.startswith("case "))
-    assert re.fullmatch(r"case +scale +measures +data +additions +duration", table[start])
+    assert re.fullmatch(r"case +scale +measures +data +a round takes +additions", table[start])
     for line, case in zip(table[start + 1 :], ("alpha:plain:CPU:1:1:1", "alpha:plain:CPU:1:2:1"), strict=False):
-        assert re.match(f"{case} +small +convergence +included +- +no estimate", line)
+        assert re.match(f"{case} +small +convergence +included +no estimate +-", line)
     assert "learning_rate" not in "".join(table)
     assert "flagperf: -v prints each plan in full" in table
     full = toy.run("suites", "--plan", "-k", "alpha", "-v").stdout
-    full.fnmatch_lines(["case * duration", "alpha:plain:CPU:1:1:1", "*learning_rate*", "alpha:plain:CPU:1:2:1"])
+    full.fnmatch_lines(["case * additions", "alpha:plain:CPU:1:1:1", "*learning_rate*", "alpha:plain:CPU:1:2:1"])
 
 
 def test_a_plan_without_cases_does_not_pass(toy: Toy) -> None:

@@ -54,15 +54,18 @@ class UvFailed(BuildError):
 
 
 def build(environment: Environment, request: Request) -> str | None:
-    """Build the environment while other processes that need it wait; return why an optional one was not built."""
+    """Build the environment while other processes that need it wait; return why an optional one was not built.
+
+    The reason is empty if another process of the run has reported it.
+    """
     deadline = time.monotonic() + float(request["timeout_s"])
     work = "this environment"
     with one_at_a_time(environment.beside(".lock"), deadline, f"builds {work}", f"building {work}"):
         if not environment.changes():
             return None
         earlier = _EarlierBuild.of(environment, request)
-        if unavailable := earlier.unavailable():
-            return unavailable
+        if earlier.unavailable():
+            return ""  # the process that tried has reported the reason
         try:
             unavailable = _Build(environment, request, deadline).run()
         except UvFailed as error:
