@@ -12,7 +12,7 @@ from typing import ClassVar
 from .case import Case, CaseError
 from .config.module import Assigned, load
 from .hosts.cluster import ClusterConfig, ClusterError, read_cluster
-from .problems import Problems, kind, near, shown
+from .problems import Problems, kind, near, shown, unusable_path
 from .settings import located
 
 # The type of each name. Names may be missing, and all except dicts may be None.
@@ -108,6 +108,7 @@ def read_test_conf(file: Path) -> TestConf:
     given = {name: names[name] for name in _TYPES if name in names}
     problems = [problem for name, value in given.items() for problem in _wrong_type(name, value)]
     problems += _wrong_level(given.get("FLAGPERF_LOG_LEVEL"))
+    problems += _unusable_folder(given.get("FLAGPERF_LOG_PATH"))
     cases = given.get("CASES")
     if cases is None:
         problems.append(f'{file}: CASES is missing; write CASES = {{"model:framework:...": "data directory"}}')
@@ -179,6 +180,13 @@ def _wrong_level(given: Assigned | None) -> list[str]:
         return []
     expected = f"expected {', '.join(LOG_LEVELS)}{near(given.value, LOG_LEVELS)}"
     return [f"{given.file}:{given.line}: FLAGPERF_LOG_LEVEL is {shown(given.value)}; {expected}"]
+
+
+def _unusable_folder(given: Assigned | None) -> list[str]:
+    if given is None or not isinstance(given.value, str) or not given.value:
+        return []
+    problem = unusable_path(located(given.value, given.file.absolute().parent))
+    return [f"{given.file}:{given.line}: FLAGPERF_LOG_PATH is {shown(given.value)}; {problem}"] if problem else []
 
 
 def _cases(cases: Assigned, entries: Mapping[object, object], problems: list[str]) -> Iterator[NamedCase]:

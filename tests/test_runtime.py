@@ -202,10 +202,10 @@ def test_a_partial_environment_is_built_again(required: RuntimeRequest) -> None:
 @pytest.mark.parametrize("planted", ["sly.pth", "sitecustomize.py", "__pycache__/sly.pyc"])
 def test_a_changed_environment_is_named_and_built_anew(required: RuntimeRequest, planted: str) -> None:
     made = venv(HOST, required, quiet)
-    assert runtimes()["venv"].is_unchanged(HOST, required, CODE)
+    assert runtimes()["venv"].is_unchanged(HOST, made, CODE)
     (site,) = Path(made.env["VIRTUAL_ENV"]).glob("lib/*/site-packages")
     (site / planted).write_text("import sly\n")
-    assert not runtimes()["venv"].is_unchanged(HOST, required, CODE)
+    assert not runtimes()["venv"].is_unchanged(HOST, made, CODE)
     assert runtimes()["venv"].look(HOST, required, CODE) is None
     messages: list[str] = []
     assert venv(HOST, required, messages.append) == made
@@ -213,7 +213,7 @@ def test_a_changed_environment_is_named_and_built_anew(required: RuntimeRequest,
     place = (site / planted).relative_to(made.env["VIRTUAL_ENV"])
     assert messages[0] == f"warning: {name} changed after it was built ({place} was added): building it anew"
     assert not (site / planted).exists()
-    assert runtimes()["venv"].is_unchanged(HOST, required, CODE)
+    assert runtimes()["venv"].is_unchanged(HOST, made, CODE)
 
 
 def test_ranks_add_no_bytecode_to_the_environment(required: RuntimeRequest) -> None:

@@ -133,7 +133,7 @@ class Runtime(Protocol):
         """Return in a few words what a build of the Python on the host would fetch; empty if nothing is built."""
         return ""
 
-    def is_unchanged(self, host: Host, request: RuntimeRequest, code: Code) -> bool:  # noqa: ARG002
+    def is_unchanged(self, host: Host, interpreter: Interpreter, code: Code) -> bool:  # noqa: ARG002
         """Return False if the prepared Python must be prepared again, because its files have changed."""
         return True
 

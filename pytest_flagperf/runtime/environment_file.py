@@ -24,9 +24,11 @@ Run = Callable[[Sequence[str], bytes, Mapping[str, str]], Completed]
 # not, because bash would ignore the rest of the file. After it only bash's own commands run: no program of a new PATH.
 _SOURCE = r"""_file="$(cat)"; bash -n /dev/stdin <<< "$_file" || exit 2
 env -0; printf '\0'; set -a; . /dev/stdin >&2 <<< "$_file"
-compgen -e | while IFS= read -r _name; do [ -z "${!_name+x}" ] || printf '%s=%s\0' "$_name" "${!_name}"; done"""
+_names="$(compgen -e)" || exit 3
+while IFS= read -r _name; do [ -z "${!_name+x}" ] || printf '%s=%s\0' "$_name" "${!_name}"; done <<< "$_names"
+"""
 # Variables that the shell itself sets.
-_IGNORED = frozenset(["_", "_file", "_name", "SHLVL", "PWD", "OLDPWD"])
+_IGNORED = frozenset(["_", "_file", "_name", "_names", "SHLVL", "PWD", "OLDPWD"])
 _REFERENCE = r"\$(?:\w+\b|\{\w+(?::?[-+=][\w ./:,+%@~-]*)?\})"
 _TEXT = rf"(?:[\w./:,+%@=^~-]|'[^']*'|\"(?:[^\"$`\\]|\\.|{_REFERENCE})*\"|{_REFERENCE})*"
 _ASSIGNMENT = re.compile(rf"([A-Za-z_]\w*)={_TEXT}", re.ASCII)

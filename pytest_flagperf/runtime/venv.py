@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from uv import find_uv_bin
@@ -36,6 +36,7 @@ from .requirements import union
 from .uv_amounts import UvAmounts
 
 _MODULE = "flagperf_driver.node.environments.build"
+_SEAL = "flagperf_driver.node.environments.seal"
 _ANSWER_S = 60.0
 _SIZE_S = 20.0
 """The longest time to ask an index for the size of an environment's packages."""
@@ -55,6 +56,7 @@ _ANSWER: Mapping[str, Shape] = {
     "packages?": Maybe(COUNT),
     "bytes?": Maybe(COUNT),
 }
+_CHANGES: Mapping[str, Shape] = {"changes": [TEXT]}
 # Variables on how packages are fetched; on this machine all variables are inherited.
 _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_OFFLINE")
 
@@ -86,9 +88,10 @@ class _Venv(Runtime):
                 return _interpreter(host, request, result, without) if result["ready"] else None
         return None
 
-    def is_unchanged(self, host: Host, request: RuntimeRequest, code: Code) -> bool:
-        looked = (_look(host, code, spec, lambda _: None) for spec in _specs(host, request))
-        return next((bool(result["ready"]) for result in looked if not result["unavailable"]), False)
+    def is_unchanged(self, host: Host, interpreter: Interpreter, code: Code) -> bool:
+        asked = {"folder": str(PurePosixPath(interpreter.python).parents[1])}  # no variable, which a vendor could set
+        found = ask(host, code, _SEAL, asked, timeout_s=_ANSWER_S, shape=_CHANGES, progress=lambda _: None)
+        return not found["changes"]
 
     def to_build(self, host: Host, request: RuntimeRequest, code: Code) -> str:
         for spec in _specs(host, request):

@@ -16,6 +16,8 @@ shapes = ["1x1", "1x2"]
 [framework.pytorch]
 device = "cpu"
 backend = "gloo"
+[uv]
+UV_TORCH_BACKEND = "cpu"
 [chips.S1]
 devices_per_host = 2
 """

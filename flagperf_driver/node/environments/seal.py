@@ -3,6 +3,8 @@
 Everything that Python imports or runs from an environment is a file in its folder: modules, bytecode, ``.pth`` files,
 ``sitecustomize``, programs. The seal has each file's stamp (size and times) and a digest of its content. A check takes
 a fraction of a second: it compares the stamps, and reads only files with another stamp, as in a copied environment.
+
+As a host module (see ``request_server``) it serves one request: ``{"folder"}``; the answer has the ``changes``.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ import hashlib
 import json
 import os
 import stat
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Iterator, List, Sequence
+
+from flagperf_driver.node.request_server import Answer, Request, serve
 
 NAME = "sealed.txt"
 _BLOCK = 1 << 20
@@ -24,6 +27,8 @@ Stamp = List[int]
 
 def write(folder: Path) -> int:
     """Seal an environment as it is; return the number of its files."""
+    from concurrent.futures import ThreadPoolExecutor  # imported here to start the check before a round faster
+
     stamps = _stamps(folder)
     with ThreadPoolExecutor() as pool:  # reading and hashing release the interpreter's lock
         digests = pool.map(lambda name: _digest(folder / name), stamps)
@@ -105,3 +110,11 @@ def _store(folder: Path, stamps: dict[str, Stamp], files: dict[str, list[object]
     partial = folder / f"{NAME}.{os.getpid()}"
     partial.write_text(f"{_whole(folder, stamps)}\n{json.dumps(files)}\n", "utf-8")
     partial.replace(folder / NAME)
+
+
+def handle(request: Request) -> Answer:
+    return {"changes": changes(Path(request["folder"]))}
+
+
+if __name__ == "__main__":
+    serve(handle)

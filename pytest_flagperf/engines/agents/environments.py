@@ -147,12 +147,11 @@ class Environments:
             if key in self._failed:
                 raise _NotReady(str(self._failed[key])) from self._failed[key]
             try:
-                known = key in self._checked or (key in self._ready and runtime.is_unchanged(host, request, code))
-                interpreter = (
-                    self._ready[key]
-                    if known
-                    else runtime.prepare(host, request, lambda text: self.show(watch, host, text, len(hosts)), code)
-                )
+                interpreter = self._ready.get(key)
+                if interpreter is None or not (key in self._checked or runtime.is_unchanged(host, interpreter, code)):
+                    interpreter = runtime.prepare(
+                        host, request, lambda text: self.show(watch, host, text, len(hosts)), code
+                    )
             except RuntimeSetupError as error:
                 if isinstance(error, BuildFailed):
                     self._failed[key] = error
