@@ -129,7 +129,7 @@ def test_what_remains_in_shared_memory_is_removed_unless_a_process_uses_it(tmp_p
     os.utime(tmp_path / "left", (0, 0))
     with (tmp_path / "used").open("w"):
         shared_memory.remove(since_ns, str(tmp_path))
-        assert {path.name for path in tmp_path.iterdir()} == {"begin", "old", "used"}
+        assert {path.name for path in tmp_path.iterdir()} == {"old", "used"}
 
 
 def test_a_segment_that_remains_is_removed(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
