@@ -7,13 +7,17 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from flagperf_driver.node.confinement import shared_memory
+from pytest_flagperf.results import store
+from pytest_flagperf.results.measured.measure import measure
 from tests.driver.lab import REPO, Lab
+from tests.recording import Training, write
 
 # Each place that a rank of the first round tries; the second round tells what it can read.
 KEEP = """
@@ -148,3 +152,28 @@ def test_a_segment_that_remains_is_removed(tmpdir_of_ranks: Path, tmp_path: Path
     for table, number in zip(("shm", "msg", "sem"), numbers, strict=True):
         rows = Path("/proc/sysvipc", table).read_text().splitlines()[1:]
         assert number not in [int(row.split()[1]) for row in rows], table
+
+
+# -- curves of an earlier round ------------------------------------------------------------------------------------
+
+
+def curve(begin: float) -> Callable[[int], float]:
+    return lambda step: begin - step / 1000
+
+
+@pytest.mark.parametrize(
+    ("loss", "score", "equal"),
+    [(2.0, 0.95, "losses and evaluations"), (2.0, 0.94, "losses"), (2.1, 0.95, "evaluations"), (2.1, 0.94, None)],
+)
+def test_the_curves_of_an_earlier_round_fail(tmp_path: Path, loss: float, score: float, equal: str | None) -> None:
+    honest = Training("a", steps=300, token="1" * 16, loss_at=curve(2.0), accuracy_at=curve(0.95))
+    first = write(honest, tmp_path / "round1")
+    store.save_outcome(first, measure(first))
+    began = honest.started_ms + 3_600_000
+    later = replace(honest, round=2, started_ms=began, loss_at=curve(loss), accuracy_at=curve(score))
+    second = write(later, tmp_path / "round2")
+    failures = [failure.sentence for failure in measure(second).failures]
+    sentence = f"round 2: its {equal} equal those of round 1 to the last bit, expected others: the seeds are 43 and 42"
+    assert failures == ([sentence] if equal else [])
+    store.save_outcome(second, measure(second))
+    assert measure(first).failures == ()  # the control: it was first

@@ -19,6 +19,7 @@ from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured import (
     busy,
     consistency,
+    equal_rounds,
     machine,
     metrics,
     sampled,
@@ -85,6 +86,8 @@ def measure(round_dir: Path) -> Outcome:
     )
     ran_on = machine.facts(round_dir, plan, logs[places[0].rank].init_end)
     outcome = _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), values, phases)
+    if plan.token is not None:
+        outcome = replace(outcome, failures=(*failures, *equal_rounds.find(round_dir, outcome)))
     chip = machine.unverified_chip(round_dir, plan, logs[places[0].rank].init_end) if outcome.ok else ""
     return _printable(
         replace(

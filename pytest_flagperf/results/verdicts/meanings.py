@@ -18,7 +18,9 @@ class VerdictMeaning(NamedTuple):
 _KIND = VerdictKind
 VERDICTS: Mapping[str, VerdictMeaning] = {
     "finished": VerdictMeaning(_KIND.FINISHED, "every rank of the round ended without an error"),
-    "own_log": VerdictMeaning(_KIND.FIGURES, "each rank's log belongs to this round, host and rank"),
+    "own_log": VerdictMeaning(
+        _KIND.FIGURES, "each rank's log belongs to this round, host and rank, and no curve is that of an earlier round"
+    ),
     "consistent": VerdictMeaning(_KIND.FIGURES, "figures that are measured in two ways agree"),
     "in_range": VerdictMeaning(_KIND.FIGURES, "every logged figure has a possible value"),
     "loss_finite": VerdictMeaning(_KIND.CONVERGENCE, "every logged loss is a finite number"),
