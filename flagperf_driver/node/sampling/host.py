@@ -86,7 +86,8 @@ class Memory:
         self._info = File(proc + "/meminfo", 4096)
 
     def read(self) -> float | None:
-        total, available = _kib(self._info.read(), b"MemTotal:"), _kib(self._info.read(), b"MemAvailable:")
+        text = self._info.read()
+        total, available = _kib(text, b"MemTotal:"), _kib(text, b"MemAvailable:")
         return (total - available) / total if total else None
 
 

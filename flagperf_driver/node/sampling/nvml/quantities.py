@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any, Callable, Sequence
 
 from flagperf_driver.node.sampling.devices import NO_THROTTLING, QUANTITIES, Cell
@@ -29,12 +30,14 @@ Read = Callable[[Any], Sequence[Cell]]
 
 
 class Quantity:
-    """One NVML call: its interval, and the columns that its result fills."""
+    """One NVML call: its interval, and the columns that its result fills, which are beside each other."""
 
     def __init__(self, every_s: float, names: Sequence[str], read: Read) -> None:
         self.every_s = every_s
         self.names = names
-        self.columns = [QUANTITIES.index(name) for name in names]
+        first = QUANTITIES.index(names[0])
+        assert tuple(names) == QUANTITIES[first : first + len(names)]
+        self.columns = slice(first, first + len(names))
         self.read = read
 
 
@@ -56,6 +59,7 @@ def quantities(nvml: Any) -> list[Quantity]:
     ]
 
 
+@functools.lru_cache(maxsize=None)  # the same few sets of reasons in every sample
 def throttle_names(bits: int) -> str:
     """Return the names of the reasons joined by "+", or "none"; an unknown bit as a number."""
     if not bits:

@@ -31,10 +31,10 @@ _BUSY = 50
 class Device:
     """One device and the latest values of its quantities."""
 
-    def __init__(self, index: int, handle: Any, quantities: list[Quantity], notes: Notes) -> None:
+    def __init__(self, index: int, handle: Any, notes: Notes) -> None:
         self.index = index
         self.handle = handle
-        self.quantities = quantities
+        self.never: set[Quantity] = set()  # what the driver does not report for this device
         self.last: list[Cell] = [None] * len(QUANTITIES)
         self.lost = False
         self.reported_buses: set[str] = set()
@@ -80,7 +80,7 @@ class Nvml(DeviceSource):
         except self._nvml.NVMLError as error:
             self._notes.event(f"device {index} cannot be read: {error}", index)
             return
-        device = Device(index, handle, list(self._quantities), self._notes)
+        device = Device(index, handle, self._notes)
         device.facts = device_facts(self._nvml, index, handle)
         self._devices.append(device)
 
@@ -88,16 +88,17 @@ class Nvml(DeviceSource):
         due = {every_s for every_s, when in self._due.items() if everything or tick >= when}
         for every_s in due:
             self._due[every_s] = tick + max(1, round(every_s / self.every_s))
+        quantities = [quantity for quantity in self._quantities if quantity.every_s in due]
         for device in self._devices:
             if not device.lost:
-                self._read(device, due)
+                self._read(device, quantities)
 
-    def _read(self, device: Device, due: set[float]) -> None:
+    def _read(self, device: Device, quantities: Sequence[Quantity]) -> None:
         cells: list[Cell] = [None] * len(QUANTITIES)
-        last, handle = device.last, device.handle
+        last, handle, never = device.last, device.handle, device.never
         now = time.time()
-        for quantity in device.quantities:
-            if quantity.every_s not in due:
+        for quantity in quantities:
+            if quantity in never:
                 continue
             try:
                 values = quantity.read(handle)
@@ -106,8 +107,7 @@ class Nvml(DeviceSource):
                 if device.lost:
                     break
                 continue
-            for column, value in zip(quantity.columns, values):
-                cells[column] = last[column] = value
+            cells[quantity.columns] = last[quantity.columns] = values
         if not device.lost:
             self._files.row(device.index, now, cells, last)
         if device.lost:
@@ -119,11 +119,10 @@ class Nvml(DeviceSource):
             device.lost = True
             self._notes.event(f"device {device.index} is lost: {error}", device.index, CHANGED)
         elif error.value in NEVER:
-            device.quantities = [other for other in device.quantities if other is not quantity]
+            device.never.add(quantity)
             self._notes.missing(f"{names}: {error}", device.index)
         else:
-            for column in quantity.columns:
-                device.last[column] = None
+            device.last[quantity.columns] = [None] * len(quantity.names)
             self._notes.error(f"device {device.index}, {names}: {error}")
 
     def check_health(self, _: int) -> None:
