@@ -93,6 +93,10 @@ class Probe(DeviceSource):
     def facts(self) -> list[dict[str, Any]]:
         return sorted(self._facts, key=lambda device: int(device["index"]))
 
+    def close(self) -> None:
+        if self._tool is not None:
+            self._tool.close()
+
     def _row(self, index: int, now: float, reading: Mapping[str, Any]) -> None:
         for name in sorted(map(str, set(reading) - _KNOWN)):
             self._notes.missing(f"{name}: unknown key; expected one of {', '.join((*QUANTITIES, *FACTS))}")
