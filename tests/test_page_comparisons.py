@@ -141,6 +141,13 @@ def test_the_meaning_is_beside_the_figure(tmp_path: Path) -> None:
     assert f"p_core {MEANINGS['p_core']} 1,684 images/s" in text
 
 
+def test_a_case_begins_with_the_rate_of_the_whole_training(tmp_path: Path) -> None:
+    add_case(tmp_path, "converged_1x1")
+    text = of(finish(tmp_path)).content
+    assert re.search(r"p_whole [0-9,]+ images/s p_core 1,684 images/s", text), "beside the name of the case"
+    assert text.index(MEANINGS["p_whole"]) < text.index(MEANINGS["p_core"]), "in its figures"
+
+
 # -- comparisons -------------------------------------------------------------------------------------------------
 
 

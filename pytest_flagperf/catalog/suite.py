@@ -69,7 +69,7 @@ class LeftOut:
     """Waiting for input: the share of the training without evaluations."""
     evaluation: float = 3.0
     """The model's time for an evaluated sample, as a multiple of the forward time of a trained one."""
-    summarizing: float = 0.2
+    summarizing: float = 0.1
     """Loading the batches of evaluations, joining and summarizing their results: the share of the training."""
     rest: float = 0.05
     """All that has no name, such as logging: the share of the training."""
