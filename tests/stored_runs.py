@@ -92,18 +92,25 @@ def _submitted(root: Path, nnodes: int, nproc: int, of_shape: Mapping[str, Mappi
         device="X9",
         plan_fields={"device": "acme", "fingerprint": fingerprint, **differences.pop("plan_fields", {})},
     )
-    training = replace(training, **differences)
-    case_dir = root / f"run-{shape}" / training.case.replace(":", "_")
-    round_dir = write(training, case_dir / "round1")
-    for host in RoundDir(round_dir).read_plan().hosts:
-        devices = [{"index": index, "name": "X9"} for index in host.devices]
-        files.write(round_dir / host.folder / layout.MONITORS, {"devices": devices})
-    outcome = measure(round_dir)
-    store.save_outcome(round_dir, outcome)
-    if not training.throughput_only:
-        store.save_verdicts(case_dir, f"test_converges[{training.case}-round1]", verdicts.converges(outcome))
-    store.save_verdicts(case_dir, f"test_throughput[{training.case}]", verdicts.throughput([outcome]))
-    return finish(case_dir.parent)
+    return trained(root / f"run-{shape}", replace(training, **differences))
+
+
+def trained(run_dir: Path, *rounds: Training) -> Path:
+    """A finished run of one case, whose figures follow from its logs."""
+    case_dir = run_dir / rounds[0].case.replace(":", "_")
+    outcomes = []
+    for training in rounds:
+        round_dir = write(training, case_dir / f"round{training.round}")
+        for host in RoundDir(round_dir).read_plan().hosts if training.device == training.hardware else ():
+            devices = [{"index": index, "name": training.hardware} for index in host.devices]
+            files.write(round_dir / host.folder / layout.MONITORS, {"devices": devices})
+        outcomes.append(measure(round_dir))
+        store.save_outcome(round_dir, outcomes[-1])
+        if not training.throughput_only:
+            test = f"test_converges[{training.case}-round{training.round}]"
+            store.save_verdicts(case_dir, test, verdicts.converges(outcomes[-1]))
+    store.save_verdicts(case_dir, f"test_throughput[{rounds[0].case}]", verdicts.throughput(outcomes))
+    return finish(run_dir)
 
 
 def cases_of(run_dir: Path) -> tuple[CaseResult, ...]:
