@@ -4,8 +4,8 @@ Each model, framework and chip needs every required shape, with at least one suc
 real data, the logs of all ranks, the config and the fingerprint. The largest shape on one host must reach its target;
 a parity check of the loss curve is not enough. Other shapes may be for throughput only. All shapes must have the same
 code and precision. Of a folder of runs, the newest run of each shape is taken; runs at another scale, on synthetic data
-or without a successful round are left out and listed.
-    common.need_digests(runs)
+or without a successful round are left out and listed. The figures of all rounds are derived again from their logs, as
+flagperf verify does.
 """
 
 from __future__ import annotations

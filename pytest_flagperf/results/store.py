@@ -159,7 +159,7 @@ def last_quality(outcomes: Iterable[Outcome], further: str | None = None) -> flo
 
 def save_outcome(round_dir: Path, outcome: Outcome) -> Path:
     """Write the outcome of a round with the digests of the files that it was measured from."""
-    made = {made_from.MADE_FROM: made_from.of_round(round_dir)}
+    made = {digests.MADE_FROM: made_from.of_round(round_dir)}
     return RoundDir(round_dir).write_outcome({**outcome.to_json(), **made})
 
 
@@ -236,7 +236,7 @@ def save_one_card(case_dir: Path, one_card: OneCard) -> Path:
 
 def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tuple[Path, Path]:
     """Write results.json and results.csv."""
-    made = {made_from.MADE_FROM: made_from.of_run(run_dir)}
+    made = {digests.MADE_FROM: made_from.of_run(run_dir)}
     body = {"schema": SCHEMA, "run": info, "cases": [case_json(case, info) for case in cases], **made}
     results, table = run_dir / layout.RESULTS, run_dir / layout.TABLE
     digests.write(results, body)

@@ -58,10 +58,10 @@ def _of_round(round_dir: RoundDir, derived: dict[Path, Outcome]) -> Iterator[str
     except FormatError as error:
         yield str(error)
         return
-    if made_from.MADE_FROM not in body:
+    if digests.MADE_FROM not in body:
         yield f"{path}: {digests.MISSING}"
     yield from made_from.changed_in_round(round_dir.path, body)
-    own = {name: value for name, value in body.items() if name not in (made_from.MADE_FROM, digests.DIGEST)}
+    own = {name: value for name, value in body.items() if name not in (digests.MADE_FROM, digests.DIGEST)}
     yield from _limited(path, _differences(own, outcome.to_json(), round_dir.path))
 
 
@@ -120,7 +120,7 @@ def _of_results(run_dir: Path, cases: Sequence[CaseResult]) -> Iterator[str]:
     except FormatError as error:
         yield str(error)
         return
-    if made_from.MADE_FROM not in body:
+    if digests.MADE_FROM not in body:
         yield f"{path}: {digests.MISSING}"
     yield from made_from.changed_in_run(run_dir, body, made_from.of_run(run_dir))
     info = store.load_info(run_dir, []) or store.RunInfo()

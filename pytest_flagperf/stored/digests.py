@@ -14,6 +14,8 @@ from .files import FormatError, check_schema, dumps, encoded, parsed, read_text,
 
 DIGEST = "digest"
 """The last key of such a file."""
+MADE_FROM = "made_from"
+"""The key of outcome.json and results.json with the digests of the files that they were made from."""
 CHANGED = "changed after the run"
 MISSING = "without a digest, as files before digests were stored"
 _PART_BYTES = 1 << 20
@@ -40,6 +42,8 @@ def read(path: Path, schema: int) -> dict[str, Any]:
     text = read_text(path)
     body: dict[str, Any] = printable_in(parsed(text, path))
     check_schema(body, schema, str(path))
+    if MADE_FROM in body and DIGEST not in body:
+        raise ChangedError(f"{path}: {CHANGED}: its digest was removed")
     if DIGEST in body:
         end = _END.search(text, len(text) - _END_BYTES)
         if end is None or end.end() != len(text) or end[1] != _of_text(f"{text[: end.start()]}\n}}"):

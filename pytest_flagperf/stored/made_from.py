@@ -12,9 +12,6 @@ from typing import Any
 
 from . import digests, layout
 
-MADE_FROM = "made_from"
-"""The key of outcome.json and results.json with the digests of the files that they were made from."""
-
 
 def of_round(round_dir: Path) -> dict[str, str]:
     """Return the SHA-256 of each file of a round by its relative path, except its outcome and hidden files."""
@@ -41,7 +38,7 @@ def changed_in_run(run_dir: Path, results: Mapping[str, Any], found: Mapping[str
 
 
 def _changed(folder: Path, body: Mapping[str, Any], found: Mapping[str, str | None], made: str) -> Iterator[str]:
-    made_from = body.get(MADE_FROM)
+    made_from = body.get(digests.MADE_FROM)
     if not isinstance(made_from, dict):  # made before digests were stored
         return
     for name in sorted({*made_from, *found}):
