@@ -16,6 +16,7 @@ from flagperf_driver.extern import NOT_REPLACEABLE
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.plan import Plan, describe, make_plan
+from pytest_flagperf.plan.additions import Addition
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.page import section
 from pytest_flagperf.results.comparing.comparable import fingerprint_differences, notes
@@ -33,6 +34,11 @@ SUITES = "torch==2.1\nnumpy==2.0\n"
 
 def planned(root: Path, config: str = "", **more: Any) -> Plan:
     return make_plan(tree(root, config), Case.parse(CASE), vendor="acme", synthetic=True, **more)
+
+
+def _beside(plan: Plan) -> list[Addition]:
+    """Return the additions that are not in vendor.toml; tests/test_vendor_settings.py tests its settings."""
+    return [addition for addition in plan.additions if not addition.name.startswith("setting ")]
 
 
 def refusal(root: Path, config: str = "", adapter: str = "") -> str:
@@ -135,11 +141,11 @@ ADDITIONS = {
 
 def test_additions_are_listed_without_running_a_vendors_code(tmp_path: Path) -> None:
     plan = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True)
-    assert {addition.name: [addition.value, addition.reference] for addition in plan.additions} == ADDITIONS
+    assert {addition.name: [addition.value, addition.reference] for addition in _beside(plan)} == ADDITIONS
     lines = {addition.name: addition.line for addition in plan.additions}
     assert (lines["step create_optimizer"], lines["variable ACME_FAST"], lines["package acme-kernels"]) == (3, 2, 3)
     docker = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True, runtime="docker")
-    assert docker.additions[-1].value == "built into the image"
+    assert _beside(docker)[-1].value == "built into the image"
 
 
 def test_packages_are_listed_as_pip_reads_them_without_credentials(tmp_path: Path) -> None:
@@ -147,7 +153,7 @@ def test_packages_are_listed_as_pip_reads_them_without_credentials(tmp_path: Pat
     options = "--extra-index-url https://me:secret@acme.example/simple\n-r more.txt\n"
     write(tmp_path, f"{OWN}/config/requirements.txt", f"{options}numpy \\\n  ==2.0\ntorch[acme]==2.1\n")
     write(tmp_path, f"{OWN}/config/more.txt", "\nkernels @ https://me:secret@acme.example/kernels.whl\n")
-    packages = {addition.name: (addition.value, addition.where) for addition in planned(tmp_path).additions}
+    packages = {addition.name: (addition.value, addition.where) for addition in _beside(planned(tmp_path))}
     assert packages == {
         "package --extra-index-url https://***@acme.example/simple": ("any", f"{OWN}/config/requirements.txt:1"),
         "package kernels": ("@ https://***@acme.example/kernels.whl", f"{OWN}/config/more.txt:2"),
@@ -165,7 +171,8 @@ def test_the_plan_prints_additions(tmp_path: Path) -> None:
     text = describe(make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True))
     assert f"\n  additions step create_optimizer: acme's own, {ADAPTER}:3 (default: the suite's own)\n" in text
     assert f"\n            package torch: ==2.4, {OWN}/config/requirements.txt:1 (default: ==2.1)\n" in text
-    assert "\n  additions none, only its config\n" in describe(planned(tmp_path / "plain"))
+    setting = "vendors/acme/vendor.toml:6 (default: none)"
+    assert f"\n  additions setting framework.pytorch.device: acme, {setting}\n" in describe(planned(tmp_path / "plain"))
 
 
 def test_additions_are_deviations_but_do_not_make_rounds_incomparable(tmp_path: Path) -> None:
@@ -198,11 +205,16 @@ def test_the_page_lists_additions_with_the_config(tmp_path: Path) -> None:
     plan = make_plan(adapt(tmp_path), Case.parse(CASE), vendor="acme", synthetic=True)
     files.write(tmp_path / "plan.json", {**plan.to_json(), "round": 1, "seed": 42, "hosts": []})
     page = section._config(RoundDir(tmp_path).read_plan())
-    assert "Vendor additions: 8 beside the config" in page
-    for text in (f"{ADAPTER}:3", "step create_optimizer", "hook synchronize", "variable ACME_FAST", "package torch"):
+    assert f"Vendor additions: {len(plan.additions)} beside the config" in page
+    for text in (
+        f"{ADAPTER}:3",
+        "step create_optimizer",
+        "hook synchronize",
+        "variable ACME_FAST",
+        "package torch",
+        "min_efficiency",
+    ):
         assert text in page
-    files.write(tmp_path / "plan.json", {**planned(tmp_path / "plain").to_json(), "round": 1, "seed": 42, "hosts": []})
-    assert "Vendor additions" not in section._config(RoundDir(tmp_path).read_plan())
 
 
 def test_a_variable_that_the_launcher_sets_has_no_effect(tmp_path: Path) -> None:

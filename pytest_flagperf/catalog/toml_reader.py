@@ -61,6 +61,11 @@ def where(file: Path, *at: str) -> str:
     return f"{file}:{_line(_lines(_text(file)), at)}"
 
 
+def key_lines(file: Path) -> Mapping[KeyPath, int]:
+    """Return the line of each table and key of a file."""
+    return _lines(_text(file))
+
+
 def with_number(text: str, at: KeyPath, value: float, file: Path) -> str:
     """Return a TOML text with another number under a key; comments and all other values stay.
 

@@ -1,4 +1,4 @@
-"""The vendor's additions to a case beside its config: own steps and hooks, variables, packages, extensions."""
+"""The vendor's additions to a case beside its config: own steps, hooks, variables, packages, extensions, settings."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from flagperf_driver import addresses, extern
 from flagperf_driver.launch import RESERVED_VARIABLES
 from pytest_flagperf.stored.plan import KNOWN_PROBLEM
 
+from ..case import Case
 from ..catalog import Suite, Vendor
 from ..problems import Problems
 from ..runtime import RuntimeSetupError, environment_file, requirements
+from . import vendor_settings
 
 NONE = "none"
 _IMPORTED = "imported by each rank"
@@ -36,26 +38,27 @@ class Addition:
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-def find_additions(suite: Suite, vendor: Vendor, own: Path, about: str, *, in_image: bool) -> tuple[Addition, ...]:
-    """Find the additions to the case ``about`` in the vendor's folder and in ``own``, its folder for the suite.
+def find_additions(suite: Suite, vendor: Vendor, own: Path, case: Case, *, in_image: bool) -> tuple[Addition, ...]:
+    """Find the additions to a case in the vendor's folder and in ``own``, its folder for the suite.
 
     None of the vendor's code runs.
     """
     vendor_folder = f"vendors/{vendor.name}"
-    case = f"{vendor_folder}/{suite.folder}"
-    with _host_paths(own, case):
+    place = f"{vendor_folder}/{suite.folder}"
+    with _host_paths(own, place):
         steps = extern.replaced_steps(own / "extern")
     with _host_paths(vendor.path, vendor_folder):
         module = vendor.device_module(suite.framework)
         hooks = extern.replaced_names(module, extern.HOOKS, "device hook") if module else {}
     additions = [
-        *_replaced("step", "the suite's", steps, vendor, f"{case}/extern/{extern.MODULE}.py"),
+        *_replaced("step", "the suite's", steps, vendor, f"{place}/extern/{extern.MODULE}.py"),
         *_replaced("hook", "the framework's", hooks, vendor, f"{vendor_folder}/device.py"),
         *_modules(suite, vendor, vendor_folder, hooks),
-        *_variables(vendor, vendor_folder, own, case),
-        *_packages(suite, own, case),
-        *_extensions(own, case, in_image=in_image),
-        *_known_problems(vendor, vendor_folder, about),
+        *_variables(vendor, vendor_folder, own, place),
+        *_packages(suite, own, place),
+        *_extensions(own, place, in_image=in_image),
+        *_known_problems(vendor, vendor_folder, str(case)),
+        *_settings(vendor, vendor_folder, case),
     ]
     return tuple(additions)
 
@@ -137,3 +140,15 @@ def _known_problems(vendor: Vendor, folder: str, case: str) -> Iterator[Addition
     stated = [one.text for one in vendor.toml.known_problem if one.is_about(case)]
     for number, text in enumerate(stated, 1):
         yield Addition(f"{KNOWN_PROBLEM} {number}", text, NONE, f"{folder}/vendor.toml")
+
+
+def _settings(vendor: Vendor, folder: str, case: Case) -> Iterator[Addition]:
+    """Yield the settings of vendor.toml that are not the defaults, and the files that no other addition lists."""
+    for name, value, default, line in vendor_settings.settings(vendor, case.framework_name, case.hardware):
+        yield Addition(name, value, default, f"{folder}/vendor.toml", line)
+    files = dict(vendor_settings.FILES)
+    if (image := vendor.image(case.framework)) and image.folder:
+        files[f"images/{image.folder.name}/Dockerfile"] = "builds the image"
+    for name, effect in files.items():
+        if (vendor.path / name).is_file():
+            yield Addition(f"file {name}", effect, NONE, f"{folder}/{name}")

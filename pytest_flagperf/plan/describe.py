@@ -100,7 +100,7 @@ def _additions(plan: Plan) -> Iterator[str]:
         f"{addition.name}: {addition.value}, {addition.where} (default: {addition.reference})"
         for addition in plan.additions
     ]
-    for number, line in enumerate(lines or ["none, only its config"]):
+    for number, line in enumerate(lines):
         yield _fact("" if number else "additions", line)
 
 

@@ -20,6 +20,7 @@ from ..config import DATA_KEYS, ConfigError, Resolved, Value, parse_settings, re
 from ..problems import Problems, near
 from ..runtime import runtimes
 from ..settings import COMMAND_LINE
+from . import vendor_settings
 from .additions import Addition, find_additions
 from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch
 from .model import Plan
@@ -60,7 +61,7 @@ def make_plan(
     try:
         in_image = runtime in runtimes() and runtimes()[runtime].builds_images
         own = catalog.case_folder(suite, maker)
-        additions = find_additions(suite, maker, own, str(case), in_image=in_image)
+        additions = find_additions(suite, maker, own, case, in_image=in_image)
     except Problems as error:
         problems += error.problems
     try:
@@ -170,6 +171,7 @@ def _plan(
         _facts(case, vendor, scale, synthetic, runtime)
         | _code(suite, vendor, own)
         | _environment(vendor, own)
+        | _settings(additions)
         | {"data": digest_of(manifest)}
     )
     names, module = vendor.toml.framework[suite.framework], vendor.device_module(suite.framework)
@@ -284,6 +286,16 @@ def _environment(vendor: Vendor, own: Path) -> dict[str, object]:
         return {}
     variables = json.dumps(sorted(vendor.environment.items())).encode() + (file.read_bytes() if file.is_file() else b"")
     return {"environment": hashlib.sha256(variables).hexdigest()[:16]}
+
+
+def _settings(additions: Sequence[Addition]) -> dict[str, object]:
+    """Return a hash of the settings in vendor.toml that change the training, and of the modules that ranks import."""
+    listed = [
+        [one.name, one.value]
+        for one in additions
+        if one.name.startswith("module ") or (one.name.startswith("setting ") and vendor_settings.in_key(one.name))
+    ]
+    return {"vendor_settings": hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]}
 
 
 def _facts_of(fingerprint: Mapping[str, object]) -> dict[str, object]:

@@ -10,6 +10,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 _KEYS = ("key", "one_card_key")
 _DEVIATIONS = "deviations"
 _PARTS = {
+    "module": "vendor_settings", "setting": "vendor_settings",
     "step": "vendor_code", "hook": "vendor_code", "extension": "vendor_code",
     "variable": "environment", "command": "environment", "package": "requirements",
 }  # fmt: skip
