@@ -743,6 +743,7 @@ def test_invalid_readings_are_reported(tmp_path: Path, answer: str, missing: str
     sampled = probe.Probe(str(module), 1.0, DeviceFiles(str(tmp_path), "acme"), notes)
     assert sampled.open(None) is None
     sampled.sample(0)
+    sampled.close()
     report = notes.report()
     assert [error["sentence"] for error in report["errors"]] == errors
     assert any(sentence.startswith(missing) for sentence in report["missing"]) == bool(missing)
@@ -804,6 +805,7 @@ def test_a_tool_reports_facts_to_preflight(tmp_path: Path) -> None:
     sampled = probe.Probe(str(tmp_path / "probe.py"), 1.0, DeviceFiles(str(tmp_path), ""), notes)
     sampled.open(None)
     sampled.sample(0)
+    sampled.close()
     assert not any(sentence.startswith("name") for sentence in notes.report()["missing"])
     broken = probe.survey(written_probe(tmp_path, text="COMMAND = ['false']\ndef parse(text): return []")["module"])
     assert broken == {"driver": None, "devices": [], "error": "false ended with exit code 1: no message"}
@@ -821,6 +823,7 @@ def test_a_device_missing_in_the_tools_output_is_an_event(tmp_path: Path) -> Non
     (tmp_path / "n").write_text("x")
     sampled.sample(1)
     sampled.sample(2)
+    sampled.close()
     assert [event["sentence"] for event in notes.report()["events"]] == ["device 1 is no longer in the output of cat"]
 
 
@@ -837,6 +840,7 @@ def test_facts_from_a_tool_are_reported_and_their_change_is_an_event(tmp_path: P
     (tmp_path / "n").write_text("2.0\n")
     sampled.sample(1)
     sampled.sample(2)
+    sampled.close()
     report = notes.report()
     assert [(event["kind"], event["sentence"]) for event in report["events"]] == [
         ("changed", "device 0: driver changed from 1.0 to 2.0")
