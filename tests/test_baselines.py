@@ -158,6 +158,14 @@ def test_a_baseline_and_a_comparison_of_the_same_runs_give_the_same_answer(earli
     assert set(words) >= {noise.WORSE, noise.WITHIN}
 
 
+def test_a_figure_written_by_hand_without_noise_is_judged_by_its_bound_alone() -> None:
+    baseline = with_figure(accepted(), noise=None)
+    verdict = p_core(rounds(0.9, 0.94), baseline)
+    assert not verdict.ok
+    assert "a change counts from 5.0 % on (its bound, noise unknown)" in verdict.sentence
+    assert p_core(rounds(0.94, 0.97), baseline).ok
+
+
 def test_an_edited_bound_narrower_than_the_noise_is_the_noise() -> None:
     baseline = with_figure(accepted(0.97, 1.0, 1.03), lower=-0.001)
     verdict = p_core(rounds(0.95, 0.96, 0.98), baseline)

@@ -85,6 +85,7 @@ def test_a_case_without_a_valid_round_is_not_judged(tmp_path: Path, capsys: Capt
     assert out.splitlines()[-1] == "no case was judged"
     assert f"warning: toy:pytorch:CPU:1:2:2: not judged: no valid round in {side}" in out
     for text in (comment.read_text(), page.read_text()):
+        assert f"{side}: round 2 is invalid and decides nothing: localhost: a rank waited" in text
         assert "o case was judged" in text
         assert "not judged" in text
         assert "no regression" not in text.lower()

@@ -193,6 +193,8 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
     yield from (f"  different: {text}" for text in row.differences)
     yield from (f"  note: {text}" for text in row.notes)
     yield from (line for text in row.invalid for line in wrapped(f"  invalid: {text}", "    "))
+    if not case.changes:
+        return
     between = len(row.names) - 2
     shown = between
     while shown and len(aligned(_rows(case, shown))[0]) > width():

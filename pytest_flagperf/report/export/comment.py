@@ -58,7 +58,7 @@ def _list(texts: Sequence[str]) -> Iterator[str]:
 
 def _case(case: Compared, threshold: float) -> Iterator[str]:
     """Yield a folded table of all figures, the differences between the runs, and how the noise was measured."""
-    if not case.changes:
+    if not case.changes and not case.row.invalid:
         return
     rows = [
         [
@@ -73,7 +73,7 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
     yield (
         blocks.lines([f"<details><summary>{blocks.code(case.row.name)}</summary>", ""]).rstrip("\n")
         + "\n\n"
-        + blocks.table(["metric", "old", "new", "change", ""], rows, left=1)
+        + (blocks.table(["metric", "old", "new", "change", ""], rows, left=1) if rows else "")
         + blocks.lines([*(f"- {blocks.text(text)}" for text in texts if text), "", "</details>"])
     )
 

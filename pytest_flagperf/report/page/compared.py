@@ -178,7 +178,7 @@ def _body(page: ComparisonPage, case: Compared) -> Iterator[str]:
     yield "".join(f'<p class="warning">{escape(f"different: {text}")}</p>' for text in case.row.differences)
     yield "".join(f'<p class="warning">{escape(text)}</p>' for text in case.row.invalid)
     yield items(case.row.notes, "soft")
-    yield _figures(case)
+    yield _figures(case) if case.changes else ""
     if text := certainty(case.changes, page.threshold):
         yield f'<p class="soft">{escape(text)}</p>'
     yield charts.html(_trend(change) for change in case.changes if change.judged)

@@ -150,7 +150,7 @@ class CaseRuns:
     ) -> tuple[Change, ...]:
         """Return the suite's own metric, then those in SHOWN or all; ``like``: runs comparable with the old one."""
         names = self._names(every)
-        names += [name for name in judged if name not in names]
+        names += [name for name in judged if names and name not in names]
         return tuple(self._change(name, name in judged, threshold, like) for name in names)
 
     def regressions(self, changes: Iterable[Change]) -> Iterator[str]:
@@ -165,7 +165,8 @@ class CaseRuns:
             yield f"{now[0]} of {count(now[1], 'round')} reached the target, {then[0]} of {then[1]} did before"
 
     def _names(self, every: bool) -> list[str]:
-        there = [metric.name for case in (self.old, self.new) for one in case.outcomes for metric in one.metrics]
+        valid = [one for case in (self.old, self.new) for one in case.outcomes if one.valid]
+        there = [metric.name for one in valid for metric in one.metrics]
         targets = [outcome.target.name for outcome in self.old.outcomes[:1]]
         names = [*targets, *SHOWN, *(there if every else ())]
         return [name for name in dict.fromkeys(names) if name in there]
