@@ -85,6 +85,8 @@ def test_the_reason_for_missing_packages_is_one_short_line_with_its_beginning(li
     [
         ("[[packages]]\nwheels = [{ size = 10 }]\n\n[[packages]]\nwheels = [{ size = 5 }]\n", (2, 15)),
         ("[[packages]]\nwheels = [{ size = 10 }]\n\n[[packages]]\nwheels = [{ url = 'b' }]\n", (2, None)),
+        ('[[packages]]\nwheels = [{ url = "file://FOLDER/a%2B1.whl" }]\n', (1, 7)),  # an index in a folder
+        ('[[packages]]\nwheels = [{ url = "file://FOLDER/missing.whl" }]\n', (1, None)),
         (None, (None, None)),  # uv fails: the index cannot be reached
     ],
 )  # fmt: skip
@@ -92,7 +94,8 @@ def test_the_size_of_a_build_is_known_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str | None, expected: tuple[int | None, int | None]
 ) -> None:
     monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path))
-    (tmp_path / "printed").write_text(printed or "")
+    (tmp_path / "a+1.whl").write_text("content")
+    (tmp_path / "printed").write_text((printed or "").replace("FOLDER", str(tmp_path)))
     uv = tmp_path / "uv"
     uv.write_text(f"#!/bin/sh\ncat {tmp_path}/printed\nexit {0 if printed else 1}\n")
     uv.chmod(0o755)

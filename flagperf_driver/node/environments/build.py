@@ -22,6 +22,7 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Callable, Mapping, Sequence
+from urllib.parse import unquote
 
 from flagperf_driver import addresses
 from flagperf_driver.node.environments import seal
@@ -39,6 +40,7 @@ _SOURCES = (
 _SHORT_TIMEOUTS = {"UV_HTTP_RETRIES": "1", "UV_HTTP_TIMEOUT": "15"}
 _LONGEST_REASON = 160
 _SIZE = re.compile(r"\bsize = (\d+)")
+_FILE = re.compile(r'\burl = "file://([^"]+)"')
 _CAUSE = re.compile(r"\s+(?:cause|Caused by): (.+)")
 _UNFETCHED = re.compile(r"Failed to fetch: `?(\w+://[^/`]+)")
 _LOOK_AGAIN_S = 86400.0
@@ -262,8 +264,18 @@ def size(environment: Environment, request: Request) -> Answer:
         except (OSError, TimeoutError):
             return unknown
     packages = "\n".join(lines).split("[[packages]]")[1:]
-    sizes = [int(match[1]) for match in map(_SIZE.search, packages) if match]
+    sizes = [size for size in map(_size_of, packages) if size is not None]
     return {"packages": len(packages), "bytes": sum(sizes) if len(sizes) == len(packages) else None}
+
+
+def _size_of(package: str) -> int | None:
+    """Return the bytes of a package by the index, or by its file if the index is a folder of this host."""
+    listed, file = _SIZE.search(package), _FILE.search(package)
+    if listed:
+        return int(listed[1])
+    with suppress(OSError):
+        return Path(unquote(file[1])).stat().st_size if file else None
+    return None
 
 
 def handle(request: Request) -> Answer:
