@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pytest_flagperf.case import folder as folder_of
 from pytest_flagperf.results import store, verdicts
+from pytest_flagperf.results.comparing.one_card import STORED
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome
 from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.results.verdicts import OneCard, Verdict
 from pytest_flagperf.stored import FormatError, digests, files, layout, made_from
 from pytest_flagperf.stored.round import RoundDir, case_folders, planned_rounds, rounds_of
 
@@ -75,10 +77,26 @@ def _case(case_dir: Path, derived: Mapping[Path, Outcome], differences: list[str
     stored = store.load_verdicts(case_dir)
     one_card = store.load_one_card(case_dir, problems)
     differences += problems
+    if one_card is not None:
+        path = case_dir / layout.ONE_CARD_FIGURE
+        differences += (f"{path}: {difference}" for difference in _of_one_card(one_card, case_dir, derived))
     for test, judged in stored.items():
         path = case_dir / layout.VERDICTS / layout.verdicts_file(test)
         differences += _limited(path, _verdict_differences(judged, _judged_again(test, outcomes), case_dir))
     return CaseResult(outcomes[0].case, outcomes, stored, one_card) if outcomes else None
+
+
+def _of_one_card(one_card: OneCard, case_dir: Path, derived: Mapping[Path, Outcome]) -> Iterator[str]:
+    """Yield the figures of the speed-up that no round of the run has; the first may be from another run."""
+    here = {path: outcome for path, outcome in derived.items() if path.parent.parent == case_dir.parent}
+    alone = {outcome.value("p_core") for outcome in here.values() if outcome.cards == 1}
+    many = {outcome.value("p_core") for path, outcome in here.items() if path.parent == case_dir}
+    values = list(one_card.values or filter(None, [one_card.p_core]))
+    from_here = values[1:] if one_card.where_from.startswith(STORED) else values
+    yield from (f"no round of one card has the p_core {value!r}" for value in from_here if value not in alone)
+    yield from (f"no round of this case has the p_core {value!r}" for value in one_card.many if value not in many)
+    if values and one_card.p_core != median(values):
+        yield f"p_core is {one_card.p_core!r}; the median of its rounds is {median(values)!r}"
 
 
 def _judged_again(test: str, outcomes: Sequence[Outcome]) -> list[Verdict]:

@@ -13,6 +13,7 @@ import pytest
 from pytest_flagperf.commands import main
 from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.verdicts import OneCard
 from pytest_flagperf.stored import digests
 from tests.results_help import edit_json
 from tests.stored_runs import finish, submission
@@ -37,7 +38,16 @@ COMMANDS = {
 def run_dir(tmp_path: Path) -> Path:
     """An honest run of one case."""
     run, *_ = submission(tmp_path / "runs")
-    return run
+    return with_one_card(run)
+
+
+def with_one_card(run: Path) -> Path:
+    """Store the throughput of one card, as a measured speed-up does; here the case itself has one card."""
+    (case,) = store.load_run(run).cases
+    value = case.outcomes[0].value("p_core")
+    assert value is not None
+    store.save_one_card(run / CASE, OneCard.of([value], "this run", "images/s"))
+    return finish(run)
 
 
 def flagperf(command: str, run: Path) -> int:
@@ -161,12 +171,21 @@ def forged_results(run: Path) -> str:
     return "metrics.p_core.median is"
 
 
+def forged_one_card(run: Path) -> str:
+    """Lower the throughput of one card, so that the speed-up grows."""
+    path = run / CASE / "one_card.json"
+    edit_json(path, one_card={**json.loads(path.read_text())["one_card"], "p_core": 1.0, "values": [1.0]})
+    finish(run)
+    return "no round of one card has the p_core 1.0"
+
+
 @pytest.mark.parametrize("command", ["verify", "bundle", "accept"])
-@pytest.mark.parametrize("forge", [forged_outcome, forged_verdicts, forged_log, forged_results])
+@pytest.mark.parametrize("forge", [forged_outcome, forged_verdicts, forged_log, forged_results, forged_one_card])
 def test_a_forger_who_computes_digests_is_found_by_the_logs(
     forge: Callable[[Path], str], command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, *_ = submission(tmp_path / "runs", {"1x1": {"last": 0.7 if forge is forged_verdicts else 0.93}})
+    with_one_card(run)
     expected = forge(run)
     assert not store.load_run(run).changed, "digests alone do not show it"
     assert flagperf(command, run) != 0

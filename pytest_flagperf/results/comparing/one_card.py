@@ -13,6 +13,9 @@ from pytest_flagperf.results.runs import newest_first
 from pytest_flagperf.results.verdicts import OneCard
 from pytest_flagperf.stored import FormatError, layout
 
+STORED = "stored in"
+"""How the origin of a figure of another run begins."""
+
 
 def find_one_card(reports_dir: Path, key: str | None, ran_on: Mapping[str, Any] | None = None) -> OneCard | None:
     """Return the newest successful round of one card with this key, on a comparable machine, without warnings."""
@@ -40,5 +43,5 @@ def _one_card(path: Path, key: str, ran_on: Mapping[str, Any]) -> OneCard | None
         return None
     where = path.parent
     return OneCard(
-        values[0], f"stored in {where.parent.parent.name}/{where.parent.name}/{where.name}", outcome.rate_unit
+        values[0], f"{STORED} {where.parent.parent.name}/{where.parent.name}/{where.name}", outcome.rate_unit
     )
