@@ -17,6 +17,7 @@ from flagperf_driver.node.confinement import shared_memory
 from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.measure import measure
 from tests.driver.lab import REPO, Lab
+from tests.processes import running
 from tests.recording import Training, write
 
 # Each place that a rank of the first round tries; the second round tells what it can read.
@@ -121,6 +122,27 @@ def test_a_kernel_without_landlock_is_reported(tmpdir_of_ranks: Path, tmp_path: 
     assert reason.startswith("Landlock of Linux 5.19 or later is needed; this kernel (")
     assert reason.endswith("): Function not implemented")
     assert not lab.of("fault")
+
+
+def test_a_daemon_of_a_rank_ends_with_its_round(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
+    leave = """
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.execve("/bin/sleep", ["{name}", "600"], {})
+            os._exit(0)
+        os.close(writer)
+        print("started", os.read(reader, 1), flush=True)  # the pipe ends when the program of the daemon begins
+        train(1, 3)
+    """
+    name = f"daemon-{os.getpid()}"
+    with Lab(tmp_path) as lab:
+        lab.start(leave.replace("{name}", name))
+        lab.over()
+        assert lab.log(0).splitlines()[0].startswith("started")
+        assert [process.pid for process in running() if process.words[:1] == [name]] == []
+        lab.end()
 
 
 def test_what_remains_in_shared_memory_is_removed_unless_a_process_uses_it(tmp_path: Path) -> None:
