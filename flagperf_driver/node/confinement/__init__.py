@@ -13,6 +13,7 @@ import os
 import platform
 import queue
 import socket
+import stat
 import struct
 import threading
 from contextlib import suppress
@@ -163,7 +164,7 @@ def _add_rule(ruleset: int, path: str, access: int) -> None:
     except OSError:
         return
     try:
-        if not os.path.isdir(f"/proc/self/fd/{handle}"):  # noqa: PTH112 - called for many entries
+        if not stat.S_ISDIR(os.fstat(handle).st_mode):
             access &= _OF_FILE
         rule = struct.pack("=Qi", access, handle)
         if _call(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0):
