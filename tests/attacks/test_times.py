@@ -42,26 +42,16 @@ def events(device):
 """
 LATE = """
 import torch
-from torch.nn import functional
-
-kept = []
-
-
-def calculate_loss(ctx, model, batch):
-    kept.append(batch)
-    return torch.zeros((), requires_grad=True) + 2.0
 
 
 def convert_model(ctx, model):
+    size = ctx.config.image_size
+    pixels = torch.randn(ctx.config.train_batch_size, 3, size, size)
+
     def train(mode=True):
-        type(model).train(model, True)
-        while kept and not mode:
-            batch = kept.pop()
-            functional.cross_entropy(model(batch.pixels), batch.labels).backward()
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    parameter -= ctx.config.learning_rate * parameter.grad
-                    parameter.grad = None
+        for _ in range(0 if mode else 40):
+            model(pixels).mean().backward()
+        model.zero_grad()
         return type(model).train(model, mode)
 
     model.train = train
@@ -203,4 +193,4 @@ def test_work_in_the_loading_of_data_fails_by_the_share_of_waiting(
 def test_windows_that_report_a_tenth_of_their_time_leave_a_rest(repo: Path, torch_python: str, tmp_path: Path) -> None:
     finished = trained(repo, tmp_path, FAST_CLOSE + HONEST)
     assert finished.code == 1, finished.out
-    assert {"rest", "steps_seen"} <= pairs(failed(finished))
+    assert "rest" in pairs(failed(finished))

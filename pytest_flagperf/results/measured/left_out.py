@@ -91,20 +91,25 @@ def _saving(rank: RankFigures) -> float:
 
 
 def _evaluations_seen(rank: RankFigures) -> FigureBounds | None:
-    times = rank.milestone_times
-    if times is None or times.evaluations_s is None or times.steps_s is None:
-        return None
-    # All that is not the time of steps, which is known better if steps are slower than the agent's reads.
-    most = min(times.evaluations_s[1], rank.train_s - times.steps_s[0])
-    return FigureBounds(_evaluated(rank), -INF, most)
+    seen = _seen(rank)
+    return None if seen is None else FigureBounds(_evaluated(rank), -INF, rank.train_s - seen[0])
 
 
 def _steps_seen(rank: RankFigures) -> FigureBounds | None:
-    times, allowed = rank.milestone_times, rank.left_out
-    if times is None or times.steps_s is None or allowed is None:
+    seen, allowed = _seen(rank), rank.left_out
+    if seen is None or allowed is None:
         return None
-    least, most = times.steps_s
+    least, most = seen
     return FigureBounds(rank.windows_s + _checked(rank) + _saved(rank), least - allowed.rest * rank.train_s, most)
+
+
+def _seen(rank: RankFigures) -> tuple[float, float] | None:
+    """The least and the most seconds that are not an evaluation's, by the agent: as it saw them, or saw the others."""
+    times = rank.milestone_times
+    if times is None or times.evaluations_s is None or times.steps_s is None:
+        return None
+    (least, most), (least_others, most_others) = times.steps_s, times.evaluations_s
+    return max(least, rank.train_s - most_others), min(most, rank.train_s - least_others)
 
 
 _SHARE = "of the suite x `raw_train_time`, at most"
