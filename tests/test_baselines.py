@@ -14,6 +14,7 @@ import pytest
 from pytest_flagperf.results.comparing import baselines, noise
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline, Figure
 from pytest_flagperf.results.comparing.comparison import CaseRuns
+from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.store import CaseResult
@@ -273,6 +274,28 @@ def test_only_passed_rounds_without_validity_warnings_are_accepted(
     outcomes: list[Outcome], verdicts: tuple[Verdict, ...], why: str | None
 ) -> None:
     assert baselines.refusal(case_of(outcomes, *verdicts)) == why
+
+
+FACTOR = Verdict("vendor_factor", False, "3.5 x", "at most 3 x", "too fast")
+
+
+def with_steps(factor: float | None) -> CaseResult:
+    """An outcome with a vendor's own step."""
+    fingerprint = {"deviations": {"step backward": ["acme's own", "the suite's own"]}}
+    (outcome,) = rounds(1.0, fingerprint=fingerprint)
+    figures = () if factor is None else (MetricValue("vendor_factor", factor, "x", None, ""),)
+    return case_of([replace(outcome, metrics=(*outcome.metrics, *figures))])
+
+
+def test_a_vendors_steps_are_accepted_only_with_a_factor_that_can_be_explained() -> None:
+    unknown = "round 1: the speed of the vendor's step backward over the suite's own is unknown"
+    assert (baselines.refusal(with_steps(None)) or "").startswith(unknown)
+    assert baselines.refusal(with_steps(1.31)) is None
+    assert baselines.refusal(with_steps(3.0)) is None
+    for factor in (3.01, 0.0, float("nan")):
+        assert "find out why" in (baselines.refusal(with_steps(factor)) or "")
+    excused = replace(FACTOR, expected_failure="Li Wei: a fused step")
+    assert baselines.refusal(case_of(with_steps(3.5).outcomes, excused)) is None
 
 
 # -- files ----------------------------------------------------------------------------------------------------

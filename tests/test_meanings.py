@@ -13,7 +13,7 @@ from docsite import reference, tables
 from pytest_flagperf.report.page.meanings import MEANINGS
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.columns import FIGURES as COLUMNS
-from pytest_flagperf.results.columns import MEANWHILE
+from pytest_flagperf.results.columns import LATER, MEANWHILE
 from pytest_flagperf.results.measured.figures import FIGURES, RATE
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -55,7 +55,7 @@ def test_a_figure_with_another_direction_is_listed(outcomes: list[Outcome], monk
 
 def test_every_figure_has_a_meaning_and_a_column() -> None:
     assert FIGURES.keys() == MEANINGS.keys()
-    assert FIGURES.keys() == {name for name, _ in (*COLUMNS, *MEANWHILE)}
+    assert FIGURES.keys() == {name for name, _ in (*COLUMNS, *MEANWHILE, *LATER)}
 
 
 def named_verdicts() -> set[str]:

@@ -311,7 +311,7 @@ def test_a_config_that_was_changed_after_the_run_is_noted(
     tree: Path, runs: Path, capsys: Capture, width: int, noted: bool
 ) -> None:
     trees.write_config(tree, "width = 128\n", "config_X9x1x1.py")
-    ran = {"key": "a", "deviations": {"width": [width, 64], "step loss": ["a", "b"]}}
+    ran = {"key": "a", "deviations": {"width": [width, 64], "hook events": ["a", "b"]}}
     file = publish(tree, run_of(runs / "run"))
     edit_results(file, vendor="acme", hardware="X9", scale="reference", fingerprint=ran)
     run_command(capsys, "readme", tree, code=1)  # the README gives no reason for the width

@@ -59,6 +59,19 @@ def test_the_closing_lines_name_it(tmp_path: Path) -> None:
     assert f"vendor code: toy2:pytorch:CPU:1:1:1 passed with {NAMED}" in flat("\n".join(end.lines(80)))
 
 
+def test_the_gain_of_a_vendors_steps_is_named_with_them(tmp_path: Path) -> None:
+    run = stored(tmp_path, "vendor_code")
+    for log in run.glob("*/round1/*/rank0.out.log"):
+        text = log.read_text(encoding="utf-8")
+        log.write_text(text.replace('"peak_memory_bytes"', '"vendor_factor": 1.314, "peak_memory_bytes"'))
+    (directory,) = run.glob("*/round1")
+    outcome = measure(directory)
+    named = f"{NAMED} (the vendor's steps: 1.31 times the suite's own)"
+    assert store.CaseResult(outcome.case, (outcome,), {}).vendor_code == named
+    assert ("vendor_code", named) in properties([outcome])
+    assert columns.row("run", outcome)["vendor_factor"] == 1.314
+
+
 def test_a_narrow_verdict_counts_vendor_code_without_names(tmp_path: Path) -> None:
     end = closed(tmp_path, "vendor_code", "missed_target")
     assert "1 of 2 cases passed, 1 with vendor code, 1 failed" in end.verdict(80)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+from dataclasses import replace
 from typing import Any, BinaryIO, Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from flagperf_driver.driver import Rank
+from flagperf_driver.driver import Config, Rank
+from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, states
 from flagperf_driver.pytorch.checks import replicas
 from flagperf_driver.pytorch.checks.steps import COMPARED, StepComparison
@@ -19,7 +22,9 @@ from flagperf_driver.pytorch.steps import Context, Steps
 from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.evaluation import RankEvaluation
 from flagperf_driver.training.loop import window
+from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Timeline
+from flagperf_driver.training.trainer import Trainer
 
 _NOTHING = contextlib.nullcontext()
 
@@ -45,6 +50,7 @@ class TorchTrainer:
             else None
         )
         self.comparison: Comparison | None = self._vendors
+        self.own: Callable[[], Trainer] | None = self._own_trainer if self.parts.replaced else None
         # Every step reads these values; attributes are faster than the config.
         self._accumulation = ctx.config.gradient_accumulation_steps
         self._max_norm = ctx.config.max_grad_norm
@@ -136,6 +142,17 @@ class TorchTrainer:
     def losses(self, steps: int) -> list[float]:
         values: list[float] = torch.stack(self._losses[:steps]).tolist()
         return values
+
+    def _own_trainer(self) -> Trainer:
+        rank, ctx, own = self._rank, self._ctx, self._own
+        # The name is the only reference to the parts after the training.
+        del self.parts, self._trained, self.comparison, self._vendors, self.weights_digest
+        gc.collect()
+        empty_cache = None if devices.is_host(ctx.device) else getattr(devices.backend(ctx.device), "empty_cache", None)
+        if empty_cache is not None:
+            empty_cache()
+        config = Config({**ctx.config.as_dict(), "compile": False})
+        return TorchTrainer(rank, replace(ctx, config=config, progress=TrainingProgress()), own)
 
     # -- evaluation --------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from flagperf_driver.training.meeting import Meeting
 from flagperf_driver.training.schedules import Factor, factor
 from flagperf_driver.training.steps import Context, Steps
 from flagperf_driver.training.timeline import Marks
+from flagperf_driver.training.trainer import Trainer
 
 Arrays = Dict[str, Any]
 """numpy arrays by name."""
@@ -54,6 +55,7 @@ class BaseTrainer(ABC):
     marks: Marks
     compiles = False
     comparison: Comparison | None = None
+    own: Callable[[], Trainer] | None = None
 
     def __init__(self, rank: Rank, ctx: Context, steps: Steps, meeting: Meeting, states: States) -> None:
         self.progress = ctx.progress

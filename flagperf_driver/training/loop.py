@@ -14,6 +14,7 @@ from flagperf_driver.driver import Config, Rank
 from flagperf_driver.training import checkpoint
 from flagperf_driver.training.checks import comparison, replicas
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
+from flagperf_driver.training.checks.speed import own_step_time
 from flagperf_driver.training.evaluation import ModelTime, evaluate
 from flagperf_driver.training.progress import LastEvaluation
 from flagperf_driver.training.throughput import throughputs
@@ -64,7 +65,9 @@ class Training:
         shared = trainer.gather(secret())[0]
         self._draws = f"{rank.case.token}/{shared}"
         self._replica_steps = DrawnSteps(f"{self._draws}/replicas", replicas.SHORTEST, replicas.SHARE)
-        self._compared_steps = DrawnSteps(f"{self._draws}/steps", comparison.SHORTEST, comparison.SHARE)
+        # In a short training too, a step is drawn before the last one.
+        gap = min(comparison.SHORTEST, max(1, (self._last_step or comparison.SHORTEST * 2) // 2))
+        self._compared_steps = DrawnSteps(f"{self._draws}/steps", gap, comparison.SHARE)
         trainer.peak_memory()  # an error of this hook must appear before the training, not after it
 
     # -- the training, in order --------------------------------------------------------------------------
@@ -81,15 +84,18 @@ class Training:
         reason = self._train()
         if self.last_evaluation.step != self.progress.step and not self.for_throughput and reason != "target":
             self._evaluate(events.EVALUATE)
-        if self.trainer.comparison and not self.trainer.comparison.compared:
-            self._compare_at_end(self.trainer.comparison)
         self.trainer.synchronize()
         self.progress.train_time += time.perf_counter() - self._begin
         self.log(events.TRAIN_END, {"reason": reason})
+        if self.trainer.comparison and not self.trainer.comparison.compared:
+            self._compare_at_end(self.trainer.comparison)
         if not self.for_throughput and reason != "deadline":
             # After a deadline the checkpoint is kept, so that a later run can continue the training.
             checkpoint.finish(self.rank)
-        self.log(events.FINISHED, self._finished(reason))
+        finished = self._finished(reason)
+        if self.config.vendor_factor:
+            finished.update(self._vendor_factor())
+        self.log(events.FINISHED, {**finished, "e2e_time": self.rank.age()})
 
     def _train(self) -> str:
         """Train epoch by epoch and return the reason for the end."""
@@ -123,8 +129,11 @@ class Training:
         compared = self.trainer.comparison if number in self._compared_steps else None
         if compared:
             compared.begin(f"{self._draws}/{number}/{self.rank.world.rank}")
+        begin = time.perf_counter()
         samples = self.trainer.step(first, batches, self.timeline)
         if compared:
+            # The timeline has dropped the vendor's half of the comparison.
+            self.progress.check_time += time.perf_counter() - begin
             first = self._compare(compared, number)
             samples = self.trainer.step(first, batches, self.timeline)
         if samples is None:
@@ -145,13 +154,21 @@ class Training:
 
     def _compare_at_end(self, compared: comparison.Comparison) -> None:
         """Compare one step after a training that ended before the first drawn step."""
-        with self._apart("check_time"):
-            batches = self.trainer.epoch(self.progress.epoch, 0)
-            first = next(batches)
-            compared.begin(f"{self._draws}/end/{self.rank.world.rank}")
-            self.timeline.resume()
-            self.trainer.step(first, batches, self.timeline)
-            compared.finish(self.progress.step)
+        batches = self.trainer.epoch(self.progress.epoch, 0)
+        first = next(batches)
+        compared.begin(f"{self._draws}/end/{self.rank.world.rank}")
+        self.timeline.resume()
+        self.trainer.step(first, batches, self.timeline)
+        compared.finish(self.progress.step)
+
+    def _vendor_factor(self) -> dict[str, float]:
+        """Return how much longer a step takes with the suite's own steps, if a vendor replaced some."""
+        totals = self.timeline.totals
+        if self.trainer.own is None or not totals.measured:
+            return {}
+        beat = functools.partial(self.rank.heartbeat.beat, self.progress.step, heartbeat.TRAIN)
+        own = own_step_time(self.trainer.own(), beat)
+        return {"own_step_time": own, "vendor_factor": own / (totals.measured_compute / len(totals.measured))}
 
     # -- between two steps: logging, evaluation and checkpoints --------------------------------------------
 
@@ -333,7 +350,6 @@ class Training:
         step_time = totals.step_time()
         compiled = self.trainer.compiles and step_time is not None
         return {
-            "e2e_time": self.rank.age(),
             "init_time": self._init_time,
             "raw_train_time": whole,
             "train_no_eval_time": training,

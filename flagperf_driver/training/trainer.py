@@ -23,6 +23,9 @@ class Trainer(Protocol):
     """Does the first step compile the model?"""
     comparison: Comparison | None
     """Compares a vendor's steps with the suite's own; None if no step is replaced."""
+    own: Callable[[], Trainer] | None
+    """Free this trainer, which has ended, and return one with the suite's own steps, not compiled; None if
+    no step is replaced."""
     weights_digest: Callable[[], str]
     """Return a digest of the weights that all ranks hold, which must be the same on all ranks after each step."""
 

@@ -186,6 +186,8 @@ def _case_problems(part: _CaseOfRun, must_converge: bool, scale: str) -> Iterato
     first = part.case.outcomes[0]
     if first.scale != scale:
         yield f"got the {first.scale} scale; expected {scale}"
+    if unknown := marks.unknown_factor(part.case.outcomes):
+        yield unknown
     if unverified := marks.unverified_chip(part.case.outcomes):
         yield unverified
     if first.synthetic:

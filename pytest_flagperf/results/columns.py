@@ -30,6 +30,8 @@ MEANWHILE = (
     ("other_cores", ""), ("core_stolen", ""),
 )  # fmt: skip
 """Metrics of ranks, devices and hosts during the training, with the unit in the column's name."""
+LATER = (("vendor_factor", ""),)
+"""Metrics that were added after the other columns."""
 COLUMNS = (
     "schema", "run", "case", "model", "framework", "vendor", "hardware", "nnodes", "nproc", "cards", "round",
     "seed", "scale", "precision", "synthetic", "throughput_only", "state", "ok", "converged", "failure",
@@ -39,6 +41,7 @@ COLUMNS = (
     "device", "framework_version", "started_ms", "ended_ms", "fingerprint",
     *(f"{name}_{unit}" if unit else name for name, unit in MEANWHILE),
     "vendor_code",
+    *(f"{name}_{unit}" if unit else name for name, unit in LATER),
 )  # fmt: skip
 """The columns of results.csv in order; new columns are added at the end."""
 _FORMULA = ("=", "+", "-", "@")
@@ -76,7 +79,9 @@ def row(run: str, outcome: Outcome) -> dict[str, Any]:
         fingerprint=outcome.fingerprint.get("key"),
         vendor_code="; ".join(outcome.vendor_code),
     )
-    values.update({f"{name}_{unit}" if unit else name: outcome.value(name) for name, unit in (*FIGURES, *MEANWHILE)})
+    values.update(
+        {f"{name}_{unit}" if unit else name: outcome.value(name) for name, unit in (*FIGURES, *MEANWHILE, *LATER)}
+    )
     return values
 
 

@@ -20,6 +20,18 @@ def unverified_chip(outcomes: Sequence[Outcome]) -> str:
     return f"{CHIP_NOT_VERIFIED}: {reason}" if reason else ""
 
 
+def unknown_factor(outcomes: Sequence[Outcome]) -> str:
+    """Return why the figures of rounds with a vendor's steps cannot be accepted or published; empty if they can."""
+    for outcome in outcomes:
+        steps = [name for name in outcome.vendor_code if name.startswith("step ")]
+        if outcome.ok and steps and outcome.value("vendor_factor") is None:
+            return (
+                f"round {outcome.round}: the speed of the vendor's {' and '.join(steps)} over the suite's own is "
+                "unknown; expected vendor_factor: run again with --set vendor_factor=True"
+            )
+    return ""
+
+
 def _of_round(outcome: Outcome) -> dict[str, str]:
     replaced = f"the folder of {outcome.vendor} replaces the vendor of {outcome.replaced_vendor}"
     marks = {CHIP_NOT_VERIFIED: outcome.unverified_chip, VENDOR_REPLACED: replaced if outcome.replaced_vendor else ""}

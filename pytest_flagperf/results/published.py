@@ -9,7 +9,7 @@ from pathlib import Path
 from pytest_flagperf.stored import FormatError, digests
 from pytest_flagperf.stored.layout import RESULTS
 
-from .marks import unverified_chip
+from .marks import unknown_factor, unverified_chip
 from .measured.outcome import Outcome
 from .store import CaseResult, load_results
 
@@ -81,6 +81,8 @@ def _results(file: Path) -> Iterator[Published]:
             raise FormatError(f"{file}: {case.case}: ended_ms is {ended_ms}; expected milliseconds since 1970")
         if not isinstance(deviations, dict) or not all(isinstance(pair, list) and pair for pair in deviations.values()):
             raise FormatError(f"{file}: {case.case}: fingerprint.deviations must map keys to [value, reference]")
+        if reason := unknown_factor(case.outcomes):
+            raise FormatError(f"{file}: {case.case}: {reason}; or remove the case")
         if reason := unverified_chip(case.outcomes):
             problem = f"{file}: {case.case}: {reason}"
             raise FormatError(f"{problem}; publish only figures of a chip that its devices reported; remove the case")

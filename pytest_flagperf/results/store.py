@@ -107,7 +107,7 @@ class CaseResult:
     def vendor_code(self) -> str:
         """The vendor code beside the config in a few words, or an empty text."""
         listed = dict.fromkeys(name for outcome in self.outcomes for name in outcome.vendor_code)
-        return vendor_code.phrase(self.outcomes[0].vendor, listed) if listed else ""
+        return vendor_code.phrase(self.outcomes[0].vendor, listed, self.median("vendor_factor")) if listed else ""
 
     @property
     def known_problems(self) -> tuple[str, ...]:

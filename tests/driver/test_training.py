@@ -55,6 +55,7 @@ class CountingTrainer:
         self.learning_rate = 0.0
         self.compiles = False
         self.comparison: Comparison | None = None
+        self.own: Callable[[], Trainer] | None = None
         self.weight = 0
         self.weights_digest: Callable[[], str] = lambda: str(self.weight)
         self.accumulation: int = rank.config.gradient_accumulation_steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-SHORTEST, SHARE = 40, 1.0
+SHORTEST, SHARE = 75, 1.0
 """The mean gap between two compared steps (``DrawnSteps``)."""
 
 

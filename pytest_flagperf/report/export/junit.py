@@ -47,7 +47,7 @@ def _of_case(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "scale", outcome.scale
     yield "synthetic", str(outcome.synthetic).lower()
     if outcome.vendor_code:
-        yield "vendor_code", phrase(outcome.vendor, outcome.vendor_code)
+        yield "vendor_code", phrase(outcome.vendor, outcome.vendor_code, outcome.value("vendor_factor"))
     yield from ((f"mark.{name.replace(' ', '_')}", sentence) for name, sentence in marks.of_rounds([outcome]).items())
     if outcome.target.value is not None:
         for name, value in outcome.target.values.items():

@@ -25,6 +25,7 @@ MEANINGS: Mapping[str, str] = {
     "input_wait_share": "the share of the training time in which steps waited for input",
     "peak_memory": "the largest memory that tensors held at once on one card",
     "final_loss": "the training loss of the last step",
+    "vendor_factor": "the time of a step with the suite's own steps over that with the vendor's",
     "straggler_spread": "the slowest rank's forward pass over that of the median rank; 1 means all ranks are equal",
     "device_power": "the mean power of one device during the training",
     "device_power_highest": "the highest power of any device during the training",

@@ -235,10 +235,11 @@ def refusal(case: CaseResult) -> str | None:
         if outcome.validity_warnings:
             return f"round {outcome.round}: {outcome.validity_warnings[0].sentence}"
     stored = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if not is_comparison(verdict)]
-    if unverified := marks.unverified_chip(case.outcomes):
+    if unverified := marks.unverified_chip(case.outcomes) or marks.unknown_factor(case.outcomes):
         return unverified
+    excused = {verdict.name for verdict in stored if verdict.expected_failure}
     # A run of test_converges alone has measured the throughput too.
-    judged = [*stored, *throughput(case.outcomes)]
+    judged = [*stored, *(verdict for verdict in throughput(case.outcomes) if verdict.name not in excused)]
     return next((verdict.sentence for verdict in judged if not verdict.ok and not verdict.expected_failure), None)
 
 

@@ -39,6 +39,7 @@ FIGURES: Mapping[str, FigureKind] = {
     "input_wait_share": FigureKind("share", "lower"),
     "peak_memory": FigureKind("bytes", "lower"),
     "final_loss": FigureKind("", "lower"),
+    "vendor_factor": FigureKind("x", None),
     "straggler_spread": FigureKind("x", "lower"),
     "device_power": FigureKind("W", "lower"),
     "device_power_highest": FigureKind("W", "lower"),

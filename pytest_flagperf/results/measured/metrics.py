@@ -51,7 +51,7 @@ def of_round(plan: StoredPlan, logs: Iterable[RankLog], target: Target) -> tuple
             *_throughputs(plan, end, first.rank),
             *_step_times(end, first.rank),
         ]
-        metrics += [*_shares(plan, end), *_memory(logs), *_final(end, first.rank)]
+        metrics += [*_shares(plan, end), *_memory(logs), *_final(end, first.rank), *_factor(end, first.rank)]
     return (*_to_target(logs), *metrics, *_quality(logs, target))
 
 
@@ -118,6 +118,11 @@ def _final(end: Mapping[str, Any], rank: int) -> Iterator[MetricValue]:
     yield from _metric("final_loss", end.get("final_loss"), "", "lower", f"the last step's training loss, rank {rank}")
 
 
+def _factor(end: Mapping[str, Any], rank: int) -> Iterator[MetricValue]:
+    how = f"{_timing(end)}, ten steps with the suite's own steps over the measured steps, rank {rank}"
+    yield from _metric("vendor_factor", end.get("vendor_factor"), "x", None, how, *_measured(end))
+
+
 def _to_target(logs: list[RankLog]) -> Iterator[MetricValue]:
     reached = logs[0].reached if logs else None
     if reached is not None:
@@ -139,7 +144,7 @@ def _metric(
     name: str,
     value: object,
     unit: str,
-    direction: str,
+    direction: str | None,
     how: str,
     samples: int | None = None,
     warmup: int | None = None,

@@ -33,13 +33,17 @@ def known_problems(fingerprint: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def phrase(vendor: str, listed: Iterable[str]) -> str:
-    """Describe the vendor code in a few words: "acme's own steps backward and create_optimizer"."""
+def phrase(vendor: str, listed: Iterable[str], factor: float | None = None) -> str:
+    """Describe the vendor code in a few words: "acme's own steps backward and create_optimizer".
+
+    ``factor``: the time of the suite's own steps over that of the vendor's.
+    """
     by_kind: dict[str, list[str]] = {}
     for kind, _, name in (item.partition(" ") for item in listed):
         by_kind.setdefault(kind, []).append(name)
     groups = [f"{kind}{'s' if len(names) > 1 else ''} {_some(names)}" for kind, names in by_kind.items()]
-    return f"{vendor}'s own {', '.join(groups)}" if groups else ""
+    gain = "" if factor is None else f" (the vendor's steps: {factor:.2f} times the suite's own)"
+    return f"{vendor}'s own {', '.join(groups)}{gain}" if groups else ""
 
 
 def reported(init_end: Mapping[str, Any], kind: str) -> list[str]:

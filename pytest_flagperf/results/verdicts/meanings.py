@@ -37,6 +37,7 @@ VERDICTS: Mapping[str, VerdictMeaning] = {
     "p_train": VerdictMeaning(_KIND.THROUGHPUT, "the throughput without evaluations is a finite number above 0"),
     "p_core": VerdictMeaning(_KIND.THROUGHPUT, "the throughput of the measured steps is a finite number above 0"),
     "mfu": VerdictMeaning(_KIND.THROUGHPUT, "the chips computed no more than their peak"),
+    "vendor_factor": VerdictMeaning(_KIND.THROUGHPUT, "a vendor's steps gain no more than can be explained"),
     "measured_steps": VerdictMeaning(_KIND.THROUGHPUT, "enough steps were measured after the warm-up"),
     "samples": VerdictMeaning(_KIND.THROUGHPUT, "the counts of steps and samples are numbers above 0"),
     "speedup": VerdictMeaning(_KIND.SPEEDUP, "many cards are faster than one card"),

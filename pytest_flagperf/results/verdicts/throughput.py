@@ -10,6 +10,8 @@ from pytest_flagperf.results.units import compared, count, quantity
 from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind, finished, in_range
 
 MIN_MEASURED_STEPS = 10
+MAX_FACTOR = 3.0
+"""The most that a vendor's steps may gain over the suite's own until a person has explained it."""
 _KIND = VerdictKind.THROUGHPUT
 
 
@@ -28,6 +30,7 @@ def _throughput_of(outcome: Outcome | None) -> Iterator[Verdict]:
     yield in_range(outcome)
     yield from (_present(outcome, name) for name in ("p_whole", "p_train", "p_core"))
     yield from _possible(outcome)
+    yield from _explained(outcome)
     yield _measured(outcome)
     yield _counted(outcome)
 
@@ -48,6 +51,19 @@ def _possible(outcome: Outcome) -> Iterator[Verdict]:
     reason = "the clock, the FLOPs or the peak is wrong"
     sentence = "" if ok else f"round {outcome.round}: MFU is {got}, expected {expected}: {reason}"
     yield Verdict("mfu", ok, got, expected, sentence, kind=_KIND)
+
+
+def _explained(outcome: Outcome) -> Iterator[Verdict]:
+    factor = outcome.value("vendor_factor")
+    if factor is None:
+        return
+    ok, got, expected = 0 < factor <= MAX_FACTOR, compared(factor, MAX_FACTOR, "x")[0], f"at most {MAX_FACTOR:g} x"
+    sentence = (
+        f"round {outcome.round}: the vendor's steps are {got} as fast as the suite's own, expected {expected}: find out"
+        " why; whoever accepts the factor adds a table [[expected]] for verdict vendor_factor, with a name and the"
+        " reason, to flagperf.toml"
+    )
+    yield Verdict("vendor_factor", ok, got, expected, "" if ok else sentence, kind=_KIND)
 
 
 def _measured(outcome: Outcome) -> Verdict:

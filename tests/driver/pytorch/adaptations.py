@@ -90,7 +90,7 @@ def trained(name: str, text: str, **more: Any) -> Any:
 
 def _with_gap(steps: int, name: str, text: str) -> Any:
     comparison.SHORTEST = steps
-    error = trained(name, text)["error"]
+    error = trained(name, text, max_steps=None, max_epochs=1)["error"]
     comparison.SHORTEST = 1
     return error
 
@@ -105,6 +105,8 @@ def for_one() -> dict[str, Any]:
         "less": {name: trained(name, text)["error"] for name, text in LESS.items()},
         "less in bf16": {name: trained(name, LESS[name], precision="bf16")["error"] for name in ("half", "second")},
         "another order": trained("order", LOSS + DRAW + RETURN),
+        "timed": trained("loss", GOOD["loss"], vendor_factor=True),
+        "nothing timed": train(vendor_factor=True, **plain),
         "at its end": _with_gap(10**6, "half", LESS["half"]),
     }
 

@@ -96,8 +96,16 @@ def test_a_step_may_draw_its_random_numbers_in_another_order(alone: RankResults)
     assert trained.finished["compared_steps"] > 3
 
 
+def test_the_suites_own_steps_are_timed_after_the_training_on_request(alone: RankResults) -> None:
+    finished = alone.within("adapted", "timed").finished
+    assert finished["vendor_factor"] > 0
+    assert finished["own_step_time"] > 0
+    assert "vendor_factor" not in alone.within("adapted", "good", "loss").finished
+    assert "vendor_factor" not in alone.within("adapted", "nothing timed").finished, "no step is replaced"
+
+
 def test_a_training_without_a_drawn_step_is_compared_at_its_end(alone: RankResults) -> None:
-    assert "step 12, rank 0: with the same weights" in (alone.value("adapted", "at its end") or "no error")
+    assert "step 10, rank 0: with the same weights" in (alone.value("adapted", "at its end") or "no error")
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])

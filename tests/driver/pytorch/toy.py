@@ -165,7 +165,7 @@ def train(**settings: Any) -> dict[str, Any]:
         "error": error,
         "modes": toy.modes,
         "dtype": toy.dtype,
-        "weights": _weights(trainer.parts.model) if trainer else None,
+        "weights": _weights(trainer.parts.model) if trainer and not run_case.config.vendor_factor else None,
         "log": stream.getvalue(),
         "case": {**body, "nproc": world.world_size},
     }
