@@ -17,8 +17,9 @@ from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.running import judging
 from pytest_flagperf.running.plans import check_baseline
 from pytest_flagperf.settings import read_settings
+from tests.recording import Training
 from tests.results_help import edit_json
-from tests.stored_runs import add_case, faster, finish, run_of
+from tests.stored_runs import add_case, faster, finish, run_of, trained
 from tests.trees import set_options
 
 SOURCE = ExpectedInFile(Expected("*", "efficiency", "one bus"), "flagperf.toml")
@@ -32,7 +33,8 @@ def verdict(name: str, *, ok: bool) -> Verdict:
 
 
 def test_a_stored_run_is_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = run_of(tmp_path / "reports" / "run1", rounds=faster(1.0, 1.01))
+    rounds = (Training("", round=turn, rounds=2, step_s=step_s) for turn, step_s in enumerate((0.02, 0.0198), 1))
+    run = trained(tmp_path / "reports" / "run1", *rounds)
     folder = tmp_path / "baselines"
     assert main(["accept", str(run), f"--baselines={folder}", "--note=first"]) == 0
     path = folder / "toy_pytorch_CPU_1_1.json"
