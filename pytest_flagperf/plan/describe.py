@@ -51,8 +51,10 @@ def overview(plan: Plan, duration: str) -> tuple[str, ...]:
     measures = "throughput" if plan.throughput_only else to_target
     missing = "missing" if plan.scale == REFERENCE else "included"
     data = "synthetic" if plan.synthetic else plan.data_dir or missing
-    additions = ", ".join(addition.name for addition in plan.additions) or "-"
-    return str(plan.case), plan.scale, measures, data, duration, additions
+    names = [addition.name for addition in plan.additions]
+    others = [name for name in names if not name.startswith("setting ")]
+    settings = [_count(len(names) - len(others), "setting")] if len(others) < len(names) else []
+    return str(plan.case), plan.scale, measures, data, duration, ", ".join([*others, *settings]) or "-"
 
 
 def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:

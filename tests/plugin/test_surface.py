@@ -226,7 +226,7 @@ def test_a_plan_of_several_cases_is_a_table_and_its_details_come_on_request(toy:
     start = next(number for number, line in enumerate(table) if line.startswith("case "))
     assert re.fullmatch(r"case +scale +measures +data +a round takes +additions", table[start])
     for line, case in zip(table[start + 1 :], ("alpha:plain:CPU:1:1:1", "alpha:plain:CPU:1:2:1"), strict=False):
-        assert re.match(f"{case} +small +convergence +included +no estimate +-", line)
+        assert re.match(f"{case} +small +convergence +included +no estimate +4 settings", line)
     assert "learning_rate" not in "".join(table)
     assert "flagperf: -v prints each plan in full" in table
     full = toy.run("suites", "--plan", "-k", "alpha", "-v").stdout
