@@ -281,8 +281,16 @@ def _select_one(item: _ListedCase, query: _Query) -> Selected:
 
 
 def _check_data_is_read(cases: Sequence[Selected], settings: Settings) -> None:
-    """Raise Problems if no case reads the data directory that the command line sets for all cases."""
-    if settings.commanded("data_dir") and cases and not any(selected.reads_data for selected in cases):
+    """Raise Problems if no case reads the data directory that the command line sets for all cases.
+
+    --resume restores the directory that an engine added.
+    """
+    if (
+        settings.commanded("data_dir")
+        and not settings.resume
+        and cases
+        and not any(selected.reads_data for selected in cases)
+    ):
         raise Problems([f"{settings.as_written('data_dir')}: {_NO_FOLDER.format(scale=cases[0].scale)}"])
 
 
