@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-SHORTEST, SHARE = 75, 1.0
-"""The mean gap between two compared steps (``DrawnSteps``)."""
+SHORTEST, SHARE = 120, 1.0
+"""The mean gap between two compared steps (``DrawnSteps``): a comparison takes as long as two steps, so 2 % at most."""
 
 
 class Comparison(Protocol):
