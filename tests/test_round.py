@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -229,27 +231,62 @@ class Elsewhere(LocalHost):
     is_local = False
 
 
-# Kill the agent and its other children, among them the reaper, which leaves a process of the rank behind.
-KILL_ALL = """
+# The rank names its agent; ``killing`` kills it, because a rank can signal only the ranks of its round.
+DOOM = """
+def doom(*pids):
+    folder = os.environ["FLAGPERF_LOG_DIR"]
+    with open(folder + "/doomed.new", "w") as out:
+        out.write(" ".join(map(str, pids)))
+    os.rename(folder + "/doomed.new", folder + "/doomed")
+
+"""
+KILL_AGENT = DOOM + at_step("doom(os.getppid())", rank=0)
+# Also the agent's other children, among them the reaper, which leaves a process of the rank behind.
+KILL_ALL = (
+    DOOM
+    + """
 def fault(rank, step):
     if step == 2:
         subprocess.Popen(["sleep", "6789"], start_new_session=True)
         agent = os.getppid()
-        children = map(int, open(f"/proc/{agent}/task/{agent}/children").read().split())
-        for pid in [*(child for child in children if child != os.getpid()), agent]:
-            os.kill(pid, signal.SIGKILL)
+        tasks = [open(f"/proc/{agent}/task/{task}/children").read() for task in os.listdir(f"/proc/{agent}/task")]
+        children = map(int, " ".join(tasks).split())
+        doom(*(child for child in children if child != os.getpid()), agent)
 """
+)
+
+
+@contextmanager
+def killing(root: Path) -> Iterator[None]:
+    """Kill the processes that a rank names."""
+    over = threading.Event()
+
+    def wait() -> None:
+        while not over.wait(0.01):
+            for file in root.rglob("doomed"):
+                for pid in map(int, file.read_text().split()):
+                    os.kill(pid, signal.SIGKILL)
+                return
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @pytest.mark.parametrize(
     ("kill", "strays"),
-    [(at_step("os.kill(os.getppid(), signal.SIGKILL)", rank=0), []), (KILL_ALL, ["sleep"])],
+    [(KILL_AGENT, []), (KILL_ALL, ["sleep"])],
     ids=["agent", "agent and reaper"],
 )
 def test_the_logs_of_a_killed_agent_are_fetched(
     kill: str, strays: list[str], tmp_path: Path, short_tmpdir: Path
 ) -> None:
-    end = run_tiny(tmp_path, tiny_plan(nproc=1), kill, hosts=[Elsewhere("h1")])
+    with killing(short_tmpdir):
+        end = run_tiny(tmp_path, tiny_plan(nproc=1, config={"max_steps": 100_000}), kill, hosts=[Elsewhere("h1")])
     assert (end.state, end.missing) == ("failed", ())
     assert end.fault is not None
     assert (end.fault.kind, end.fault.host) == ("agent", "h1")
@@ -259,8 +296,8 @@ def test_the_logs_of_a_killed_agent_are_fetched(
 
 
 def test_the_ranks_of_a_killed_agent_end_and_the_agent_is_named(tmp_path: Path) -> None:
-    kill = at_step("os.kill(os.getppid(), signal.SIGKILL)")
-    end = run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000}), kill)
+    with killing(tmp_path):
+        end = run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000}), KILL_AGENT)
     assert (end.state, end.fault and end.fault.kind) == ("failed", "agent")
     assert "the agent on h0 is gone" in str(end.fault)
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []

@@ -113,7 +113,7 @@ def test_a_module_put_into_the_folder_is_a_runtime(tmp_path: Path, monkeypatch: 
 
 
 def test_what_a_build_would_fetch_is_known_before_it(required: RuntimeRequest) -> None:
-    assert runtimes()["venv"].to_build(HOST, required, CODE) == "1 package of unknown size"  # a folder lists no sizes
+    assert runtimes()["venv"].to_build(HOST, required, CODE) == "1 package of 0 MB"
     missing = replace(required, python="/nowhere/python")
     with pytest.raises(RuntimeSetupError):
         runtimes()["venv"].to_build(HOST, missing, CODE)
