@@ -255,7 +255,7 @@ def test_torchrun_starts_the_ranks(repo: Path, torch_python: str, tmp_path: Path
     assert finished.code == 0, finished.out
     # No torchelastic_* and no torchinductor_* may be left.
     left = [path.relative_to(own).as_posix() for path in short_tmpdir.rglob("*") if path != own]
-    assert sorted(left) == ["compiled", "compiled/torchinductor", "tmp"]
+    assert left == ["tmp"]
     assert finished.directory is not None
     logs = {path.name for path in finished.directory.glob("glm*/round1/*_noderank0/*.log")}
     assert {"rank0.out.log", "rank1.out.log", "launcher.log"} <= logs

@@ -129,3 +129,28 @@ def test_files_that_nothing_else_lists_are_listed(tmp_path: Path) -> None:
     names = listed(planned(tmp_path, TOML.replace('pytorch = "acme/pytorch:1"', "")))
     assert names["file probe.py"] == "reads the devices during the round"
     assert names["file images/pytorch/Dockerfile"] == "builds the image"
+
+
+@pytest.mark.parametrize(
+    ("variable", "runs_code"),
+    [
+        ('ACME_ORDER = "PCI_BUS_ID"', False),
+        ('ACME_RING = "1"', False),
+        ('ACME_HOME = "/opt/acme"', True),
+        ('LD_PRELOAD = "ACME"', True),
+        ('PYTHONPATH = "ACME"', True),
+        ('ACME_PLUGIN = "acme.plugin"', True),
+    ],
+)
+def test_only_a_plain_value_of_a_variable_brings_no_code(tmp_path: Path, variable: str, runs_code: bool) -> None:
+    plan = planned(tmp_path, TOML.replace('ACME_HOME = "/opt/acme"', variable))
+    (found,) = (addition for addition in plan.additions if addition.name.startswith("variable"))
+    assert found.runs_code is runs_code
+
+
+def test_packages_and_containers_bring_code_and_other_settings_do_not(tmp_path: Path) -> None:
+    bring = {addition.name for addition in planned(tmp_path).additions if addition.runs_code}
+    assert bring == {
+        "module torch_acme", "variable ACME_HOME", "setting container.options", "setting container.shm_size",
+        "setting images.pytorch", "setting uv.UV_INDEX",
+    }  # fmt: skip

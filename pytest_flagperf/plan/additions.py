@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from . import vendor_settings
 
 NONE = "none"
 _IMPORTED = "imported by each rank"
+_PLAIN = re.compile(r"(?!LD_|PYTHON)\w+=[A-Z0-9_]*")
+"""A variable and its value that name no file and no module for a loader: a switch, a number."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Addition:
     reference: str
     file: str
     line: int = 0
+    runs_code: bool = True
+    """Whether it can bring code into the ranks; a plain value of a variable cannot."""
 
     @property
     def where(self) -> str:
@@ -89,7 +94,8 @@ def _modules(suite: Suite, vendor: Vendor, folder: str, hooks: Mapping[str, int]
 def _variables(vendor: Vendor, folder: str, own: Path, case: str) -> Iterator[Addition]:
     """Yield the names of variables, not the values, which may be secret, and the commands of the hosts' shell."""
     for name in sorted(vendor.environment):
-        yield Addition(f"variable {name}", _effect(name), NONE, f"{folder}/vendor.toml")
+        runs_code = not _PLAIN.fullmatch(f"{name}={vendor.environment[name]}")
+        yield Addition(f"variable {name}", _effect(name), NONE, f"{folder}/vendor.toml", runs_code=runs_code)
     file = own / "config" / environment_file.NAME
     place = f"{case}/config/{file.name}"
     for line in environment_file.read_lines(file) if file.is_file() else ():
@@ -139,13 +145,14 @@ def _known_problems(vendor: Vendor, folder: str, case: str) -> Iterator[Addition
     """Yield the problems that the vendor states of the case; they are shown and excuse nothing."""
     stated = [one.text for one in vendor.toml.known_problem if one.is_about(case)]
     for number, text in enumerate(stated, 1):
-        yield Addition(f"{KNOWN_PROBLEM} {number}", text, NONE, f"{folder}/vendor.toml")
+        yield Addition(f"{KNOWN_PROBLEM} {number}", text, NONE, f"{folder}/vendor.toml", runs_code=False)
 
 
 def _settings(vendor: Vendor, folder: str, case: Case) -> Iterator[Addition]:
     """Yield the settings of vendor.toml that are not the defaults, and the files that no other addition lists."""
     for name, value, default, line in vendor_settings.settings(vendor, case.framework_name, case.hardware):
-        yield Addition(name, value, default, f"{folder}/vendor.toml", line)
+        runs_code = name.startswith(("setting uv.", "setting container.", "setting images."))
+        yield Addition(name, value, default, f"{folder}/vendor.toml", line, runs_code)
     files = dict(vendor_settings.FILES)
     if (image := vendor.image(case.framework)) and image.folder:
         files[f"images/{image.folder.name}/Dockerfile"] = "builds the image"

@@ -79,7 +79,7 @@ def make_orders(
             "monitors": _monitors(plan, options, agent, containers[agent.name]),
             "clear_caches": options.clear_caches,
             "show": options.show is not None,
-            "vendor_code": bool(plan.additions),
+            "vendor_code": any(addition.runs_code for addition in plan.additions),
             "writable": [folder] if (folder := plan.config.get("checkpoint_dir")) else [],
             "hidden": list(options.hidden),
             **_deadlines(plan.config),
