@@ -31,7 +31,7 @@ def main(rank):
         fault(config.fault, rank, step)
         rank.heartbeat.beat(step, heartbeat.TRAIN)
         accuracy = min(1.0, config.learning_rate * step)
-        accuracy -= own if accuracy < rank.case.metric.target else 0.0
+        accuracy = max(0.0, accuracy - own) if accuracy < rank.case.metric.target else accuracy
         loss = float("nan") if config.fault == "nan" else 1.0 / step + own
         log(
             events.STEP_END,
