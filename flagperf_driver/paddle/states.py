@@ -16,7 +16,8 @@ class PaddleStates:
         self._model, self._optimizer, self._scaler = model, optimizer, scaler
 
     def weights(self) -> Arrays:
-        return {name: value.numpy() for name, value in self._model.named_parameters()}
+        # A batch norm's running statistics are parameters too, which Paddle does not train.
+        return {name: value.numpy() for name, value in self._model.named_parameters() if not value.stop_gradient}
 
     def arrays(self) -> Arrays:
         return {
