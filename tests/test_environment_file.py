@@ -68,6 +68,24 @@ def test_a_line_that_may_run_a_program_is_a_command_with_its_text(tmp_path: Path
     assert [(found.number, found.command) for found in read_lines(tmp_path / NAME)] == [(1, ""), (2, line)]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("export KEY='one\ntwo' B=1\n\nC=\"3\n4\"  # five\nD=", [(1, "KEY B", ""), (4, "C", ""), (6, "D", "")]),
+        ("# don't\nKEY='one\r\ntwo'\r\n", [(2, "KEY", "")]),
+        ("echo '\nX='1\ntouch ran\n'\n", [(1, "", "echo '"), (2, "", "X='1"), (3, "", "touch ran"), (4, "", "'")]),
+        ("# \rX='1\ntouch ran\n#'\n", [(2, "", "touch ran")]),  # to bash a lone carriage return ends no comment
+        ("\f# 1; touch ran\n", [(1, "", "\f# 1; touch ran")]),  # to bash a form feed is no blank
+        ("X='1\n2'; touch ran\n", [(1, "", "X='1"), (2, "", "2'; touch ran")]),
+    ],
+)
+def test_a_text_of_several_lines_is_a_value_unless_a_command_precedes_it(
+    tmp_path: Path, text: str, expected: list[tuple[int, str, str]]
+) -> None:
+    (tmp_path / NAME).write_bytes(text.encode())
+    assert [(line.number, " ".join(line.names), line.command) for line in read_lines(tmp_path / NAME)] == expected
+
+
 def test_no_program_of_the_files_path_runs(tmp_path: Path) -> None:
     program = tmp_path / "env"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")

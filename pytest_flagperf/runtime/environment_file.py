@@ -1,7 +1,8 @@
 """A vendor's environment_variables.sh: sourced once on the host; every rank gets the variables that it exports.
 
 A line that only sets variables to texts and to other variables runs no program. Every other line is a command, which
-the plan lists with its text: ``X=$(program)`` too.
+the plan lists with its text: ``X=$(program)`` too. A text may have several lines unless a command precedes it: after
+``echo '`` the next quote ends a text, and what follows it would run.
 """
 
 from __future__ import annotations
@@ -33,13 +34,17 @@ _REFERENCE = r"\$(?:\w+\b|\{\w+(?::?[-+=][\w ./:,+%@~-]*)?\})"
 _TEXT = rf"(?:[\w./:,+%@=^~-]|'[^']*'|\"(?:[^\"$`\\]|\\.|{_REFERENCE})*\"|{_REFERENCE})*"
 _ASSIGNMENT = re.compile(rf"([A-Za-z_]\w*)={_TEXT}", re.ASCII)
 _EXPORT = r"(?:export[ \t]+|declare[ \t]+-x[ \t]+)?"
-_END = r"(?:[ \t]+|[ \t]*;[ \t]*|$)"
-_ASSIGNMENTS = re.compile(rf"[ \t]*((?:{_EXPORT}{_ASSIGNMENT.pattern}{_END})+)(?:#.*)?", re.ASCII)
+_LINE_END = r"(?=\n)"
+_END = rf"(?:[ \t]+|[ \t]*;[ \t]*|{_LINE_END})"
+_ASSIGNMENTS = re.compile(rf"[ \t]*((?:{_EXPORT}{_ASSIGNMENT.pattern}{_END})+)(?:#.*)?{_LINE_END}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the file: the names of the variables that it sets, or the command that it runs."""
+    """A line of the file: the names of the variables that it sets, or the command that it runs.
+
+    A line whose texts have several lines has the number of the first.
+    """
 
     number: int
     names: tuple[str, ...]
@@ -47,13 +52,20 @@ class Line:
 
 
 def read_lines(file: Path) -> Iterator[Line]:
-    """Yield the lines of the file that have an effect; a text of several lines is a command."""
-    for number, line in enumerate(file.read_text("utf-8-sig", "replace").split("\n"), 1):
-        match = _ASSIGNMENTS.fullmatch(line)
-        if match and "\0" not in line:  # bash ignores a null byte, also after a backslash
+    """Yield the lines of the file that have an effect."""
+    text = _read(file).decode("utf-8", "replace") + "\n"
+    number, start, after_command = 1, 0, False
+    while start < len(text):
+        end = text.index("\n", start)
+        match = _ASSIGNMENTS.match(text, start, end + 1 if after_command else len(text))
+        if match and "\0" not in match[0]:  # bash ignores a null byte, also after a backslash
+            end = match.end()
             yield Line(number, tuple(_ASSIGNMENT.findall(match[1])), "")
-        elif line.strip() and not line.lstrip().startswith("#"):
-            yield Line(number, (), line.strip())
+        elif (line := text[start:end].strip(" \t")) and not line.startswith("#"):  # bash's blanks, not Python's
+            after_command = True
+            yield Line(number, (), line)
+        number += text.count("\n", start, end) + 1
+        start = end + 1
 
 
 def source_file(run: Run, env: Mapping[str, str], file: Path) -> Mapping[str, str]:
@@ -61,8 +73,7 @@ def source_file(run: Run, env: Mapping[str, str], file: Path) -> Mapping[str, st
 
     ``run`` runs a program where the ranks will run, with a stdin and additional variables.
     """
-    text = file.read_bytes().removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")  # as some editors save it
-    done = run(["bash", "-c", _SOURCE, NAME], text, env)
+    done = run(["bash", "-c", _SOURCE, NAME], _read(file), env)
     before, separator, after = done.out.partition("\0\0")
     if done.code != 0 or not separator:
         last = (done.err.strip().splitlines() or ["no output"])[-1].replace("/dev/stdin", NAME)
@@ -90,6 +101,11 @@ def with_environment_file(
     except HostError as error:
         raise type(error)(f"{error}; the command was to source {file}") from error
     return replace(interpreter, env={**interpreter.env, **changed})
+
+
+def _read(file: Path) -> bytes:
+    """Return what bash reads: without the byte order mark and the carriage returns that some editors write."""
+    return file.read_bytes().removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
 
 
 def _variables(text: str) -> dict[str, str]:

@@ -340,13 +340,14 @@ class LabHost:
             (self.root / "etc/ld.so.preload").write_text("/usr/lib/lab-clock.so\n")
 
     def limit_disk(self, path: str, num_bytes: int | None) -> None:
-        """Put a small, empty file system at a path; None takes the last one away."""
+        """Put a small, empty file system at a path, with the path's permissions; None takes the last one away."""
         self.wear()
         if num_bytes is None:
             self.run(["umount", "--lazy", path])
         else:
             self.run(["mkdir", "-p", path])
-            self.run(["mount", "-t", "tmpfs", "-o", f"size={num_bytes}", "disk", path])
+            mode = self.run(["stat", "-c", "%a", path]).stdout.strip()
+            self.run(["mount", "-t", "tmpfs", "-o", f"size={num_bytes},mode={mode}", "disk", path])
 
     def kill_sshd_sessions(self) -> int:
         """End every ssh session, from the far side; says how many processes that took. What they ran lives on."""
