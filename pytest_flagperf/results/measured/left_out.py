@@ -17,8 +17,6 @@ WARM_UP, CHECKING, SAVING = 0.1, 0.05, 0.5
 """Shares of the training, the same for all suites."""
 HALF = 0.5
 """The forward pass counts as at most this share of a step: what a vendor adds to it must not allow more evaluation."""
-
-
 ONCE = 0.02
 """The share of the training for what an evaluation does once, however few samples a rank has of it."""
 

@@ -57,7 +57,7 @@ class ToolProcess:
             self._start()
         assert self._server is not None
         assert self._server.stdin is not None
-        with suppress(OSError):  # it has ended, so there is no answer
+        with suppress(OSError):  # it has ended: no answer will come
             self._server.stdin.write(b"\n")
         return _checked(self._receive(self.deadline_s + _ANSWER_S).get("readings"))
 
@@ -80,7 +80,7 @@ class ToolProcess:
         return server
 
     def _receive(self, timeout_s: float) -> dict[str, Any]:
-        """Return the next answer; raise ProbeError if it is an error, or if there is none."""
+        """Return the next answer; raise ProbeError for an error or for no answer."""
         line = self._line(time.monotonic() + timeout_s)
         if command.is_ending():
             raise command.SamplerEnding("the sampler is ending")
