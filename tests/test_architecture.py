@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -70,6 +70,17 @@ def modules(package: str) -> list[Path]:
     return sorted((REPO / package).rglob("*.py"))
 
 
+def breaches(of: Callable[[Path], Iterable[str]], *packages: str) -> dict[str, list[str]]:
+    """The breaches of a rule in all modules of the packages, by the file's path."""
+    by_file = {path.relative_to(REPO).as_posix(): list(of(path)) for name in packages for path in modules(name)}
+    return {file: found for file, found in by_file.items() if found}
+
+
+def packages_of(path: Path) -> set[str]:
+    """The top-level packages that a file imports."""
+    return {name.split(".")[0] for name in imports(path)}
+
+
 def imports(path: Path, *, top_level_only: bool = False, run_time_only: bool = False) -> Iterator[str]:
     """The modules that a file imports; with top_level_only only those imported when the file is imported.
 
@@ -127,9 +138,8 @@ def upward(path: Path) -> list[str]:
     return sorted(parts - below)
 
 
-@pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
-def test_a_module_imports_only_lower_layers(path: Path) -> None:
-    assert upward(path) == []
+def test_a_module_imports_only_lower_layers() -> None:
+    assert breaches(upward, "pytest_flagperf") == {}
 
 
 def test_an_upward_import_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -150,58 +160,58 @@ def test_an_upward_import_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert upward(results) == ["running"]
 
 
-@pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
-def test_the_harness_imports_no_framework_and_pytest_only_in_the_top_layer(path: Path) -> None:
-    names = {name.split(".")[0] for name in imports(path)}
-    assert not names & (FRAMEWORKS | {"numpy", "suites", "vendors"})
-    if path.parent.name != "plugin" and path.name != "benchmark.py":
-        assert not names & {"pytest", "_pytest", "xdist", "pytest_html"}
+LIBRARIES = [
+    (FRAMEWORKS | {"numpy", "suites", "vendors"}, []),
+    ({"pytest", "_pytest", "xdist", "pytest_html"}, ["plugin/*.py", "benchmark.py"]),
+    ({"fabric", "invoke", "paramiko"}, ["hosts/link.py"]),
+    ({"boto3", "botocore"}, ["engines/modelarts/obs.py"]),
+    ({"rich"}, ["report/watch/view.py", "commands/watch.py"]),
+]
+"""Packages, and the modules of the harness that may import them."""
 
 
-@pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
-def test_only_ssh_modules_import_fabric(path: Path) -> None:
-    names = {name.split(".")[0] for name in imports(path)}
-    if path.relative_to(REPO).as_posix() != "pytest_flagperf/hosts/link.py":
-        assert not names & {"fabric", "invoke", "paramiko"}
+def forbidden_packages(path: Path) -> list[str]:
+    """The packages that a module of the harness imports and may not."""
+    file, imported = path.relative_to(REPO / "pytest_flagperf"), packages_of(path)
+    return sorted(
+        name
+        for packages, files in LIBRARIES
+        if not any(file.match(allowed) for allowed in files)
+        for name in packages & imported
+    )
 
 
-@pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
-def test_only_the_engine_of_a_cloud_imports_its_library(path: Path) -> None:
-    names = {name.split(".")[0] for name in imports(path)}
-    if path.name != "obs.py":
-        assert not names & {"boto3", "botocore"}
+def test_the_harness_imports_a_library_only_where_it_may() -> None:
+    assert breaches(forbidden_packages, "pytest_flagperf") == {}
 
 
-@pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
-def test_only_the_live_view_imports_rich(path: Path) -> None:
-    names = {name.split(".")[0] for name in imports(path)}
-    if path.relative_to(REPO).as_posix() not in (
-        "pytest_flagperf/report/watch/view.py",
-        "pytest_flagperf/commands/watch.py",
-    ):
-        assert "rich" not in names
+def test_a_forbidden_library_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(globals(), "REPO", tmp_path)
+    file = write(tmp_path, "pytest_flagperf/hosts/link.py", "import torch, fabric\ndef late():\n    import rich.live\n")
+    assert breaches(forbidden_packages, "pytest_flagperf") == {"pytest_flagperf/hosts/link.py": ["rich", "torch"]}
+    assert forbidden_packages(file.rename(file.with_name("ssh.py"))) == ["fabric", "rich", "torch"]
 
 
-@pytest.mark.parametrize("path", modules("flagperf_driver"), ids=lambda path: str(path.relative_to(REPO)))
-def test_the_driver_needs_only_python(path: Path) -> None:
-    names = {name.split(".")[0] for name in imports(path)}
-    assert "pytest_flagperf" not in names
+def needed_packages(path: Path) -> list[str]:
+    """The packages that a module of the driver imports and its folder may not."""
     allowed = set(sys.stdlib_module_names) | {"flagperf_driver"}
     allowed |= ALLOWED_BY_FOLDER.get(path.relative_to(REPO).parts[1], set())
-    assert names <= allowed
+    return sorted(packages_of(path) - allowed)
 
 
-@pytest.mark.parametrize(
-    "path",
-    modules("pytest_flagperf") + modules("flagperf_driver"),
-    ids=lambda path: str(path.relative_to(REPO)),
-)
-def test_no_vendor_and_no_model_is_named_in_shared_code(path: Path) -> None:
+def test_the_driver_needs_only_python() -> None:
+    assert breaches(needed_packages, "flagperf_driver") == {}
+
+
+def test_no_vendor_and_no_model_is_named_in_shared_code() -> None:
     words = {folder.name for root in ("vendors", "suites") for folder in (REPO / root).iterdir() if folder.is_dir()}
     # "cpu" is also a part of every host, and "common" an English word.
     words -= {"cpu", "common", "__pycache__"}
-    source = set(re.findall(r"[a-z0-9_]+", path.read_text(encoding="utf-8").lower()))
-    assert sorted(words & source) == []
+
+    def named(path: Path) -> list[str]:
+        return sorted(words.intersection(re.findall(r"[a-z0-9_]+", path.read_text(encoding="utf-8").lower())))
+
+    assert breaches(named, "pytest_flagperf", "flagperf_driver") == {}
 
 
 def foreign(suite: Path) -> list[str]:
@@ -288,11 +298,9 @@ def test_a_suite_declares_what_it_uses_of_common(tmp_path: Path) -> None:
         assert wrong_declarations(tmp_path) == [f"toy:pytorch: {text}" for text in expected]
 
 
-@pytest.mark.parametrize(
-    "suite", sorted(path for path in (REPO / "suites").iterdir() if path.is_dir()), ids=lambda path: path.name
-)
-def test_a_standard_case_has_no_package_of_a_vendor(suite: Path) -> None:
-    assert foreign(suite) == []
+def test_a_standard_case_has_no_package_of_a_vendor() -> None:
+    suites = sorted(path for path in (REPO / "suites").iterdir() if path.is_dir())
+    assert {suite.name: found for suite in suites if (found := foreign(suite))} == {}
 
 
 def test_an_optional_package_of_a_vendor_is_imported_late(tmp_path: Path) -> None:
@@ -364,13 +372,9 @@ def spelled_names(path: Path) -> list[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "path",
-    [path for path in modules("pytest_flagperf") if path.parent.name != "stored"],
-    ids=lambda path: str(path.relative_to(REPO)),
-)
-def test_only_the_stored_files_module_spells_their_names(path: Path) -> None:
-    assert spelled_names(path) == []
+def test_only_the_stored_files_module_spells_their_names() -> None:
+    files = breaches(spelled_names, "pytest_flagperf")
+    assert {file: names for file, names in files.items() if Path(file).parent.name != "stored"} == {}
 
 
 def test_a_spelled_name_is_detected(tmp_path: Path) -> None:
@@ -397,9 +401,9 @@ def parses_cases(path: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", modules("pytest_flagperf"), ids=lambda path: str(path.relative_to(REPO)))
-def test_only_the_case_module_parses_names_of_cases(path: Path) -> None:
-    assert parses_cases(path) == [] or path.name == "case.py"
+def test_only_the_case_module_parses_names_of_cases() -> None:
+    files = breaches(parses_cases, "pytest_flagperf")
+    assert {file: calls for file, calls in files.items() if file != "pytest_flagperf/case.py"} == {}
 
 
 def test_a_parsed_name_is_detected(tmp_path: Path) -> None:
