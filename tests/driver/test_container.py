@@ -220,7 +220,7 @@ def test_a_rank_in_a_container_that_ignores_sigterm_is_killed(lab: Lab, docker: 
 
 
 def test_a_paused_container_is_removed(tmp_path: Path) -> None:
-    with Lab(tmp_path, patch="from flagperf_driver.node.agent import container; container._SILENT_S = 2") as lab:
+    with Lab(tmp_path, patch="from flagperf_driver.node import silence; silence.CONTAINER_S = 2") as lab:
         docker = engine_of(lab)
         start(lab, docker, FOREVER)
         lab.wait_for("started")

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Callable
 
 from flagperf_driver import events
-from flagperf_driver.node import processes
+from flagperf_driver.node import processes, silence
 from flagperf_driver.node.agent import container_kinds
 from flagperf_driver.node.agent.connections import Connection, ControllerLink, Message, SocketListener
 from flagperf_driver.node.agent.messages import Messages
@@ -23,8 +23,6 @@ from flagperf_driver.node.folder import INNER_SOCKET
 _BEAT_S = 1.0
 _CONNECT_S = 60.0  # maximum time from the container's start to the connection of its agent
 _POLL_S = 0.5  # between two checks of a container whose agent has not connected
-_SILENT_S = 30.0  # an agent sends a message every second, unless it is paused or stuck with its container
-_LONGEST_TICK_S = 2.0  # a longer pause of this agent, for example of a frozen host, is not the container's silence
 _AFTER_GRACE_S = 20.0  # time for the inner agent to end its ranks, in addition to their grace
 _REMOVE_FOR_S = 20.0  # Docker may be restarting
 
@@ -175,9 +173,10 @@ class RoundContainer:
         if self._peer is None or self._removing or self._last_seq != self._previous_seq:
             self._silent_s, self._previous_seq = 0.0, self._last_seq
             return
-        self._silent_s += min(passed_s, _LONGEST_TICK_S)
-        if self._silent_s >= _SILENT_S:
-            self._container_failed(f"has sent nothing for {_SILENT_S:g} s: it is paused, or stuck in the kernel")
+        self._silent_s = silence.longer(self._silent_s, passed_s)
+        if self._silent_s >= silence.CONTAINER_S:
+            silent = f"has sent nothing for {silence.CONTAINER_S:g} s"
+            self._container_failed(f"{silent}: it is paused, or stuck in the kernel")
 
     def _forward(self, message: Message) -> None:
         body = dict(message)

@@ -10,11 +10,10 @@ from typing import Callable, Collection, Iterator, Mapping, NamedTuple, Sequence
 
 from flagperf_driver import perflog
 from flagperf_driver.heartbeat import DONE, PHASES, TRAIN, Beat, read_heartbeat
+from flagperf_driver.node import silence
 
 _READ_BYTES = 1 << 22
 _TAIL_BYTES = 1 << 16
-# A longer pause of the agent itself, for example of a frozen host or in a debugger, is not a rank's silence.
-_LONGEST_TICK_S = 2.0
 _RECENT_BEATS = 120  # the number of beats, about a minute, from which a rank's pace is computed
 _FEWEST_STEPS = 20
 _SLOW = 1.3  # times the usual step time
@@ -90,7 +89,7 @@ class RankHeartbeat:
     def read(self, passed_s: float) -> None:
         beat = read_heartbeat(self.path)
         moved = beat is not None and (self.beat is None or beat.beats != self.beat.beats)
-        self.idle_s = 0.0 if moved else self.idle_s + min(passed_s, _LONGEST_TICK_S)
+        self.idle_s = 0.0 if moved else silence.longer(self.idle_s, passed_s)
         self.beat = beat
         if moved and beat is not None and beat.phase == TRAIN and beat.step > 0:
             self.recent.append(beat)

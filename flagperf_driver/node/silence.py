@@ -1,0 +1,23 @@
+"""What silence means on a host: who may be silent for how long, and how the seconds are counted.
+
+The agent of the host notices the silence of
+
+* a rank: after ``init_timeout_s`` before its first step, then after ``hang_timeout_s``. They are keys of the config
+  (flagperf_driver/defaults.py); agent/watch.py finds the rank for which the others wait.
+* the agent in a container: after ``CONTAINER_S``.
+* the controller: after ``silence_s`` of the controller's greeting. The controller decides, since it knows the link.
+"""
+
+from __future__ import annotations
+
+CONTAINER_S = 30.0
+"""Its agent sends a message every second, unless the container is paused or stuck in the kernel."""
+_LONGEST_TICK_S = 2.0
+
+
+def longer(silent_s: float, passed_s: float) -> float:
+    """Add the time since the last check to a silence.
+
+    A longer pause of the agent itself, for example of a frozen host or in a debugger, is not the silence of another.
+    """
+    return silent_s + min(passed_s, _LONGEST_TICK_S)
