@@ -26,11 +26,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pytest_flagperf.report.terminal.summary import summarize_run
-from pytest_flagperf.results import store
+from pytest_flagperf.results.figures.units import plain, quantity
 from pytest_flagperf.results.measured.busy import STOLEN, WAITED, HostLoad
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import CaseResult, StoredRun
-from pytest_flagperf.results.units import plain, quantity
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.store import CaseResult, StoredRun
 
 REPO = Path(__file__).resolve().parent.parent
 

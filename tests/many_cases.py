@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver import defaults
-from pytest_flagperf.results import store, verdicts
+from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline, Figure, judge
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import RunInfo
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts import OneCard, Verdict
 from tests.recording import BATCH, Sampling, Training, write
 

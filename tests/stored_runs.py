@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.results import store, verdicts
+from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import CaseResult, RunInfo
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.store import CaseResult, RunInfo
 from pytest_flagperf.stored import files, layout
 from pytest_flagperf.stored.round import RoundDir
 from tests.recording import LOCALHOST, Training, write

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.results.comparing import baselines, noise
+from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline, Figure
 from pytest_flagperf.results.comparing.comparison import CaseRuns
+from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
-from pytest_flagperf.results.store import CaseResult
+from pytest_flagperf.results.tables.store import CaseResult
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import baseline_file

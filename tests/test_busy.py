@@ -13,13 +13,14 @@ from flagperf_driver.node.sampling import load
 from pytest_flagperf.report.export import junit
 from pytest_flagperf.report.terminal.summary import summarize_case, summarize_run
 from pytest_flagperf.report.terminal.table import console_table
-from pytest_flagperf.results import store, verdicts
+from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.measured import busy
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import BUSY, ValidityWarning
-from pytest_flagperf.results.store import CaseResult, StoredRun
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.store import CaseResult, StoredRun
 from pytest_flagperf.results.verdicts import OneCard, Verdict, speedup
 from pytest_flagperf.running.scaling import Scaling
 from tests.recording import START_MS, Sampling, Training, write

@@ -14,9 +14,10 @@ import pytest
 from pytest_flagperf.catalog import Catalog, CatalogError, with_number
 from pytest_flagperf.commands import main
 from pytest_flagperf.commands.source_tree import tree
-from pytest_flagperf.results import store, verdicts
+from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.calibration import TargetRange, choose, ended_at
 from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import converges, reference
 from pytest_flagperf.stored import WriteError, write_texts
 from tests.recording import CONFIG, Entry, Training, write

@@ -19,7 +19,7 @@ from pytest_flagperf.report.terminal.summary import (
     summarize_case,
 )
 from pytest_flagperf.results import verdicts
-from pytest_flagperf.results.store import CaseResult
+from pytest_flagperf.results.tables.store import CaseResult
 from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
 from tests.results_help import recorded
 

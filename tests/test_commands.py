@@ -17,7 +17,7 @@ import pytest
 
 from pytest_flagperf.commands import COMMANDS, main
 from pytest_flagperf.report.export.markdown import performance_tables
-from pytest_flagperf.results import store
+from pytest_flagperf.results.tables import store
 from tests import trees
 from tests.replays import make
 from tests.stored_runs import add_case, faster, finish, run_of, submission

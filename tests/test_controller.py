@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from pytest_flagperf.report.page import page
-from pytest_flagperf.results import store
-from pytest_flagperf.results.store import RunInfo
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.running import controller
 
 FIGURES = {

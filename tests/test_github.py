@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flagperf.report.export import github
 from pytest_flagperf.report.terminal.summary import FAILED, CaseSummary, RunSummary, summarize_run
-from pytest_flagperf.results.store import CaseResult, StoredRun
+from pytest_flagperf.results.tables.store import CaseResult, StoredRun
 from tests.results_help import REPLAYS, recorded
 
 HOSTILE = "50 %, a:b\r\n::error::x | <script>`*[link](http://x)"

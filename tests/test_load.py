@@ -10,8 +10,9 @@ import pandas
 import pytest
 
 from flagperf_driver.node.sampling import devices
-from pytest_flagperf.results import frames, load, load_long, store
+from pytest_flagperf.results import load, load_long
 from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.tables import frames, store
 from pytest_flagperf.results.verdicts import OneCard
 from pytest_flagperf.stored import FormatError
 from tests.stored_runs import add_case, faster, finish, run_of
@@ -170,7 +171,7 @@ def test_without_pandas_the_package_to_install_is_reported(tmp_path: Path, monke
 
 def test_pandas_is_imported_only_for_a_table() -> None:
     script = (
-        "import sys, pytest_flagperf.results.frames, pytest_flagperf.commands, pytest_flagperf.plugin;"
+        "import sys, pytest_flagperf.results.tables.frames, pytest_flagperf.commands, pytest_flagperf.plugin;"
         "print('pandas' in sys.modules or 'pyarrow' in sys.modules or 'numpy' in sys.modules)"
     )
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout

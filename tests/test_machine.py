@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from flagperf_driver.node.sampling.health import describe_device
+from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured import machine
-from pytest_flagperf.results.units import quantity
 from pytest_flagperf.stored.round import RoundDir
 from tests.recording import Training, write, write_json
 

@@ -12,11 +12,11 @@ import pytest
 from docsite import reference, tables
 from pytest_flagperf.report.page.meanings import MEANINGS
 from pytest_flagperf.results import verdicts
-from pytest_flagperf.results.columns import FIGURES as COLUMNS
-from pytest_flagperf.results.columns import LATER, MEANWHILE
-from pytest_flagperf.results.measured.figures import FIGURES, RATE
+from pytest_flagperf.results.figures.kinds import FIGURES, RATE
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.tables.columns import FIGURES as COLUMNS
+from pytest_flagperf.results.tables.columns import LATER, MEANWHILE
 from pytest_flagperf.results.verdicts.meanings import VERDICTS
 from pytest_flagperf.stored import layout
 from tests.results_help import REPLAYS

@@ -21,7 +21,7 @@ from pytest_flagperf.report.export.mllog import Benchmark, MllogEntry, NotExport
 from pytest_flagperf.report.export.mlperf import Export, benchmark_of, export, rules
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Target
-from pytest_flagperf.results.store import load_run
+from pytest_flagperf.results.tables.store import load_run
 from pytest_flagperf.stored import FormatError
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture

@@ -17,12 +17,13 @@ from flagperf_driver.node.sampling import devices
 from pytest_flagperf.commands import main
 from pytest_flagperf.report.page import html as pieces
 from pytest_flagperf.report.page import page
-from pytest_flagperf.results import store, verdicts
+from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.logs.failures import Failure
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.validity import ValidityWarning
-from pytest_flagperf.results.store import RunInfo
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
 from pytest_flagperf.stored import digests
 from tests.results_help import NAMES, edit_json, recorded

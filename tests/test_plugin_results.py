@@ -8,7 +8,8 @@ import pytest
 
 from pytest_flagperf.commands import main
 from pytest_flagperf.report.page import page
-from pytest_flagperf.results import Outcome, Verdict, load_runs, store
+from pytest_flagperf.results import Outcome, Verdict, load_runs
+from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import VerdictKind, is_regression
 from pytest_flagperf.results.verdicts.plugins import of_plugins
 

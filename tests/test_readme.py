@@ -16,7 +16,7 @@ from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
 from pytest_flagperf.commands.source_tree import markers
 from pytest_flagperf.plan import make_plan
-from pytest_flagperf.results import published, store
+from pytest_flagperf.results.tables import published, store
 from pytest_flagperf.stored import digests
 from tests import trees
 from tests.stored_runs import faster, run_of, submission

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.expected import ExpectedInFile
-from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import converges, failed, throughput
 from pytest_flagperf.running.gates import Gates
 from pytest_flagperf.running.judging import with_expected

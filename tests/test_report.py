@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_flagperf.report.terminal.table import console_table
-from pytest_flagperf.results.store import CaseResult
+from pytest_flagperf.results.tables.store import CaseResult
 from pytest_flagperf.results.verdicts import OneCard
 from tests.results_help import recorded, with_metric
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pytest_flagperf.results.comparing.statistics import few, outliers, student_limit, student_tail, summarize
+from pytest_flagperf.results.figures.statistics import few, outliers, student_limit, student_tail, summarize
 
 
 def test_statistics_are_of_numbers_only() -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.results import columns, store, verdicts
+from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.comparing.one_card import find_one_card
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
-from pytest_flagperf.results.store import CaseResult, RunInfo
+from pytest_flagperf.results.tables import columns, store
+from pytest_flagperf.results.tables.store import CaseResult, RunInfo
 from pytest_flagperf.results.verdicts import OneCard
 from pytest_flagperf.stored import files
 from tests.results_help import REPLAYS, edit_json, recorded, with_metric

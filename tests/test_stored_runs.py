@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.results import store
-from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.tables import store
 from tests.results_help import edit_json
 from tests.stored_runs import add_case, faster
 

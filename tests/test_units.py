@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pytest_flagperf.results.units import compared, count, quantity, signed
+from pytest_flagperf.results.figures.units import compared, count, quantity, signed
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from flagperf_driver.node.sampling.devices import NO_THROTTLING
+from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.validity import ValidityWarning
-from pytest_flagperf.results.units import quantity
 from tests.recording import START_MS, Sampling, Training, write
 from tests.results_help import edit_json
 

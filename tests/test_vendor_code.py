@@ -19,10 +19,10 @@ from pytest_flagperf.report.export import github
 from pytest_flagperf.report.export.junit import properties
 from pytest_flagperf.report.page import page
 from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
-from pytest_flagperf.results import columns, store
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.vendor_code import names, phrase
+from pytest_flagperf.results.tables import columns, store
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.results_help import REPLAYS, recorded

@@ -33,7 +33,7 @@ from pytest_flagperf.commands import list as list_
 from pytest_flagperf.commands.source_tree import affected, calibrate, import_vendor, new_model, new_vendor, readme
 from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results.frames import RunWarning, TablesMissing
+from pytest_flagperf.results.tables.frames import RunWarning, TablesMissing
 from pytest_flagperf.stored import FormatError
 
 COMMANDS: dict[str, ModuleType] = {

@@ -27,11 +27,12 @@ from pytest_flagperf.case import Shape
 from pytest_flagperf.commands import common
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export.markdown import performance_tables
-from pytest_flagperf.results import marks, store
+from pytest_flagperf.results.figures.units import count
+from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.runs import age, find_runs
-from pytest_flagperf.results.store import CaseResult, StoredRun
-from pytest_flagperf.results.units import count
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.runs import age, find_runs
+from pytest_flagperf.results.tables.store import CaseResult, StoredRun
 from pytest_flagperf.results.verdicts import converges, failed, has_converged
 from pytest_flagperf.results.verification import verify
 from pytest_flagperf.stored import FormatError, to_json_types

@@ -13,11 +13,11 @@ from itertools import takewhile
 from pathlib import Path
 
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results import store
-from pytest_flagperf.results.frames import RunWarning
-from pytest_flagperf.results.runs import find_runs
-from pytest_flagperf.results.store import StoredRun
-from pytest_flagperf.results.units import count
+from pytest_flagperf.results.figures.units import count
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.frames import RunWarning
+from pytest_flagperf.results.tables.runs import find_runs
+from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import digests
 
 RUN = "a run directory"

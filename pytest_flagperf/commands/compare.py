@@ -42,8 +42,8 @@ from pytest_flagperf.results.comparing.comparison import (
     match,
 )
 from pytest_flagperf.results.comparing.stored_runs import Rounds, StoredRuns, without_copies
-from pytest_flagperf.results.store import StoredRun
-from pytest_flagperf.results.units import count, signed
+from pytest_flagperf.results.figures.units import count, signed
+from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import write_text
 
 

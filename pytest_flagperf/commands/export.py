@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pytest_flagperf.commands import common
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results import columns, frames
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import StoredRun
+from pytest_flagperf.results.tables import columns, frames
+from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored.layout import TABLE
 
 

@@ -13,7 +13,7 @@ from pytest_flagperf.commands import common
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.table import aligned
-from pytest_flagperf.results.units import quantity
+from pytest_flagperf.results.figures.units import quantity
 
 _MIN_WIDTH = 24
 _NO_BREAK = "\N{NO-BREAK SPACE}"

@@ -13,7 +13,7 @@ from pytest_flagperf.catalog import bundled
 from pytest_flagperf.commands import common
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export import mlperf
-from pytest_flagperf.results.units import count
+from pytest_flagperf.results.figures.units import count
 
 SUITES = Path("suites")
 

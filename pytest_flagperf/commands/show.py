@@ -15,8 +15,8 @@ from pytest_flagperf.report.terminal import ranklog
 from pytest_flagperf.report.terminal.figures import MAIN, over_rounds
 from pytest_flagperf.report.terminal.summary import all_lines, summarize_run
 from pytest_flagperf.report.terminal.table import console_table
-from pytest_flagperf.results.runs import is_run
-from pytest_flagperf.results.store import StoredRun
+from pytest_flagperf.results.tables.runs import is_run
+from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored.layout import host_folder, rank_log
 
 

@@ -13,9 +13,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pytest_flagperf.commands import common
-from pytest_flagperf.results import store
-from pytest_flagperf.results.runs import find_runs
-from pytest_flagperf.results.units import count
+from pytest_flagperf.results.figures.units import count
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.runs import find_runs
 from pytest_flagperf.results.verification import verify
 
 

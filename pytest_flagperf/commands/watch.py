@@ -24,8 +24,8 @@ from pytest_flagperf.commands import common, show
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.summary import BAD, summarize_run
-from pytest_flagperf.results import store
-from pytest_flagperf.results.runs import find_runs, newest_first
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.runs import find_runs, newest_first
 from pytest_flagperf.settings import read_settings
 from pytest_flagperf.stored import layout
 

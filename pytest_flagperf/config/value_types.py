@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..catalog import BEST_EFFICIENCY
-from ..limits import LARGEST_INT
+from ..whole_numbers import LARGEST_INT
 
 AT_LEAST_ONE = ("train_batch_size", "eval_batch_size", "gradient_accumulation_steps", "parity_samples", "eval_samples")
 EFFICIENCIES = ("min_efficiency",)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flagperf_driver.node.sampling import health
-from pytest_flagperf.limits import LARGEST_INT
+from pytest_flagperf.whole_numbers import LARGEST_INT
 
 from . import Channel, InvalidReply, Message
 

@@ -34,7 +34,7 @@ def preview(session: pytest.Session, run: Run) -> None:
             session.testscollected = 0  # pytest then reports that no tests were collected, as for a run
     if run.settings.preflight:
         from pytest_flagperf.engines.agents.preflight import lines
-        from pytest_flagperf.results.units import count
+        from pytest_flagperf.results.figures.units import count
         from pytest_flagperf.stored.live import LiveRecord
 
         run.live.start(LiveRecord())  # writes the line of the minute while large data are checked

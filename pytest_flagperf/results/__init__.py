@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_flagperf.results.measured.metrics import MetricValue
     from pytest_flagperf.results.measured.outcome import Outcome
-    from pytest_flagperf.results.store import CaseResult, RunInfo, StoredRun
+    from pytest_flagperf.results.tables.store import CaseResult, RunInfo, StoredRun
     from pytest_flagperf.results.verdicts import Verdict
 
 __all__ = [
@@ -30,11 +30,11 @@ __all__ = [
     "load_runs",
 ]
 _MODULES = {
-    "CaseResult": "store",
+    "CaseResult": "tables.store",
     "MetricValue": "measured.metrics",
     "Outcome": "measured.outcome",
-    "RunInfo": "store",
-    "StoredRun": "store",
+    "RunInfo": "tables.store",
+    "StoredRun": "tables.store",
     "Verdict": "verdicts",
 }
 
@@ -53,14 +53,14 @@ def load(paths: str | Path | Iterable[str | Path]) -> pandas.DataFrame:
 
     ``paths`` are run directories or folders of them.
     """
-    from pytest_flagperf.results import frames
+    from pytest_flagperf.results.tables import frames
 
     return frames.load(paths)
 
 
 def load_long(paths: str | Path | Iterable[str | Path]) -> pandas.DataFrame:
     """Return a table with one row per round and metric: value, unit, direction and how it was measured."""
-    from pytest_flagperf.results import frames
+    from pytest_flagperf.results.tables import frames
 
     return frames.load_long(paths)
 
@@ -70,7 +70,7 @@ def load_runs(paths: str | Path | Iterable[str | Path]) -> list[StoredRun]:
 
     ``paths`` are run directories or folders of them. Files that cannot be read are listed in ``problems`` of the run.
     """
-    from pytest_flagperf.results import store
-    from pytest_flagperf.results.runs import find_runs
+    from pytest_flagperf.results.tables import store
+    from pytest_flagperf.results.tables.runs import find_runs
 
     return [store.load_run(directory) for directory in find_runs(paths)]

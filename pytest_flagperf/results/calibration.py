@@ -10,9 +10,9 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.logs.ranklog import Evaluation, Target
 from pytest_flagperf.results.measured.outcome import MetricQuality, Outcome
-from pytest_flagperf.results.units import quantity
 
 DEVIATIONS = 3
 """A target is at least this many standard deviations below the mean of the seeds."""

@@ -11,11 +11,12 @@ from statistics import median
 from typing import Any
 
 from pytest_flagperf.case import folder as folder_of
-from pytest_flagperf.results import store, verdicts
+from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.comparing.one_card import STORED
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome
-from pytest_flagperf.results.store import CaseResult
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.store import CaseResult
 from pytest_flagperf.results.verdicts import OneCard, Verdict
 from pytest_flagperf.stored import FormatError, digests, files, layout, made_from
 from pytest_flagperf.stored.round import RoundDir, case_folders, planned_rounds, rounds_of

@@ -11,7 +11,7 @@ from pathlib import Path
 from pytest_flagperf.case import folder as folder_of
 from pytest_flagperf.report.export import ais_bench
 from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
-from pytest_flagperf.results import store
+from pytest_flagperf.results.tables import store
 from pytest_flagperf.stored import WriteError, layout
 from pytest_flagperf.stored.round import case_folders, has_rounds
 

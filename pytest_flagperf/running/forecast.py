@@ -12,9 +12,9 @@ from statistics import median
 from pytest_flagperf.config.layers import PER_STEP
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.published import Published, load
-from pytest_flagperf.results.units import count, quantity
+from pytest_flagperf.results.tables.published import Published, load
 from pytest_flagperf.results.verdicts import has_converged
 from pytest_flagperf.stored import FormatError
 

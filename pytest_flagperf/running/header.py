@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_flagperf.results.units import count
+from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.selection import Absent, Selected, runnable
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored.layout import baseline_file

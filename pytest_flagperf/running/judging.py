@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pytest_flagperf.case import without_repeat
 from pytest_flagperf.expected import ExpectedInFile
-from pytest_flagperf.results import store
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
-from pytest_flagperf.results.units import count, quantity
+from pytest_flagperf.results.figures.units import count, quantity
+from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError

@@ -17,7 +17,7 @@ from pytest_flagperf.engines.agents.systems import check_system
 from pytest_flagperf.plan import HEAD, Plan, make_plan, overview
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
-from pytest_flagperf.results.units import count
+from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.runtime import runtimes
 from pytest_flagperf.selection import Selected
 from pytest_flagperf.settings import Settings
@@ -28,7 +28,7 @@ from .engine import ENGINES
 
 if TYPE_CHECKING:  # the modules that read results load slowly, and a run checks its hosts before it needs them
     from pytest_flagperf.results.comparing.stored_runs import StoredRuns
-    from pytest_flagperf.results.published import Published
+    from pytest_flagperf.results.tables.published import Published
 
 
 class Plans:

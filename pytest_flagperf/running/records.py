@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.outcome import UNREADABLE
+from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.stored import WriteError
 

@@ -57,7 +57,7 @@ def _read_options(file: Path) -> dict[str, Any]:
 
 def set_failed_rounds_aside(directory: Path) -> list[str]:
     """Rename the rounds that failed or whose records cannot be read, so that they run again; return a line for each."""
-    from pytest_flagperf.results import store  # loads slowly, and few runs resume one
+    from pytest_flagperf.results.tables import store  # loads slowly, and few runs resume one
 
     lines = []
     for round_dir in map(RoundDir, sorted(path for path in directory.glob("*/*") if is_repeatable(path.name))):

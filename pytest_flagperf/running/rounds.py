@@ -12,10 +12,10 @@ from pytest_flagperf.catalog import Vendor
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.report.terminal.live import Live
-from pytest_flagperf.results import store
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.tables import store
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.selection import Selected
 from pytest_flagperf.stored import FormatError, WriteError, layout, make_folder

@@ -9,12 +9,12 @@ from typing import Any
 
 from pytest_flagperf.plan import one_card_plan, short_plan
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results import store
-from pytest_flagperf.results.comparing import statistics
 from pytest_flagperf.results.comparing.one_card import find_one_card
+from pytest_flagperf.results.figures import statistics
+from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import machine
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.units import count
+from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind, speedup
 from pytest_flagperf.selection import Selected
 from pytest_flagperf.stored import layout

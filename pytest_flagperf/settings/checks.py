@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..limits import LARGEST_INT
 from ..problems import kind, near, shown
+from ..whole_numbers import LARGEST_INT
 from .options import OPTIONS, RENAMED, SITE, Option, SettingsError
 from .tree import find_root, settings_file
 

@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from pytest_flagperf.limits import LARGEST_INT
+from pytest_flagperf.whole_numbers import LARGEST_INT
 
 from .files import FormatError
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver.node.confinement import shared_memory
-from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.tables import store
 from tests.driver.lab import REPO, Lab
 from tests.processes import running
 from tests.recording import Training, write

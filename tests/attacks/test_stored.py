@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.commands import main
-from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import OneCard
 from pytest_flagperf.stored import digests
 from tests.results_help import edit_json

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.commands import main
-from pytest_flagperf.results.published import load
+from pytest_flagperf.results.tables.published import load
 from pytest_flagperf.stored import FormatError
 from tests.plugin.conftest import Toy, toy
 

@@ -24,9 +24,9 @@ from pytest_flagperf.engines.agents.progress import Bounds, TrackedProgress, Tra
 from pytest_flagperf.report.page import charts, page
 from pytest_flagperf.report.terminal.progress import progress_line
 from pytest_flagperf.report.terminal.summary import summarize_run
-from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
+from pytest_flagperf.results.tables import store
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.results_help import REPLAYS

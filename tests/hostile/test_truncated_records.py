@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pytest_flagperf import stored
-from pytest_flagperf.results import store
 from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.tables import store
 from pytest_flagperf.running import resume
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture

@@ -18,7 +18,7 @@ from pytest_flagperf.commands import main
 from pytest_flagperf.engines.modelarts.keys import TOKEN
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export import ais_bench
-from pytest_flagperf.results import store
+from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import converges
 from pytest_flagperf.stored.round import RoundDir
 from tests.modelarts import seed_check, service

@@ -21,9 +21,9 @@ from pytest_flagperf.commands.source_tree import markers, readme, reference_curv
 from pytest_flagperf.commands.source_tree.reference_curves import StoredRound
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import calibration
+from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured.outcome import Outcome, Target
-from pytest_flagperf.results.store import StoredRun
-from pytest_flagperf.results.units import count
+from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts import converges, failed
 from pytest_flagperf.results.verdicts.reference import FEWEST
 from pytest_flagperf.stored import write_texts

@@ -11,8 +11,8 @@ from pathlib import Path
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import REFERENCE, Catalog, Suite, Vendor
 from pytest_flagperf.plan import Plan, make_plan
-from pytest_flagperf.results import published
-from pytest_flagperf.results.published import Published
+from pytest_flagperf.results.tables import published
+from pytest_flagperf.results.tables.published import Published
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pytest_flagperf.commands.source_tree.sections import packages
 from pytest_flagperf.config import Deviation
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.report.export.markdown import NONE, row
-from pytest_flagperf.results.units import plain
+from pytest_flagperf.results.figures.units import plain
 
 
 def environment(tree: Tree, document: Path, vendor_case: VendorCase) -> str:

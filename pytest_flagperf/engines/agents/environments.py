@@ -16,7 +16,7 @@ from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
-from pytest_flagperf.results.units import count
+from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeRequest, RuntimeSetupError, runtimes
 from pytest_flagperf.settings import Settings
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from flagperf_driver import events
 from flagperf_driver.perflog import number
-from pytest_flagperf.limits import LARGEST_COUNT
+from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 _ESTIMATE_AFTER_S = 10.0
 """The shortest training from which the remaining time is estimated."""

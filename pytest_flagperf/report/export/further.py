@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_flagperf.hooks import Exporter, Plugin
 from pytest_flagperf.hooks.plugins import guard, named
 from pytest_flagperf.problems import Problems, near
-from pytest_flagperf.results.store import StoredRun
+from pytest_flagperf.results.tables.store import StoredRun
 
 _OWN = ("csv", "parquet")
 

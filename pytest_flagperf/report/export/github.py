@@ -15,7 +15,7 @@ from pytest_flagperf.report.terminal.summary import (
     CaseSummary,
     RunSummary,
 )
-from pytest_flagperf.results.units import count
+from pytest_flagperf.results.figures.units import count
 
 SUMMARY_BYTES = 1024 * 1024
 """The limit for the summary of a step; GitHub refuses a longer summary."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pytest_flagperf.printable import printable
-from pytest_flagperf.results import marks
+from pytest_flagperf.results.figures.units import quantity
+from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.vendor_code import phrase
-from pytest_flagperf.results.units import quantity
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.results.verdicts.speedup import SPEEDUP
 from pytest_flagperf.stored.layout import rank_log

@@ -13,8 +13,8 @@ import orjson
 
 from flagperf_driver import events, perflog
 from flagperf_driver.perflog import Record, number
-from pytest_flagperf.results import marks
 from pytest_flagperf.results.logs.ranklog import whole
+from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import has_converged
 from pytest_flagperf.stored.layout import rank_log

@@ -11,9 +11,9 @@ from pathlib import Path
 from string import Template
 
 from pytest_flagperf.report.export.mllog import Benchmark, NotExportable, entries, rank0_records
+from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.outcome import Outcome, Target
-from pytest_flagperf.results.store import CaseResult, StoredRun
-from pytest_flagperf.results.units import quantity
+from pytest_flagperf.results.tables.store import CaseResult, StoredRun
 from pytest_flagperf.stored import FormatError, write, write_text
 from pytest_flagperf.stored.layout import SYSTEM
 from pytest_flagperf.stored.round import RoundDir

@@ -20,9 +20,9 @@ from html import escape
 from statistics import median
 from typing import Any
 
+from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.logs.step_times import RankStepTimes
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.units import quantity
 
 MAX_POINTS = 300
 """The maximum number of points of a line: more are not visible and make the page large."""

@@ -14,14 +14,14 @@ from pytest_flagperf.report.page.charts import Bar, Chart, ChartLine
 from pytest_flagperf.report.page.html import Markup, Name, Number, anchor, document, items, state, table
 from pytest_flagperf.report.page.meanings import meaning
 from pytest_flagperf.report.page.section import MAX_SERIES_BYTES
-from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.case_table import BAD, CHECK, HEAD, NOT_JUDGED, CaseRow, limit
 from pytest_flagperf.results.comparing.comparison import Change, Compared, certainty
+from pytest_flagperf.results.figures import noise
+from pytest_flagperf.results.figures.units import count, quantity, signed
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.units import count, quantity, signed
+from pytest_flagperf.results.tables.store import CaseResult
 
 _MAX_RUNS = 8
 """The maximum number of runs in one chart."""

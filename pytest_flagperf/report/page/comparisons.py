@@ -11,7 +11,7 @@ from pytest_flagperf.report.page.charts import Bar
 from pytest_flagperf.report.page.html import Markup, Number, anchor, figures, folded, table
 from pytest_flagperf.report.page.meanings import EFFICIENCY, MEANINGS, SPEEDUP
 from pytest_flagperf.report.page.rows import Row
-from pytest_flagperf.results.units import compared, count, quantity, signed
+from pytest_flagperf.results.figures.units import compared, count, quantity, signed
 
 _MAX_OPEN = 30
 """The number of rows from which on a table is folded."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from pytest_flagperf.report.terminal.table import metric
-from pytest_flagperf.results.comparing.statistics import summarize
+from pytest_flagperf.results.figures.statistics import summarize
+from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.units import quantity
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 
 COLUMNS = ("case", "metric", "p_core", "speedup")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
 from pytest_flagperf.report.page.html import Markup, Name, table
+from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.units import count
 from pytest_flagperf.stored.plan import StoredPlan
 
 Facts = Mapping[str, str]

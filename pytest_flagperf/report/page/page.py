@@ -31,12 +31,12 @@ from pytest_flagperf.report.terminal.summary import (
     state_with_code,
     summarize_case,
 )
-from pytest_flagperf.results import store
-from pytest_flagperf.results.comparing.statistics import summarize
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+from pytest_flagperf.results.figures.statistics import summarize
+from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import CaseResult, RunInfo
-from pytest_flagperf.results.units import count, quantity
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.store import CaseResult, RunInfo
 from pytest_flagperf.stored import layout
 from pytest_flagperf.stored.round import case_folders, rounds_of
 

@@ -10,8 +10,8 @@ from pytest_flagperf.hooks import Html, Plugin, Section, Table
 from pytest_flagperf.hooks.plugins import FIX, call, has
 from pytest_flagperf.problems import shown
 from pytest_flagperf.report.page.html import Number, table
-from pytest_flagperf.results import store
-from pytest_flagperf.results.units import plain
+from pytest_flagperf.results.figures.units import plain
+from pytest_flagperf.results.tables import store
 
 _HOOK = "flagperf_sections"
 

@@ -26,13 +26,13 @@ from pytest_flagperf.report.page.html import (
 from pytest_flagperf.report.page.meanings import meaning
 from pytest_flagperf.report.terminal.summary import KNOWN_PROBLEM, CaseSummary
 from pytest_flagperf.report.terminal.table import metric
-from pytest_flagperf.results import marks
-from pytest_flagperf.results.comparing.statistics import Summary, few, summarize
+from pytest_flagperf.results.figures.statistics import Summary, few, summarize
+from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.logs import monitors, step_times
 from pytest_flagperf.results.logs.samples import Samples
+from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import MetricValue, Outcome
-from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.units import compared, count, quantity
+from pytest_flagperf.results.tables.store import CaseResult
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log, round_folder

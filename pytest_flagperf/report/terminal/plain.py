@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from pytest_flagperf.results.units import plain, quantity
+from pytest_flagperf.results.figures.units import plain, quantity
 
 from .progress import RoundProgress, progress_line
 

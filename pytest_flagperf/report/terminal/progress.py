@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.results.units import plain, quantity
+from pytest_flagperf.results.figures.units import plain, quantity
 from pytest_flagperf.stored import layout
 
 

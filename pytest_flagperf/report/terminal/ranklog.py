@@ -8,9 +8,9 @@ from typing import Any
 
 from flagperf_driver.perflog import number
 from pytest_flagperf.printable import printable
+from pytest_flagperf.results.figures.units import plain, quantity
 from pytest_flagperf.results.logs.ranklog import RankLog, Target, read_rank
 from pytest_flagperf.results.measured.metrics import TIMES
-from pytest_flagperf.results.units import plain, quantity
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from textwrap import shorten, wrap
 
 from pytest_flagperf.report.terminal.table import console_table
-from pytest_flagperf.results import marks
-from pytest_flagperf.results.store import CaseResult, StoredRun
-from pytest_flagperf.results.units import count
+from pytest_flagperf.results.figures.units import count
+from pytest_flagperf.results.measured import marks
+from pytest_flagperf.results.tables.store import CaseResult, StoredRun
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind, failed, is_regression
 
 FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED = "failed", "regressed", "not finished", "failed as expected", "passed"

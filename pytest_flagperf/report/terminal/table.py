@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_flagperf.results.figures.units import compared, plain, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import CaseResult, last_quality
-from pytest_flagperf.results.units import compared, plain, quantity
+from pytest_flagperf.results.tables.store import CaseResult, last_quality
 
 NOTHING = "-"
 _HEAD = ("case", "rounds", "converged", "metric", "p_whole", "p_train", "p_core", "MFU", "speedup", "e2e")

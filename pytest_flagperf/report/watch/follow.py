@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.printable import printable
-from pytest_flagperf.results.units import count, quantity
+from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.stored import FormatError, layout, live
 from pytest_flagperf.stored.live import SILENT_S, LiveFile, is_alive
 

@@ -11,10 +11,10 @@ from typing import Any
 from flagperf_driver.heartbeat import PHASES
 from flagperf_driver.perflog import number
 from pytest_flagperf.case import folder as folder_of
-from pytest_flagperf.limits import LARGEST_COUNT
 from pytest_flagperf.printable import printable
 from pytest_flagperf.report.terminal.progress import round_title
 from pytest_flagperf.stored import layout, live, objects
+from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 _MOST_POINTS = 512
 _MOST_NOTES = 50

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from pytest_flagperf.results.units import count, plain, quantity
+from pytest_flagperf.results.figures.units import count, plain, quantity
 
 from .curves import plot, sparkline
 from .follow import DIED, ENDED, FollowedRun, Status

@@ -14,15 +14,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.results import marks
-from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.comparable import is_code, outcome_differences
 from pytest_flagperf.results.comparing.comparison import JUDGED, THRESHOLD
-from pytest_flagperf.results.comparing.noise import Judgement, Level, Noise
-from pytest_flagperf.results.comparing.statistics import finite
+from pytest_flagperf.results.figures import noise
+from pytest_flagperf.results.figures.noise import Judgement, Level, Noise
+from pytest_flagperf.results.figures.statistics import finite
+from pytest_flagperf.results.figures.units import compared, count, quantity
+from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.units import compared, count, quantity
+from pytest_flagperf.results.tables.store import CaseResult
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind, throughput
 from pytest_flagperf.stored import FormatError, files
 

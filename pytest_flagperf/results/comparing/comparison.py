@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.comparable import config_differences, notes
-from pytest_flagperf.results.comparing.noise import Judgement
-from pytest_flagperf.results.comparing.statistics import finite
+from pytest_flagperf.results.figures import noise
+from pytest_flagperf.results.figures.noise import Judgement
+from pytest_flagperf.results.figures.statistics import finite
+from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.store import CaseResult
-from pytest_flagperf.results.units import compared, count, quantity
+from pytest_flagperf.results.tables.store import CaseResult
 
 JUDGED = ("p_whole", "p_train", "p_core")
 """The metrics that are judged by default, because their noise is small."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.results import store
-from pytest_flagperf.results.comparing import statistics
+from pytest_flagperf.results.figures import statistics
 from pytest_flagperf.results.measured import machine
-from pytest_flagperf.results.runs import newest_first
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.runs import newest_first
 from pytest_flagperf.results.verdicts import OneCard
 from pytest_flagperf.stored import FormatError, layout
 

@@ -8,11 +8,11 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_flagperf.case import folder as folder_of
-from pytest_flagperf.results import store
-from pytest_flagperf.results.comparing import noise
 from pytest_flagperf.results.comparing.comparable import config_differences
+from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.runs import newest_first
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.runs import newest_first
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import OUTCOME
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from flagperf_driver import events
 from flagperf_driver.perflog import number
-from pytest_flagperf.limits import LARGEST_COUNT
-from pytest_flagperf.results.units import SCALED, count, quantity
+from pytest_flagperf.results.figures.units import SCALED, count, quantity
 from pytest_flagperf.stored.plan import StoredMetric
+from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 POWER_FACTOR = 2.0
 """A board may draw this many times its power limit for the length of one reading."""

@@ -15,11 +15,11 @@ from flagperf_driver import events, perflog
 from flagperf_driver.node.agent.milestones import MILESTONES
 from flagperf_driver.original_names import Names, Translator
 from flagperf_driver.perflog import number
-from pytest_flagperf.limits import LARGEST_COUNT
+from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.logs.log_totals import LogTotals
 from pytest_flagperf.results.logs.ranges import Impossible, RangeChecker
-from pytest_flagperf.results.units import quantity
 from pytest_flagperf.stored.plan import StoredMetric
+from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 CURVE_POINTS = 2000
 TAIL_LINES = 20

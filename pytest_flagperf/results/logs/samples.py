@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf, isfinite, isinf
 
-from pytest_flagperf.results.units import count
+from pytest_flagperf.results.figures.units import count
 
 from .ranges import DroppedReadings
 

@@ -10,7 +10,6 @@ from typing import Any
 from flagperf_driver.perflog import number
 from pytest_flagperf import case as case_names
 from pytest_flagperf.case import Case
-from pytest_flagperf.limits import LARGEST_COUNT
 from pytest_flagperf.results.logs.failures import Failure
 from pytest_flagperf.results.logs.ranges import Impossible, impossible_from_json
 from pytest_flagperf.results.logs.ranklog import Evaluation, Step, Target, whole
@@ -20,6 +19,7 @@ from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored import FormatError, files, type_check
 from pytest_flagperf.stored.layout import round_folder
+from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 __all__ = ["SCHEMA", "Evaluation", "Failure", "MetricValue", "Outcome", "Step", "Target"]
 

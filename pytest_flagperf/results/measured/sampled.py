@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from flagperf_driver.node.sampling.devices import NO_THROTTLING
+from pytest_flagperf.results.figures.units import signed
 from pytest_flagperf.results.logs.samples import Energy, Reasons, Samples, Series
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.phases import Phase
-from pytest_flagperf.results.units import signed
 from pytest_flagperf.stored.layout import host_of
 
 MIB = 2**20

@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from flagperf_driver.perflog import number
+from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.logs.failures import RankLocation
 from pytest_flagperf.results.logs.ranklog import RankLog, whole
 from pytest_flagperf.results.measured.metrics import MetricValue
-from pytest_flagperf.results.units import quantity
 
 LEAST_STEPS = 20
 SLOW = 1.5

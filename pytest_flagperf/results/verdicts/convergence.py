@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from pytest_flagperf.results.figures.units import compared, count, plain, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.units import compared, count, plain, quantity
 from pytest_flagperf.results.verdicts.reference import step_samples
 from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind
 

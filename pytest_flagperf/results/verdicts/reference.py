@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pytest_flagperf.results.comparing.statistics import student_limit
+from pytest_flagperf.results.figures.statistics import student_limit
 from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.logs.curves import CurveDistance
 from pytest_flagperf.results.logs.ranklog import Target

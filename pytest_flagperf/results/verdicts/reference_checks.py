@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from pytest_flagperf.results.figures.units import compared, count, plain, quantity
 from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.measured.outcome import Evaluation, Outcome
-from pytest_flagperf.results.units import compared, count, plain, quantity
 from pytest_flagperf.results.verdicts.reference import (
     EVALUATIONS,
     Batch,

@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_flagperf.results.comparing import noise
-from pytest_flagperf.results.comparing.statistics import SURE, finite, student_limit
+from pytest_flagperf.results.figures import noise
+from pytest_flagperf.results.figures.statistics import SURE, finite, student_limit
+from pytest_flagperf.results.figures.units import compared, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.units import compared, quantity
 from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind, finished
 
 SCALINGS = ("weak", "strong")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.units import compared, count, quantity
 from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind, finished, in_range
 
 MIN_MEASURED_STEPS = 10

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.logs.log_ownership import LOG
 from pytest_flagperf.results.measured.consistency import CONTRADICTION
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.units import count
 
 _AT_MOST = 3
 """Maximum number of impossible figures in one sentence; the others are counted."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from pytest_flagperf.results.units import count
+from pytest_flagperf.results.figures.units import count
 
 SURE = 0.95
 """The confidence of the interval of the mean."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from pytest_flagperf.stored import FormatError, digests
 from pytest_flagperf.stored.layout import RESULTS
 
-from .marks import unknown_factor, unverified_chip
-from .measured.outcome import Outcome
+from ..measured.marks import unknown_factor, unverified_chip
+from ..measured.outcome import Outcome
 from .store import CaseResult, load_results
 
 _YEAR_3000_MS = 32_503_680_000_000

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_flagperf.results import columns, store
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.runs import find_runs
-from pytest_flagperf.results.store import CaseResult, StoredRun
+from pytest_flagperf.results.tables import columns, store
+from pytest_flagperf.results.tables.runs import find_runs
+from pytest_flagperf.results.tables.store import CaseResult, StoredRun
 
 if TYPE_CHECKING:
     import pandas

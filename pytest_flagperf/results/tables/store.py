@@ -9,12 +9,12 @@ from typing import Any
 
 from flagperf_driver.perflog import number
 from pytest_flagperf import case as case_names
-from pytest_flagperf.results.columns import write_csv
-from pytest_flagperf.results.comparing import statistics
+from pytest_flagperf.results.figures import statistics
 from pytest_flagperf.results.measured import vendor_code
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, unreadable
+from pytest_flagperf.results.tables.columns import write_csv
 from pytest_flagperf.results.verdicts import OneCard, Verdict, has_converged
 from pytest_flagperf.results.verdicts.speedup import format_speedup, p_cores
 from pytest_flagperf.stored import FormatError, digests, files, layout, made_from, type_check

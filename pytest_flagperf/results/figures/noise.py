@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pytest_flagperf.results.comparing.statistics import student_limit, student_tail
-from pytest_flagperf.results.units import quantity
+from pytest_flagperf.results.figures.statistics import student_limit, student_tail
+from pytest_flagperf.results.figures.units import quantity
 
 MANY = 10
 """The minimum number of values for distinguishing outliers from noise."""

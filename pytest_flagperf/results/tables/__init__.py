@@ -1,0 +1,1 @@
+"""Stored results: results.json and the verdicts of a run, results.csv, pandas tables, published results."""
