@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from flagperf_driver.node.sampling.host import facts
+from flagperf_driver.node.sampling.host_counters import facts
 
 from . import collect, logs, preflight, readers, report, rounds, sampler, slurm, step, whole_run
 from .section import REPO, Section

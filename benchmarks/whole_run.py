@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from pytest_flagperf.stored.layout import CASE
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir
 
 from .section import REPO, Goal, Section, table, timed
 

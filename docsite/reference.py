@@ -20,7 +20,7 @@ from pytest_flagperf.report.page.meanings import EFFICIENCY, MEANINGS, SPEEDUP
 from pytest_flagperf.results.figures.kinds import FIGURES
 from pytest_flagperf.results.measured.validity import WARNINGS
 from pytest_flagperf.results.tables.columns import COLUMNS
-from pytest_flagperf.results.verdicts.meanings import VERDICTS
+from pytest_flagperf.results.verdicts.names import VERDICTS
 from pytest_flagperf.settings.options import COMMAND_LINE_OPTIONS, GROUPS, OPTIONS, QUESTIONS, SITE, Option
 from pytest_flagperf.stored.layout import FILES
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.report.terminal.live import Live
-from pytest_flagperf.stored import layout, live
-from pytest_flagperf.stored.live import LiveRecord
+from pytest_flagperf.stored import layout, live_record
+from pytest_flagperf.stored.live_record import LiveRecord
 
 START = 1_795_000_000.0
 CASES = ("glm:pytorch:A100:2:8:3", "bert:pytorch:A100:1:8:1", "toy:plain:CPU:1:1:1")
@@ -68,7 +68,9 @@ class LiveRun:
         self.path, self.clock = path, Clock()
         self.lives: dict[str, Live] = {}
         self.main = self.process(layout.CONTROLLER)
-        self.main.record.write(live.CASES, cases=[{"case": case, "rounds": Case.parse(case).repeat} for case in cases])
+        self.main.record.write(
+            live_record.CASES, cases=[{"case": case, "rounds": Case.parse(case).repeat} for case in cases]
+        )
 
     def process(self, name: str) -> Live:
         """Return the output of a process; nothing ticks beside the test."""
@@ -94,7 +96,7 @@ class LiveRun:
             output.tick()
 
     def end(self, exit_status: int = 0) -> None:
-        self.main.record.write(live.END, exit=exit_status)
+        self.main.record.write(live_record.END, exit=exit_status)
 
     def close(self) -> None:
         for output in self.lives.values():
@@ -132,7 +134,11 @@ def training_run(path: Path) -> LiveRun:
     run.clock.now += 5
     worker.end_round("failed", "rank 3 was killed by SIGKILL (kill -9 by a user or a program)")
     worker.record.write(
-        live.TEST, case=CASES[1], test="test_converges[x]", outcome="failed", sentences=["round 1 did not finish"]
+        live_record.TEST,
+        case=CASES[1],
+        test="test_converges[x]",
+        outcome="failed",
+        sentences=["round 1 did not finish"],
     )
     run.begin(worker, CASES[0])
     run.train(worker, CASES[0], 400, hosts=2)

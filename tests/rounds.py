@@ -23,7 +23,7 @@ from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.runtime import Interpreter
-from pytest_flagperf.stored.round import RoundRecord
+from pytest_flagperf.stored.round_dir import RoundRecord
 from tests.processes import running
 
 HEAD = """

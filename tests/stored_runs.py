@@ -15,7 +15,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import CaseResult, RunInfo
 from pytest_flagperf.stored import files, layout
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir
 from tests.recording import LOCALHOST, Training, write
 from tests.results_help import REPLAYS, edit_json, with_metric
 

@@ -22,7 +22,7 @@ from pytest_flagperf.report.page import section
 from pytest_flagperf.results.comparing.comparable import fingerprint_differences, notes
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.stored import files
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir
 from tests.results_help import REPLAYS, edit_json, recorded
 from tests.trees import VENDOR_TOML, tree, write, write_vendor
 

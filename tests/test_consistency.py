@@ -15,7 +15,7 @@ from flagperf_driver import events
 from pytest_flagperf.results.logs.ranklog import RankLog
 from pytest_flagperf.results.measured import consistency
 from pytest_flagperf.results.measured.consistency import CONTRADICTION, PAIRS
-from pytest_flagperf.results.measured.figure_pair import RankFigures
+from pytest_flagperf.results.measured.consistency_pairs import RankFigures
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.sampled import Counted

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_flagperf.results.logs.ranklog import Evaluation, RankLog
 from pytest_flagperf.results.measured import left_out
-from pytest_flagperf.results.measured.figure_pair import RankFigures
+from pytest_flagperf.results.measured.consistency_pairs import RankFigures
 from pytest_flagperf.stored.plan import StoredLeftOut
 
 # Two cards train 100 measured steps of 2 x 10 samples in 1 s each, and evaluate 50 samples on each card.

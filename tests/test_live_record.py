@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.stored import FormatError, live
-from pytest_flagperf.stored.live import LiveFile, LiveRecord, is_alive, live_files, this_process
+from pytest_flagperf.stored import FormatError, live_record
+from pytest_flagperf.stored.live_record import LiveFile, LiveRecord, is_alive, live_files, this_process
 from tests.live_runs import Clock
 
 
@@ -22,9 +22,9 @@ def kinds(path: Path) -> list[str]:
 def test_the_first_line_identifies_the_process(tmp_path: Path) -> None:
     record = LiveRecord(tmp_path / "live" / "controller.jsonl", Clock())
     assert not (tmp_path / "live").exists()  # before the first line
-    record.write(live.NOTE, text="waiting")
+    record.write(live_record.NOTE, text="waiting")
     first, note = LiveFile(tmp_path / "live" / "controller.jsonl").new()
-    assert first.items() >= {"kind": "process", "schema": live.SCHEMA, **this_process()}.items()
+    assert first.items() >= {"kind": "process", "schema": live_record.SCHEMA, **this_process()}.items()
     assert note.items() >= {"kind": "note", "text": "waiting"}.items()
     assert is_alive(first) is True
 
@@ -34,10 +34,10 @@ def test_values_that_change_often_are_written_at_a_limited_rate(tmp_path: Path) 
     record = LiveRecord(path, clock)
     for step in range(600):
         clock.now += 0.1
-        record.write_latest("progress", live.PROGRESS, step=step)
+        record.write_latest("progress", live_record.PROGRESS, step=step)
     assert 55 <= kinds(path).count("progress") <= 62
     record.beat()
-    record.write(live.END, exit=0)
+    record.write(live_record.END, exit=0)
     *_, last, end = LiveFile(path).new()
     assert (last["step"], end["kind"]) == (599, "end")  # nothing that is waiting is lost
 
@@ -47,19 +47,19 @@ def test_a_training_of_a_week_stays_small(tmp_path: Path) -> None:
     record = LiveRecord(path, clock)
     for step in range(0, 7 * 86_400, 5):
         clock.now += 5
-        record.write_latest("progress", live.PROGRESS, step=step, loss=0.123456, throughput=1234.56789)
+        record.write_latest("progress", live_record.PROGRESS, step=step, loss=0.123456, throughput=1234.56789)
     assert path.stat().st_size < 8_000_000
 
 
 def test_a_process_without_news_gives_a_sign_of_life(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / "a.jsonl"
     record = LiveRecord(path, clock)
-    record.write(live.NOTE, text="x")
+    record.write(live_record.NOTE, text="x")
     os.utime(path, (0, 0))
     record.beat()
     assert path.stat().st_mtime == 0
     size = path.stat().st_size
-    clock.now += live.BEAT_S
+    clock.now += live_record.BEAT_S
     record.beat()
     assert path.stat().st_mtime > 0
     assert path.stat().st_size == size
@@ -67,24 +67,24 @@ def test_a_process_without_news_gives_a_sign_of_life(tmp_path: Path) -> None:
 
 def test_a_full_disk_or_a_removed_folder_fails_nothing(tmp_path: Path) -> None:
     full = LiveRecord(Path("/dev/full"))
-    full.write(live.NOTE, text="x")
+    full.write(live_record.NOTE, text="x")
     full.beat()
     full.close()
     blocked = tmp_path / "file"
     blocked.touch()
     record = LiveRecord(blocked / "live" / "a.jsonl")
-    record.write(live.NOTE, text="x")
+    record.write(live_record.NOTE, text="x")
     record.close()
 
 
 def test_a_resumed_run_continues_after_a_cut_line(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     first = LiveRecord(path, Clock())
-    first.write(live.NOTE, text="before")
+    first.write(live_record.NOTE, text="before")
     first.close()
     path.write_bytes(path.read_bytes()[:-5])
     second = LiveRecord(path, Clock())
-    second.write(live.NOTE, text="after")
+    second.write(live_record.NOTE, text="after")
     file = LiveFile(path)
     assert [entry.get("text") for entry in file.new() if entry["kind"] == "note"] == ["after"]
     assert file.unreadable == 1

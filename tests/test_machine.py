@@ -10,7 +10,7 @@ import pytest
 from flagperf_driver.node.sampling.health import describe_device
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured import machine
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir
 from tests.recording import Training, write, write_json
 
 HOST = {

@@ -17,7 +17,7 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables.columns import FIGURES as COLUMNS
 from pytest_flagperf.results.tables.columns import LATER, MEANWHILE
-from pytest_flagperf.results.verdicts.meanings import VERDICTS
+from pytest_flagperf.results.verdicts.names import VERDICTS
 from pytest_flagperf.stored import layout
 from tests.results_help import REPLAYS
 

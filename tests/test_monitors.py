@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.sampling import devices, host
+from flagperf_driver.node.sampling import devices, host_counters
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Energy, Samples
 from tests.results_help import REPLAYS, edit_json
@@ -24,7 +24,7 @@ def folder(round_dir: Path, name: str = "h1_noderank0") -> Path:
 
 def host_rows(folder: Path, *rows: tuple[object, ...]) -> None:
     """Time after the start, CPU, memory, then bytes in and out."""
-    lines = [",".join(host.COLUMNS)]
+    lines = [",".join(host_counters.COLUMNS)]
     for when, cpu, memory, received, sent in rows:
         lines.append(f"{START + float(str(when))},{cpu},{memory},{received},{sent},,,,,,")
     (folder / "host.series.csv").write_text("\n".join(lines) + "\n")

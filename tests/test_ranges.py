@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flagperf_driver import events
-from flagperf_driver.node.sampling import devices, host
+from flagperf_driver.node.sampling import devices, host_counters
 from pytest_flagperf.results.logs import monitors, ranges
 from pytest_flagperf.results.logs.ranges import DEVICE, HOST, LOAD, LOGGED, Range, RangeChecker
 from pytest_flagperf.results.logs.samples import Samples
@@ -25,7 +25,7 @@ from tests.results_help import REPLAYS, edit_json, recorded
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "measuring.md"
 START = 1_700_000_000.0
-COLUMNS = {"host": host.COLUMNS, "devices": devices.COLUMNS}
+COLUMNS = {"host": host_counters.COLUMNS, "devices": devices.COLUMNS}
 RANGES = {"host": HOST, "devices": DEVICE}
 READINGS = [(file, name) for file, known in RANGES.items() for name in known]
 

@@ -27,7 +27,7 @@ from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan.placement import expected_placement, rank_processes
 from pytest_flagperf.results.measured.measure import measure
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir
 from tests.conftest import listens_to_ctrl_c
 from tests.rounds import WELL, processes_of, run_tiny, tiny_plan
 

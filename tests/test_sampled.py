@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.sampling import devices, host, power, sampler
+from flagperf_driver.node.sampling import devices, host_counters, power, sampler
 from flagperf_driver.node.sampling.notes import Notes
 from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
 from pytest_flagperf.results.measured.measure import measure
@@ -194,7 +194,7 @@ def processors_sampled(round_dir: Path, monkeypatch: pytest.MonkeyPatch, watts: 
     zone.mkdir(parents=True)
     (zone / "name").write_text("package-0")
     (zone / "max_energy_range_uj").write_text("300000000")
-    for module in (host, sampler):
+    for module in (host_counters, sampler):
         monkeypatch.setattr(module, "time", clock)
     (zone / "energy_uj").write_text("250000000")
     orders = SamplerOrders({"folder": str(round_dir / "localhost_noderank0")})
@@ -245,7 +245,7 @@ def test_counters_that_may_not_be_read_are_no_figure_and_one_sentence(
 
 
 def host_sampled(round_dir: Path, rows: Iterable[tuple[float, float, float]]) -> None:
-    lines = [",".join(host.COLUMNS)]
+    lines = [",".join(host_counters.COLUMNS)]
     lines += [f"{START + when},{cpu},0.5,,,,,,,{watts}," for when, cpu, watts in rows]
     (round_dir / "localhost_noderank0" / "host.series.csv").write_text("\n".join(lines) + "\n")
 

@@ -32,7 +32,7 @@ from pytest_flagperf.hosts.slurm.link import RelayLink
 from pytest_flagperf.hosts.slurm.request import JobRequest
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.settings import SettingsError, read_settings
-from pytest_flagperf.stored.round import MissingLogs
+from pytest_flagperf.stored.round_dir import MissingLogs
 from tests.trees import tree
 
 # As Slurm 22.05 prints them, shortened.

@@ -19,7 +19,7 @@ from pytest_flagperf.report.watch.follow import DIED, ENDED, REMOVED, RUNS, SILE
 from pytest_flagperf.report.watch.lines import RunLines
 from pytest_flagperf.report.watch.state import FAILED, PASSED, RUNNING, UNFINISHED, WAITING
 from pytest_flagperf.report.watch.view import Frame
-from pytest_flagperf.stored import live
+from pytest_flagperf.stored import live_record
 from tests.live_runs import CASES, LiveRun, training_run
 from tests.stored_runs import run_of
 from tests.test_commands import Capture, errors_of, flagperf, output_of
@@ -137,7 +137,7 @@ def test_a_case_waits_runs_and_passes_or_fails(tmp_path: Path) -> None:
     run.begin(run.main, CASES[0])
     assert states(run) == [RUNNING, WAITING, WAITING]
     run.main.end_round("finished")
-    run.main.record.write(live.TEST, case=CASES[0], test="test_converges", outcome="passed")
+    run.main.record.write(live_record.TEST, case=CASES[0], test="test_converges", outcome="passed")
     run.begin(run.main, CASES[1])
     run.main.end_round("failed", "rank 0 was killed")
     assert states(run) == [PASSED, FAILED, WAITING]
@@ -151,7 +151,9 @@ def test_a_case_that_was_interrupted_has_not_passed(tmp_path: Path, number: int)
         run.begin(run.main, CASES[0], done)
         run.main.end_round("interrupted" if done == 3 else "finished")
         if done < 3:
-            run.main.record.write(live.TEST, case=CASES[0], test=f"test_converges[round{done}]", outcome="passed")
+            run.main.record.write(
+                live_record.TEST, case=CASES[0], test=f"test_converges[round{done}]", outcome="passed"
+            )
     assert states(run)[0] == (UNFINISHED if number == 3 else PASSED)
     run.end(2)
     assert states(run) == [UNFINISHED, WAITING, WAITING]
@@ -249,7 +251,17 @@ def test_any_values_of_an_entry_are_accepted(tmp_path: Path) -> None:
     keys = ["case", "folder", "text", "state", "sentence", "step", "loss", "metric", "target", "throughput", "ranks",
             "slow", "samples", "host", "cases", "outcome", "sentences", "test", "exit", "pid", "machine", "phase",
             "elapsed_s", "time_left_s", "metric_name", "sample_unit"]  # fmt: skip
-    kinds = [live.CASES, live.ROUND, live.PHASE, live.PROGRESS, live.HOST, live.NOTE, live.TEST, live.ROUND_END, "new"]
+    kinds = [
+        live_record.CASES,
+        live_record.ROUND,
+        live_record.PHASE,
+        live_record.PROGRESS,
+        live_record.HOST,
+        live_record.NOTE,
+        live_record.TEST,
+        live_record.ROUND_END,
+        "new",
+    ]
     with run.file("gw0").open("a") as file:
         for value in values:
             for kind in kinds:

@@ -36,7 +36,7 @@ from pytest_flagperf.results.tables.store import CaseResult, StoredRun
 from pytest_flagperf.results.verdicts import converges, failed, has_converged
 from pytest_flagperf.results.verification import verify
 from pytest_flagperf.stored import FormatError, to_json_types
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir
 
 SHAPES = "1x1,1x8,2x8"
 SUMS, SUMMARY = "SHA256SUMS", "submission.json"

@@ -35,7 +35,7 @@ def preview(session: pytest.Session, run: Run) -> None:
     if run.settings.preflight:
         from pytest_flagperf.engines.agents.preflight import lines
         from pytest_flagperf.results.figures.units import count
-        from pytest_flagperf.stored.live import LiveRecord
+        from pytest_flagperf.stored.live_record import LiveRecord
 
         run.live.start(LiveRecord())  # writes the line of the minute while large data are checked
         findings = run.plans.preflight(chosen, run.live)

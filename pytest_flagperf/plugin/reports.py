@@ -76,7 +76,7 @@ def _record_verdicts(item: pytest.Item, report: pytest.TestReport, selected: Sel
 
 def _record_live(item: pytest.Item, report: pytest.TestReport, selected: Selected) -> None:
     """Add the test and its failed verdicts to the live record."""
-    from pytest_flagperf.stored.live import TEST, shortened
+    from pytest_flagperf.stored.live_record import TEST, shortened
 
     verdicts: list[Verdict] = item.stash.get(VERDICTS, [])
     sentences = [shortened(verdict.sentence) for verdict in verdicts if not verdict.ok]

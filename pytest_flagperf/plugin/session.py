@@ -13,14 +13,14 @@ import pytest
 
 from pytest_flagperf.stored.layout import JUNIT, PAGE
 
-from .command import without_secrets
 from .interrupts import Interrupts
 from .items import requested_cases
 from .options import command_line
-from .page import PageHooks, clean_metadata, expanded, write_run_page
 from .previews import preview
+from .pytest_html import PageHooks, clean_metadata, expanded, write_run_page
 from .reports import Attachments, JUnitFile
 from .shared import RUN, SESSION, is_worker, line_writer
+from .shown_command import without_secrets
 from .writers import Writers, guard
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         run.end_live(int(exitstatus))  # pytest-xdist does not unconfigure its workers
         return
     from pytest_flagperf.running.finish import finish
-    from pytest_flagperf.stored.live import PHASE
+    from pytest_flagperf.stored.live_record import PHASE
 
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     had_workers = session.config.pluginmanager.has_plugin("dsession")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .page import expanded
+from .pytest_html import expanded
 from .shared import RUN
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import CaseResult
 from pytest_flagperf.results.verdicts import OneCard, Verdict
 from pytest_flagperf.stored import FormatError, digests, files, layout, made_from
-from pytest_flagperf.stored.round import RoundDir, case_folders, planned_rounds, rounds_of
+from pytest_flagperf.stored.round_dir import RoundDir, case_folders, planned_rounds, rounds_of
 
 _MAX_DIFFERENCES = 20
 """The maximum number of differences that are listed for one file."""

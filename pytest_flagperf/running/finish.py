@@ -13,7 +13,7 @@ from pytest_flagperf.report.export import ais_bench
 from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.stored import WriteError, layout
-from pytest_flagperf.stored.round import case_folders, has_rounds
+from pytest_flagperf.stored.round_dir import case_folders, has_rounds
 
 from . import controller, judging
 from .directory import relative

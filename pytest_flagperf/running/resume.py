@@ -11,7 +11,7 @@ from pytest_flagperf.problems import Problems, kind
 from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, Settings, located, wrong_value
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import OPTIONS, is_repeatable
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir
 
 if TYPE_CHECKING:
     from pytest_flagperf.results.measured.outcome import Outcome

@@ -19,7 +19,7 @@ from pytest_flagperf.results.tables import store
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.selection import Selected
 from pytest_flagperf.stored import FormatError, WriteError, layout, make_folder
-from pytest_flagperf.stored.round import RoundDir, has_readable_record, planned_rounds
+from pytest_flagperf.stored.round_dir import RoundDir, has_readable_record, planned_rounds
 
 from .directory import RunDirectory
 from .plans import Plans

@@ -20,7 +20,7 @@ from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.selection import Absent, Selected, Selection, select
 from pytest_flagperf.settings import COMMAND_LINE, Settings, read_settings
 from pytest_flagperf.stored import layout, writing
-from pytest_flagperf.stored.live import CASES, END, LiveRecord
+from pytest_flagperf.stored.live_record import CASES, END, LiveRecord
 
 from . import controller
 from .case_lookup import CaseLookup

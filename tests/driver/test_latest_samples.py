@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flagperf_driver import layout
-from flagperf_driver.node.sampling import devices, host
+from flagperf_driver.node.sampling import devices, host_counters
 from flagperf_driver.node.sampling.series import LatestSamples
 
 
@@ -18,7 +18,9 @@ def test_each_quantity_has_its_latest_value(tmp_path: Path) -> None:
     samples = LatestSamples(tmp_path)
     assert samples.read() == {"host": {}, "devices": {}}
     of_host, of_devices = tmp_path / layout.HOST_SERIES, tmp_path / layout.DEVICE_SERIES
-    of_host.write_text(",".join(host.COLUMNS) + "\n" + row(host.COLUMNS, time=1.0, cpu=0.25, memory=0.5))
+    of_host.write_text(
+        ",".join(host_counters.COLUMNS) + "\n" + row(host_counters.COLUMNS, time=1.0, cpu=0.25, memory=0.5)
+    )
     of_devices.write_text(
         ",".join(devices.COLUMNS) + "\n"
         + row(devices.COLUMNS, time=1.0, device=0, power=300.5, temperature=50, throttle="none")

@@ -15,8 +15,8 @@ import pytest
 from flagperf_driver import heartbeat, seeds
 from flagperf_driver.heartbeat import Beat, Heartbeat, read_heartbeat
 from flagperf_driver.node import manifest
-from flagperf_driver.node.agent import caches, oom, watch
-from flagperf_driver.node.agent.watch import RankHeartbeat, Timeouts, find_silence, last_error, last_lines
+from flagperf_driver.node.agent import caches, oom, rank_watch
+from flagperf_driver.node.agent.rank_watch import RankHeartbeat, Timeouts, find_silence, last_error, last_lines
 from tests.driver.lab import REPO
 
 # -- heartbeat ---------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_the_line_with_the_reason_is_chosen(lines: list[str], word: str) -> None
 
 def test_a_tail_reads_new_records(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    tail = watch.LogTail(path, None)
+    tail = rank_watch.LogTail(path, None)
     assert list(tail.new()) == []
     path.write_text('[PerfLog] {"event": "A"}\n[PerfLog] {"event"')
     assert [record.event for record in tail.new()] == ["A"]

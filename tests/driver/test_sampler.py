@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.node import command
-from flagperf_driver.node.sampling import host, power, probe, sampler, schedule, series
+from flagperf_driver.node import run_tool
+from flagperf_driver.node.sampling import host_counters, power, probe, sampler, schedule, series
 from flagperf_driver.node.sampling.devices import COLUMNS, QUANTITIES, DeviceFiles
 from flagperf_driver.node.sampling.notes import MOST_KEPT, Notes
 from flagperf_driver.node.sampling.nvml.quantities import throttle_names
@@ -217,13 +217,13 @@ def test_interfaces_that_would_count_bytes_twice_are_left_out(tmp_path: Path) ->
     net = tmp_path / "sys/class/net"
     for path in ("lo", "eth0", "br0/bridge", "veth1/master"):
         (net / path).mkdir(parents=True)
-    assert host.Network(str(tmp_path), str(tmp_path / "sys")).names == {"eth0"}
+    assert host_counters.Network(str(tmp_path), str(tmp_path / "sys")).names == {"eth0"}
     (net / "veth1/device").mkdir()  # a physical interface is preferred to all others
-    assert host.Network(str(tmp_path), str(tmp_path / "sys")).read() == (1000.0, 5.0)
+    assert host_counters.Network(str(tmp_path), str(tmp_path / "sys")).read() == (1000.0, 5.0)
 
 
 def test_a_reset_counter_has_no_rate() -> None:
-    rate = host.Rate()
+    rate = host_counters.Rate()
     assert rate.of((5.0,)) == (None,)
     assert rate.of((3.0,)) == (None,)
     assert (rate.of((4.0,))[0] or 0) > 0
@@ -234,8 +234,8 @@ def test_rdma_counters_are_in_words_of_four_bytes(tmp_path: Path) -> None:
     counters.mkdir(parents=True)
     (counters / "port_rcv_data").write_text("10\n")
     (counters / "port_xmit_data").write_text("20\n")
-    assert host.Rdma(str(tmp_path)).read() == (40.0, 80.0)
-    assert not host.Rdma(str(tmp_path / "none"))
+    assert host_counters.Rdma(str(tmp_path)).read() == (40.0, 80.0)
+    assert not host_counters.Rdma(str(tmp_path / "none"))
 
 
 # -- the schedule --------------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def test_ipmi_uses_the_first_command_that_works(dcmi: str | None, sdr: str | Non
         asked.append(argv)
         text = dcmi if "dcmi" in argv else sdr
         if text is None:
-            raise command.CommandError("ipmitool ended with exit code 1: Unable to get")
+            raise run_tool.CommandError("ipmitool ended with exit code 1: Unable to get")
         return text
 
     ipmi = power.Ipmi("", ask)

@@ -29,7 +29,7 @@ from pytest_flagperf.hosts import Channel, HostError, InvalidReply, Message
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.replies import LONGEST_LINE, REPLIES, CheckedChannel, check_reply
-from pytest_flagperf.stored.round import RoundRecord
+from pytest_flagperf.stored.round_dir import RoundRecord
 from tests.rounds import processes_of, run_tiny, tiny_plan
 
 pytestmark = pytest.mark.integration

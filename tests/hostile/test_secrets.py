@@ -12,7 +12,7 @@ import pytest
 
 from flagperf_driver import addresses
 from pytest_flagperf.commands import main
-from pytest_flagperf.plugin.command import without_secrets
+from pytest_flagperf.plugin.shown_command import without_secrets
 from pytest_flagperf.running.resume import with_stored_options
 from pytest_flagperf.runtime import Image, RuntimeRequest
 from pytest_flagperf.settings import OPTIONS, read_settings

@@ -20,7 +20,7 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export import ais_bench
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import converges
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir
 from tests.modelarts import seed_check, service
 from tests.modelarts.conftest import table
 from tests.modelarts.runs import CloudRun, until, when

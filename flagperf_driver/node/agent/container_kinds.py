@@ -13,7 +13,7 @@ import time
 from typing import Any, Callable, Mapping, Protocol, Sequence
 
 from flagperf_driver.node import processes
-from flagperf_driver.node.agent import watch
+from flagperf_driver.node.agent import rank_watch
 from flagperf_driver.node.folder import CONTAINER_LOG, LogFolder
 
 _END_S = 3.0  # maximum time for Docker to notice that a container has ended
@@ -184,7 +184,7 @@ class ProgramContainer:
             self._reaper.forget(child.pid)
 
     def _get_state(self) -> dict[str, Any]:
-        lines = [line.strip() for line in watch.last_lines(self._folder.path / CONTAINER_LOG) if line.strip()]
+        lines = [line.strip() for line in rank_watch.last_lines(self._folder.path / CONTAINER_LOG) if line.strip()]
         if not self._ended:
             return _state(True, "is running", lines)
         self._reap()

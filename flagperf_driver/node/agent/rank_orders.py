@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from flagperf_driver import layout
-from flagperf_driver.node.agent import watch
+from flagperf_driver.node.agent import rank_watch
 
 
 class StartError(ValueError):
@@ -31,7 +31,7 @@ class RankOrders(NamedTuple):
 
     ranks: Sequence[RankOrder]
     follow: Sequence[int]  # the ranks whose logs and heartbeats are read, including those that a launcher starts
-    limits: watch.Timeouts
+    limits: rank_watch.Timeouts
     round_s: float
     grace_s: float
     not_inherited: Sequence[str]  # prefixes of environment variables that ranks do not inherit
@@ -55,7 +55,7 @@ def _orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
     return RankOrders(
         ranks=ranks,
         follow=sorted(int(rank) for rank in body.get("follow") or [order.rank for order in ranks]),
-        limits=watch.Timeouts(_limit(body.get("init_timeout_s")), _limit(body.get("hang_timeout_s"))),
+        limits=rank_watch.Timeouts(_limit(body.get("init_timeout_s")), _limit(body.get("hang_timeout_s"))),
         round_s=_limit(body.get("round_timeout_s")),
         grace_s=float(body.get("grace_s", 3)),
         not_inherited=[str(name) for name in body.get("not_inherited") or ()],

@@ -16,7 +16,7 @@ from typing import Mapping, Sequence
 
 from flagperf_driver import events, layout, perflog
 from flagperf_driver.node import processes
-from flagperf_driver.node.agent import oom, watch
+from flagperf_driver.node.agent import oom, rank_watch
 from flagperf_driver.node.agent.messages import Messages, now_ms
 from flagperf_driver.node.agent.milestones import MILESTONES, SCHEMA, Milestones, Moment
 from flagperf_driver.node.agent.rank_orders import RankOrder, RankOrders
@@ -69,7 +69,7 @@ class Ranks:
         self._first = orders.follow[0]
         self._tails = {rank: self._tail(rank) for rank in orders.follow}
         self._milestones: dict[int, Milestones] = {}
-        self._heartbeats = {rank: watch.RankHeartbeat(self._path(rank, "progress")) for rank in orders.follow}
+        self._heartbeats = {rank: rank_watch.RankHeartbeat(self._path(rank, "progress")) for rank in orders.follow}
         self._timer = Timer()
         self._timer.every(_TICK_S, lambda _: self._stream())
         self._timer.every(_HEARTBEAT_S, self._check_heartbeats)
@@ -193,14 +193,14 @@ class Ranks:
 
     # -- the ranks' logs -----------------------------------------------------------------------------------
 
-    def _tail(self, rank: int) -> watch.LogTail:
+    def _tail(self, rank: int) -> rank_watch.LogTail:
         events_to_read = None if rank == self._first else {*_FINAL_EVENTS, *MILESTONES}
 
         def show(lines: list[str]) -> None:
             self._messages.send({"type": "lines", "rank": rank, "lines": lines}, expendable=True)
 
         log = self._folder.path / layout.rank_log(rank)
-        return watch.LogTail(log, events_to_read, show if self._orders.show else None)
+        return rank_watch.LogTail(log, events_to_read, show if self._orders.show else None)
 
     def _stream(self, to_the_end: bool = False) -> None:
         for rank in self._tails:
@@ -239,7 +239,7 @@ class Ranks:
         alive = {rank: self._heartbeats[rank] for rank in self._alive()}
         for heartbeat in alive.values():
             heartbeat.read(passed_s)
-        silence = None if self._ending else watch.find_silence(alive, self._orders.limits)
+        silence = None if self._ending else rank_watch.find_silence(alive, self._orders.limits)
         if silence is not None:
             self._end_silence(silence)
 
@@ -252,11 +252,11 @@ class Ranks:
         # Sent also without any rank's beat: the controller considers a silent agent lost.
         if self._messages.connected:
             self._messages.send(
-                {"type": "beat", "ranks": ranks, "slow": watch.find_slow(self._heartbeats)}, expendable=True
+                {"type": "beat", "ranks": ranks, "slow": rank_watch.find_slow(self._heartbeats)}, expendable=True
             )
 
-    def _end_silence(self, silence: watch.Silence) -> None:
-        lines = watch.last_lines(self._folder.path / layout.rank_log(silence.rank))
+    def _end_silence(self, silence: rank_watch.Silence) -> None:
+        lines = rank_watch.last_lines(self._folder.path / layout.rank_log(silence.rank))
         last_line = f"; its last line: {lines[-1].strip()}" if lines else ""
         self.fail(silence.kind, silence.rank, silence.sentence + last_line)
         # For a rank of a launcher, the launcher is the child process; it may have ended just now.
@@ -308,7 +308,7 @@ class Ranks:
         how = f"ended with exit code {code}" if code > 0 else f"was killed by {self._signal_with_cause(-code)}"
         error = self._error(process)
         if error is None:
-            reason = watch.last_error(watch.last_lines(self._folder.path / process.order.log))
+            reason = rank_watch.last_error(rank_watch.last_lines(self._folder.path / process.order.log))
             return f"rank {process.order.rank} {how}: {reason or 'no output'}{self._disk_full()}"
         reason = f"{error.value.get('type')}: {_one_line(error.value.get('error'))}"
         if error.rank != process.order.rank:
@@ -368,7 +368,7 @@ class Ranks:
             cause=cause,
             pid=process.child.pid,
             started_ms=process.started_ms,
-            last_lines=watch.last_lines(self._folder.path / process.order.log),
+            last_lines=rank_watch.last_lines(self._folder.path / process.order.log),
         )
 
     def _path(self, rank: int, what: str) -> Path:

@@ -7,7 +7,7 @@ import pwd
 from typing import NamedTuple
 
 from flagperf_driver.node.processes import log_dir_of
-from flagperf_driver.node.sampling.host import read_text
+from flagperf_driver.node.sampling.host_counters import read_text
 
 PROC = "/proc"
 _HOST_NAMESPACE = 0xEFFFFFFC  # the inode of the host's PID namespace, in every kernel

@@ -8,7 +8,7 @@ from typing import Any, Iterable, Mapping, NamedTuple
 
 from flagperf_driver.node.processes import log_dir_of, rank_of
 from flagperf_driver.node.sampling.foreign_processes import ForeignProcesses
-from flagperf_driver.node.sampling.host import PROC, File, names, read_text
+from flagperf_driver.node.sampling.host_counters import PROC, File, names, read_text
 
 MEANS = "/proc/<pid>/schedstat of each rank's main thread; /proc/stat without the round's own processes"
 COLUMNS = ("time [s]", "waited [s]", "others [s]", "stolen [s]")

@@ -10,9 +10,9 @@ import os
 import re
 from typing import Callable, NamedTuple
 
-from flagperf_driver.node import command
+from flagperf_driver.node import run_tool
 from flagperf_driver.node.sampling import schedule
-from flagperf_driver.node.sampling.host import Rate
+from flagperf_driver.node.sampling.host_counters import Rate
 from flagperf_driver.node.sampling.notes import Notes
 from flagperf_driver.node.sampling.schedule import Stop, Task
 
@@ -53,9 +53,9 @@ class NodePower:
             return
         try:
             self._watts = self._ipmi.read()
-        except command.SamplerEnding:
+        except run_tool.SamplerEnding:
             return
-        except command.CommandError as error:
+        except run_tool.CommandError as error:
             if self._has_answered:
                 self._notes.error(f"power: {error}")
             else:
@@ -131,7 +131,7 @@ class Rapl:
 class Ipmi:
     """The management controller's reading, through ipmitool."""
 
-    def __init__(self, root: str = "", ask: Callable[..., str] = command.run) -> None:
+    def __init__(self, root: str = "", ask: Callable[..., str] = run_tool.run) -> None:
         self._ask = ask
         self._read_watts: Callable[[], float] | None = None
         self.means = "IPMI"
@@ -156,24 +156,24 @@ class Ipmi:
         for read, means in commands:
             try:
                 watts = read()
-            except command.CommandError as error:
+            except run_tool.CommandError as error:
                 problems.append(str(error))
                 continue
             self._read_watts, self.means = read, means
             return watts
-        raise command.CommandError("; ".join(problems))
+        raise run_tool.CommandError("; ".join(problems))
 
     def _dcmi(self) -> float:
         text = self._ask(["ipmitool", "dcmi", "power", "reading"], _IPMI_DEADLINE_S)
         match = _DCMI.search(text)
         if match is None or float(match.group(1)) <= 0:
-            raise command.CommandError("ipmitool dcmi power reading: no instantaneous power in its output")
+            raise run_tool.CommandError("ipmitool dcmi power reading: no instantaneous power in its output")
         return float(match.group(1))
 
     def _sensors(self) -> float:
         values = _WATTS.findall(self._ask(["ipmitool", "sdr", "list"], _IPMI_DEADLINE_S))
         if not values:
-            raise command.CommandError("ipmitool sdr list: no sensor in Watts")
+            raise run_tool.CommandError("ipmitool sdr list: no sensor in Watts")
         return max(map(float, values))
 
 

@@ -23,8 +23,8 @@ import time
 from typing import Any, Callable
 
 from flagperf_driver import layout
-from flagperf_driver.node import command
-from flagperf_driver.node.sampling import host, load, power, schedule, series
+from flagperf_driver.node import run_tool
+from flagperf_driver.node.sampling import host_counters, load, power, schedule, series
 from flagperf_driver.node.sampling.device_sampler import DeviceSampler
 from flagperf_driver.node.sampling.devices import LOG_EVERY_S
 from flagperf_driver.node.sampling.notes import CLOCK_SET, Notes
@@ -45,11 +45,11 @@ class HostSampler:
         self._every_s = orders.every_s
         self._folder = orders.folder
         self._power = node_power
-        self._series = series.Lines(f"{orders.folder}/{layout.HOST_SERIES}", ",".join(host.COLUMNS))
+        self._series = series.Lines(f"{orders.folder}/{layout.HOST_SERIES}", ",".join(host_counters.COLUMNS))
         self._files = [self._series]
         self._logs = {name: self._log(name) for name in ("cpu", "mem")}
-        self._cpu, self._memory = host.Cpu(), host.Memory()
-        self._cpu_of_log = host.Cpu()  # over the longer interval of the log
+        self._cpu, self._memory = host_counters.Cpu(), host_counters.Memory()
+        self._cpu_of_log = host_counters.Cpu()  # over the longer interval of the log
         self._rates = _rates(notes)
         self._slow_due = 0
         self._notes = notes
@@ -76,10 +76,10 @@ class HostSampler:
         self._watch_clock()
         cells = [f"{time.time():.4f}", _share(self._cpu.read())]
         if everything or tick >= self._slow_due:
-            self._slow_due = tick + max(1, round(host.SLOW_S / self._every_s))
+            self._slow_due = tick + max(1, round(host_counters.SLOW_S / self._every_s))
             cells += self._slow()
         else:
-            cells += [""] * (len(host.COLUMNS) - len(cells))
+            cells += [""] * (len(host_counters.COLUMNS) - len(cells))
         self._series.add(",".join(cells))
 
     def _watch_clock(self) -> None:
@@ -131,15 +131,15 @@ class HostSampler:
         return [loss for file in self._files if (loss := file.loss)]
 
 
-def _rates(notes: Notes) -> list[tuple[host.Rate, Callable[[], tuple[float, ...]] | None]]:
+def _rates(notes: Notes) -> list[tuple[host_counters.Rate, Callable[[], tuple[float, ...]] | None]]:
     """Return a rate and the function that reads its two counters; None if the host has no such device."""
-    network, rdma, disks = host.Network(), host.Rdma(), host.Disks()
+    network, rdma, disks = host_counters.Network(), host_counters.Rdma(), host_counters.Disks()
     notes.means["network"] = network.means
     notes.means.update({name: counted.means for name, counted in (("rdma", rdma), ("disk", disks)) if counted})
     return [
-        (host.Rate(), network.read),
-        (host.Rate(), rdma.read if rdma else None),
-        (host.Rate(), disks.read if disks else None),
+        (host_counters.Rate(), network.read),
+        (host_counters.Rate(), rdma.read if rdma else None),
+        (host_counters.Rate(), disks.read if disks else None),
     ]
 
 
@@ -185,7 +185,7 @@ class Sampling:
     def __init__(self, orders: SamplerOrders) -> None:
         self._orders = orders
         self._notes = Notes()
-        self._notes.host = host.facts()
+        self._notes.host = host_counters.facts()
         self._started = time.time()
         self._stop = Stop()
         self._power = power.NodePower(self._notes, processors_first=orders.processors_first)
@@ -198,12 +198,12 @@ class Sampling:
     def run(self, stdin: int) -> None:
         signal.signal(signal.SIGTERM, self._stop.stop)
         with open(f"{self._orders.folder}/{layout.SYSTEM}", "w") as out:  # noqa: PTH123
-            out.write(host.system_info(self._notes.host))
+            out.write(host_counters.system_info(self._notes.host))
         threads = [threading.Thread(target=call, args=(self._stop,), daemon=True) for call in self._thread_calls()]
         for thread in [*threads, threading.Thread(target=self._listen, args=(stdin,), daemon=True)]:
             thread.start()
         schedule.run(self._tasks, self._stop)
-        command.end_all()
+        run_tool.end_all()
         end = time.monotonic() + _THREADS_END_S
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Iterable
 
-from flagperf_driver.node.sampling.host import SYS, names, read_text
+from flagperf_driver.node.sampling.host_counters import SYS, names, read_text
 
 _PCI = re.compile(r"(?:([0-9a-f]+):)?([0-9a-f]{1,2}:[0-9a-f]{1,2}\.[0-7])$", re.IGNORECASE)
 

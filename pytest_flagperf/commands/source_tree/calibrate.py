@@ -27,7 +27,7 @@ from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts import converges, failed
 from pytest_flagperf.results.verdicts.reference import FEWEST
 from pytest_flagperf.stored import write_texts
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir
 
 _SHAPES = ("1x1", "1x2")
 """The shapes that the small scale needs."""

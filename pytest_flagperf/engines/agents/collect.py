@@ -16,7 +16,7 @@ from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.hosts import Channel, Host, HostError, InvalidReply, Message
 from pytest_flagperf.hosts.amounts import Report, reporter
 from pytest_flagperf.hosts.deploy import Code, attach, open_module, pack
-from pytest_flagperf.stored.round import MissingLogs
+from pytest_flagperf.stored.round_dir import MissingLogs
 
 from .acquire import MODULE
 from .agents import GRACE_S, MARGIN_S, HostAgent, Refused, refusal

@@ -22,7 +22,7 @@ from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.runtime import EngineRequirements, Interpreter, RuntimeSetupError, runtimes
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError, WriteError
-from pytest_flagperf.stored.round import RoundDir, RoundFault, runs_beside
+from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, runs_beside
 
 from . import acquire, preflight
 from .agents import Agents, attach_agent

@@ -12,7 +12,7 @@ from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.stored import FormatError, WriteError
 from pytest_flagperf.stored.layout import host_folder
-from pytest_flagperf.stored.round import MissingLogs, RoundDir
+from pytest_flagperf.stored.round_dir import MissingLogs, RoundDir
 
 from .collect import LogsGone, fetch
 from .unpack import LogsTooLarge

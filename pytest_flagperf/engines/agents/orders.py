@@ -14,7 +14,7 @@ from flagperf_driver.node.sampling import topology
 from pytest_flagperf.plan import PlacedHost, Placement, Plan, rank_processes
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.stored.layout import CASE, LAUNCHER_LOG, rank_log, task_log
-from pytest_flagperf.stored.round import RoundDir, RoundFault
+from pytest_flagperf.stored.round_dir import RoundDir, RoundFault
 
 from .acquire import MODULE
 from .agents import GRACE_S, HostAgent

@@ -14,7 +14,15 @@ from pytest_flagperf.hosts.deploy import pack, sweep
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round import HostEnd, RankEnd, RoundDir, RoundFault, RoundRecord, begun_ms, first_training
+from pytest_flagperf.stored.round_dir import (
+    HostEnd,
+    RankEnd,
+    RoundDir,
+    RoundFault,
+    RoundRecord,
+    begun_ms,
+    first_training,
+)
 
 from .agents import Agents, HostAgent
 from .collect import collect

@@ -9,7 +9,7 @@ from typing import Any
 from flagperf_driver import events
 from pytest_flagperf.hosts import Message
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round import RoundFault
+from pytest_flagperf.stored.round_dir import RoundFault
 
 from .agents import Agents, HostAgent
 from .orders import Show

@@ -31,7 +31,7 @@ from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.job import StoredJob, read_job
 from pytest_flagperf.stored.layout import host_folder, round_folder
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir
 
 from .account import open_cloud
 from .cloud_job import Cloud, CloudJob, Submission, fetch_figures, log_file

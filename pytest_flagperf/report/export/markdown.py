@@ -13,7 +13,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables.store import CaseResult, StoredRun
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir
 
 LANGUAGES = ("en", "zh")
 PUBLISHED = ((1, 1), (1, 8), (2, 8))

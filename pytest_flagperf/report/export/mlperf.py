@@ -16,7 +16,7 @@ from pytest_flagperf.results.measured.outcome import Outcome, Target
 from pytest_flagperf.results.tables.store import CaseResult, StoredRun
 from pytest_flagperf.stored import FormatError, write, write_text
 from pytest_flagperf.stored.layout import SYSTEM
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir
 
 RULES = Path(__file__).parent / "mllog_rules" / "training.yaml"
 PARSER = "6.1.0"

@@ -38,7 +38,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import CaseResult, RunInfo
 from pytest_flagperf.stored import layout
-from pytest_flagperf.stored.round import case_folders, rounds_of
+from pytest_flagperf.stored.round_dir import case_folders, rounds_of
 
 TARGET_BYTES = 2_500_000
 """The target size of the page; with many cases the charts have fewer points."""

@@ -37,7 +37,7 @@ from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log, round_folder
 from pytest_flagperf.stored.plan import StoredDeviation, StoredPlan, StoredValue
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir
 
 FIRST = (
     "p_whole", "p_train", "p_core", "mfu", "e2e_time", "time_to_target", "step_time_p50", "step_time_p90",

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.printable import printable
-from pytest_flagperf.stored import live as stored_live
-from pytest_flagperf.stored.live import LiveRecord, shortened
+from pytest_flagperf.stored import live_record
+from pytest_flagperf.stored.live_record import LiveRecord, shortened
 
 from .plain import PlainLines
 from .progress import RoundProgress, in_round, progress_line, round_title
@@ -82,7 +82,7 @@ class Live:
 
     def note(self, text: str) -> None:
         """Write a permanent line."""
-        self.record.write(stored_live.NOTE, text=shortened(text))
+        self.record.write(live_record.NOTE, text=shortened(text))
         self._permanent(text)
 
     def phase(self, text: str) -> None:
@@ -95,7 +95,7 @@ class Live:
 
     def _begin_phase(self, text: str, write: Callable[[str], None]) -> None:
         self._phase = text
-        self.record.write(stored_live.PHASE, text=shortened(text), begins=True)
+        self.record.write(live_record.PHASE, text=shortened(text), begins=True)
         with self._lock:
             if self._plain is not None:
                 self._plain.phase(in_round(self._round, text))
@@ -105,7 +105,7 @@ class Live:
     def passing(self, text: str) -> None:
         """Write a line that the next line overwrites."""
         self._phase = text
-        self.record.write_latest("phase", stored_live.PHASE, text=shortened(text))
+        self.record.write_latest("phase", live_record.PHASE, text=shortened(text))
         with self._lock:
             if self._plain is not None:
                 self._plain.activity(in_round(self._round, text))
@@ -123,7 +123,7 @@ class Live:
     def begin_round(self, case: str, directory: Path) -> None:
         """Take note that a round begins in a directory."""
         self.record.restart_rates()
-        self.record.write(stored_live.ROUND, case=case, folder=f"{directory.parent.name}/{directory.name}")
+        self.record.write(live_record.ROUND, case=case, folder=f"{directory.parent.name}/{directory.name}")
         with self._lock:
             self._round = round_title(case, directory.name)
             if self._plain is not None:
@@ -131,7 +131,7 @@ class Live:
 
     def end_round(self, state: str, sentence: str = "") -> None:
         """Take note that the round has ended."""
-        self.record.write(stored_live.ROUND_END, state=state, sentence=shortened(sentence))
+        self.record.write(live_record.ROUND_END, state=state, sentence=shortened(sentence))
         with self._lock:
             if self._plain is not None and self._round:
                 self._plain.end_round(self._round, f"{state}: {sentence}" if sentence else state)
@@ -139,7 +139,7 @@ class Live:
 
     def progress(self, progress: RoundProgress) -> None:
         """Show the progress of a round."""
-        self.record.write_latest("progress", stored_live.PROGRESS, **_recorded(progress))
+        self.record.write_latest("progress", live_record.PROGRESS, **_recorded(progress))
         with self._lock:
             if self._plain is not None:
                 self._plain.progress(progress)
@@ -148,7 +148,7 @@ class Live:
 
     def host(self, host: str, values: Mapping[str, Any]) -> None:
         """Record the ranks, the devices or the load of a host; the terminal does not show them."""
-        self.record.write_latest(f"host {host} {' '.join(values)}", stored_live.HOST, host=host, **values)
+        self.record.write_latest(f"host {host} {' '.join(values)}", live_record.HOST, host=host, **values)
 
     def log(self, rank: int, text: str) -> None:
         """Write a line of a rank's log if the user follows the logs."""
@@ -159,7 +159,7 @@ class Live:
         """Clear the line that would be overwritten next: what it shows has ended."""
         if self._phase:
             self._phase = ""
-            self.record.write_latest("phase", stored_live.PHASE, text="")
+            self.record.write_latest("phase", live_record.PHASE, text="")
         with self._lock:
             if self._plain is not None:
                 self._plain.activity(self._round)

@@ -10,8 +10,8 @@ from typing import Any
 
 from pytest_flagperf.printable import printable
 from pytest_flagperf.results.figures.units import count, quantity
-from pytest_flagperf.stored import FormatError, layout, live
-from pytest_flagperf.stored.live import SILENT_S, LiveFile, is_alive
+from pytest_flagperf.stored import FormatError, layout, live_record
+from pytest_flagperf.stored.live_record import SILENT_S, LiveFile, is_alive
 
 from .state import ProcessState, RunState
 
@@ -68,7 +68,7 @@ class FollowedRun:
     def poll(self, on_entry: OnEntry | None = None) -> None:
         """Take all new entries, and call ``on_entry`` after each; FormatError for files that cannot be read."""
         entries: list[tuple[float, str, Mapping[str, Any]]] = []
-        for path in live.live_files(self.path):
+        for path in live_record.live_files(self.path):
             name = path.name.removesuffix(layout.LIVE_SUFFIX)
             file = self._files.setdefault(name, LiveFile(path))
             try:

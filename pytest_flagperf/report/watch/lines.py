@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_flagperf.report.terminal.plain import PlainLines
 from pytest_flagperf.report.terminal.progress import in_round
-from pytest_flagperf.stored import live
+from pytest_flagperf.stored import live_record
 
 from .follow import FollowedRun
 from .state import ProcessState, state_text
@@ -48,14 +48,14 @@ class RunLines:
     def take(self, name: str, entry: Mapping[str, Any]) -> None:
         """Write what a new entry reports, which the state has taken already."""
         process, lines, kind = self._run.state.processes[name], self._of(name), entry["kind"]
-        if kind == live.ROUND and process.round is not None:
+        if kind == live_record.ROUND and process.round is not None:
             self._rounds[name] = process.round.name
             lines.phase(f"{process.round.name}  starting")
-        elif kind == live.PHASE:
+        elif kind == live_record.PHASE:
             (lines.phase if entry.get("begins") is True else lines.activity)(in_round(_title(process), process.phase))
-        elif kind == live.PROGRESS and process.round is not None:
+        elif kind == live_record.PROGRESS and process.round is not None:
             lines.progress(process.round.figures)
-        elif kind == live.ROUND_END and name in self._rounds:
+        elif kind == live_record.ROUND_END and name in self._rounds:
             lines.end_round(self._rounds.pop(name), state_text(entry))
         self._write_new_notes()
 

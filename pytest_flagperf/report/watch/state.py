@@ -13,7 +13,7 @@ from flagperf_driver.perflog import number
 from pytest_flagperf.case import folder as folder_of
 from pytest_flagperf.printable import printable
 from pytest_flagperf.report.terminal.progress import round_title
-from pytest_flagperf.stored import layout, live, objects
+from pytest_flagperf.stored import layout, live_record, objects
 from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 _MOST_POINTS = 512
@@ -295,16 +295,16 @@ class RunState:
 
 
 _TAKE = {
-    live.PROCESS: RunState._begin,
-    live.CASES: RunState._cases,
-    live.ROUND: RunState._round,
-    live.ROUND_END: RunState._round_end,
-    live.PHASE: RunState._phase,
-    live.PROGRESS: RunState._progress,
-    live.HOST: RunState._host,
-    live.NOTE: RunState._note,
-    live.TEST: RunState._test,
-    live.END: RunState._end,
+    live_record.PROCESS: RunState._begin,
+    live_record.CASES: RunState._cases,
+    live_record.ROUND: RunState._round,
+    live_record.ROUND_END: RunState._round_end,
+    live_record.PHASE: RunState._phase,
+    live_record.PROGRESS: RunState._progress,
+    live_record.HOST: RunState._host,
+    live_record.NOTE: RunState._note,
+    live_record.TEST: RunState._test,
+    live_record.END: RunState._end,
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from flagperf_driver import perflog
 from pytest_flagperf.results.logs.ranklog import RankLog
 from pytest_flagperf.stored.layout import host_folder
-from pytest_flagperf.stored.round import RoundFault, RoundRecord
+from pytest_flagperf.stored.round_dir import RoundFault, RoundRecord
 
 _MAX_TEXT = 300
 

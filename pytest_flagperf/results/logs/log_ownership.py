@@ -10,7 +10,7 @@ from pytest_flagperf.results.logs.failures import Failure, RankLocation
 from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
 from pytest_flagperf.results.logs.ranklog import RankLog
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round import RoundRecord
+from pytest_flagperf.stored.round_dir import RoundRecord
 
 LOG = "log"
 """The kind of these failures."""

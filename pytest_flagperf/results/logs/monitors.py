@@ -24,7 +24,7 @@ from pytest_flagperf.stored.layout import (
     host_of,
     noderank_of,
 )
-from pytest_flagperf.stored.round import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir
 
 from . import ranges
 from .ranges import DropCounter

@@ -14,7 +14,7 @@ from flagperf_driver.perflog import number
 from pytest_flagperf.results.logs.failures import Failure, RankLocation
 from pytest_flagperf.results.logs.ranklog import whole
 from pytest_flagperf.results.measured import left_out
-from pytest_flagperf.results.measured.figure_pair import FigureBounds, Pair, RankFigures, Tolerance
+from pytest_flagperf.results.measured.consistency_pairs import FigureBounds, Pair, RankFigures, Tolerance
 
 CONTRADICTION = "contradiction"
 """The kind of these failures."""

@@ -11,7 +11,7 @@ from pytest_flagperf.results.logs.log_ownership import LOG
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.stored import FormatError, files
 from pytest_flagperf.stored.layout import OUTCOME
-from pytest_flagperf.stored.round import rounds_of
+from pytest_flagperf.stored.round_dir import rounds_of
 
 _FEWEST = 5
 """The fewest different values whose equality is no coincidence: a metric of a small evaluation set has few values."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from pytest_flagperf.results.measured.figure_pair import FigureBounds, Pair, RankFigures, Tolerance
+from pytest_flagperf.results.measured.consistency_pairs import FigureBounds, Pair, RankFigures, Tolerance
 from pytest_flagperf.stored.plan import StoredLeftOut
 
 INF = math.inf

@@ -28,14 +28,14 @@ from pytest_flagperf.results.measured import (
     vendor_code,
 )
 from pytest_flagperf.results.measured import phases as phases_of
-from pytest_flagperf.results.measured.figure_pair import RankFigures
+from pytest_flagperf.results.measured.consistency_pairs import RankFigures
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Losses, MetricQuality, Outcome, Quality, TrainingWork
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round import RankEnd, RoundDir, RoundRecord
+from pytest_flagperf.stored.round_dir import RankEnd, RoundDir, RoundRecord
 
 
 def measure(round_dir: Path) -> Outcome:

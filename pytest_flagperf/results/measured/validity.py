@@ -16,7 +16,7 @@ from pytest_flagperf.results.logs.samples import Gap, Reasons, Samples
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import host_of, round_number
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round import RoundDir, rounds_of
+from pytest_flagperf.stored.round_dir import RoundDir, rounds_of
 
 from . import busy
 from .phases import Phase

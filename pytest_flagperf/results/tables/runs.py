@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from pytest_flagperf.stored import FormatError
-from pytest_flagperf.stored.round import has_rounds
+from pytest_flagperf.stored.round_dir import has_rounds
 
 
 def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:

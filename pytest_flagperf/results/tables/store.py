@@ -18,7 +18,7 @@ from pytest_flagperf.results.tables.columns import write_csv
 from pytest_flagperf.results.verdicts import OneCard, Verdict, has_converged
 from pytest_flagperf.results.verdicts.speedup import format_speedup, p_cores
 from pytest_flagperf.stored import FormatError, digests, files, layout, made_from, type_check
-from pytest_flagperf.stored.round import RoundDir, case_folders, rounds_of
+from pytest_flagperf.stored.round_dir import RoundDir, case_folders, rounds_of
 
 SCHEMA = 1
 _INTERRUPTED = 2

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_flagperf.results.logs.failures import RankLocation
 from pytest_flagperf.results.logs.ranklog import Target, read_rank
-from pytest_flagperf.results.measured import consistency, figure_pair
+from pytest_flagperf.results.measured import consistency, consistency_pairs
 from tests.driver.pytorch.conftest import RankResults
 
 TARGET = Target("accuracy", "higher", "fraction", 0.5)
@@ -30,7 +30,7 @@ def contradictions(folder: Path, rank: int, trained: dict[str, Any]) -> list[str
     path.write_text(trained["log"])
     log = read_rank(path, rank, TARGET, trained["case"]["config"]["timing_warmup_steps"])
     case = trained["case"]
-    read = figure_pair.RankFigures(case["config"], case["nnodes"] * case["nproc"], log)
+    read = consistency_pairs.RankFigures(case["config"], case["nnodes"] * case["nproc"], log)
     compared, failures = consistency.check([(RankLocation(rank, "localhost", 0), read)], 1)
     assert compared >= 12, case
     return [failure.sentence for failure in failures]

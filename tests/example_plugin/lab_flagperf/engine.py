@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flagperf_driver.launch import RankProcess
 from flagperf_driver.node.agent import milestones
-from flagperf_driver.node.agent.watch import LogTail
+from flagperf_driver.node.agent.rank_watch import LogTail
 from pytest_flagperf import stored
 from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.engines import Engine
@@ -25,7 +25,7 @@ from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.settings import Settings, SiteTable
 from pytest_flagperf.stored.layout import CASE, MILESTONE_TIMES, host_folder, rank_log
-from pytest_flagperf.stored.round import HostEnd, RankEnd, RoundDir, RoundFault, RoundRecord
+from pytest_flagperf.stored.round_dir import HostEnd, RankEnd, RoundDir, RoundFault, RoundRecord
 
 
 @hookimpl

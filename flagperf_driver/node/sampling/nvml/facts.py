@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from flagperf_driver.node.sampling.health import PROCESSES, describe_device
-from flagperf_driver.node.sampling.host import read_text
+from flagperf_driver.node.sampling.host_counters import read_text
 from flagperf_driver.node.sampling.nvml.library import MIB, NEVER, NvmlError, ask, load, text
 from flagperf_driver.node.sampling.nvml.quantities import HARMLESS, REASONS_CALLS, scalar, throttle_names
 

@@ -15,7 +15,7 @@ import math
 import time
 from typing import Any, Iterator, Mapping, Sequence
 
-from flagperf_driver.node import command
+from flagperf_driver.node import run_tool
 from flagperf_driver.node.sampling.devices import NO_THROTTLING, QUANTITIES, Cell, DeviceFiles, DeviceSource
 from flagperf_driver.node.sampling.health import FACTS, PROCESSES, DeviceHealth, describe_device, fits, valid_facts
 from flagperf_driver.node.sampling.notes import CHANGED, Notes
@@ -44,7 +44,7 @@ class Probe(DeviceSource):
     def open(self, devices: Sequence[int] | None) -> str | None:
         try:
             self._tool = ToolProcess(self._path)
-        except (ProbeError, command.CommandError) as error:
+        except (ProbeError, run_tool.CommandError) as error:
             return str(error)
         if self._tool.not_confined:
             self._notes.missing(f"the confinement of the probe: {self._tool.not_confined}")
@@ -59,9 +59,9 @@ class Probe(DeviceSource):
         now = time.time()
         try:
             readings = self._tool.read()
-        except command.SamplerEnding:
+        except run_tool.SamplerEnding:
             return
-        except (ProbeError, command.CommandError) as error:
+        except (ProbeError, run_tool.CommandError) as error:
             self._notes.error(str(error))
             return
         sampled = {index: reading for index, reading in numbered(readings) if self._is_sampled(index)}
@@ -143,7 +143,7 @@ def survey(path: str) -> dict[str, Any]:
             readings = tool.read()
         finally:
             tool.close()
-    except (ProbeError, command.CommandError) as error:
+    except (ProbeError, run_tool.CommandError) as error:
         return {"driver": None, "devices": [], "error": str(error)}
     devices = [
         describe_device(index, reading, processes=_processes_of(reading), throttle=_throttle(reading), error=None)

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from typing import Any, Mapping
 
-from flagperf_driver.node import command
+from flagperf_driver.node import run_tool
 from flagperf_driver.node.deployed_code import CODE_ROOT, module_argv
 from flagperf_driver.node.sampling.probe.tool import ProbeError
 
@@ -34,9 +34,9 @@ class ToolProcess:
             raise
 
     def _start(self) -> None:
-        if command.is_ending():
-            raise command.SamplerEnding("the sampler is ending")
-        command.on_end(self._end)
+        if run_tool.is_ending():
+            raise run_tool.SamplerEnding("the sampler is ending")
+        run_tool.on_end(self._end)
         self._server = subprocess.Popen(
             [*module_argv(sys.executable, str(CODE_ROOT), _MODULE), self._path],
             stdin=subprocess.PIPE,
@@ -63,7 +63,7 @@ class ToolProcess:
 
     def close(self) -> None:
         """End the probe and all that it has started."""
-        command.forget(self._end)
+        run_tool.forget(self._end)
         server = self._end()
         self._server = None
         if server is not None and server.stdout is not None:
@@ -82,8 +82,8 @@ class ToolProcess:
     def _receive(self, timeout_s: float) -> dict[str, Any]:
         """Return the next answer; raise ProbeError for an error or for no answer."""
         line = self._line(time.monotonic() + timeout_s)
-        if command.is_ending():
-            raise command.SamplerEnding("the sampler is ending")
+        if run_tool.is_ending():
+            raise run_tool.SamplerEnding("the sampler is ending")
         if line is None:
             self.close()
             raise ProbeError(f"the probe's process ended, or did not answer within {timeout_s:g} s")

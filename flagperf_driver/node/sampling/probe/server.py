@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, Callable
 
-from flagperf_driver.node import command, processes
+from flagperf_driver.node import processes, run_tool
 from flagperf_driver.node.confinement import Limits, NotConfined, confine
 from flagperf_driver.node.sampling.probe.tool import ProbeError, Tool
 
@@ -94,7 +94,7 @@ def _answer_requests(path: str, requests: int, answers: int) -> None:
     def send(body: Callable[[], dict[str, Any]]) -> None:
         try:
             text = json.dumps(body(), default=repr)
-        except (ProbeError, command.CommandError) as error:
+        except (ProbeError, run_tool.CommandError) as error:
             text = json.dumps({"error": str(error)})
         _write(answers, text.encode() + b"\n")
 

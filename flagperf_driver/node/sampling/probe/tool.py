@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable
 
-from flagperf_driver.node import command
+from flagperf_driver.node import run_tool
 
 EVERY_S = 5.0
 DEADLINE_S = 10.0
@@ -31,7 +31,7 @@ class Tool:
 
     def read(self) -> Any:
         """Run the command and return the parsed output; raise CommandError or ProbeError on failure."""
-        text = command.run(self.command, self.deadline_s, self.environment)
+        text = run_tool.run(self.command, self.deadline_s, self.environment)
         try:
             return self.parse(text)
         except Exception as error:
