@@ -1,38 +1,48 @@
 """All tests, in three phases: python -m tests [what pytest takes]; ``make test`` calls it.
 
-All phases run even if one fails. Tests miss deadlines on a machine whose cores others use too, as a hypervisor's other
-machines do. So the tests that failed in a phase run once more, one at a time; a test that fails twice has failed.
+All phases run even if one fails, and no test runs twice. After the phases, a table lists the slowest files and tests.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import psutil
 import pytest
 
-PHASES = (
-    ("-m", "not slow", "-n", "auto"),
-    ("-m", "slow and alone"),
-    ("-m", "slow and not alone", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"),
-)
-AGAIN = ("--last-failed", "--last-failed-no-failures=none", "--maxfail=3")
+from tests import durations
+
+PHASES = {
+    "quick": ("-m", "not slow", "-n", "auto"),
+    "alone": ("-m", "slow and alone"),
+    "slow": ("-m", "slow and not alone", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"),
+}
 
 
 def run_phases(arguments: Sequence[str], pytest_run: Callable[..., int]) -> bool:
-    """Whether all tests passed."""
-    passed = [_passes(phase, arguments, pytest_run) for phase in PHASES]
-    return all(passed)
-
-
-def _passes(phase: Sequence[str], arguments: Sequence[str], pytest_run: Callable[..., int]) -> bool:
-    code = pytest_run(*arguments, *phase)
-    if code == pytest.ExitCode.TESTS_FAILED:
-        print("what failed runs once more, one test at a time", flush=True)
-        return pytest_run(*arguments, *phase[:2], *AGAIN) == pytest.ExitCode.OK
+    """Run all phases and print where their time went; return whether all tests passed."""
+    codes, spent, tests = [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, phase in PHASES.items():
+            junit, started, before = Path(folder, f"{name}.xml"), time.monotonic(), psutil.cpu_times()
+            codes.append(pytest_run(*arguments, *phase, f"--junitxml={junit}"))
+            tests += list(durations.read(junit))
+            spent.append(f"{name}: {time.monotonic() - started:.0f} s, cores {_busy(before):.0%} busy")
+    print(*durations.lines(tests), *spent, sep="\n", flush=True)
     # The arguments may name files that have no test of a phase.
-    return code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    return all(code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) for code in codes)
+
+
+def _busy(before: psutil._common.scputimes) -> float:
+    """Return the share of this machine's cores that was used, by any process, since ``before``."""
+    now = psutil.cpu_times()
+    share: float = 1 - (now.idle - before.idle) / max(sum(now) - sum(before), 0.01)
+    return share
 
 
 def _pytest(*arguments: str) -> int:

@@ -1,12 +1,18 @@
-"""``make test``: all phases run; a failure counts if it happens twice."""
+"""``make test``: all phases run once, and their slowest files and tests are printed."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.__main__ import AGAIN, PHASES, run_phases
+from tests.__main__ import PHASES, run_phases
 
 FAILED = pytest.ExitCode.TESTS_FAILED
+JUNIT = """<testsuites><testsuite>
+<testcase classname="tests.lab.test_a" name="test_one" time="{}"/>
+<testcase classname="tests.test_b" name="test_two" time="0.5"/>
+</testsuite></testsuites>"""
 
 
 class Runs:
@@ -20,29 +26,24 @@ class Runs:
         return run_phases(["tests"], self.run)
 
     def run(self, *arguments: str) -> int:
-        self.calls.append(arguments)
+        *others, junit = arguments
+        self.calls.append(tuple(others))
+        Path(junit.removeprefix("--junitxml=")).write_text(JUNIT.format(len(self.calls)))
         return next(self.codes, 0)
 
 
-def test_all_phases_run_and_a_phase_without_tests_passes() -> None:
+def test_all_phases_run_and_a_phase_without_tests_passes(capsys: pytest.CaptureFixture[str]) -> None:
     runs = Runs(0, pytest.ExitCode.NO_TESTS_COLLECTED)
     assert runs.passed()
-    assert runs.calls == [("tests", *phase) for phase in PHASES]
+    assert runs.calls == [("tests", *phase) for phase in PHASES.values()]
+    printed = capsys.readouterr().out.splitlines()
+    for line in ("    6.0     3 tests/lab/test_a.py", "    3.0 tests/lab/test_a.py::test_one"):
+        assert line in printed
+    assert [line.partition(":")[0] for line in printed[-3:]] == list(PHASES)
 
 
-@pytest.mark.parametrize("code", [pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.INTERRUPTED, -9])
-def test_what_is_not_a_failed_test_fails_at_once_and_the_other_phases_run(code: int) -> None:
+@pytest.mark.parametrize("code", [FAILED, pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.INTERRUPTED, -9])
+def test_a_phase_that_fails_fails_all_and_the_other_phases_run(code: int) -> None:
     runs = Runs(code)
     assert not runs.passed()
-    assert len(runs.calls) == 3
-
-
-# If no test failed again, the first run failed for another reason, such as leftover processes.
-@pytest.mark.parametrize(
-    ("second", "passed"), [(0, True), (FAILED, False), (pytest.ExitCode.NO_TESTS_COLLECTED, False)]
-)
-def test_failed_tests_run_again(second: int, passed: bool) -> None:
-    runs = Runs(0, FAILED, second)
-    assert runs.passed() is passed
-    assert runs.calls[2] == ("tests", "-m", "slow and alone", *AGAIN)
-    assert len(runs.calls) == 4
+    assert len(runs.calls) == len(PHASES)

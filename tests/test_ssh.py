@@ -390,7 +390,7 @@ def test_a_message_after_the_end_of_the_input_is_refused_while_the_program_runs(
             time.sleep(0.01)
         with pytest.raises(HostError, match="no longer reads its input: it was closed"):
             channel.send({"op": "late"})
-        assert running(there, "sleep 5555")
+        assert comes(there, "sleep 5555"), "the program still runs"
         host.kill(channel.pid)
         closed.result()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import itertools
 import math
@@ -66,11 +67,26 @@ def train(suite: Path, data_dir: Path, **settings: Any) -> Trained:
     how = {"max_steps": STEPS, "max_epochs": None, "max_samples": None, "eval_steps": STEPS // 2, "log_freq": 1}
     log = io.StringIO()
     rank = rank_of(suite, data_dir, log, **{**how, "eval_at_start": False, "precision": "fp32", **settings})
-    Training(rank, trainers.create(suite, rank, trainers.steps_of(suite))).run()
+    try:
+        Training(rank, trainers.create(suite, rank, trainers.steps_of(suite))).run()
+    finally:
+        _end_workers()
     records = list(read_records(io.BytesIO(log.getvalue().encode())))
     losses = [record.value["loss"] for record in records if record.event == events.STEP_END]
     finished = records[-1].value
     return Trained(losses, finished["final_metrics"], finished["steps"])
+
+
+def _end_workers() -> None:
+    """End the workers of PyTorch's loaders: the garbage collector would wait five seconds for each of them.
+
+    A loader is part of a cycle; the collector ends the thread that would tell the workers to end.
+    """
+    if "torch" in sys.modules:
+        loader: Any = sys.modules["torch.utils.data.dataloader"]
+        for each in gc.get_objects():
+            if type(each) is loader._MultiProcessingDataLoaderIter:
+                each._shutdown_workers()
 
 
 @dataclass(frozen=True)
