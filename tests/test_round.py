@@ -151,10 +151,8 @@ def at_step(action: str, rank: int = 1) -> str:
         ("", "import no_such_module_at_all\n", "crash", "ModuleNotFoundError: No module named 'no_such"),
         (at_step("raise ValueError('a bad batch')"), "", "crash", "ValueError: a bad batch"),
         (at_step("os.kill(os.getpid(), signal.SIGKILL)"), "", "crash", "SIGKILL"),
-        (at_step("os._exit(7)"), "", "crash", "exit code 7"),
-        (at_step("sys.exit(3)"), "", "crash", "exit code 3"),
     ],
-    ids=["import", "exception", "kill -9", "exit 7", "sys.exit"],
+    ids=["import", "exception", "kill -9"],
 )
 def test_a_rank_that_dies_fails_the_round_at_once(
     tmp_path: Path, fault: str, before: str, kind: str, words: str
@@ -186,15 +184,6 @@ def test_the_failed_rank_is_named_and_not_the_rank_that_reports_it(tmp_path: Pat
     assert end.fault is not None
     assert (end.fault.rank, "SIGKILL" in end.fault.sentence) == (1, True)
     assert "neighbour" not in end.fault.sentence
-
-
-def test_a_hanging_rank_is_detected_by_missing_progress(tmp_path: Path) -> None:
-    config = {"max_steps": 100_000, "hang_timeout_s": 1.0}
-    end = run_tiny(tmp_path, tiny_plan(config=config), at_step("time.sleep(600)"))
-    assert end.fault is not None
-    assert (end.fault.kind, end.fault.rank) == ("hang", 1)
-    assert "hang_timeout_s" in end.fault.sentence
-    assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
 
 
 def test_a_round_that_takes_too_long_is_ended(tmp_path: Path) -> None:

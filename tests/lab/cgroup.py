@@ -1,4 +1,4 @@
-"""The control group of a host: what finds, freezes and slows all of its processes. Speaks both versions of cgroups."""
+"""The control group of a host: what finds, freezes and ends all of its processes. Speaks both versions of cgroups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 CONTROLLERS = {"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids"}
-PERIOD_US = 100_000
 
 
 def hierarchies() -> dict[str, Path]:
@@ -60,14 +59,6 @@ class Cgroup:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the processes of {one} do not become {word}")
             time.sleep(0.005)
-
-    def cpu_quota(self, percent: float | None) -> None:
-        """Give the group that part of one core; None gives all back."""
-        share = None if percent is None else max(1000, round(percent * PERIOD_US / 100))
-        if (one := self.folders.get("")) is not None:
-            (one / "cpu.max").write_text(f"{share or 'max'} {PERIOD_US}")
-        else:
-            (self._of("cpu") / "cpu.cfs_quota_us").write_text(str(share or -1))
 
     def pids(self) -> set[int]:
         """Every process in it and in the groups below it, containers among them."""

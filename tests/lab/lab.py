@@ -322,11 +322,6 @@ class LabHost:
     def thaw(self) -> None:
         self._cgroup.freeze(False)
 
-    def cpu_quota(self, percent: float | None) -> None:
-        """Slow it down to that part of one core; None lets it run."""
-        self.wear()
-        self._cgroup.cpu_quota(percent)
-
     def clock(self, offset_s: float) -> None:
         """Let its wall clock be wrong by that, also for what runs: of programs started after the first such call."""
         self.wear()

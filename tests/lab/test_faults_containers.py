@@ -43,9 +43,7 @@ def only_container(host: LabHost) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("fault", "kind", "sentence"),
     [
-        ("import", "crash", "rank 1 on h2 ended with exit code 1: ModuleNotFoundError: No module named 'no_such_mod"),
         ("kill", "crash", "rank 1 on h2 was killed by SIGKILL (kill -9 by a user or a program)"),
-        ("exit", "crash", "rank 1 on h2 ended with exit code 7"),
         ("hang", "hang", "rank 1 on h2 made no progress"),
     ],
 )
@@ -57,21 +55,7 @@ def test_a_rank_that_fails_is_named_with_its_host(cluster: ClusterToy, fault: st
     assert (fault_record["kind"], fault_record["host"], fault_record["rank"]) == (kind, "h2", 1)
 
 
-def test_a_loss_that_is_no_number_is_a_failure_of_a_round_that_ended_well(cluster: ClusterToy) -> None:
-    output = cluster.failed("--set=fault=nan")
-    assert "round 1: the loss was NaN at step 1" in output
-    assert "the loss was NaN" in in_junit(cluster)
-    assert cluster.round_json()["state"] == "finished"
-
-
 # -- containers -------------------------------------------------------------------------------------------
-
-
-def test_a_rank_that_fails_in_its_container_is_named(cluster: ClusterToy) -> None:
-    cluster.use_docker(nodes="2x1")
-    sentence = "rank 1 on h2 ended with exit code 7"
-    assert f"round 1: {sentence}" in cluster.failed("--set=fault=exit")
-    assert sentence in in_junit(cluster)
 
 
 def test_a_rank_beyond_its_containers_memory_is_reported(cluster: ClusterToy) -> None:
@@ -205,54 +189,6 @@ def dockerfile(cluster: ClusterToy, text: str) -> Path:
     file.parent.mkdir(parents=True)
     file.write_text(text)
     return file
-
-
-def test_a_user_without_access_to_docker_gets_the_fix(lone: ClusterToy) -> None:
-    host = lone.hosts[0]
-    host.add_user("bench")
-    output = lone.refused(f"--cluster=bench@{host.address}", "--image=flagperf-lab:base")
-    assert "docker: user bench may not use /var/run/docker.sock, only root and the group docker may" in output
-    assert "sudo usermod -aG docker bench" in output
-
-
-def test_without_an_engine_a_host_is_refused(lone: ClusterToy) -> None:
-    lone.hosts[0].kill_dockerd()
-    output = lone.refused("--image=flagperf-lab:base")
-    assert "h1: docker: no process listens on /var/run/docker.sock: Docker is not running" in output
-
-
-def test_a_build_that_fails_shows_its_last_lines(lone: ClusterToy) -> None:
-    file = dockerfile(lone, "FROM flagperf-lab:base\nRUN echo no compiler here; exit 3\n")
-    output = lone.failed()
-    assert "h1: the image flagperf-cpu-plain:" in output
-    assert "  no compiler here" in output
-    assert "returned a non-zero code: 3" in output
-    assert f"fix {file}" in output
-    assert "Traceback" not in output
-
-
-def test_an_image_that_is_nowhere_is_named(lone: ClusterToy) -> None:
-    output = lone.failed("--image=127.0.0.1:9/nobody/nothing:1")
-    assert "h1: the image 127.0.0.1:9/nobody/nothing:1 was not found on the host and cannot be pulled" in output
-    assert "docker load" in output
-
-
-@pytest.mark.parametrize("folder", [True, False])
-def test_a_vendor_without_a_dockerfile_is_reported_before_anything_starts(lone: ClusterToy, folder: bool) -> None:
-    if folder:
-        dockerfile(lone, "").unlink()
-    output = lone.refused()
-    assert "no container image: vendors/cpu/images/plain/Dockerfile not found; write it, or set an image" in output
-
-
-def test_an_option_that_docker_run_does_not_have_is_reported_before_anything_starts(lone: ClusterToy) -> None:
-    lone.set(container_opt=["--memroy 64m", "--cpus none", "--device /dev/x{n}"])
-    output = lone.refused("--image=any:1")
-    assert "--memroy" in output
-    assert "did you mean --memory" in output
-    assert "--cpus" in output
-    assert "expected a number of cores" in output
-    assert "unknown {n}; allowed is {device}" in output
 
 
 def test_that_a_vendor_wants_privileges_is_in_all_reports(lone: ClusterToy) -> None:

@@ -8,12 +8,11 @@ import re
 import signal
 import socket
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.lab.lab import PYTHON, LabHost, until
+from tests.lab.lab import LabHost, until
 from tests.lab.runs import ClusterToy, Going, assert_nothing_left, leftovers
 
 # A training that goes on until it is ended, and one of some seconds.
@@ -279,36 +278,6 @@ def test_a_laptop_that_sleeps_loses_only_what_had_a_short_lease(cluster: Cluster
 # -- beside another ---------------------------------------------------------------------------------------------
 
 
-@slow
-def test_two_runs_share_the_hosts_by_their_devices(cluster: ClusterToy) -> None:
-    first = cluster.start(*ONE, *FOREVER, "--reports=first")
-    wait_for_training(cluster, first)
-    code, output = cluster.run(*ONE, "--reports=second")
-    assert code == 0, output
-    devices = []
-    for name in ("first", "second"):
-        (path,) = cluster.root.glob(f"{name}/run*/*/round1/plan.json")
-        devices.append([host["devices"] for host in json.loads(path.read_text())["hosts"]])
-    assert devices == [[[0], [0]], [[1], [1]]]
-    first.interrupt()
-    assert first.wait() == 2
-    assert_nothing_left(cluster.hosts)
-
-
-@slow
-def test_a_run_waits_for_devices_and_says_who_has_them(cluster: ClusterToy) -> None:
-    cluster.set(lease="host")
-    first = cluster.start(*ONE, "--set=step_s=0.8")
-    wait_for_training(cluster, first)
-    code, output = cluster.run(*ONE)
-    assert code == 0, output
-    assert re.search(
-        r"alpha:plain:CPU:2:1:1 waits: h1: host is held by .*run run\d+, case alpha:plain:CPU:2:1:1", output
-    )
-    assert first.wait() == 0
-    assert_nothing_left(cluster.hosts)
-
-
 # -- in parallel ------------------------------------------------------------------------------------------------
 
 
@@ -366,62 +335,3 @@ def _workers(controller: int) -> list[int]:
     return [
         child.pid for child in psutil.Process(controller).children() if "exec(eval(sys.stdin" in str(child.cmdline())
     ]
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
-
-
-# -- secrets ----------------------------------------------------------------------------------------------------
-
-
-@slow
-def test_nothing_secret_is_in_any_file_or_on_any_screen(cluster: ClusterToy) -> None:
-    """A canary in every place where a secret may be; the last one is the control."""
-    program = cluster.root / "suites/alpha/plain/run_pretraining.py"
-    head = "import os\nassert os.environ['IN_CONTAINER'].endswith('5')\nprint('canary-control')\n"
-    program.write_text(head + program.read_text())
-    own = cluster.root / "vendors/cpu/alpha-plain/config"
-    own.mkdir(parents=True)
-    (own / "environment_variables.sh").write_text("export FROM_FILE=canary-1\n")
-    cluster.use_docker(nodes="2x1")
-    for host in cluster.hosts:
-        (host.root / "root/.bashrc").write_text("export HOST_TOKEN=canary-2\n")
-        (host.root / "root/.docker").mkdir(exist_ok=True)
-        (host.root / "root/.docker/config.json").write_text('{"auths": {"r": {"auth": "canary-3"}}}')
-    env = {"API_TOKEN": "canary-4", "PIP_INDEX_URL": "https://me:canary-7@host/simple"}
-    python = " ".join(cluster.lab.container_options(PYTHON))
-    options = [
-        python,
-        "-e IN_CONTAINER=canary-5",
-        "--env OTHER=canary-5",
-        "--env=THIRD=canary-5 -e FOURTH=canary-5 --ipc=host",
-        "-e 'FIFTH=one canary-5'",
-    ]
-    cluster.set(container_opt=options, pip_source="https://user:canary-6@host/simple")
-    going = cluster.start(*ONE, "--set=step_s=0.1", "-v", env=env)
-    wait_for_training(cluster, going)
-    words = [one.cmdline for host in cluster.hosts for one in host.processes()]
-    assert any("run_pretraining" in line for line in words)  # the control
-    assert not [line for line in words if "canary" in line]
-    assert going.wait() == 0, going.text
-    assert _canaries([cluster.toy.runs[-1], going.log]) == {"canary-control"}
-    assert_nothing_left(cluster.hosts)
-    left = [host.root / folder for host in cluster.hosts for folder in ("tmp", "var/log", "run")]
-    assert _canaries(left) == set()
-    # Nor in what a failure says, and in a run that goes on.
-    code, output = cluster.run(*ONE, "--set=fault=exit", env=env)
-    assert code == 1, output
-    assert _canaries([cluster.toy.runs[-1], cluster.going[-1].log]) <= {"canary-control"}
-    code, output = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}", "--set=step_s=0.01", env=env)
-    assert code == 0, output
-    assert _canaries([cluster.toy.runs[-1], cluster.going[-1].log]) == {"canary-control"}
-
-
-def _canaries(places: list[Path]) -> set[str]:
-    files = [file for place in places for file in ([place] if place.is_file() else place.rglob("*")) if file.is_file()]
-    assert files
-    return {word.decode() for file in files for word in re.findall(rb"canary-\w+", _read(file))}
