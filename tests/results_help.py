@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,19 +12,28 @@ from typing import Any
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import MetricValue, Outcome
 from pytest_flagperf.stored import digests, files
+from tests import recording
+from tests.replays import make
 
-REPLAYS = Path(__file__).resolve().parent / "replays"
-NAMES = sorted(path.parent.name for path in REPLAYS.glob("*/plan.json"))
+REPLAYS = make.BY_NAME
+NAMES = sorted(REPLAYS)
+
+
+@cache
+def _replays() -> Path:
+    """The folder of this process's replays, which the session removes at its end."""
+    return Path(tempfile.mkdtemp(prefix="replays-"))
+
+
+@cache
+def replay_dir(name: str) -> Path:
+    """The directory of a replay, written on first use; it is shared: copy it to change it."""
+    return recording.write(REPLAYS[name], _replays() / name)
 
 
 @cache
 def recorded(name: str) -> Outcome:
-    return measure(REPLAYS / name)
-
-
-def expected(name: str) -> dict[str, list[str]]:
-    body: dict[str, list[str]] = json.loads((REPLAYS / name / "expected.json").read_text(encoding="utf-8"))
-    return body
+    return measure(replay_dir(name))
 
 
 def with_metric(outcome: Outcome, name: str, value: float | None) -> Outcome:

@@ -17,7 +17,7 @@ from pytest_flagperf.results.tables.store import CaseResult, RunInfo
 from pytest_flagperf.stored import files, layout
 from pytest_flagperf.stored.round_dir import RoundDir
 from tests.recording import LOCALHOST, Training, write
-from tests.results_help import REPLAYS, edit_json, with_metric
+from tests.results_help import edit_json, replay_dir, with_metric
 
 INFO = RunInfo(("pytest", "suites"), {"pytest-flagperf": "0.1.0"}, 1_700_000_000_000, 1_700_000_100_000, 0)
 Change = Callable[[Outcome], Outcome]
@@ -40,15 +40,14 @@ def faster(*factors: float) -> list[Change]:
 
 def add_case(run_dir: Path, replay: str, rounds: list[Change] | None = None, **plan: Any) -> Path:
     """A case of rounds that are all this replay; what is given of the plan stands in it instead of the replay's."""
-    fields = {**json.loads((REPLAYS / replay / "plan.json").read_text(encoding="utf-8")), **plan}
+    fields = {**json.loads((replay_dir(replay) / "plan.json").read_text(encoding="utf-8")), **plan}
     names = ("model", "framework", "hardware", "nnodes", "nproc")
     case = ":".join(str(fields[name]) for name in names) + f":{len(rounds or [None])}"
     case_dir = run_dir / case.replace(":", "_")
     outcomes = []
     for number, change in enumerate(rounds or faster(1.0), 1):
         round_dir = case_dir / f"round{number}"
-        shutil.copytree(REPLAYS / replay, round_dir)
-        (round_dir / "expected.json").unlink()
+        shutil.copytree(replay_dir(replay), round_dir)
         edit_json(round_dir / "plan.json", **plan, case=case, round=number, seed=41 + number)
         # No devices were recorded: the chip counts as verified, unless a change says otherwise.
         outcomes.append(change(replace(measure(round_dir), unverified_chip="")))

@@ -23,7 +23,7 @@ from pytest_flagperf.results.comparing.comparable import fingerprint_differences
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.stored import files
 from pytest_flagperf.stored.round_dir import RoundDir
-from tests.results_help import REPLAYS, edit_json, recorded
+from tests.results_help import edit_json, recorded, replay_dir
 from tests.trees import VENDOR_TOML, tree, write, write_vendor
 
 CASE = "toy:pytorch:X9:1:8:1"
@@ -226,7 +226,7 @@ def test_a_variable_that_the_launcher_sets_has_no_effect(tmp_path: Path) -> None
 
 
 def test_deviations_found_by_a_rank_are_listed(tmp_path: Path) -> None:
-    directory = Path(shutil.copytree(REPLAYS / "converged_1x1", tmp_path / "round1"))
+    directory = Path(shutil.copytree(replay_dir("converged_1x1"), tmp_path / "round1"))
     log = next(directory.glob("*/rank0.out.log"))
     text = log.read_text(encoding="utf-8")
     assert '"replaced": []' in text

@@ -38,7 +38,7 @@ from pytest_flagperf.hosts.slurm.config import read_slurm
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.settings import read_settings
 from tests.recording import Training
-from tests.results_help import REPLAYS, with_metric
+from tests.results_help import replay_dir, with_metric
 from tests.stored_runs import trained
 
 REPO = Path(__file__).resolve().parent.parent
@@ -154,7 +154,7 @@ def place_to_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).mkdir(parents=True)
     for copy in ("tmp/run", f"data/bench/reports/{RUNS[0]}"):
         shutil.copytree(folder / "reports" / RUNS[0], folder / copy)
-    shutil.copy(next((REPLAYS / "converged_1x1").glob("*/rank0.out.log")), folder)
+    shutil.copy(next((replay_dir("converged_1x1")).glob("*/rank0.out.log")), folder)
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
     return folder
 
@@ -383,7 +383,7 @@ def test_the_python_of_a_block_runs(block: Block, place_to_run: Path, monkeypatc
     names: dict[str, Any] = {}
     with chdir(place_to_run):
         exec(compile(block.text, block.place, "exec"), names)
-        outcome = with_metric(measure(REPLAYS / "converged_1x1"), "input_wait_share", 0.01)
+        outcome = with_metric(measure(replay_dir("converged_1x1")), "input_wait_share", 0.01)
         outcome = with_metric(outcome, "peak_memory", 2**30)
         for name, function in list(names.items()):
             if name.startswith("test_"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from pytest_flagperf.report.export import github
 from pytest_flagperf.report.terminal.summary import FAILED, CaseSummary, RunSummary, summarize_run
 from pytest_flagperf.results.tables.store import CaseResult, StoredRun
-from tests.results_help import REPLAYS, recorded
+from tests.results_help import recorded
 
 HOSTILE = "50 %, a:b\r\n::error::x | <script>`*[link](http://x)"
 
@@ -20,7 +21,7 @@ def summary(number: int, state: str = FAILED, **more: Any) -> CaseSummary:
 
 def run_of(*replays: str) -> RunSummary:
     cases = [CaseResult(recorded(name).case, (recorded(name),)) for name in replays]
-    return summarize_run(StoredRun(REPLAYS, None, tuple(cases)), not_run=["glm: has no config"])
+    return summarize_run(StoredRun(Path("run1"), None, tuple(cases)), not_run=["glm: has no config"])
 
 
 def test_the_summary_begins_with_the_verdict_and_the_failures() -> None:

@@ -13,13 +13,12 @@ from docsite import reference, tables
 from pytest_flagperf.report.page.meanings import MEANINGS
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.figures.kinds import FIGURES, RATE
-from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables.columns import FIGURES as COLUMNS
 from pytest_flagperf.results.tables.columns import LATER, MEANWHILE
 from pytest_flagperf.results.verdicts.names import VERDICTS
 from pytest_flagperf.stored import layout
-from tests.results_help import REPLAYS
+from tests.results_help import NAMES, recorded
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -27,7 +26,7 @@ REPO = Path(__file__).resolve().parent.parent
 @pytest.fixture(scope="module")
 def outcomes() -> list[Outcome]:
     """Every replay, measured."""
-    return [measure(folder) for folder in sorted(REPLAYS.iterdir()) if (folder / "plan.json").is_file()]
+    return [recorded(name) for name in NAMES]
 
 
 def different(outcomes: list[Outcome]) -> Iterator[str]:

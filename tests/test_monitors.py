@@ -11,7 +11,7 @@ import pytest
 from flagperf_driver.node.sampling import devices, host_counters
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Energy, Samples
-from tests.results_help import REPLAYS, edit_json
+from tests.results_help import edit_json, replay_dir
 
 START = 1_700_000_000.0
 
@@ -61,7 +61,7 @@ def test_the_clocks_offset_of_each_host_is_taken_off(tmp_path: Path) -> None:
     report = {"events": [{"time": START + 3605, "device": None, "sentence": "something"}]}
     (tmp_path / "h_1_noderank1" / "monitors.json").write_text(json.dumps(report))
     hosts = [{"name": "h_0", "noderank": 0}, {"name": "h_1", "noderank": 1, "clock_offset_s": 3600}]
-    edit_json(Path(shutil.copy(REPLAYS / "converged_1x1" / "plan.json", tmp_path)), hosts=hosts)
+    edit_json(Path(shutil.copy(replay_dir("converged_1x1") / "plan.json", tmp_path)), hosts=hosts)
     first, second = (monitors.read(tmp_path)[f"h_{rank}_noderank{rank}"] for rank in (0, 1))
     assert first.host["cpu"].times[0] == second.host["cpu"].times[0] == START
     assert second.events[0].time == START + 5

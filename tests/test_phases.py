@@ -13,7 +13,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.phases import Phase
 from tests import recording
 from tests.recording import START_MS, Training
-from tests.results_help import REPLAYS, edit_json, recorded
+from tests.results_help import edit_json, recorded, replay_dir
 
 START = START_MS / 1000
 
@@ -58,7 +58,7 @@ def test_the_offset_of_the_hosts_clock_is_taken_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("steps", "end"), [(1, 3.02), (10, 3.2), (13, 3.26), (1000, 9.0)])
 def test_the_warm_up_ends_between_logged_steps_too(tmp_path: Path, steps: int, end: float) -> None:
     """Every tenth is logged. A warm-up that outlasts the training leaves no time to train."""
-    shutil.copytree(REPLAYS / "converged_1x1", tmp_path / "round1")
+    shutil.copytree(replay_dir("converged_1x1"), tmp_path / "round1")
     edit_json(tmp_path / "round1" / "plan.json", config={"timing_warmup_steps": steps})
     found = spans(measure(tmp_path / "round1"))
     assert ("warm-up", 3.0, end) in found
@@ -66,13 +66,13 @@ def test_the_warm_up_ends_between_logged_steps_too(tmp_path: Path, steps: int, e
 
 
 def test_without_a_warm_up_all_is_training(tmp_path: Path) -> None:
-    shutil.copytree(REPLAYS / "converged_1x1", tmp_path / "round1")
+    shutil.copytree(replay_dir("converged_1x1"), tmp_path / "round1")
     edit_json(tmp_path / "round1" / "plan.json", config={})
     assert spans(measure(tmp_path / "round1"))[:2] == [("init", 0.0, 3.0), ("train", 3.0, 9.0)]
 
 
 def test_no_log_no_phases(tmp_path: Path) -> None:
-    shutil.copytree(REPLAYS / "converged_1x1", tmp_path / "round1")
+    shutil.copytree(replay_dir("converged_1x1"), tmp_path / "round1")
     (tmp_path / "round1" / "localhost_noderank0" / "rank0.out.log").unlink()
     assert measure(tmp_path / "round1").phases == ()
     assert phases.training([Phase("init", 0.0, 1.0)]) is None

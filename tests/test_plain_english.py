@@ -12,7 +12,7 @@ import pytest
 REPO = Path(__file__).resolve().parent.parent
 LIMIT = 60
 SUFFIXES = {".py", ".md", ".toml", ".js", ".sh"}
-SKIPPED = {"samples", "replays", "published", "test_plain_english.py"}
+SKIPPED = {"samples", "golden", "published", "test_plain_english.py"}
 BE = r"(?:is|are|was|were|be|been)"
 HINTS = {
     rf"{BE} (?:told|said|asked|wanted|got to)": "name who reports, prints, passes or requires",

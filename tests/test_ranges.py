@@ -21,7 +21,7 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import converges, failed, throughput
 from pytest_flagperf.stored.plan import StoredMetric
-from tests.results_help import REPLAYS, edit_json, recorded
+from tests.results_help import edit_json, recorded, replay_dir
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "measuring.md"
 START = 1_700_000_000.0
@@ -191,7 +191,7 @@ def test_without_a_declared_range_only_the_loss_has_one() -> None:
 
 def spoiled(tmp_path: Path, replay: str, event: str, changes: Mapping[str, object]) -> Outcome:
     """The replay with other figures in every record of that event, by rank 0 alone."""
-    shutil.copytree(REPLAYS / replay, tmp_path / replay)
+    shutil.copytree(replay_dir(replay), tmp_path / replay)
     (log,) = (tmp_path / replay).glob("*/rank0.out.log")
     lines = log.read_text().splitlines()
     for number, line in enumerate(lines):
@@ -224,7 +224,7 @@ def test_a_long_list_of_impossible_figures_is_cut_and_survives_its_file(tmp_path
 
 
 def test_rounds_of_before_ranges_were_declared_are_judged_as_then(tmp_path: Path) -> None:
-    shutil.copytree(REPLAYS / "impossible_accuracy", tmp_path / "old")
+    shutil.copytree(replay_dir("impossible_accuracy"), tmp_path / "old")
     plan = json.loads((tmp_path / "old" / "plan.json").read_text())
     edit_json(tmp_path / "old" / "plan.json", metric={**plan["metric"], "range": None})
     assert failed(converges(measure(tmp_path / "old"))) == []

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,46 +16,37 @@ from pytest_flagperf.results.verdicts import converges, failed, throughput
 from pytest_flagperf.running.gates import Gates
 from pytest_flagperf.running.judging import with_expected
 from pytest_flagperf.settings import read_settings
-from pytest_flagperf.stored import files
-from tests.results_help import NAMES, REPLAYS, expected, recorded
+from tests.replays.make import GOLDEN
+from tests.replays.make_gates import GATED, Gated, write_baseline, write_rounds
+from tests.results_help import NAMES, REPLAYS, recorded, replay_dir
 from tests.trees import set_options
-
-GATES = REPLAYS / "gates"
-GATED = sorted(path.parent.name for path in GATES.glob("*/expected.json"))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_round_has_the_verdicts_that_are_written_beside_it(name: str) -> None:
-    outcome, written = recorded(name), expected(name)
-    assert [verdict.name for verdict in failed(converges(outcome))] == written["converges"]
-    assert [verdict.name for verdict in failed(throughput([outcome]))] == written["throughput"]
-    assert [warning.kind for warning in outcome.validity_warnings] == written.get("validity_warnings", [])
-    assert [text for text in outcome.warnings if "outside the possible range" in text] == written.get("dropped", [])
+    outcome, expected = recorded(name), REPLAYS[name]
+    assert tuple(verdict.name for verdict in failed(converges(outcome))) == expected.unconverged
+    assert tuple(verdict.name for verdict in failed(throughput([outcome]))) == expected.unsound
+    assert tuple(warning.kind for warning in outcome.validity_warnings) == expected.validity_warnings
+    assert tuple(text for text in outcome.warnings if "outside the possible range" in text) == expected.dropped
 
 
-@pytest.mark.parametrize("name", GATED)
-def test_a_run_gets_past_its_gates_or_not_as_is_written_beside_it(name: str, tmp_path: Path) -> None:
-    written = files.read_printable(GATES / name / "expected.json")
-    (tmp_path / "flagperf.toml").write_text("".join(map(_table, written["expecting"])))
-    outcomes = _stored(GATES / name, tmp_path / "reports" / "run20261201000000")
-    assert _judged(outcomes, tmp_path) == (written["failed"], written["excused"])
-    strictly = sorted([*written["failed"], *written["strict"]])
-    assert _judged(outcomes, tmp_path, strict=True) == (strictly, written["excused"])
-
-
-def _stored(run: Path, to: Path) -> list[Outcome]:
-    """The run as it lies in a folder of reports, measured."""
-    shutil.copytree(run, to)
-    found = []
-    for plan in sorted(to.glob("*/round*/plan.json")):
-        found.append(measure(plan.parent))
-        store.save_outcome(plan.parent, found[-1])
-    return found
+@pytest.mark.parametrize("gated", GATED, ids=lambda gated: gated.name)
+def test_a_run_gets_past_its_gates_or_not_as_is_written_beside_it(gated: Gated, tmp_path: Path) -> None:
+    (tmp_path / "flagperf.toml").write_text("".join(map(_table, gated.expecting)))
+    write_baseline(tmp_path / "baselines")
+    outcomes = []
+    for round_dir in write_rounds(gated, tmp_path / "reports" / "run20261201000000"):
+        outcomes.append(measure(round_dir))
+        store.save_outcome(round_dir, outcomes[-1])
+    excused = sorted(gated.excused)
+    assert _judged(outcomes, tmp_path) == (sorted(gated.failed), excused)
+    assert _judged(outcomes, tmp_path, strict=True) == (sorted([*gated.failed, *gated.strict]), excused)
 
 
 def _judged(outcomes: Sequence[Outcome], root: Path, *, strict: bool = False) -> tuple[list[str], list[str]]:
     """The names of what failed in any round, and of what failed as was expected."""
-    set_options(root, baselines=str(GATES / "baselines"))
+    set_options(root, baselines=str(root / "baselines"))
     settings = read_settings({}, root)
     gates = Gates(settings, strict=strict)
     found = [*throughput(outcomes), *gates.throughput(outcomes)]
@@ -73,15 +61,20 @@ def _table(expected: Mapping[str, str]) -> str:
 
 
 def test_there_are_replays_of_both_kinds() -> None:
-    good = [name for name in NAMES if not any(expected(name).values())]
+    good = [
+        name
+        for name, one in REPLAYS.items()
+        if not (one.unconverged or one.unsound or one.validity_warnings or one.dropped)
+    ]
     assert {"converged_1x1", "converged_1x2", "mangled_log", "clock_skew", "at_its_power_limit"} <= set(good)
     assert len(NAMES) - len(good) >= 20
 
 
-def test_the_replays_are_what_their_maker_makes(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, str(REPLAYS / "make.py"), str(tmp_path)], check=True, timeout=60)
-    names = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
-    kept = {path.relative_to(REPLAYS) for path in REPLAYS.glob("*/**/*") if path.is_file()}
-    kept = {path for path in kept if path.parts[0] != "__pycache__"}
-    assert kept == names
-    assert [name for name in names if (tmp_path / name).read_bytes() != (REPLAYS / name).read_bytes()] == []
+@pytest.mark.parametrize("name", ["crashed_rank", "foreign_process"])
+def test_the_format_of_a_rounds_files_is_the_committed_one(name: str) -> None:
+    """After a wanted change of the format, ``python -m tests.replays.make`` writes the committed files again."""
+
+    def files(root: Path) -> dict[Path, str]:
+        return {path.relative_to(root): path.read_text("utf-8") for path in root.rglob("*") if path.is_file()}
+
+    assert files(replay_dir(name)) == files(GOLDEN / name)

@@ -15,7 +15,7 @@ from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome
-from tests.results_help import REPLAYS, edit_json
+from tests.results_help import edit_json, replay_dir
 
 START = 1_700_000_000
 """The replay trains from 3 to 9 s after it, 1066.7 images a second."""
@@ -24,7 +24,7 @@ SAMPLES = 200 * 32
 
 @pytest.fixture
 def round_dir(tmp_path: Path) -> Path:
-    shutil.copytree(REPLAYS / "converged_1x1", tmp_path / "round1")
+    shutil.copytree(replay_dir("converged_1x1"), tmp_path / "round1")
     return tmp_path / "round1"
 
 
@@ -261,13 +261,13 @@ def test_the_hosts_cpu_memory_power_and_energy(round_dir: Path) -> None:
 
 
 def test_a_round_that_did_not_train_has_no_such_figures(round_dir: Path) -> None:
-    shutil.copytree(REPLAYS / "crashed_rank", round_dir, dirs_exist_ok=True)
+    shutil.copytree(replay_dir("crashed_rank"), round_dir, dirs_exist_ok=True)
     sampled(round_dir, *((when, 300, "") for when in ticks()))
     assert not [one.name for one in measure(round_dir).metrics if one.name.startswith(("device_", "host_", "monitor"))]
 
 
 def test_a_round_without_its_last_word_has_energy_and_none_a_sample(round_dir: Path) -> None:
-    shutil.copytree(REPLAYS / "interrupted", round_dir, dirs_exist_ok=True)
+    shutil.copytree(replay_dir("interrupted"), round_dir, dirs_exist_ok=True)
     sampled(round_dir, *((when, 300, "") for when in ticks()))
     outcome = measure(round_dir)
     assert outcome.value("device_energy") == pytest.approx(300 * 1.9, rel=0.01)
@@ -275,14 +275,14 @@ def test_a_round_without_its_last_word_has_energy_and_none_a_sample(round_dir: P
 
 
 def test_the_spread_of_the_ranks_is_there_also_where_all_are_alike() -> None:
-    alike = measure(REPLAYS / "converged_1x2")
+    alike = measure(replay_dir("converged_1x2"))
     spread = metric(alike, "straggler_spread")
     assert (spread.value, spread.unit, spread.direction, spread.samples, spread.warmup) == (1.0, "x", "lower", 2, 5)
-    assert measure(REPLAYS / "converged_1x1").metric("straggler_spread") is None
+    assert measure(replay_dir("converged_1x1")).metric("straggler_spread") is None
 
 
 def test_the_spread_is_the_slowest_ranks_forward_pass_over_the_middle_one(tmp_path: Path) -> None:
-    shutil.copytree(REPLAYS / "converged_1x2", tmp_path / "round1")
+    shutil.copytree(replay_dir("converged_1x2"), tmp_path / "round1")
     path = tmp_path / "round1" / "localhost_noderank0" / "rank1.out.log"
     text = path.read_text()
     assert '"forward_time": 0.006666666666666667' in text

@@ -10,11 +10,11 @@ import pytest
 from flagperf_driver import perflog
 from flagperf_driver.perflog import Record
 from pytest_flagperf.results.logs import step_times
-from tests.results_help import REPLAYS, recorded
+from tests.results_help import recorded, replay_dir
 
 
 def test_each_rank_of_a_replay_has_step_times() -> None:
-    found = step_times.read(REPLAYS / "converged_1x2", recorded("converged_1x2"))
+    found = step_times.read(replay_dir("converged_1x2"), recorded("converged_1x2"))
     assert [words.rank for words in found] == [0, 1]
     for words in found:
         assert words.step_times

@@ -19,16 +19,16 @@ from pytest_flagperf.results.tables import columns, store
 from pytest_flagperf.results.tables.store import CaseResult, RunInfo
 from pytest_flagperf.results.verdicts import OneCard
 from pytest_flagperf.stored import files
-from tests.results_help import REPLAYS, edit_json, recorded, with_metric
+from tests.results_help import edit_json, recorded, replay_dir, with_metric
 
 INFO = RunInfo(("pytest", "suites"), {"pytest-flagperf": "0.1.0"}, 1, 2, 0, ("toy:pytorch:CPU:1:1:1",), ("nothing",))
 
 
 def rounds(run_dir: Path, name: str, count: int = 1) -> Path:
     """A case's directory in a run, with this replay as its rounds."""
-    case_dir = run_dir / measure(REPLAYS / name).case.replace(":", "_")
+    case_dir = run_dir / measure(replay_dir(name)).case.replace(":", "_")
     for number in range(1, count + 1):
-        shutil.copytree(REPLAYS / name, case_dir / f"round{number}")
+        shutil.copytree(replay_dir(name), case_dir / f"round{number}")
         edit_json(case_dir / f"round{number}" / "plan.json", round=number)
     return case_dir
 

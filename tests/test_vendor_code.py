@@ -25,7 +25,7 @@ from pytest_flagperf.results.measured.vendor_code import names, phrase
 from pytest_flagperf.results.tables import columns, store
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
-from tests.results_help import REPLAYS, recorded
+from tests.results_help import recorded, replay_dir
 from tests.stored_runs import add_case
 from tests.test_adaptation import ADAPTER, CASE, OWN
 from tests.trees import VENDOR_TOML, tree, write, write_vendor
@@ -216,7 +216,7 @@ def test_a_rank_with_other_replaced_code_than_planned_is_named() -> None:
 
 @pytest.mark.parametrize("value", ["5", '"backward"', "null", '{"a": 1}'])
 def test_a_field_of_another_type_is_no_report(tmp_path: Path, value: str) -> None:
-    round_dir = Path(shutil.copytree(REPLAYS / "vendor_code", tmp_path / "round1"))
+    round_dir = Path(shutil.copytree(replay_dir("vendor_code"), tmp_path / "round1"))
     (log,) = round_dir.glob("*/rank0.out.log")
     text = log.read_text()
     assert text.count('"replaced": ["backward"]') == 1

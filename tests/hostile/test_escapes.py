@@ -31,7 +31,7 @@ from pytest_flagperf.results.tables.store import CaseResult, StoredRun
 from pytest_flagperf.stored import FormatError
 from tests.plugin.conftest import TRAINING, Toy
 from tests.plugin.conftest import toy as toy  # a fixture
-from tests.results_help import REPLAYS, edit_json, recorded
+from tests.results_help import edit_json, recorded, replay_dir
 
 # A window title, colours, cursor moves, an overwritten line, CSI of C1, writing directions, characters of zero width.
 HOSTILE = (
@@ -243,7 +243,7 @@ def test_progress_and_notes_are_lines_of_their_own() -> None:
 def test_a_stored_run_from_elsewhere_is_shown_without_them(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Names of chips, reasons for low clocks and verdicts come from files of another machine."""
     run = tmp_path / "run"
-    round_dir = Path(shutil.copytree(REPLAYS / "throttled", run / "bert_plain" / "round1"))
+    round_dir = Path(shutil.copytree(replay_dir("throttled"), run / "bert_plain" / "round1"))
     (host,) = round_dir.glob("*_noderank0")
     report = json.loads((host / "monitors.json").read_text())
     devices = [{**device, "name": f"chip {HOSTILE}"} for device in report["devices"]]

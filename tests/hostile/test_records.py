@@ -29,7 +29,7 @@ from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
 from pytest_flagperf.results.tables import store
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
-from tests.results_help import REPLAYS
+from tests.results_help import replay_dir
 from tests.stored_runs import add_case, finish
 
 HUGE = int("9" * 400)
@@ -157,7 +157,7 @@ def test_a_round_with_such_records_is_measured_stored_and_shown(
     recorded_round: Path, lines: list[tuple[dict[str, Any], int]]
 ) -> None:
     log = recorded_round / "localhost_noderank0" / "rank0.out.log"
-    good = (REPLAYS / "converged_1x1" / "localhost_noderank0" / "rank0.out.log").read_text().splitlines()
+    good = (replay_dir("converged_1x1") / "localhost_noderank0" / "rank0.out.log").read_text().splitlines()
     for body, place in lines:
         good.insert(place, log_line(body))
     log.write_text("\n".join(good) + "\n")

@@ -1,25 +1,21 @@
-"""Make the replays: small round directories, good and bad, as a round leaves them.
+"""The replays: small round directories, good and bad, as a round leaves them, and the verdicts that must fail of each.
 
-Run ``python tests/replays/make.py`` from the repository's root after a change of the log's format; the
-files are the same every time. Each replay's ``expected.json`` names the verdicts that must fail of it.
+Tests write them when they need them. Two are committed in ``golden``, so that a change of a file's format shows as a
+diff: ``python -m tests.replays.make`` writes these two again.
 """
 
 from __future__ import annotations
 
 import math
-import shutil
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent))
+from flagperf_driver import events
+from tests.recording import BATCH, CONFIG, LOCALHOST, START_MS, Entry, Json, Sampling, Training, write
 
-from flagperf_driver import events  # noqa: E402
-from tests.recording import BATCH, CONFIG, LOCALHOST, START_MS, Entry, Json, Sampling, Training, write, write_json  # noqa: E402
-from tests.replays import make_gates  # noqa: E402
+GOLDEN = Path(__file__).resolve().parent / "golden"
 
 
 @dataclass(frozen=True)
@@ -34,14 +30,6 @@ class Replay(Training):
     """The kinds of its validity warnings."""
     dropped: tuple[str, ...] = ()
     """The sentences on readings outside their ranges."""
-
-
-def make(replay: Replay, into: Path) -> Path:
-    directory = write(replay, into / replay.name)
-    expected = {"converges": [*replay.unconverged], "throughput": [*replay.unsound]}
-    more = {"validity_warnings": [*replay.validity_warnings], "dropped": [*replay.dropped]}
-    write_json(directory / "expected.json", {**expected, **{name: found for name, found in more.items() if found}})
-    return directory
 
 
 def event(kind: str, sentence: str, device: int | None = None, **more: float) -> Json:
@@ -493,14 +481,9 @@ REPLAYS = [
 ]
 
 
-def main() -> None:
-    """Into this folder, or another one."""
-    into = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
-    for replay in REPLAYS:
-        make(replay, into)
-    shutil.rmtree(into / "gates", ignore_errors=True)
-    make_gates.make(into / "gates")
+BY_NAME = {replay.name: replay for replay in REPLAYS}
 
 
 if __name__ == "__main__":
-    main()
+    for folder in GOLDEN.iterdir():
+        write(BY_NAME[folder.name], folder)

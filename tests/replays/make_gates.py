@@ -1,7 +1,4 @@
-"""Make the replays of runs that are judged by an accepted baseline.
-
-A folder each, of a case's two rounds and its ``expected.json``; they share ``baselines``. Made by ``make.py``.
-"""
+"""The replays of runs that are judged by an accepted baseline: a case's two rounds each."""
 
 from __future__ import annotations
 
@@ -74,18 +71,18 @@ GATED = [
 ]  # fmt: skip
 
 
-def make(into: Path) -> None:
-    write_json(into / "baselines" / "toy_pytorch_CPU_1_1.json", _baseline())
-    for gated in GATED:
-        _run(into / gated.name, gated, START_MS)
-        expected = {name: [*getattr(gated, name)] for name in ("failed", "strict", "expecting", "excused")}
-        write_json(into / gated.name / "expected.json", expected)
+def write_baseline(folder: Path) -> None:
+    write_json(folder / "toy_pytorch_CPU_1_1.json", _baseline())
 
 
-def _run(run_dir: Path, gated: Gated, started_ms: int) -> None:
-    for number, share in enumerate(ROUNDS, 1):
-        training = _training(gated, gated.speed * share, number, started_ms + number * 60_000)
-        write(training, run_dir / training.case.replace(":", "_") / f"round{number}")
+def write_rounds(gated: Gated, run_dir: Path) -> list[Path]:
+    """Write the run's two rounds and return their folders."""
+    trainings = [
+        _training(gated, gated.speed * share, number, START_MS + number * 60_000)
+        for number, share in enumerate(ROUNDS, 1)
+    ]
+    case_dir = run_dir / trainings[0].case.replace(":", "_")
+    return [write(training, case_dir / f"round{training.round}") for training in trainings]
 
 
 def _training(gated: Gated, speed: float, number: int, started_ms: int) -> Training:
