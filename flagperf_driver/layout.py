@@ -4,8 +4,6 @@ from __future__ import annotations
 
 CASE = "case.json"
 """The settings of the round, read by each rank."""
-LAUNCHER_LOG = "launcher.log"
-"""The log of a launcher that starts several ranks; each rank has its own log."""
 MILESTONE_TIMES = "milestones.json"
 """The times at which the agent saw its ranks' milestones."""
 SYSTEM = "sys_info.log"

@@ -54,7 +54,6 @@ WELL = "def fault(rank, step): pass\n"
 def tiny_plan(
     nproc: int = 2,
     nnodes: int = 1,
-    launcher: str = "env",
     visible_devices: str | None = None,
     device: str = "cpu",
     config: Mapping[str, Any] | None = None,
@@ -94,7 +93,6 @@ def tiny_plan(
         replaced_vendor="",
         visible_devices=visible_devices,
         runtime="host",
-        launcher=launcher,
         extern=None,
         values={key: Value(value, "tests/rounds.py", 0, "defaults") for key, value in values.items()},
         deviations=(),

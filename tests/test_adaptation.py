@@ -217,12 +217,12 @@ def test_the_page_lists_additions_with_the_config(tmp_path: Path) -> None:
         assert text in page
 
 
-def test_a_variable_that_the_launcher_sets_has_no_effect(tmp_path: Path) -> None:
+def test_a_variable_that_the_round_sets_has_no_effect(tmp_path: Path) -> None:
     catalog = adapt(tmp_path)
     write(tmp_path, f"{OWN}/config/environment_variables.sh", "\ufeffexport OMP_NUM_THREADS=4\n")
     plan = make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True)
     additions = {addition.name: addition.value for addition in plan.additions}
-    assert additions["variable OMP_NUM_THREADS"] == "no effect, the launcher sets it for each rank"
+    assert additions["variable OMP_NUM_THREADS"] == "no effect, the round sets it for each rank"
 
 
 def test_deviations_found_by_a_rank_are_listed(tmp_path: Path) -> None:

@@ -88,9 +88,8 @@ def printed(plan: Plan, hosts: Sequence[Any]) -> dict[str, list[str]]:
     return commands
 
 
-@pytest.mark.parametrize("launcher", ["env", "torchrun"])
-def test_a_plan_prints_the_commands_of_the_orders(launcher: str) -> None:
-    plan = tiny_plan(nnodes=2, launcher=launcher)
+def test_a_plan_prints_the_commands_of_the_orders() -> None:
+    plan = tiny_plan(nnodes=2)
     agents = [agent_on("h0"), agent_on("h1")]
     pythons = {agent.name: Interpreter("/env/bin/python") for agent in agents}
     orders = make_orders(plan, {"token": "token", "training": "training"}, 1, agents, pythons, RoundOptions())

@@ -267,28 +267,3 @@ def test_memory_does_not_grow_with_the_log_and_no_bad_step_is_thinned_away(tmp_p
         assert (log.bad_losses, log.first_bad_step, log.logged_steps) == (1, 777, steps)
         assert len(log.steps) <= CURVE_POINTS + 1
     assert peaks[1] < peaks[0] * 1.5
-
-
-def test_a_launchers_end_stands_for_its_ranks_and_only_a_launchers(round_dir: Path) -> None:
-    def launched(launcher: str, code: int) -> list[str]:
-        edit_json(round_dir / "plan.json", launcher=launcher)
-        ranks = [{"rank": 0, "code": code, "signal": None, "cause": None}]
-        edit_json(round_dir / "round.json", hosts=[{"name": "localhost", "noderank": 0, "ranks": ranks}])
-        return [failure.kind for failure in measure(round_dir).failures]
-
-    assert launched("torchrun", 0) == []
-    assert launched("torchrun", 1) == ["crash"]
-    assert launched("env", 0) == ["no_exit"]
-
-
-def test_the_first_fault_of_a_launched_round_is_reported_once(round_dir: Path) -> None:
-    edit_json(round_dir / "plan.json", launcher="torchrun")
-    ranks = [{"rank": 0, "code": 1, "signal": None, "cause": "crash"}]
-    fault = {"kind": "crash", "host": "localhost", "rank": 1, "sentence": "rank 1 failed (exit code 1)"}
-    edit_json(
-        round_dir / "round.json",
-        state="failed", fault=fault, hosts=[{"name": "localhost", "noderank": 0, "ranks": ranks}],
-    )  # fmt: skip
-    log = round_dir / "localhost_noderank0" / "rank1.out.log"
-    log.write_text("".join(log.read_text(encoding="utf-8").splitlines(keepends=True)[:5]), encoding="utf-8")
-    assert [failure.rank for failure in measure(round_dir).failures] == [1]

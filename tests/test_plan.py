@@ -16,7 +16,7 @@ from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.config import Value
 from pytest_flagperf.plan import Plan, describe, make_plan, one_card_plan
 from pytest_flagperf.plan.checkout import checkout
-from pytest_flagperf.plan.placement import expected_placement
+from pytest_flagperf.plan.ranks import expected_placement
 from pytest_flagperf.problems import Problems
 
 from .trees import SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
@@ -51,7 +51,7 @@ def test_a_plan_contains_the_values_of_suite_vendor_and_config(catalog: Catalog)
     assert (plan.target, plan.metric.name, plan.sample_unit) == (0.75, "top1", "images")
     assert (plan.device, plan.backend, plan.visible_devices) == ("acme", "acl", "ACME_VISIBLE")
     assert (plan.flops_per_sample, plan.peak_tflops, plan.precision) == (24e9, 80.5, "bf16")
-    assert (plan.min_efficiency, plan.scaling, plan.runtime, plan.launcher) == (0.85, "weak", "venv", "env")
+    assert (plan.min_efficiency, plan.scaling, plan.runtime) == (0.85, "weak", "venv")
     assert plan.config["ratio"] == 0.25
     assert plan.extern is None
 
@@ -198,22 +198,10 @@ def test_synthetic_data_and_an_option_make_it_throughput_only(catalog: Catalog) 
 
 def test_all_problems_of_a_plan_are_reported_at_once(catalog: Catalog) -> None:
     with pytest.raises(Problems) as caught:
-        planned(catalog, runtime="vemv", launcher="torchrn", settings=["widht=1"])
+        planned(catalog, runtime="vemv", settings=["widht=1"])
     assert [problem.removeprefix("case toy:pytorch:X9:1:8:1: ") for problem in caught.value.problems] == [
         "unknown runtime 'vemv'; did you mean venv? (choose from host, venv, docker, apptainer, pyxis)",
-        "unknown launcher 'torchrn'; did you mean torchrun? (choose from env, torchrun)",
         "--set widht: toy:pytorch has no such key; did you mean width?",
-    ]
-
-
-def test_a_launcher_of_another_framework_is_refused(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert planned(catalog, launcher="torchrun").launcher == "torchrun"  # the control: PyTorch's own
-    monkeypatch.setattr("flagperf_driver.launch.torchrun.FRAMEWORKS", frozenset(["other"]))
-    with pytest.raises(Problems) as caught:
-        planned(catalog, launcher="torchrun")
-    assert caught.value.problems == [
-        "case toy:pytorch:X9:1:8:1: launcher 'torchrun' supports only other; got framework pytorch; "
-        "set launcher = 'env' in flagperf.toml"
     ]
 
 
@@ -240,7 +228,7 @@ def key(plan: Plan) -> object:
 
 def test_the_same_case_always_has_the_same_key(catalog: Catalog) -> None:
     plan = planned(catalog)
-    alike = planned(catalog, "toy:pytorch:X9:1:8:5", launcher="torchrun", settings=["seed=1", "max_steps=3"])
+    alike = planned(catalog, "toy:pytorch:X9:1:8:5", settings=["seed=1", "max_steps=3"])
     assert key(plan) == key(alike)
 
 
@@ -333,7 +321,7 @@ def test_the_description_names_everything_that_runs(tmp_path: Path) -> None:
         r"scale +reference: top1 >= 0.75 \(fraction\)$",
         r"shape +2x8: 2 hosts, 16 cards in total$",
         r"speed-up +weak scaling, at least 0.85 per card$",
-        r"runtime +venv, launched by env$",
+        r"runtime +venv$",
         r"folder train, 3 files$",
         r"24000000000.* FLOPs per sample|2.4e\+10 FLOPs per sample, 80.5 TFLOP/s dense at bf16$",
         r"^ +1 +beta +10\.0\.0\.2 +devices 0,1,2,3,4,5,6,7$",

@@ -25,7 +25,7 @@ from pytest_flagperf.engines.agents.orders import _only_leased
 from pytest_flagperf.engines.agents.progress import Bounds, Mark, TrackedProgress, Tracker, time_left
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.plan.placement import expected_placement, rank_processes
+from pytest_flagperf.plan.ranks import expected_placement, rank_processes
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.stored.round_dir import RoundDir
 from tests.conftest import listens_to_ctrl_c
@@ -442,27 +442,6 @@ def test_an_agent_does_not_import_modules_from_the_current_folder(tmp_path: Path
     )  # fmt: skip
     assert b'"end"' in done.stdout
     assert b"wrong json" not in done.stderr
-
-
-# -- torchrun ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [(WELL, ""), (at_step("os._exit(7)"), "exit"), (at_step("raise OSError('no more')"), "OSError: no more")],
-    ids=["well", "exit 7", "exception"],
-)
-def test_torchrun_works_as_a_launcher(tmp_path: Path, torch_python: str, fault: str, words: str) -> None:
-    plan = tiny_plan(launcher="torchrun", config={"max_steps": 20, "init_timeout_s": 60})
-    end = run_tiny(tmp_path, plan, fault, python=torch_python)
-    logs = tmp_path / "round1" / "h0_noderank0"
-    assert "STEP_END" in (logs / "rank1.out.log").read_text()
-    assert processes_of(logs) == []
-    assert end.state == ("failed" if words else "finished")
-    if end.fault:
-        assert words in end.fault.sentence
-        assert end.fault.rank == (1 if "OSError" in words else 0)  # without an error of a rank, the launcher's
 
 
 def test_ranks_that_see_only_their_devices_get_no_variable_of_them() -> None:

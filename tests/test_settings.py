@@ -83,7 +83,7 @@ def test_each_option_is_in_a_group_of_the_command_line_or_a_setting_of_the_site(
     assert len(COMMAND_LINE_OPTIONS) <= 25
     assert {option.name for option in OPTIONS if option.group == SITE} == {
         "lease", "lease-time", "bind", "shm-size", "clear-caches", "sample", "python", "pip-source", "container-opt",
-        "launcher", "baselines",
+        "baselines",
     }  # fmt: skip
 
 
@@ -278,15 +278,16 @@ def test_files_of_other_projects_are_never_read(tmp_path: Path) -> None:
     assert tree_root(tmp_path, {}) is None
 
 
-def test_the_table_cluster_may_set_the_launcher(tmp_path: Path) -> None:
-    (tmp_path / "flagperf.toml").write_text('[cluster]\nhosts = ["h1"]\nlauncher = "torchrun"\n')
-    settings = read_settings({}, tmp_path)
-    assert settings.launcher == "torchrun"
-    assert settings.cluster_table is not None
-    assert (settings.cluster_table.table, settings.cluster_table.file) == (
-        {"hosts": ["h1"]},
-        tmp_path / "flagperf.toml",
-    )
+def test_a_removed_setting_is_reported_wherever_it_was_allowed(tmp_path: Path) -> None:
+    file = tmp_path / "flagperf.toml"
+    for text in ('launcher = "torchrun"\n', '[cluster]\nhosts = ["h1"]\nlauncher = "env"\n'):
+        file.write_text(text)
+        with pytest.raises(SettingsError) as caught:
+            read_settings({}, tmp_path)
+        assert caught.value.problems == [
+            f"{file}: remove the setting 'launcher': "
+            "the agent of a host starts its ranks, and their result is the same as with torchrun"
+        ]
 
 
 def test_the_hosts_may_also_be_a_string_as_on_the_command_line(tmp_path: Path) -> None:

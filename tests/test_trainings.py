@@ -248,19 +248,6 @@ def test_synthetic_data_measure_throughput_only(repo: Path, torch_python: str, t
 # -- other ways to run -------------------------------------------------------------------------------------
 
 
-def test_torchrun_starts_the_ranks(repo: Path, torch_python: str, tmp_path: Path, short_tmpdir: Path) -> None:
-    torchrun = site(repo, tmp_path, launcher="torchrun")
-    finished = run(repo, tmp_path, *torchrun, tests="converges and 1:2:1", suites=[GLM])
-    own = short_tmpdir / f"pytest-flagperf-{os.getuid()}"
-    assert finished.code == 0, finished.out
-    # No torchelastic_* and no torchinductor_* may be left.
-    left = [path.relative_to(own).as_posix() for path in short_tmpdir.rglob("*") if path != own]
-    assert left == ["tmp"]
-    assert finished.directory is not None
-    logs = {path.name for path in finished.directory.glob("glm*/round1/*_noderank0/*.log")}
-    assert {"rank0.out.log", "rank1.out.log", "launcher.log"} <= logs
-
-
 def test_a_missing_device_is_reported(repo: Path, torch_python: str, tmp_path: Path) -> None:
     if Path("/dev/nvidia0").exists():
         pytest.skip("this machine has the device")

@@ -22,8 +22,8 @@ from flagperf_driver.job.conversation import AgentFailed, Conversation
 from flagperf_driver.job.figures import Finished
 from flagperf_driver.job.instance import Instance, InstanceError, this_instance
 from flagperf_driver.job.orders import CODE, DATA, LOGS, PYTHON, THREADS, InstanceOrders, JobOrders, OrdersError
-from flagperf_driver.launch import threads_per_rank
 from flagperf_driver.node.deployed_code import CODE_ROOT
+from flagperf_driver.rank_process import threads_per_rank
 
 PREFIX = "[flagperf] "
 """The beginning of the lines that the controller reads; a number and a message follow."""

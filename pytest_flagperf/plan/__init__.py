@@ -3,7 +3,7 @@
 from .describe import HEAD, describe, overview
 from .make import PlanError, is_throughput_shape, make_plan, one_card_plan, short_plan
 from .model import Plan
-from .placement import PlacedHost, Placement, rank_processes
+from .ranks import PlacedHost, Placement, rank_processes
 
 __all__ = [
     "HEAD",

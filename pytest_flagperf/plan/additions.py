@@ -11,7 +11,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from flagperf_driver import addresses, extern
-from flagperf_driver.launch import RESERVED_VARIABLES
+from flagperf_driver.rank_process import RESERVED_VARIABLES
 from pytest_flagperf.stored.plan import KNOWN_PROBLEM
 
 from ..case import Case
@@ -107,7 +107,7 @@ def _variables(vendor: Vendor, folder: str, own: Path, case: str) -> Iterator[Ad
 
 
 def _effect(name: str) -> str:
-    return "no effect, the launcher sets it for each rank" if name in RESERVED_VARIABLES else "set"
+    return "no effect, the round sets it for each rank" if name in RESERVED_VARIABLES else "set"
 
 
 def _packages(suite: Suite, own: Path, case: str) -> Iterator[Addition]:

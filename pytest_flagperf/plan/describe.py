@@ -5,13 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from flagperf_driver.launch import RankProcess
+from flagperf_driver.rank_process import RankProcess
 
 from ..catalog import REFERENCE, Vendor
 from ..config import OUTCOMES
 from ..runtime import RuntimeRequest, runtimes
 from .model import Plan
-from .placement import NamedHost, Placement, expected_placement, rank_processes
+from .ranks import NamedHost, Placement, expected_placement, rank_processes
 
 _WIDEST_VALUE = 20
 _WIDTH = 116
@@ -72,7 +72,7 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
     yield _fact("shape", f"{shape}: {_count(shape.nnodes, 'host')}, {_count(shape.cards, 'card')} in total")
     if shape.cards > 1:
         yield _fact("speed-up", f"{plan.scaling} scaling, at least {plan.min_efficiency:g} per card")
-    yield _fact("runtime", f"{plan.runtime}, launched by {plan.launcher}")
+    yield _fact("runtime", plan.runtime)
     if image:
         yield _fact("image", image)
     yield from _additions(plan)

@@ -10,8 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import flagperf_driver
-from flagperf_driver.launch import DEFAULT as DEFAULT_LAUNCHER
-from flagperf_driver.launch import frameworks_of, launchers
 from flagperf_driver.training import schedules
 
 from ..case import Case, Shape
@@ -42,7 +40,6 @@ def make_plan(
     settings: Sequence[str] = (),
     settings_source: str = COMMAND_LINE,
     runtime: str | None = None,
-    launcher: str = DEFAULT_LAUNCHER,
     synthetic: bool = False,
     throughput_only: bool | None = None,
     data_dir: str | Path | Value | None = None,
@@ -56,7 +53,7 @@ def make_plan(
     maker, suite = catalog.vendor(vendor), catalog.suite(case.model, case.framework)
     scale, runtime = scale or maker.scale, runtime or maker.runtime
     catalog.find(case, vendor, scale)
-    problems = _unknown("runtime", runtime, RUNTIMES) + _check_launcher(launcher, case.framework_name)
+    problems = _unknown("runtime", runtime, RUNTIMES)
     additions: tuple[Addition, ...] = ()
     try:
         in_image = runtime in runtimes() and runtimes()[runtime].builds_images
@@ -78,7 +75,7 @@ def make_plan(
     if problems:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
     resolved = _with_shape(resolved, case.shape, scale)
-    return _plan(catalog, suite, maker, case, scale, runtime, launcher, synthetic, resolved, additions)
+    return _plan(catalog, suite, maker, case, scale, runtime, synthetic, resolved, additions)
 
 
 def is_throughput_shape(shape: Shape, scale: str) -> bool:
@@ -92,16 +89,6 @@ def _with_shape(resolved: Resolved, shape: Shape, scale: str) -> Resolved:
         return resolved
     value = Value(True, f"default of {shape} at the {scale} scale", 0, "defaults")
     return replace(resolved, values={**resolved.values, "throughput_only": value})
-
-
-def _check_launcher(launcher: str, framework: str) -> list[str]:
-    unknown = _unknown("launcher", launcher, tuple(launchers()))
-    frameworks = None if unknown else frameworks_of(launcher)
-    if frameworks is None or framework in frameworks:
-        return unknown
-    names = ", ".join(sorted(frameworks))
-    problem = f"launcher {launcher!r} supports only {names}; got framework {framework}"
-    return [f"{problem}; set launcher = {DEFAULT_LAUNCHER!r} in flagperf.toml"]
 
 
 def _check_reference(suite: Suite, scale: str, parity: Value) -> list[str]:
@@ -159,7 +146,6 @@ def _plan(
     case: Case,
     scale: str,
     runtime: str,
-    launcher: str,
     synthetic: bool,
     resolved: Resolved,
     additions: tuple[Addition, ...],
@@ -194,7 +180,6 @@ def _plan(
         replaced_vendor=catalog.replaced.get(vendor.name, ""),
         visible_devices=vendor.toml.visible_devices,
         runtime=runtime,
-        launcher=launcher,
         extern=f"vendors/{vendor.name}/{suite.folder}/extern" if (own / "extern").is_dir() else None,
         values=resolved.values,
         deviations=resolved.deviations,
@@ -276,7 +261,7 @@ def _code(suite: Suite, vendor: Vendor, own: Path) -> dict[str, object]:
 
 def driver_code(framework: str) -> list[Path]:
     """Return what a rank runs: not the agent's code, and not that of other frameworks."""
-    return [*sorted(_DRIVER.glob("*.py")), *(_DRIVER / name for name in ("launch", "training", framework))]
+    return [*sorted(_DRIVER.glob("*.py")), *(_DRIVER / name for name in ("training", framework))]
 
 
 def _environment(vendor: Vendor, own: Path) -> dict[str, object]:

@@ -44,7 +44,6 @@ class Plan:
     """What has a vendor of this name, which the vendor's folder replaces; empty if it replaces none."""
     visible_devices: str | None
     runtime: str
-    launcher: str
     extern: str | None  # relative to the staged code
     values: Mapping[str, Value]
     deviations: tuple[Deviation, ...]
@@ -122,7 +121,6 @@ class Plan:
             "min_efficiency": self.min_efficiency,
             "scaling": self.scaling,
             "runtime": self.runtime,
-            "launcher": self.launcher,
             "fingerprint": dict(self.fingerprint),
             "reference": self.reference,
         }

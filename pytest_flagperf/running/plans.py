@@ -61,7 +61,6 @@ class Plans:
                 settings=settings.set,
                 settings_source=settings.sources["set"],
                 runtime=runtime_of(settings, selected),
-                launcher=settings.launcher,
                 synthetic=settings.synthetic,
                 throughput_only=settings.throughput_only if settings.given("throughput_only") else None,
                 data_dir=Value(selected.data_dir, selected.data_source, 0, "case") if selected.data_dir else None,

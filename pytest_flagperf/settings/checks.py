@@ -9,7 +9,7 @@ from typing import Any
 
 from ..problems import kind, near, shown
 from ..whole_numbers import LARGEST_INT
-from .options import OPTIONS, RENAMED, SITE, Option, SettingsError
+from .options import OPTIONS, REMOVED, RENAMED, SITE, Option, SettingsError
 from .tree import find_root, settings_file
 
 _NUMBER = re.compile(r"[0-9.]+")
@@ -19,6 +19,7 @@ def check_unknown(unknown: Sequence[str], arguments: Sequence[str], rootpath: Pa
     """Raise SettingsError for unknown arguments that are keys of the settings file or former names of options."""
     names = {word.partition("=")[0].removeprefix("--") for word in unknown if word.startswith("--")}
     problems = [f"--{old} was renamed; use --{new}" for old, new in RENAMED.items() if old in names]
+    problems += [f"--{old} was removed: {why}" for old, why in REMOVED.items() if old in names]
     names |= {name.removeprefix("no-") for name in names}
     site = [option for option in OPTIONS if option.group == SITE and option.name in names]
     if site:
@@ -55,7 +56,9 @@ def checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[s
     values = {}
     for name, value in table.items():
         option = options.get(name)
-        if option is None:
+        if name in REMOVED:
+            problems.append(f"{path}: remove the setting {name!r}: {REMOVED[name]}")
+        elif option is None:
             known = [*(option.name for option in OPTIONS), "expected"]
             hint = f"; use {RENAMED[name]}" if name in RENAMED else near(name, known)
             problems.append(f"{path}: unknown setting {name!r}{hint}")

@@ -126,7 +126,6 @@ class Settings:
         SITE, 'the interpreter of runtime "host" (default: python3 on the PATH)', "PATH", path=True
     )
     pip_source: str | None = option(SITE, "package index to build environments from", "URL", public=redaction.address)
-    launcher: str = option(SITE, "program that starts the ranks of a host", default="env", choices=("env", "torchrun"))
     scale: str | None = option(
         MEASURED,
         "the full model and data, or a small version of the same code (default: as in vendor.toml)",
@@ -278,3 +277,5 @@ _BY_KEY = {option.key: option for option in OPTIONS}
 COMMAND_LINE_OPTIONS = tuple(option for option in OPTIONS if option.group != SITE)
 RENAMED = {"hosts": "cluster"}
 """Former names of options, each with the name that replaced it."""
+REMOVED = {"launcher": "the agent of a host starts its ranks, and their result is the same as with torchrun"}
+"""Former options and settings, each with what holds without it."""

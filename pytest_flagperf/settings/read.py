@@ -11,7 +11,7 @@ from .. import redaction
 from ..expected import Expected
 from ..problems import kind, shown
 from .checks import check_numbers, checked
-from .options import COMMAND_LINE, DEFAULT, OPTIONS, Settings, SettingsError, SiteTable
+from .options import COMMAND_LINE, DEFAULT, OPTIONS, REMOVED, Settings, SettingsError, SiteTable
 from .paths import located, located_in, no_root, roots_of, unusable_paths
 from .tree import given_options, settings_file
 
@@ -34,7 +34,7 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
         if "expected" in table:
             expected = expectations.of_tables(table.pop("expected"), str(path), problems)
         if "cluster" in table and not isinstance(table["cluster"], str):
-            cluster_table = _cluster(table, path, problems)
+            cluster_table = _site_table("cluster", table, path, problems)
         if "slurm" in table:
             slurm_table = _site_table("slurm", table, path, problems)
         if "modelarts" in table:
@@ -81,23 +81,14 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
     )
 
 
-def _cluster(table: dict[str, Any], path: Path, problems: list[str]) -> SiteTable | None:
-    """Remove the table [cluster] and return it; move its key ``launcher`` to the option ``launcher``."""
-    given = table.pop("cluster")
-    if isinstance(given, dict):
-        table |= {"launcher": given["launcher"]} if "launcher" in given else {}
-        return SiteTable({name: value for name, value in given.items() if name != "launcher"}, path)
-    expected = "expected a table, [cluster], or a string, as in cluster = 'gpu1,gpu2'"
-    problems.append(f"{path}: cluster: {expected}; got {kind(given)}")
-    return None
-
-
 def _site_table(name: str, table: dict[str, Any], path: Path, problems: list[str]) -> SiteTable | None:
-    """Remove a table and return it."""
+    """Remove a table and return it, without keys that are reported as removed settings."""
     given = table.pop(name)
     if isinstance(given, dict):
-        return SiteTable(given, path)
-    problems.append(f"{path}: {name}: expected a table, [{name}]; got {kind(given)}")
+        table |= {key: value for key, value in given.items() if key in REMOVED}
+        return SiteTable({key: value for key, value in given.items() if key not in REMOVED}, path)
+    text = ", or a string, as in cluster = 'gpu1,gpu2'" if name == "cluster" else ""
+    problems.append(f"{path}: {name}: expected a table, [{name}]{text}; got {kind(given)}")
     return None
 
 

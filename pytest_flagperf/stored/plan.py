@@ -21,7 +21,7 @@ KNOWN_PROBLEM = "known problem"
 _MOST_RANKS = 100_000
 _REQUIRED: Mapping[str, type] = {
     "case": str, "round": int, "seed": int, "vendor": str, "scale": str, "synthetic": bool, "throughput_only": bool,
-    "metric": dict, "sample_unit": str, "config": dict, "launcher": str,
+    "metric": dict, "sample_unit": str, "config": dict,
 }  # fmt: skip
 _OF_A_HOST: Mapping[str, type] = {"name": str, "noderank": int}
 
@@ -121,7 +121,6 @@ class StoredPlan:
     metric: StoredMetric
     sample_unit: str
     config: Mapping[str, Any]
-    launcher: str
     hosts: tuple[StoredHost, ...]
     device: str = ""
     chip_names: tuple[str, ...] = ()

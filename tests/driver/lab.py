@@ -130,8 +130,8 @@ class Lab:
         return {
             "rank": number,
             "local_rank": number,
-            "argv": [self.python, str(path)],
-            "env": {"RANK": str(number)},
+            "argv": [self.python, "-u", str(path)],
+            "env": {"RANK": str(number), "PYTHONPATH": self.env["PYTHONPATH"]},
             "cwd": str(self.log_dir),
         }
 

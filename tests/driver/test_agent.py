@@ -302,9 +302,7 @@ def test_beats_are_sent_before_the_first_beat_of_a_rank(lab: Lab) -> None:
 
 def test_a_rank_inherits_the_hosts_environment_except_excluded_names(lab: Lab) -> None:
     program = "print(sorted(name for name in os.environ if name.startswith(('FLAGPERF_LAB', 'PYTHON', 'RANK'))))"
-    ranks = [{**lab.rank(0, program), "env": {"RANK": "0", "PYTHONPATH": lab.env["PYTHONPATH"]}}]
-    lab.hello()
-    lab.send({**lab.order(ranks), "not_inherited": ["PYTHON", "RANK"]})
+    lab.start(program)
     lab.end()
     assert lab.log(0) == "['FLAGPERF_LAB', 'PYTHONPATH', 'RANK']\n"  # PYTHONUNBUFFERED is excluded
 
@@ -333,20 +331,6 @@ def test_ranks_with_the_same_pace_are_not_slow(lab: Lab) -> None:
     lab.start("train(1, 150)", "train(1, 150)")
     lab.end()
     assert [m["slow"] for m in lab.of("beat") if m["slow"]] == []
-
-
-def test_the_ranks_of_a_launcher_are_followed(lab: Lab) -> None:
-    launcher = """
-        path = Path("rank1.out.log")
-        PerfLog(1, path.open("a"))(events.FAILED, {"type": "OSError", "error": "disk full"})
-        sys.exit(1)
-    """
-    rank = {**lab.rank(0, launcher), "log": "launcher.log"}
-    lab.hello()
-    lab.send({**lab.order([rank]), "follow": [0, 1]})
-    fault = lab.wait_for("fault")
-    lab.end()
-    assert fault["sentence"] == "rank 1 failed: OSError: disk full; its launcher ended with exit code 1"
 
 
 def test_the_host_is_sampled(lab: Lab) -> None:

@@ -30,7 +30,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     case_dir = add_case(run, "converged_1x1", faster(1.0, 1.1, 1.2))
     for path in case_dir.glob("round*/plan.json"):
         body = json.loads(path.read_text())
-        stored.write(path, {**body, "launcher": "env", "hosts": [HOST]})
+        stored.write(path, {**body, "hosts": [HOST]})
         stored.write(path.parent / "round.json", {**stored.read(path.parent / "round.json"), "missing": []})
     return run
 

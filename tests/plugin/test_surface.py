@@ -164,12 +164,13 @@ def test_an_invalid_setting_is_reported_with_its_file(
 
 
 def test_a_setting_of_the_site_on_the_command_line_starts_nothing(toy: Toy) -> None:
-    result = toy.run("suites", "--lease-time=2", "--launcher", "env", "--hosts=h1")
+    result = toy.run("suites", "--lease-time=2", "--launcher", "env", "--bind", "none", "--hosts=h1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     file = toy.root / "flagperf.toml"
-    assert result.stderr.lines[:3] == [
+    assert result.stderr.lines[:4] == [
         "ERROR: --hosts was renamed; use --cluster",
-        f"--launcher is a setting of flagperf.toml: write launcher = 'env' in {file}",
+        "--launcher was removed: the agent of a host starts its ranks, and their result is the same as with torchrun",
+        f"--bind is a setting of flagperf.toml: write bind = 'none' in {file}",
         f"--lease-time is a setting of flagperf.toml: write lease-time = 2 in {file}",
     ]
     assert "unrecognized" not in result.stderr.str()

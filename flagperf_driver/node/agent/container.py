@@ -43,7 +43,7 @@ class RoundContainer:
         self._messages = messages
         self._link = link
         self._reaper = reaper
-        self._container = container_kinds.container_of(order["container"], messages.folder, orders.not_inherited)
+        self._container = container_kinds.container_of(order["container"], messages.folder)
         self._not_ended = {order.rank for order in orders.ranks}
         self._task: tuple[container_kinds.Task, Callable[[container_kinds.Task], None]] | None = None
         self._timer = Timer()

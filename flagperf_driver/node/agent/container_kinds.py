@@ -15,6 +15,7 @@ from typing import Any, Callable, Mapping, Protocol, Sequence
 from flagperf_driver.node import processes
 from flagperf_driver.node.agent import rank_watch
 from flagperf_driver.node.folder import CONTAINER_LOG, LogFolder
+from flagperf_driver.rank_process import inherited
 
 _END_S = 3.0  # maximum time for Docker to notice that a container has ended
 _TERM_S = 5.0  # from SIGTERM for a container's program to SIGKILL
@@ -58,14 +59,11 @@ class Container(Protocol):
         """Remove it now, whatever happens."""
 
 
-def container_of(
-    order: Mapping[str, Any], folder: LogFolder, not_inherited: Sequence[str], environ: Mapping[str, str] = os.environ
-) -> Container:
+def container_of(order: Mapping[str, Any], folder: LogFolder, environ: Mapping[str, str] = os.environ) -> Container:
     """Return the container of a start message, which has a program's ``argv``, or ``socket`` and ``id`` of Docker."""
     if order.get("argv"):
-        prefixes = (*not_inherited, *_NOT_PASSED)
-        inherited = {name: value for name, value in environ.items() if not name.startswith(prefixes)}
-        env = {**inherited, **dict(order.get("env") or {}), _LOG_DIR: str(folder.path)}
+        passed = {name: value for name, value in inherited(environ).items() if not name.startswith(_NOT_PASSED)}
+        env = {**passed, **dict(order.get("env") or {}), _LOG_DIR: str(folder.path)}
         return ProgramContainer([str(word) for word in order["argv"]], env, folder)
     return DockerContainer(str(order["socket"]), str(order["id"]))
 

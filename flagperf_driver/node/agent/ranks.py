@@ -12,18 +12,19 @@ import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import Mapping, Sequence
+from typing import Sequence
 
 from flagperf_driver import events, layout, perflog
 from flagperf_driver.node import processes
 from flagperf_driver.node.agent import oom, rank_watch
 from flagperf_driver.node.agent.messages import Messages, now_ms
 from flagperf_driver.node.agent.milestones import MILESTONES, SCHEMA, Milestones, Moment
-from flagperf_driver.node.agent.rank_orders import RankOrder, RankOrders
+from flagperf_driver.node.agent.rank_orders import RankOrders
 from flagperf_driver.node.agent.timer import Timer
 from flagperf_driver.node.confinement import ConfinedThread, Limits, shared_memory
 from flagperf_driver.node.sampling import topology
 from flagperf_driver.node.temporary import Temporary
+from flagperf_driver.rank_process import RankProcess
 
 _TICK_S = 0.2
 _HEARTBEAT_S = 0.5
@@ -32,13 +33,12 @@ _TRACES_S = 0.7  # time for a rank to write its stacks after SIGUSR1
 _KILLED_S = 15.0  # a process that is still alive so long after SIGKILL is stuck in the kernel
 _FULL_DISK_BYTES = 1 << 16  # a disk with less free space is considered full
 _FINAL_EVENTS = (events.FAILED, events.FINISHED)
-_OF_HOME = ("XDG_",)  # variables that name folders of the user's home
 
 
 class Process:
     """A rank that was started and has not ended yet."""
 
-    def __init__(self, order: RankOrder, child: subprocess.Popen[bytes], started_ms: int) -> None:
+    def __init__(self, order: RankProcess, child: subprocess.Popen[bytes], started_ms: int) -> None:
         self.order = order
         self.child = child
         self.started_ms = started_ms
@@ -66,10 +66,11 @@ class Ranks:
         self._live: dict[int, Process] = {}
         self._errors: dict[int, perflog.Record] = {}
         self._ending = False
-        self._first = orders.follow[0]
-        self._tails = {rank: self._tail(rank) for rank in orders.follow}
+        ranks = [order.rank for order in orders.ranks]
+        self._first = ranks[0]
+        self._tails = {rank: self._tail(rank) for rank in ranks}
         self._milestones: dict[int, Milestones] = {}
-        self._heartbeats = {rank: rank_watch.RankHeartbeat(self._path(rank, "progress")) for rank in orders.follow}
+        self._heartbeats = {rank: rank_watch.RankHeartbeat(self._path(rank, "progress")) for rank in ranks}
         self._timer = Timer()
         self._timer.every(_TICK_S, lambda _: self._stream())
         self._timer.every(_HEARTBEAT_S, self._check_heartbeats)
@@ -84,7 +85,7 @@ class Ranks:
 
     def start(self) -> None:
         """Start all ranks; if one cannot be started, end the others."""
-        self._milestones = {rank: Milestones(rank == self._first) for rank in self._orders.follow}
+        self._milestones = {rank: Milestones(rank == self._first) for rank in self._tails}
         self._confined = ConfinedThread(self._limits())
         for order in self._orders.ranks:
             if not self._start(order):
@@ -124,12 +125,12 @@ class Ranks:
             seen = {"schema": SCHEMA, "ranks": ranks, "not_confined": not_confined}
             self._folder.write(layout.MILESTONE_TIMES, json.dumps(seen) + "\n")
 
-    def _start(self, order: RankOrder) -> bool:
+    def _start(self, order: RankProcess) -> bool:
         with suppress(OSError):  # a heartbeat file of an earlier round would look like a sign of life of this one
             self._path(order.rank, "progress").unlink()
         try:
-            log = self._folder.path / order.log
-            env, cores = self._environment(order), self._cores(order)
+            log = self._folder.path / layout.rank_log(order.rank)
+            env, cores = order.environment(os.environ, self._temporary.env), self._cores(order)
             child = processes.spawn(order.argv, env, order.cwd, log, cores, self._confined)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._cannot_start(order, error)
@@ -140,7 +141,7 @@ class Ranks:
         self._messages.send({"type": "started", "rank": order.rank, "pid": child.pid})
         return True
 
-    def _cores(self, order: RankOrder) -> Sequence[int]:
+    def _cores(self, order: RankProcess) -> Sequence[int]:
         """Return the ordered cores that this process may use: a container or a scheduler may withhold some."""
         allowed = os.sched_getaffinity(0)
         missing = [cpu for cpu in order.cpus if cpu not in allowed]
@@ -150,15 +151,6 @@ class Ranks:
                 f"but this process may not use {topology.as_list(missing)}"
             )
         return [cpu for cpu in order.cpus if cpu in allowed]
-
-    def _environment(self, order: RankOrder) -> Mapping[str, str]:
-        prefixes = (*self._orders.not_inherited, *_OF_HOME)
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(prefixes) and not ("CACHE" in name and value.startswith("/"))  # the user's caches
-        }
-        return {**inherited, **order.env, **self._temporary.env}
 
     def _limits(self) -> Limits:
         for path in self._orders.writable:
@@ -175,7 +167,7 @@ class Ranks:
             hidden=[*map(str, self._temporary.others), *self._orders.hidden],
         )
 
-    def _cannot_start(self, order: RankOrder, error: Exception) -> None:
+    def _cannot_start(self, order: RankProcess, error: Exception) -> None:
         problem = "{}: {}".format(getattr(error, "filename", None) or order.argv[0], _reason(error))
         self.fail("start", order.rank, f"rank {order.rank} could not be started: {problem}")
         self._messages.exit(order.rank, cause="crash")
@@ -186,9 +178,9 @@ class Ranks:
             return
         sentence = "the round took longer than {:g} s (round_timeout_s): {}".format(
             self._orders.round_s,
-            ", ".join(f"rank {rank} {self._heartbeats[rank].where}" for rank in self._alive()[:8]),
+            ", ".join(f"rank {rank} {self._heartbeats[rank].where}" for rank in [*self._live][:8]),
         )
-        self.fail("timeout", next(iter(self._alive()), None), sentence)
+        self.fail("timeout", next(iter(self._live), None), sentence)
         self._end("timeout")
 
     # -- the ranks' logs -----------------------------------------------------------------------------------
@@ -230,13 +222,8 @@ class Ranks:
         if tail.at_the_end:
             self._milestones[rank].read_completely(begin)
 
-    def _alive(self) -> list[int]:
-        """Return the followed ranks that have not ended. While a launcher runs, all its ranks count as alive."""
-        own = {order.rank for order in self._orders.ranks}
-        return [rank for rank in self._orders.follow if rank in self._live or rank not in own]
-
     def _check_heartbeats(self, passed_s: float) -> None:
-        alive = {rank: self._heartbeats[rank] for rank in self._alive()}
+        alive = {rank: self._heartbeats[rank] for rank in self._live}
         for heartbeat in alive.values():
             heartbeat.read(passed_s)
         silence = None if self._ending else rank_watch.find_silence(alive, self._orders.limits)
@@ -259,10 +246,7 @@ class Ranks:
         lines = rank_watch.last_lines(self._folder.path / layout.rank_log(silence.rank))
         last_line = f"; its last line: {lines[-1].strip()}" if lines else ""
         self.fail(silence.kind, silence.rank, silence.sentence + last_line)
-        # For a rank of a launcher, the launcher is the child process; it may have ended just now.
-        process = self._live.get(silence.rank) or next(iter(self._live.values()), None)
-        if process is not None:
-            process.cause = "hang" if silence.kind == "hang" else "timeout"
+        self._live[silence.rank].cause = "hang" if silence.kind == "hang" else "timeout"
         for other in self._live.values():
             processes.signal_session(other.child.pid, signal.SIGUSR1, only_catchers=True)
         self._end("stopped", _TRACES_S)
@@ -289,7 +273,7 @@ class Ranks:
 
     def _fault_order(self, process: Process) -> tuple[bool, bool, float]:
         code = process.child.returncode
-        error = self._error(process)
+        error = self._errors.get(process.order.rank)
         return code == 0, code > 0, error.time_ms if error is not None else float("inf")
 
     def _report_end(self, process: Process) -> None:
@@ -306,25 +290,17 @@ class Ranks:
     def _crash_sentence(self, process: Process) -> str:
         code = process.child.returncode
         how = f"ended with exit code {code}" if code > 0 else f"was killed by {self._signal_with_cause(-code)}"
-        error = self._error(process)
+        error = self._errors.get(process.order.rank)
         if error is None:
-            reason = rank_watch.last_error(rank_watch.last_lines(self._folder.path / process.order.log))
+            reason = rank_watch.last_error(self._last_lines(process))
             return f"rank {process.order.rank} {how}: {reason or 'no output'}{self._disk_full()}"
         reason = f"{error.value.get('type')}: {_one_line(error.value.get('error'))}"
-        if error.rank != process.order.rank:
-            return f"rank {error.rank} failed: {reason}; its launcher {how}"
         return f"rank {process.order.rank} {how}: {reason}"
 
     def _disk_full(self) -> str:
         """Mention a full disk: a rank that cannot write cannot log that either."""
         full = self._folder.free_bytes() < _FULL_DISK_BYTES
         return f"; the disk of {self._folder.path} is full" if full else ""
-
-    def _error(self, process: Process) -> perflog.Record | None:
-        """Return the process's FAILED record; for a launcher, that of the first of its ranks to fail."""
-        own = {order.rank for order in self._orders.ranks} - {process.order.rank}
-        errors = [error for rank, error in self._errors.items() if rank not in own]
-        return min(errors, key=lambda error: error.time_ms, default=None)
 
     def _signal_with_cause(self, number: int) -> str:
         name = _signal_name(number)
@@ -368,8 +344,11 @@ class Ranks:
             cause=cause,
             pid=process.child.pid,
             started_ms=process.started_ms,
-            last_lines=rank_watch.last_lines(self._folder.path / process.order.log),
+            last_lines=self._last_lines(process),
         )
+
+    def _last_lines(self, process: Process) -> Sequence[str]:
+        return rank_watch.last_lines(self._folder.path / layout.rank_log(process.order.rank))
 
     def _path(self, rank: int, what: str) -> Path:
         return self._folder.path / f"rank{rank}.{what}"

@@ -69,7 +69,6 @@ class HostAgent:
     clock_offset_s: float = 0.0  # the host's clock minus ours
     devices: tuple[int, ...] = ()
     started: bool = False
-    by_launcher: bool = False  # a launcher process runs several ranks
     end_s: float = GRACE_S + MARGIN_S  # maximum time from a request to stop to its last message
     exits: dict[int, Message] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
@@ -168,7 +167,6 @@ class Agents:
 
     def start(self, orders: Sequence[Message]) -> None:
         for agent, order in zip(self.all, orders, strict=True):
-            agent.by_launcher = len(order["follow"]) > len(order["ranks"])
             agent.started = True
             agent.docker = order["container"].get("socket") if order.get("container") else None
             agent.send(order)

@@ -8,19 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from flagperf_driver.launch import RankProcess, threads_per_rank
 from flagperf_driver.node.deployed_code import module_argv
 from flagperf_driver.node.sampling import topology
+from flagperf_driver.rank_process import RankProcess, threads_per_rank
 from pytest_flagperf.plan import PlacedHost, Placement, Plan, rank_processes
 from pytest_flagperf.runtime import Interpreter
-from pytest_flagperf.stored.layout import CASE, LAUNCHER_LOG, rank_log, task_log
+from pytest_flagperf.stored.layout import CASE, task_log
 from pytest_flagperf.stored.round_dir import RoundDir, RoundFault
 
 from .acquire import MODULE
 from .agents import GRACE_S, HostAgent
-
-# Variables that a harness or a launcher above this process set for itself; ranks do not inherit them.
-_NOT_INHERITED = ("PYTEST_", "COV_", "PYTHON", "TORCHELASTIC_", "RANK", "LOCAL_RANK", "WORLD_SIZE")
 
 Show = Callable[[int, str], None]
 Explain = Callable[[RoundFault], RoundFault]
@@ -66,15 +63,13 @@ def make_orders(
         containers = {agent.name: container for agent, container in zip(agents, created, strict=True)}
     placement = _placement(plan, agents, interpreters, options, only_leased=_only_leased(containers.values()))
 
-    def order(agent: HostAgent, host: PlacedHost, processes: Sequence[RankProcess]) -> dict[str, Any]:
-        env, case = interpreters[agent.name].env, _case(plan, identity, round_number, agent)
+    def order(agent: HostAgent, processes: Sequence[RankProcess]) -> dict[str, Any]:
+        case = _case(plan, identity, round_number, agent)
         return {
             "op": "start",
             "log": task_log(plan.case.framework_name),
             "files": {CASE: json.dumps(case, indent=1) + "\n"},
-            "not_inherited": list(_NOT_INHERITED),
-            "ranks": [_entry(process, {**env, **process.env}, host) for process in processes],
-            "follow": [rank for process in processes for rank in process.reports],
+            "ranks": [process.to_json() for process in processes],
             "container": containers[agent.name],
             "monitors": _monitors(plan, options, agent, containers[agent.name]),
             "clear_caches": options.clear_caches,
@@ -85,7 +80,7 @@ def make_orders(
             **_deadlines(plan.config),
         }
 
-    return [*map(order, agents, placement.hosts, rank_processes(plan, placement))]
+    return [*map(order, agents, rank_processes(plan, placement))]
 
 
 def _case(plan: Plan, identity: Mapping[str, str], round_number: int, agent: HostAgent) -> dict[str, Any]:
@@ -127,6 +122,7 @@ def _placement(
             code_root=agent.code_root,
             log_dir=agent.log_dir,
             cpus=_cores(plan, agent, options),
+            env=interpreters[agent.name].env,
         )
         for agent in agents
     )
@@ -165,19 +161,6 @@ def _cores(plan: Plan, agent: HostAgent, options: RoundOptions) -> tuple[tuple[i
     near, usable = options.near.get(agent.name, {}), set(agent.cpus)
     cores = tuple(tuple(sorted(usable.intersection(near.get(device, ())))) for device in agent.devices)
     return cores if any(cores) else ()
-
-
-def _entry(process: RankProcess, env: Mapping[str, str], host: PlacedHost) -> dict[str, Any]:
-    return {
-        "rank": process.rank,
-        "local_rank": process.local_rank,
-        "argv": list(process.argv),
-        "env": dict(env),
-        "cwd": host.log_dir,
-        "cpus": list(process.cpus),
-        # A launcher of several ranks has a log of its own.
-        "log": rank_log(process.rank) if process.reports == (process.rank,) else LAUNCHER_LOG,
-    }
 
 
 def _deadlines(config: Mapping[str, Any]) -> dict[str, Any]:

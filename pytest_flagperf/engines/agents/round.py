@@ -94,7 +94,6 @@ def follow_round(
 
     def started() -> None:
         for agent in agents.all:
-            agent.by_launcher = plan.launcher != "env"
             # FINISHED events that the other controller received are not sent again; the logs have them.
             agent.finished.update(ranks(agent, plan))
         if end_because is not None:

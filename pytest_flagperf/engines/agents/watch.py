@@ -107,15 +107,11 @@ def _with_details(agent: HostAgent, fault: RoundFault) -> RoundFault:
     if fault.rank is None:
         return fault
     lines = tuple(agent.exits.get(fault.rank, {}).get("last_lines") or ())
-    rank, sentence = fault.rank, fault.sentence
-    if fault.kind == "crash" and agent.by_launcher and agent.failed:
-        # The launcher ended because of the rank that failed first.
-        rank = min(agent.failed, key=lambda failed: int(agent.failed[failed]["time_ms"]))
-        sentence = f"rank {rank} failed ({sentence})"
-    error = "{type}: {error}".format(**{"type": "", "error": "", **agent.failed.get(rank, {}).get("value", {})})
+    sentence = fault.sentence
+    error = "{type}: {error}".format(**{"type": "", "error": "", **agent.failed.get(fault.rank, {}).get("value", {})})
     if error != ": " and error not in sentence:
         sentence = f"{sentence}: {error}"
-    return replace(fault, rank=rank, sentence=sentence, last_lines=lines)
+    return replace(fault, sentence=sentence, last_lines=lines)
 
 
 def ranks(agent: HostAgent, plan: StoredPlan) -> range:

@@ -50,8 +50,6 @@ class Exit:
     code: int | None = None
     signal: str | None = None
     cause: str | None = None
-    shared: bool = False
-    """Whether it is the exit of a launcher, which counts for all its ranks."""
 
     def __str__(self) -> str:
         if self.signal:
@@ -83,7 +81,7 @@ def find(
     for place in places:
         exit_ = exits[place.rank]
         is_known = failures and (failures[0].rank == place.rank or exit_.cause == "stopped")
-        if is_known or (failures and exit_.shared and not logs[place.rank].failed):
+        if is_known:
             continue
         failures.extend(_of_rank(number, place, exit_, logs[place.rank], log_places.get(place.noderank)))
     if not failures and end is not None and end.state != "finished":

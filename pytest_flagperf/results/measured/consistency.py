@@ -79,7 +79,7 @@ def _train_agent(rank: RankFigures) -> FigureBounds | None:
 
 
 def _since_start_agent(name: str, milestone: str) -> Callable[[RankFigures], FigureBounds | None]:
-    """At most the time since the process started, at least that since its first record: launchers start ranks late."""
+    """At most the time since the process started, at least that since its first record."""
 
     def compare(rank: RankFigures) -> FigureBounds | None:
         times = rank.milestone_times

@@ -52,7 +52,7 @@ def measure(round_dir: Path) -> Outcome:
         )
         for place in places
     }
-    exits = {place.rank: _exit(directory, plan, end, place) for place in places}
+    exits = {place.rank: _exit(directory, end, place) for place in places}
     milestones = _milestone_times(round_dir, places)
     failures = failures_of.find(plan.round, end, places, exits, logs, unreadable_end)
     phases = phases_of.of_round(logs.values(), plan.host(0).clock_offset_s)
@@ -236,13 +236,10 @@ def _places(plan: StoredPlan) -> list[RankLocation]:
     ]
 
 
-def _exit(directory: RoundDir, plan: StoredPlan, end: RoundRecord | None, place: RankLocation) -> Exit:
+def _exit(directory: RoundDir, end: RoundRecord | None, place: RankLocation) -> Exit:
     """The exit of a rank from round.json; without an entry there from the agent's file."""
     hosts = [host for host in (end.hosts if end else ()) if host.noderank == place.noderank]
     ends = {rank.rank: rank for host in hosts for rank in host.ranks}
-    if ends and plan.launcher != "env":
-        # One launcher started all ranks of the host: its exit counts for all of them.
-        return _exit_of(ends[min(ends)], shared=True)
     if place.rank in ends:
         return _exit_of(ends[place.rank])
     try:
@@ -251,8 +248,8 @@ def _exit(directory: RoundDir, plan: StoredPlan, end: RoundRecord | None, place:
         return Exit()
 
 
-def _exit_of(end: RankEnd, *, shared: bool = False) -> Exit:
-    return Exit(end.code, end.signal, end.cause, shared)
+def _exit_of(end: RankEnd) -> Exit:
+    return Exit(end.code, end.signal, end.cause)
 
 
 def _warnings(plan: StoredPlan, end: RoundRecord | None) -> tuple[str, ...]:
@@ -335,7 +332,6 @@ def _environment(plan: StoredPlan, log: RankLog, finished: Mapping[str, Any]) ->
         "cores of each rank": machine.cores_of_ranks(plan),
         "hosts": ", ".join(host.name for host in plan.hosts),
         "runtime": plan.runtime,
-        "launcher": plan.launcher,
         "python": plan.python,
         "replaced steps": ", ".join(vendor_code.reported(init, "step")),
         "replaced hooks": ", ".join(vendor_code.reported(init, "hook")),

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from flagperf_driver.launch import RankProcess
 from flagperf_driver.node.agent import milestones
 from flagperf_driver.node.agent.rank_watch import LogTail
+from flagperf_driver.rank_process import RankProcess
 from pytest_flagperf import stored
 from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.engines import Engine
@@ -69,22 +69,22 @@ class ProcessesEngine(Engine):
         logs = directory.resolve() / host_folder(host.name, 0)
         logs.mkdir(parents=True)
         code, devices = stage(host, self._environments.code(plan, vendor)), tuple(range(plan.case.nproc))
-        placed = PlacedHost(host.name, host.address, devices, interpreter.python, code, str(logs))
+        placed = PlacedHost(host.name, host.address, devices, interpreter.python, code, str(logs), env=interpreter.env)
         case = {**plan.case_json(number, code), "token": secrets.token_hex(8)}
         stored.write(logs / CASE, case)
         of_host = {"name": host.name, "noderank": 0, "log_dir": str(logs), "code_root": code, "devices": devices}
         facts = {name: case[name] for name in ("round", "seed", "token")}
         RoundDir(directory).write_inputs({**plan.to_json(), **facts, "hosts": [of_host]}, case)
-        record = self._run_ranks(plan, Placement((placed,), free_port(), 1), interpreter, logs)
+        record = self._run_ranks(plan, Placement((placed,), free_port(), 1), logs)
         RoundDir(directory).write_record(record)
 
-    def _run_ranks(self, plan: Plan, placement: Placement, interpreter: Interpreter, logs: Path) -> RoundRecord:
+    def _run_ranks(self, plan: Plan, placement: Placement, logs: Path) -> RoundRecord:
         """Run the ranks until all have ended, one has failed, or the time is over; leave no process."""
         started_ms, deadline = now_ms(), time.monotonic() + self._timeout_s
         (processes,) = rank_processes(plan, placement)
         ranks: list[Rank] = []
         try:
-            ranks += (Rank(process, {**os.environ, **interpreter.env}, logs) for process in processes)
+            ranks += (Rank(process, logs) for process in processes)
             while any(rank.code is None for rank in ranks) and time.monotonic() < deadline:
                 for rank in ranks:
                     rank.follow()
@@ -110,13 +110,13 @@ class ProcessesEngine(Engine):
 class Rank:
     """A running rank, and the times of the milestones in its log, without which its log does not count."""
 
-    def __init__(self, process: RankProcess, env: dict[str, str], logs: Path) -> None:
+    def __init__(self, process: RankProcess, logs: Path) -> None:
         self.number = process.rank
         self.milestones = milestones.Milestones()
         log = logs / rank_log(process.rank)
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                process.argv, env={**env, **process.env}, cwd=logs, stdout=output, stderr=subprocess.STDOUT
+                process.argv, env={**os.environ, **process.env}, cwd=logs, stdout=output, stderr=subprocess.STDOUT
             )
         self._log = LogTail(log, milestones.MILESTONES)
 

@@ -1,12 +1,15 @@
-"""The placement of a plan (hosts, devices, ports and paths) and the processes to start."""
+"""The ranks of a plan on the hosts of a round: the process of each, with the environment that the controller gives it.
+
+A host adds what only it knows: ``flagperf_driver/rank_process.py``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from flagperf_driver.launch import HostSetup, RankProcess, RoundHosts, launchers
+from flagperf_driver.rank_process import RankProcess
 from pytest_flagperf.stored.layout import CASE, host_folder
 
 from .model import Plan
@@ -33,11 +36,7 @@ class PlacedHost:
     code_root: str
     log_dir: str
     cpus: tuple[tuple[int, ...], ...] = ()  # the cores that each rank is bound to; empty: not bound
-
-    @property
-    def case_file(self) -> str:
-        """The file that ranks read: the complete config, nothing left to merge."""
-        return f"{self.log_dir}/{CASE}"
+    env: Mapping[str, str] = field(default_factory=dict)  # the variables of its Python
 
 
 @dataclass(frozen=True)
@@ -78,27 +77,37 @@ def expected_placement(plan: Plan, hosts: Sequence[NamedHost], *, only_leased: b
 
 def rank_processes(plan: Plan, placement: Placement) -> list[list[RankProcess]]:
     """Return the processes that each host of a placement starts for a plan."""
-    hosts = placement.hosts
-    round_hosts = RoundHosts(
-        addresses=tuple(host.address for host in hosts),
-        nproc=plan.case.nproc,
-        master_addr=hosts[0].address,
-        master_port=placement.master_port,
-        devices=tuple(host.devices for host in hosts),
-        # A container that sees only the leased devices may number them differently.
-        visible_devices_env=None if placement.only_leased else plan.visible_devices,
-        threads_per_rank=placement.threads_per_rank,
-    )
-    launch = launchers()[plan.launcher]
-    return [launch(round_hosts, noderank, _host_setup(plan, host)) for noderank, host in enumerate(hosts)]
+    return [
+        [_rank(plan, placement, noderank, local_rank) for local_rank in range(plan.case.nproc)]
+        for noderank in range(len(placement.hosts))
+    ]
 
 
-def _host_setup(plan: Plan, host: PlacedHost) -> HostSetup:
-    return HostSetup(
-        python=host.python,
-        program=f"{host.code_root}/{plan.program}",
-        case_file=host.case_file,
-        log_dir=host.log_dir,
-        code_root=host.code_root,
-        cpus=host.cpus,
+def _rank(plan: Plan, placement: Placement, noderank: int, local_rank: int) -> RankProcess:
+    host, nproc = placement.hosts[noderank], plan.case.nproc
+    rank = noderank * nproc + local_rank
+    variables = {
+        "RANK": rank,
+        "LOCAL_RANK": local_rank,
+        "WORLD_SIZE": len(placement.hosts) * nproc,
+        "LOCAL_WORLD_SIZE": nproc,
+        "NODE_RANK": noderank,
+        "MASTER_ADDR": placement.hosts[0].address,
+        "MASTER_PORT": placement.master_port,
+        "OMP_NUM_THREADS": placement.threads_per_rank,
+        "OMP_WAIT_POLICY": "PASSIVE",  # threads that wait actively would take cores from other ranks
+        "FLAGPERF_CASE": f"{host.log_dir}/{CASE}",
+        "FLAGPERF_LOG_DIR": host.log_dir,
+        "PYTHONPATH": f"{host.code_root}:{host.code_root}/suites",
+    }
+    # A container that sees only the leased devices may number them differently.
+    if plan.visible_devices and not placement.only_leased:
+        variables[plan.visible_devices] = ",".join(map(str, host.devices))
+    return RankProcess(
+        rank,
+        local_rank,
+        (host.python, "-u", f"{host.code_root}/{plan.program}"),
+        {**host.env, **{name: str(value) for name, value in variables.items()}},
+        host.log_dir,
+        host.cpus[local_rank] if host.cpus else (),
     )
