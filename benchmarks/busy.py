@@ -30,7 +30,8 @@ from pytest_flagperf.results.figures.units import plain, quantity
 from pytest_flagperf.results.measured.busy import STOLEN, WAITED, HostLoad
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.tables.store import CaseResult, StoredRun
+from pytest_flagperf.results.tables.store import StoredRun
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 
 REPO = Path(__file__).resolve().parent.parent
 

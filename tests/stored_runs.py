@@ -13,7 +13,8 @@ from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.tables.store import CaseResult, RunInfo
+from pytest_flagperf.results.tables.store import RunInfo
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import files, layout
 from pytest_flagperf.stored.round_dir import RoundDir
 from tests.recording import LOCALHOST, Training, write

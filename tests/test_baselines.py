@@ -18,8 +18,8 @@ from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
-from pytest_flagperf.results.tables.store import CaseResult
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import baseline_file
 from tests.results_help import edit_json, recorded, with_metric

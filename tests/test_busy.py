@@ -11,7 +11,7 @@ import pytest
 
 from flagperf_driver.node.sampling import load
 from pytest_flagperf.report.export import junit
-from pytest_flagperf.report.terminal.summary import summarize_case, summarize_run
+from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.comparing import baselines
@@ -20,8 +20,9 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import BUSY, ValidityWarning
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.tables.store import CaseResult, StoredRun
+from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts import OneCard, Verdict, speedup
+from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
 from pytest_flagperf.running.scaling import Scaling
 from tests.recording import START_MS, Sampling, Training, write
 from tests.results_help import edit_json, recorded, with_metric

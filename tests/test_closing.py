@@ -7,20 +7,19 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.report.terminal.summary import (
+from pytest_flagperf.report.terminal.summary import RunSummary, all_lines
+from pytest_flagperf.results import verdicts
+from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
+from pytest_flagperf.results.verdicts.case_result import (
     EXPECTED,
     FAILED,
     PASSED,
     REGRESSED,
     UNFINISHED,
+    CaseResult,
     CaseSummary,
-    RunSummary,
-    all_lines,
     summarize_case,
 )
-from pytest_flagperf.results import verdicts
-from pytest_flagperf.results.tables.store import CaseResult
-from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
 from tests.results_help import recorded
 
 BERT = "bert:pytorch:CPU:1:2:1"

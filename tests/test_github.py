@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.report.export import github
-from pytest_flagperf.report.terminal.summary import FAILED, CaseSummary, RunSummary, summarize_run
-from pytest_flagperf.results.tables.store import CaseResult, StoredRun
+from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
+from pytest_flagperf.results.tables.store import StoredRun
+from pytest_flagperf.results.verdicts.case_result import FAILED, CaseResult, CaseSummary
 from tests.results_help import recorded
 
 HOSTILE = "50 %, a:b\r\n::error::x | <script>`*[link](http://x)"

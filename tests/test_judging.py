@@ -12,8 +12,8 @@ from pytest_flagperf.expected import Expected, ExpectedInFile
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.tables.store import CaseResult
 from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.running import judging
 from pytest_flagperf.running.plans import check_baseline
 from pytest_flagperf.settings import read_settings

@@ -13,13 +13,12 @@ from pytest_flagperf.report.page import comparisons, page
 from pytest_flagperf.report.page.excerpts import excerpts
 from pytest_flagperf.report.page.meanings import MEANINGS, meaning
 from pytest_flagperf.report.page.rows import Row, row_of
-from pytest_flagperf.report.terminal.summary import summarize_case
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.tables.store import CaseResult
 from pytest_flagperf.results.verdicts import OneCard, Verdict
+from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
 from tests.results_help import NAMES, edit_json, recorded, with_metric
 from tests.stored_runs import INFO, Change, add_case, faster, finish, run_of
 from tests.test_compare import dated

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_flagperf.report.terminal.table import console_table
-from pytest_flagperf.results.tables.store import CaseResult
 from pytest_flagperf.results.verdicts import OneCard
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from tests.results_help import recorded, with_metric
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from flagperf_driver import perflog
 from flagperf_driver.perflog import Record
-from pytest_flagperf.results.logs import step_times
+from pytest_flagperf.report.page import step_times
 from tests.results_help import recorded, replay_dir
 
 

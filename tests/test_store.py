@@ -16,8 +16,9 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.tables import columns, store
-from pytest_flagperf.results.tables.store import CaseResult, RunInfo
+from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts import OneCard
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import files
 from tests.results_help import edit_json, recorded, replay_dir, with_metric
 

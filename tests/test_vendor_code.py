@@ -23,6 +23,7 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.vendor_code import names, phrase
 from pytest_flagperf.results.tables import columns, store
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.results_help import recorded, replay_dir
@@ -67,7 +68,7 @@ def test_the_gain_of_a_vendors_steps_is_named_with_them(tmp_path: Path) -> None:
     (directory,) = run.glob("*/round1")
     outcome = measure(directory)
     named = f"{NAMED} (the vendor's steps: 1.31 times the suite's own)"
-    assert store.CaseResult(outcome.case, (outcome,), {}).vendor_code == named
+    assert CaseResult(outcome.case, (outcome,), {}).vendor_code == named
     assert ("vendor_code", named) in properties([outcome])
     assert columns.row("run", outcome)["vendor_factor"] == 1.314
 

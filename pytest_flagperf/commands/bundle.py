@@ -32,8 +32,9 @@ from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.runs import age, find_runs
-from pytest_flagperf.results.tables.store import CaseResult, StoredRun
+from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts import converges, failed, has_converged
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.results.verification import verify
 from pytest_flagperf.stored import FormatError, to_json_types
 from pytest_flagperf.stored.round_dir import RoundDir

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 from pytest_flagperf.commands import common, show
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.terminal.summary import BAD, summarize_run
+from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.runs import find_runs, newest_first
+from pytest_flagperf.results.verdicts.case_result import BAD
 from pytest_flagperf.settings import read_settings
 from pytest_flagperf.stored import layout
 

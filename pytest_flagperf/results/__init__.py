@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from pytest_flagperf.results.measured.metrics import MetricValue
     from pytest_flagperf.results.measured.outcome import Outcome
-    from pytest_flagperf.results.tables.store import CaseResult, RunInfo, StoredRun
+    from pytest_flagperf.results.tables.store import RunInfo, StoredRun
     from pytest_flagperf.results.verdicts import Verdict
+    from pytest_flagperf.results.verdicts.case_result import CaseResult
 
 __all__ = [
     "CaseResult",
@@ -30,7 +31,7 @@ __all__ = [
     "load_runs",
 ]
 _MODULES = {
-    "CaseResult": "tables.store",
+    "CaseResult": "verdicts.case_result",
     "MetricValue": "measured.metrics",
     "Outcome": "measured.outcome",
     "RunInfo": "tables.store",

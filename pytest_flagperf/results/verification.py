@@ -16,8 +16,8 @@ from pytest_flagperf.results.comparing.one_card import STORED
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.tables.store import CaseResult
 from pytest_flagperf.results.verdicts import OneCard, Verdict
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError, digests, files, layout, made_from
 from pytest_flagperf.stored.round_dir import RoundDir, case_folders, planned_rounds, rounds_of
 

@@ -16,6 +16,7 @@ from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import baseline_file
@@ -70,7 +71,7 @@ def accept(
     return written, refused
 
 
-def _reason_to_refuse(case: store.CaseResult, all_cases: Iterable[store.CaseResult]) -> str | None:
+def _reason_to_refuse(case: CaseResult, all_cases: Iterable[CaseResult]) -> str | None:
     """Return why a case cannot be accepted; of cases that differ only in their rounds, the one with most rounds can."""
     for other in all_cases:
         same = other.without_repeat == case.without_repeat
@@ -135,7 +136,7 @@ def _unexpected_pass(source: ExpectedInFile, passed: Sequence[Verdict], *, stric
     )
 
 
-def unknown_verdicts(sources: Iterable[ExpectedInFile], cases: Iterable[store.CaseResult]) -> list[str]:
+def unknown_verdicts(sources: Iterable[ExpectedInFile], cases: Iterable[CaseResult]) -> list[str]:
     """Return a warning for each expected failure that matches no verdict of its cases but has a similar name."""
     cases = list(cases)
     warnings = []

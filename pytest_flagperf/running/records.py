@@ -10,6 +10,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.results.measured.outcome import UNREADABLE
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import WriteError
 
 from .directory import RunDirectory
@@ -63,7 +64,7 @@ class Records:
                 self.record(case, test, verdicts)
                 del self._unwritten[case, test]
 
-    def _with_unwritten(self, result: store.CaseResult) -> store.CaseResult:
+    def _with_unwritten(self, result: CaseResult) -> CaseResult:
         """Return the result of a case with the verdicts that are only in memory."""
         unwritten = {
             test: tuple(verdicts) for (case, test), verdicts in self._unwritten.items() if str(case) == result.case

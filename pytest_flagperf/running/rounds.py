@@ -14,6 +14,7 @@ from pytest_flagperf.plan import Plan
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Samples
+from pytest_flagperf.results.measured import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.runtime import Interpreter
@@ -86,10 +87,10 @@ class Rounds:
             self.watch.end_round(*_end_of(folder, error))
             if RoundDir(folder).is_planned:
                 with suppress(WriteError):
-                    store.save_outcome(folder, store.measured(folder))
+                    store.save_outcome(folder, measure.measured(folder))
             raise
         self.watch.end_round(*_end_of(folder))
-        outcome = store.measured(folder)
+        outcome = measure.measured(folder)
         store.save_outcome(folder, outcome)
         return outcome
 
@@ -129,7 +130,7 @@ class Rounds:
 
     def _measure_again(self, folder: Path) -> None:
         with self._records.collecting_write_errors():
-            store.save_outcome(folder, store.measured(folder))
+            store.save_outcome(folder, measure.measured(folder))
 
 
 def _end_of(folder: Path, error: BaseException | None = None) -> tuple[str, str]:

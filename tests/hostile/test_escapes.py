@@ -27,7 +27,8 @@ from pytest_flagperf.report.export.markdown import performance_tables
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.tables.store import CaseResult, StoredRun
+from pytest_flagperf.results.tables.store import StoredRun
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError
 from tests.plugin.conftest import TRAINING, Toy
 from tests.plugin.conftest import toy as toy  # a fixture

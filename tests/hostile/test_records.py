@@ -27,6 +27,7 @@ from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
 from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.results_help import replay_dir
@@ -306,7 +307,7 @@ def test_an_unexpected_error_fails_one_case(tmp_path: Path, monkeypatch: pytest.
             raise ZeroDivisionError("a bug")
         return load(round_dir)
 
-    def section(case: store.CaseResult, *rest: Any) -> str:
+    def section(case: CaseResult, *rest: Any) -> str:
         if case.case.startswith("toy:other"):
             raise PermissionError("a disk")
         return str(shown(case, *rest))

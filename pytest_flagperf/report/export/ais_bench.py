@@ -18,7 +18,7 @@ from typing import Any
 from pytest_flagperf import stored
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.phases import INIT, training
-from pytest_flagperf.results.tables.store import CaseResult
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import layout
 
 UNKNOWN_TIME = "2020-01-30 14:16:00"

@@ -6,16 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from pytest_flagperf.report.export import blocks
 from pytest_flagperf.report.terminal import table
-from pytest_flagperf.report.terminal.summary import (
-    EXPECTED,
-    FAILED,
-    PASSED,
-    REGRESSED,
-    UNFINISHED,
-    CaseSummary,
-    RunSummary,
-)
+from pytest_flagperf.report.terminal.summary import RunSummary
 from pytest_flagperf.results.figures.units import count
+from pytest_flagperf.results.verdicts.case_result import EXPECTED, FAILED, PASSED, REGRESSED, UNFINISHED, CaseSummary
 
 SUMMARY_BYTES = 1024 * 1024
 """The limit for the summary of a step; GitHub refuses a longer summary."""

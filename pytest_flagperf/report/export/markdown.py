@@ -10,7 +10,8 @@ from itertools import groupby
 from pytest_flagperf.results.figures.units import plain, quantity
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.tables.store import CaseResult, StoredRun
+from pytest_flagperf.results.tables.store import StoredRun
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import RoundDir

@@ -13,7 +13,8 @@ from string import Template
 from pytest_flagperf.report.export.mllog import Benchmark, NotExportable, entries, rank0_records
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.outcome import Outcome, Target
-from pytest_flagperf.results.tables.store import CaseResult, StoredRun
+from pytest_flagperf.results.tables.store import StoredRun
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError, write, write_text
 from pytest_flagperf.stored.layout import SYSTEM
 from pytest_flagperf.stored.round_dir import RoundDir

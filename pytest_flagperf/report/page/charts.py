@@ -20,8 +20,8 @@ from html import escape
 from statistics import median
 from typing import Any
 
+from pytest_flagperf.report.page.step_times import RankStepTimes
 from pytest_flagperf.results.figures.units import quantity
-from pytest_flagperf.results.logs.step_times import RankStepTimes
 from pytest_flagperf.results.measured.outcome import Outcome
 
 MAX_POINTS = 300

@@ -21,7 +21,7 @@ from pytest_flagperf.results.figures.units import count, quantity, signed
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.tables.store import CaseResult
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 
 _MAX_RUNS = 8
 """The maximum number of runs in one chart."""

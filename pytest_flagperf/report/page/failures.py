@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from html import escape
 
 from pytest_flagperf.report.page.html import state
-from pytest_flagperf.report.terminal.summary import EXPECTED, FAILED
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.results.verdicts.case_result import EXPECTED, FAILED
 
 _ROUND = re.compile(r"^round (\d+): ")
 

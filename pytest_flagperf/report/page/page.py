@@ -18,25 +18,26 @@ from pytest_flagperf.report.page.comparisons import comparisons
 from pytest_flagperf.report.page.html import address, anchor, css_class, document, folded, script, style
 from pytest_flagperf.report.page.rows import Row, overview, row_of
 from pytest_flagperf.report.page.section import Detail, section
-from pytest_flagperf.report.terminal.summary import (
+from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+from pytest_flagperf.results.figures.statistics import summarize
+from pytest_flagperf.results.figures.units import count, quantity
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.store import RunInfo
+from pytest_flagperf.results.verdicts.case_result import (
     BAD,
     EXPECTED,
     FAILED,
     PASSED,
     STATES,
     UNFINISHED,
+    CaseResult,
     CaseSummary,
     counted_marks,
     not_judged,
     state_with_code,
     summarize_case,
 )
-from pytest_flagperf.results.comparing.stored_runs import StoredRuns
-from pytest_flagperf.results.figures.statistics import summarize
-from pytest_flagperf.results.figures.units import count, quantity
-from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.tables.store import CaseResult, RunInfo
 from pytest_flagperf.stored import layout
 from pytest_flagperf.stored.round_dir import case_folders, rounds_of
 

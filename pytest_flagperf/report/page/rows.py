@@ -10,13 +10,12 @@ from html import escape
 from pytest_flagperf.report.page import machine
 from pytest_flagperf.report.page.html import anchor, css_class, state
 from pytest_flagperf.report.page.meanings import EFFICIENCY, MEANINGS, SPEEDUP
-from pytest_flagperf.report.terminal.summary import STATES, CaseSummary
 from pytest_flagperf.report.terminal.table import converged, metric
 from pytest_flagperf.results.comparing.baselines import is_comparison
 from pytest_flagperf.results.figures.statistics import Summary, finite, summarize
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.tables.store import CaseResult
+from pytest_flagperf.results.verdicts.case_result import STATES, CaseResult, CaseSummary
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.report.page import charts, machine, sampled_charts
+from pytest_flagperf.report.page import charts, machine, sampled_charts, step_times
 from pytest_flagperf.report.page.excerpts import excerpts
 from pytest_flagperf.report.page.failures import failures, logs_shown
 from pytest_flagperf.report.page.html import (
@@ -24,16 +24,15 @@ from pytest_flagperf.report.page.html import (
     table,
 )
 from pytest_flagperf.report.page.meanings import meaning
-from pytest_flagperf.report.terminal.summary import KNOWN_PROBLEM, CaseSummary
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.figures.statistics import Summary, few, summarize
 from pytest_flagperf.results.figures.units import compared, count, quantity
-from pytest_flagperf.results.logs import monitors, step_times
+from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import MetricValue, Outcome
-from pytest_flagperf.results.tables.store import CaseResult
 from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.results.verdicts.case_result import KNOWN_PROBLEM, CaseResult, CaseSummary
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log, round_folder
 from pytest_flagperf.stored.plan import StoredDeviation, StoredPlan, StoredValue

@@ -8,7 +8,7 @@ from pytest_flagperf.report.terminal.table import NOTHING, aligned
 from pytest_flagperf.results.figures.statistics import SURE, Summary, few, summarize
 from pytest_flagperf.results.figures.units import SCALED, plain, quantity
 from pytest_flagperf.results.measured.metrics import MetricValue
-from pytest_flagperf.results.tables.store import CaseResult
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 
 MAIN = ("e2e_time", "time_to_target", "p_whole", "p_train", "p_core", "step_time_p50", "step_time_p99", "mfu")
 _HEAD = ("", "median", "lowest", "highest", "variation", f"mean, {quantity(SURE, 'share', 3)} interval")

@@ -1,91 +1,33 @@
-"""The summary of a run: the state of each case with the reasons, and the verdict of the run in one line."""
+"""The summary at the end of a run: its table, the reasons for failures, and the verdict of the run in one line."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from textwrap import shorten, wrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
 
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results.figures.units import count
-from pytest_flagperf.results.measured import marks
-from pytest_flagperf.results.tables.store import CaseResult, StoredRun
-from pytest_flagperf.results.verdicts import Verdict, VerdictKind, failed, is_regression
+from pytest_flagperf.results.tables.store import StoredRun
+from pytest_flagperf.results.verdicts.case_result import (
+    BAD,
+    EXPECTED,
+    KNOWN_PROBLEM,
+    PASSED,
+    UNFINISHED,
+    CaseResult,
+    CaseSummary,
+    counted_marks,
+    not_judged,
+    summarize_case,
+)
 
-FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED = "failed", "regressed", "not finished", "failed as expected", "passed"
-STATES = (FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED)
-"""The states of a case, the worst first."""
-BAD = (FAILED, REGRESSED)
 UNLIMITED = 10_000
 """A width at which no line is shortened."""
-KNOWN_PROBLEM = "known problem, stated by the vendor"
-_FIGURES = {VerdictKind.SPEEDUP: "speed-up", VerdictKind.EFFICIENCY: "speed-up"}
 _MIN_WIDTH = 80
 _MAX_LINES = 10
 _MAX_REASONS = 2
-_MAX_REASON_LENGTH = 120
-
-
-@dataclass(frozen=True)
-class CaseSummary:
-    """The state of a case, and its reasons as sentences without duplicates."""
-
-    case: str
-    state: str
-    failures: tuple[str, ...] = ()
-    short: tuple[str, ...] = ()
-    """The failures in a few words each, for output that shows the sentences elsewhere."""
-    expected: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    not_judged: tuple[str, ...] = ()
-    """What passed because it could not be judged: "speed-up", "baseline"."""
-    vendor_code: str = ""
-    """The code and packages of the vendor beside its config, in a few words."""
-    marks: Mapping[str, str] = field(default_factory=dict)
-    """What a reader must know before the figures: short phrases, each with its sentence."""
-    known_problems: tuple[str, ...] = ()
-    """The problems that the vendor states of the case; they excuse nothing."""
-
-
-def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummary:
-    """Return the summary of a case; a case that an interrupted run did not finish has not failed."""
-    bad = failed([verdict for verdicts in case.verdicts.values() for verdict in verdicts])
-    expected = [verdict for verdict in bad if verdict.expected_failure is not None]
-    unexpected = [verdict for verdict in bad if verdict.expected_failure is None]
-    broken = [failure.sentence for outcome in case.outcomes for failure in outcome.failures]
-    reasons = {verdict.sentence: _in_short(verdict) for verdict in unexpected}
-    reasons |= {text: text for text in broken if text not in {*reasons, *(verdict.sentence for verdict in expected)}}
-    state = (
-        REGRESSED
-        if is_regression(unexpected) and not broken
-        else FAILED
-        if reasons
-        else EXPECTED
-        if expected
-        else PASSED
-    )
-    if interrupted and not unexpected and (broken or not case.verdicts or len(case.outcomes) < case.repeat):
-        state, reasons = UNFINISHED, {}
-    elif not case.verdicts and not broken:
-        state, reasons = FAILED, {"no verdicts": "no verdicts"}
-    return CaseSummary(
-        case.case,
-        state,
-        _unique(reasons),
-        _unique(reasons.values()),
-        _unique(f"{verdict.sentence} (expected failure: {verdict.expected_failure})" for verdict in expected),
-        _unique(_warnings(case)),
-        _unique(_not_judged(case)),
-        case.vendor_code,
-        marks.of_rounds(case.outcomes),
-        _unique(case.known_problems),
-    )
-
-
-def state_with_code(summary: CaseSummary) -> str:
-    """Return the state of a case and its vendor code, such as "passed with acme's own step backward"."""
-    return f"{summary.state} with {summary.vendor_code}" if summary.vendor_code else summary.state
 
 
 @dataclass(frozen=True)
@@ -172,21 +114,10 @@ def summarize_run(
     return RunSummary(run.cases, summaries, tuple(not_run), interrupted, tuple(notes), tuple(reports))
 
 
-def not_judged(summaries: Iterable[CaseSummary]) -> list[str]:
-    """Return how many figures were not judged, such as "1 speed-up not judged"; one of each kind and case."""
-    numbers = Counter(name for case in summaries for name in case.not_judged)
-    return [f"{count(number, name)} not judged" for name, number in numbers.items()]
-
-
 def all_lines(summaries: Sequence[CaseSummary]) -> Iterator[str]:
     """Yield every failure and remark of the cases in full."""
     yield from (f"failed: {case.case}: {text}" for case in summaries for text in case.failures)
     yield from remarks(summaries)
-
-
-def counted_marks(summaries: Iterable[CaseSummary]) -> list[str]:
-    """Return for each mark how many cases have it, such as "2 chip not verified"."""
-    return [f"{number} {phrase}" for phrase, number in Counter(mark for one in summaries for mark in one.marks).items()]
 
 
 def remarks(summaries: Sequence[CaseSummary]) -> Iterator[str]:
@@ -208,37 +139,9 @@ def _vendor_code(summaries: Sequence[CaseSummary]) -> Iterator[str]:
         yield f"vendor code: {_joined(cases, _MAX_LINES, ', ')} with {code}"
 
 
-def _in_short(verdict: Verdict) -> str:
-    """Return the got and expected value if they are short, else the shortened sentence."""
-    # Underscores are kept in the name of a metric, such as "baseline p_core".
-    words, _, metric = verdict.name.partition(" ")
-    text = f"{words.replace('_', ' ')}{metric and ' '}{metric} {verdict.got}, expected {verdict.expected}"
-    if verdict.kind not in (VerdictKind.FINISHED, VerdictKind.EXPECTED) and len(text) <= _MAX_REASON_LENGTH:
-        return text
-    return shorten(verdict.sentence, 2 * _MAX_REASON_LENGTH, placeholder=" ...")
-
-
-def _warnings(case: CaseResult) -> Iterator[str]:
-    for outcome in case.outcomes:
-        yield from (f"round {outcome.round}: {warning.sentence}" for warning in outcome.validity_warnings)
-        yield from (f"round {outcome.round}: {text}" for text in outcome.warnings)
-    verdicts = [verdict for test in case.verdicts.values() for verdict in test]
-    yield from (verdict.sentence for verdict in verdicts if verdict.ok and verdict.warning)
-
-
-def _not_judged(case: CaseResult) -> Iterator[str]:
-    verdicts = [verdict for test in case.verdicts.values() for verdict in test]
-    yield from (_FIGURES.get(verdict.kind, verdict.kind.value) for verdict in verdicts if not verdict.judged)
-
-
 def _joined(texts: Sequence[str], most: int = _MAX_REASONS, separator: str = "; ") -> str:
     more = len(texts) - most
     return separator.join([*texts[:most], *([f"and {more} more"] if more > 0 else [])])
-
-
-def _unique(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts without duplicates, each on one line; several tests judge the same round."""
-    return tuple(dict.fromkeys(text.replace("\n", " ") for text in texts))
 
 
 def _limited(texts: Sequence[str]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pytest_flagperf.results.figures.units import compared, plain, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.tables.store import CaseResult, last_quality
+from pytest_flagperf.results.verdicts.case_result import CaseResult, last_quality
 
 NOTHING = "-"
 _HEAD = ("case", "rounds", "converged", "metric", "p_whole", "p_train", "p_core", "MFU", "speedup", "e2e")

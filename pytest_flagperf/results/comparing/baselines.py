@@ -22,8 +22,8 @@ from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.tables.store import CaseResult
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind, throughput
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError, files
 
 SCHEMA = 1

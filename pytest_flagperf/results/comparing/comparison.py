@@ -12,7 +12,7 @@ from pytest_flagperf.results.figures.noise import Judgement
 from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.tables.store import CaseResult
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 
 JUDGED = ("p_whole", "p_train", "p_core")
 """The metrics that are judged by default, because their noise is small."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from pytest_flagperf.results.measured import (
 from pytest_flagperf.results.measured import phases as phases_of
 from pytest_flagperf.results.measured.consistency_pairs import RankFigures
 from pytest_flagperf.results.measured.metrics import MetricValue
-from pytest_flagperf.results.measured.outcome import Losses, MetricQuality, Outcome, Quality, TrainingWork
+from pytest_flagperf.results.measured.outcome import Losses, MetricQuality, Outcome, Quality, TrainingWork, unreadable
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log
@@ -99,6 +99,22 @@ def measure(round_dir: Path) -> Outcome:
             replaced_vendor=plan.replaced_vendor,
         )
     )
+
+
+def measured(round_dir: Path) -> Outcome:
+    """Measure a round from its files; unreadable files give a failed outcome with the reason."""
+    return or_unreadable(measure, round_dir)
+
+
+def or_unreadable(read: Callable[[Path], Outcome], round_dir: Path) -> Outcome:
+    """Return what ``read`` returns; unreadable files give a failed outcome with the reason."""
+    try:
+        return read(round_dir)
+    except FormatError as error:
+        reason = str(error)
+    except Exception as error:  # an unforeseen error fails only this round
+        reason = f"{round_dir}: {type(error).__name__}: {error}"
+    return unreadable(round_dir, reason)
 
 
 def _printable(outcome: Outcome) -> Outcome:

@@ -12,7 +12,8 @@ from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import columns, store
 from pytest_flagperf.results.tables.runs import find_runs
-from pytest_flagperf.results.tables.store import CaseResult, StoredRun
+from pytest_flagperf.results.tables.store import StoredRun
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 
 if TYPE_CHECKING:
     import pandas

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError, digests
 from pytest_flagperf.stored.layout import RESULTS
 
 from ..measured.marks import unknown_factor, unverified_chip
 from ..measured.outcome import Outcome
-from .store import CaseResult, load_results
+from .store import load_results
 
 _YEAR_3000_MS = 32_503_680_000_000
 

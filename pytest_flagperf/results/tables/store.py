@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flagperf_driver.perflog import number
-from pytest_flagperf import case as case_names
 from pytest_flagperf.results.figures import statistics
-from pytest_flagperf.results.measured import vendor_code
-from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.measure import measured, or_unreadable
 from pytest_flagperf.results.measured.metrics import MetricValue
-from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, unreadable
+from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
 from pytest_flagperf.results.tables.columns import write_csv
-from pytest_flagperf.results.verdicts import OneCard, Verdict, has_converged
-from pytest_flagperf.results.verdicts.speedup import format_speedup, p_cores
+from pytest_flagperf.results.verdicts import OneCard, Verdict
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError, digests, files, layout, made_from, type_check
 from pytest_flagperf.stored.round_dir import RoundDir, case_folders, rounds_of
 
@@ -47,90 +45,6 @@ class RunInfo:
 
 
 @dataclass(frozen=True)
-class CaseResult:
-    """The rounds of a case in order, and its verdicts by test."""
-
-    case: str
-    outcomes: tuple[Outcome, ...] = ()
-    verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
-    one_card: OneCard | None = None
-
-    @property
-    def without_repeat(self) -> str:
-        """The name of the case without the number of rounds."""
-        return case_names.without_repeat(self.case)
-
-    @property
-    def repeat(self) -> int:
-        """The number of rounds by the case's name."""
-        case = case_names.case_of(self.case)
-        return case.repeat if case else 1
-
-    @property
-    def speedup(self) -> float | None:
-        """The median p_core of the successful rounds over one card's; None if one of them is missing."""
-        if self.one_card is None:
-            return None
-        values = p_cores((outcome for outcome in self.outcomes if outcome.ok), self.one_card)
-        many, one = statistics.summarize(values).median, statistics.finite([self.one_card.p_core])
-        return many / one[0] if many is not None and one and one[0] > 0 else None
-
-    @property
-    def speedup_text(self) -> str:
-        """The formatted speed-up; empty if it is unknown."""
-        return "" if self.speedup is None else format_speedup(self.speedup, self.outcomes[0].cards)
-
-    @property
-    def ok(self) -> bool:
-        """Whether there are verdicts, all of them passed or are expected failures, and every round was judged."""
-        judged = [verdict for verdicts in self.verdicts.values() for verdict in verdicts]
-        # A round that did not end well fails a verdict, unless its test was interrupted.
-        unfinished = [outcome for outcome in self.outcomes if not outcome.ok]
-        explained = any(not verdict.ok for verdict in judged) and not any(
-            one.state == "interrupted" for one in unfinished
-        )
-        return (
-            bool(judged)
-            and (explained or not unfinished)
-            and all(verdict.ok or verdict.expected_failure for verdict in judged)
-        )
-
-    @property
-    def converged(self) -> int | None:
-        """The number of rounds that converged; None if no round was meant to."""
-        meant = [outcome for outcome in self.outcomes if outcome.meant_to_converge]
-        if not meant:
-            return None
-        return sum(has_converged(outcome) for outcome in meant)
-
-    @property
-    def vendor_code(self) -> str:
-        """The vendor code beside the config in a few words, or an empty text."""
-        listed = dict.fromkeys(name for outcome in self.outcomes for name in outcome.vendor_code)
-        return vendor_code.phrase(self.outcomes[0].vendor, listed, self.median("vendor_factor")) if listed else ""
-
-    @property
-    def known_problems(self) -> tuple[str, ...]:
-        """The problems that the vendor states of the case; they excuse nothing."""
-        stated = (vendor_code.known_problems(outcome.fingerprint) for outcome in self.outcomes)
-        return tuple(dict.fromkeys(text for texts in stated for text in texts))
-
-    @property
-    def meant(self) -> int:
-        """The number of rounds that were meant to reach the target."""
-        return sum(outcome.meant_to_converge for outcome in self.outcomes)
-
-    @property
-    def quality(self) -> float | None:
-        """The median of the last evaluations, over the successful rounds that were meant to converge."""
-        return last_quality(self.outcomes)
-
-    def median(self, name: str) -> float | None:
-        """The median of a metric over the successful rounds."""
-        return statistics.summarize(outcome.value(name) for outcome in self.outcomes if outcome.ok).median
-
-
-@dataclass(frozen=True)
 class StoredRun:
     """The contents of a run directory; ``problems`` lists the parts that could not be read or were changed."""
 
@@ -145,16 +59,6 @@ class StoredRun:
     def changed(self) -> tuple[str, ...]:
         """The problems of files that were changed after the run."""
         return tuple(problem for problem in self.problems if digests.CHANGED in problem)
-
-
-def last_quality(outcomes: Iterable[Outcome], further: str | None = None) -> float | None:
-    """Return the median of the last evaluations, over the successful rounds that were meant to converge.
-
-    The metric is the suite's, or the ``further`` metric of this name.
-    """
-    judged = [one.quality for one in outcomes if one.ok and one.meant_to_converge]
-    values = (one.last if further is None else one.also[further].last for one in judged)
-    return statistics.summarize(values).median
 
 
 def save_outcome(round_dir: Path, outcome: Outcome) -> Path:
@@ -172,22 +76,7 @@ def read_round(round_dir: Path) -> Outcome:
     """Return the stored outcome of a round, or measure it; unreadable files give a failed outcome with the reason."""
     if not RoundDir(round_dir).has_outcome:
         return measured(round_dir)
-    return _or_unreadable(load_outcome, round_dir)
-
-
-def measured(round_dir: Path) -> Outcome:
-    """Measure a round from its files; unreadable files give a failed outcome with the reason."""
-    return _or_unreadable(measure, round_dir)
-
-
-def _or_unreadable(read: Callable[[Path], Outcome], round_dir: Path) -> Outcome:
-    try:
-        return read(round_dir)
-    except FormatError as error:
-        reason = str(error)
-    except Exception as error:  # an unforeseen error fails only this round
-        reason = f"{round_dir}: {type(error).__name__}: {error}"
-    return unreadable(round_dir, reason)
+    return or_unreadable(load_outcome, round_dir)
 
 
 def save_verdicts(case_dir: Path, test: str, verdicts: Sequence[Verdict]) -> Path:

@@ -1,0 +1,218 @@
+"""The result of a case: the rounds and verdicts, and the state that follows from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from textwrap import shorten
+
+from pytest_flagperf import case as case_names
+from pytest_flagperf.results.figures import statistics
+from pytest_flagperf.results.figures.units import count
+from pytest_flagperf.results.measured import marks, vendor_code
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind, failed, has_converged, is_regression
+from pytest_flagperf.results.verdicts.speedup import format_speedup, p_cores
+
+FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED = "failed", "regressed", "not finished", "failed as expected", "passed"
+STATES = (FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED)
+"""The states of a case, the worst first."""
+BAD = (FAILED, REGRESSED)
+KNOWN_PROBLEM = "known problem, stated by the vendor"
+_FIGURES = {VerdictKind.SPEEDUP: "speed-up", VerdictKind.EFFICIENCY: "speed-up"}
+_MAX_REASON_LENGTH = 120
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """The rounds of a case in order, and its verdicts by test."""
+
+    case: str
+    outcomes: tuple[Outcome, ...] = ()
+    verdicts: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
+    one_card: OneCard | None = None
+
+    @property
+    def without_repeat(self) -> str:
+        """The name of the case without the number of rounds."""
+        return case_names.without_repeat(self.case)
+
+    @property
+    def repeat(self) -> int:
+        """The number of rounds by the case's name."""
+        case = case_names.case_of(self.case)
+        return case.repeat if case else 1
+
+    @property
+    def speedup(self) -> float | None:
+        """The median p_core of the successful rounds over one card's; None if one of them is missing."""
+        if self.one_card is None:
+            return None
+        values = p_cores((outcome for outcome in self.outcomes if outcome.ok), self.one_card)
+        many, one = statistics.summarize(values).median, statistics.finite([self.one_card.p_core])
+        return many / one[0] if many is not None and one and one[0] > 0 else None
+
+    @property
+    def speedup_text(self) -> str:
+        """The formatted speed-up; empty if it is unknown."""
+        return "" if self.speedup is None else format_speedup(self.speedup, self.outcomes[0].cards)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are verdicts, all of them passed or are expected failures, and every round was judged."""
+        judged = [verdict for verdicts in self.verdicts.values() for verdict in verdicts]
+        # A round that did not end well fails a verdict, unless its test was interrupted.
+        unfinished = [outcome for outcome in self.outcomes if not outcome.ok]
+        explained = any(not verdict.ok for verdict in judged) and not any(
+            one.state == "interrupted" for one in unfinished
+        )
+        return (
+            bool(judged)
+            and (explained or not unfinished)
+            and all(verdict.ok or verdict.expected_failure for verdict in judged)
+        )
+
+    @property
+    def converged(self) -> int | None:
+        """The number of rounds that converged; None if no round was meant to."""
+        meant = [outcome for outcome in self.outcomes if outcome.meant_to_converge]
+        if not meant:
+            return None
+        return sum(has_converged(outcome) for outcome in meant)
+
+    @property
+    def vendor_code(self) -> str:
+        """The vendor code beside the config in a few words, or an empty text."""
+        listed = dict.fromkeys(name for outcome in self.outcomes for name in outcome.vendor_code)
+        return vendor_code.phrase(self.outcomes[0].vendor, listed, self.median("vendor_factor")) if listed else ""
+
+    @property
+    def known_problems(self) -> tuple[str, ...]:
+        """The problems that the vendor states of the case; they excuse nothing."""
+        stated = (vendor_code.known_problems(outcome.fingerprint) for outcome in self.outcomes)
+        return tuple(dict.fromkeys(text for texts in stated for text in texts))
+
+    @property
+    def meant(self) -> int:
+        """The number of rounds that were meant to reach the target."""
+        return sum(outcome.meant_to_converge for outcome in self.outcomes)
+
+    @property
+    def quality(self) -> float | None:
+        """The median of the last evaluations, over the successful rounds that were meant to converge."""
+        return last_quality(self.outcomes)
+
+    def median(self, name: str) -> float | None:
+        """The median of a metric over the successful rounds."""
+        return statistics.summarize(outcome.value(name) for outcome in self.outcomes if outcome.ok).median
+
+
+def last_quality(outcomes: Iterable[Outcome], further: str | None = None) -> float | None:
+    """Return the median of the last evaluations, over the successful rounds that were meant to converge.
+
+    The metric is the suite's, or the ``further`` metric of this name.
+    """
+    judged = [one.quality for one in outcomes if one.ok and one.meant_to_converge]
+    values = (one.last if further is None else one.also[further].last for one in judged)
+    return statistics.summarize(values).median
+
+
+@dataclass(frozen=True)
+class CaseSummary:
+    """The state of a case, and its reasons as sentences without duplicates."""
+
+    case: str
+    state: str
+    failures: tuple[str, ...] = ()
+    short: tuple[str, ...] = ()
+    """The failures in a few words each, for output that shows the sentences elsewhere."""
+    expected: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    not_judged: tuple[str, ...] = ()
+    """What passed because it could not be judged: "speed-up", "baseline"."""
+    vendor_code: str = ""
+    """The code and packages of the vendor beside its config, in a few words."""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """What a reader must know before the figures: short phrases, each with its sentence."""
+    known_problems: tuple[str, ...] = ()
+    """The problems that the vendor states of the case; they excuse nothing."""
+
+
+def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummary:
+    """Return the summary of a case; a case that an interrupted run did not finish has not failed."""
+    bad = failed([verdict for verdicts in case.verdicts.values() for verdict in verdicts])
+    expected = [verdict for verdict in bad if verdict.expected_failure is not None]
+    unexpected = [verdict for verdict in bad if verdict.expected_failure is None]
+    broken = [failure.sentence for outcome in case.outcomes for failure in outcome.failures]
+    reasons = {verdict.sentence: _in_short(verdict) for verdict in unexpected}
+    reasons |= {text: text for text in broken if text not in {*reasons, *(verdict.sentence for verdict in expected)}}
+    state = (
+        REGRESSED
+        if is_regression(unexpected) and not broken
+        else FAILED
+        if reasons
+        else EXPECTED
+        if expected
+        else PASSED
+    )
+    if interrupted and not unexpected and (broken or not case.verdicts or len(case.outcomes) < case.repeat):
+        state, reasons = UNFINISHED, {}
+    elif not case.verdicts and not broken:
+        state, reasons = FAILED, {"no verdicts": "no verdicts"}
+    return CaseSummary(
+        case.case,
+        state,
+        _unique(reasons),
+        _unique(reasons.values()),
+        _unique(f"{verdict.sentence} (expected failure: {verdict.expected_failure})" for verdict in expected),
+        _unique(_warnings(case)),
+        _unique(_not_judged(case)),
+        case.vendor_code,
+        marks.of_rounds(case.outcomes),
+        _unique(case.known_problems),
+    )
+
+
+def state_with_code(summary: CaseSummary) -> str:
+    """Return the state of a case and its vendor code, such as "passed with acme's own step backward"."""
+    return f"{summary.state} with {summary.vendor_code}" if summary.vendor_code else summary.state
+
+
+def not_judged(summaries: Iterable[CaseSummary]) -> list[str]:
+    """Return how many figures were not judged, such as "1 speed-up not judged"; one of each kind and case."""
+    numbers = Counter(name for case in summaries for name in case.not_judged)
+    return [f"{count(number, name)} not judged" for name, number in numbers.items()]
+
+
+def counted_marks(summaries: Iterable[CaseSummary]) -> list[str]:
+    """Return for each mark how many cases have it, such as "2 chip not verified"."""
+    return [f"{number} {phrase}" for phrase, number in Counter(mark for one in summaries for mark in one.marks).items()]
+
+
+def _in_short(verdict: Verdict) -> str:
+    """Return the got and expected value if they are short, else the shortened sentence."""
+    # Underscores are kept in the name of a metric, such as "baseline p_core".
+    words, _, metric = verdict.name.partition(" ")
+    text = f"{words.replace('_', ' ')}{metric and ' '}{metric} {verdict.got}, expected {verdict.expected}"
+    if verdict.kind not in (VerdictKind.FINISHED, VerdictKind.EXPECTED) and len(text) <= _MAX_REASON_LENGTH:
+        return text
+    return shorten(verdict.sentence, 2 * _MAX_REASON_LENGTH, placeholder=" ...")
+
+
+def _warnings(case: CaseResult) -> Iterator[str]:
+    for outcome in case.outcomes:
+        yield from (f"round {outcome.round}: {warning.sentence}" for warning in outcome.validity_warnings)
+        yield from (f"round {outcome.round}: {text}" for text in outcome.warnings)
+    verdicts = [verdict for test in case.verdicts.values() for verdict in test]
+    yield from (verdict.sentence for verdict in verdicts if verdict.ok and verdict.warning)
+
+
+def _not_judged(case: CaseResult) -> Iterator[str]:
+    verdicts = [verdict for test in case.verdicts.values() for verdict in test]
+    yield from (_FIGURES.get(verdict.kind, verdict.kind.value) for verdict in verdicts if not verdict.judged)
+
+
+def _unique(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts without duplicates, each on one line; several tests judge the same round."""
+    return tuple(dict.fromkeys(text.replace("\n", " ") for text in texts))
