@@ -86,14 +86,23 @@ def imports(path: Path, *, top_level_only: bool = False, run_time_only: bool = F
 
     With run_time_only without those that are imported for annotations.
     """
+    for module, name in imported_names(path, top_level_only=top_level_only, run_time_only=run_time_only):
+        yield module
+        if name:
+            yield f"{module}.{name}"
+
+
+def imported_names(path: Path, *, top_level_only: bool, run_time_only: bool = False) -> Iterator[tuple[str, str]]:
+    """The modules that a file imports, each with a name that it takes from the module; empty for the module itself."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = list(_running(tree, functions=run_time_only)) if top_level_only or run_time_only else list(ast.walk(tree))
-    for node in nodes:
+    folder = path.relative_to(REPO).parent.parts if path.is_relative_to(REPO) else ()
+    for node in _running(tree, functions=run_time_only) if top_level_only or run_time_only else ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = folder[: len(folder) - node.level + 1] if node.level else ()
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            yield from ((module, alias.name) for alias in node.names)
 
 
 def _running(tree: ast.AST, *, functions: bool = False) -> Iterator[ast.AST]:
@@ -158,6 +167,84 @@ def test_an_upward_import_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path:
     results = tmp_path / "pytest_flagperf" / "results.py"
     results.write_text("import pytest_flagperf.running.run\n")
     assert upward(results) == ["running"]
+
+
+PACKAGES = "pytest_flagperf", "flagperf_driver"
+
+
+def import_graph(*, top_level_only: bool) -> dict[str, set[str]]:
+    """The modules of both packages that each of them imports."""
+    files = {module_name(path): path for package in PACKAGES for path in modules(package)}
+    graph = {}
+    for module, path in files.items():
+        found = imported_names(path, top_level_only=top_level_only)
+        names = {full if (full := f"{source}.{name}") in files else source for source, name in found}
+        graph[module] = names & files.keys() - {module}
+    return graph
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(REPO).with_suffix("").parts).removesuffix(".__init__")
+
+
+def of_folders(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """The folders whose modules import from each folder; a folder and the folders in it are one."""
+    folders: dict[str, set[str]] = {}
+    for module, imported in graph.items():
+        own = folder_of_module(module)
+        others = {folder_of_module(name) for name in imported}
+        folders.setdefault(own, set()).update(
+            other for other in others if not f"{other}.".startswith(f"{own}.") and not f"{own}.".startswith(f"{other}.")
+        )
+    return folders
+
+
+def folder_of_module(module: str) -> str:
+    """The folder of a module; a module beside the folders of a package counts as one."""
+    path = REPO.joinpath(*module.split("."))
+    return module if path.is_dir() or module.count(".") == 1 else module.rpartition(".")[0]
+
+
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """A sorted list of all names that import themselves through others."""
+    left = dict(graph)
+    while ends := {name for name, imported in left.items() if not imported & left.keys()}:
+        left = {name: imported for name, imported in left.items() if name not in ends}
+    while starts := left.keys() - set().union(*left.values()):
+        left = {name: imported for name, imported in left.items() if name not in starts}
+    return sorted(left)
+
+
+def test_no_circle_of_imports() -> None:
+    everything = import_graph(top_level_only=False)
+    everything["pytest_flagperf.catalog.roots"].discard("pytest_flagperf.hooks.plugins")  # to be cut
+    assert circles(everything) == []
+    assert circles(of_folders(import_graph(top_level_only=True))) == []
+
+
+def test_a_circle_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(globals(), "REPO", tmp_path)
+    files = {
+        "logs/read.py": "from ..measured import outcome\n",
+        "logs/write.py": "",
+        "measured/outcome.py": "if TYPE_CHECKING:\n    from pytest_flagperf.logs.read import Log\n",
+        "measured/measure.py": "def late():\n    import pytest_flagperf.logs.write\n",
+        "measured/__init__.py": "",
+        "logs/__init__.py": "from . import read\n",
+        "case.py": "from pytest_flagperf.logs import read\n",
+        "__init__.py": "",
+    }
+    for file, text in files.items():
+        write(tmp_path, f"pytest_flagperf/{file}", text)
+    assert circles(import_graph(top_level_only=True)) == []
+    assert circles(graph := import_graph(top_level_only=False)) == [
+        "pytest_flagperf.logs.read", "pytest_flagperf.measured.outcome",
+    ]  # fmt: skip
+    assert circles(of_folders(graph)) == ["pytest_flagperf.logs", "pytest_flagperf.measured"]
+    write(tmp_path, "pytest_flagperf/measured/measure.py", "import pytest_flagperf.logs.write\n")
+    graph = import_graph(top_level_only=True)
+    assert circles(graph) == []
+    assert circles(of_folders(graph)) == ["pytest_flagperf.logs", "pytest_flagperf.measured"]
 
 
 LIBRARIES = [
@@ -412,15 +499,11 @@ def test_a_parsed_name_is_detected(tmp_path: Path) -> None:
     assert sorted(parses_cases(file)) == ["outcome.case.rpartition(':')", "str(plan.case).replace(':', '_')"]
 
 
-MOST_MODULES, MOST_LINES, MOST_METHODS = 15, 400, 15
+MOST_LINES, MOST_METHODS = 800, 15
 
 
 def exceeded_limits(root: Path) -> Iterator[str]:
-    """Packages with too many modules, modules with too many lines and classes with too many public methods."""
-    for folder in sorted({path.parent for path in root.rglob("*.py")}):
-        modules_of = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
-        if len(modules_of) > MOST_MODULES:
-            yield f"{folder.relative_to(root.parent)}: {len(modules_of)} modules; at most {MOST_MODULES}"
+    """Modules with too many lines and classes with too many public methods."""
     for path in sorted(root.rglob("*.py")):
         text, where = path.read_text(encoding="utf-8"), path.relative_to(root.parent)
         if (lines := text.count("\n")) > MOST_LINES:
@@ -440,13 +523,10 @@ def test_nothing_is_too_large(package: str) -> None:
 def test_exceeded_limits_are_detected(tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
-    for number in range(MOST_MODULES + 1):
-        (package / f"module{number:02}.py").touch()
     (package / "module00.py").write_text("\n" * (MOST_LINES + 1))
     methods = "".join(f"    def method{number}(self) -> None: ...\n" for number in range(MOST_METHODS + 1))
     (package / "module01.py").write_text(f"class Large:\n{methods}")
     assert list(exceeded_limits(package)) == [
-        "package: 16 modules; at most 15",
-        "package/module00.py: 401 lines; at most 400",
+        "package/module00.py: 801 lines; at most 800",
         "package/module01.py: class Large: 16 public methods; at most 15",
     ]

@@ -11,8 +11,9 @@ from flagperf_driver.pytorch import distributed
 from flagperf_driver.pytorch.feed import preparation
 from flagperf_driver.pytorch.hooks import forward_context
 from flagperf_driver.pytorch.steps import Context, Steps
-from flagperf_driver.training.evaluation import Loading, RankEvaluation
+from flagperf_driver.training.evaluation import Loading
 from flagperf_driver.training.timeline import Marks
+from flagperf_driver.training.trainer import RankEvaluation
 
 
 def evaluate(

@@ -20,11 +20,10 @@ from flagperf_driver.pytorch.hooks import forward_context, module_versions
 from flagperf_driver.pytorch.parts import build, description
 from flagperf_driver.pytorch.steps import Context, Steps
 from flagperf_driver.training.checks.comparison import Comparison
-from flagperf_driver.training.evaluation import RankEvaluation
 from flagperf_driver.training.loop import window
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Timeline
-from flagperf_driver.training.trainer import Trainer
+from flagperf_driver.training.trainer import RankEvaluation, Trainer
 
 _NOTHING = contextlib.nullcontext()
 

@@ -16,12 +16,12 @@ from flagperf_driver.driver import Rank
 from flagperf_driver.training.batches import begin_epoch, steps_per_epoch
 from flagperf_driver.training.checks import replicas
 from flagperf_driver.training.checks.comparison import Comparison
-from flagperf_driver.training.evaluation import Loading, RankEvaluation
+from flagperf_driver.training.evaluation import Loading
 from flagperf_driver.training.meeting import Meeting
 from flagperf_driver.training.schedules import Factor, factor
 from flagperf_driver.training.steps import Context, Steps
 from flagperf_driver.training.timeline import Marks
-from flagperf_driver.training.trainer import Trainer
+from flagperf_driver.training.trainer import RankEvaluation, Trainer
 
 Arrays = Dict[str, Any]
 """numpy arrays by name."""

@@ -3,35 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Callable, Collection, Iterable, Iterator
 
-if TYPE_CHECKING:
-    from flagperf_driver.training.timeline import Marks
-    from flagperf_driver.training.trainer import Trainer
-
-
-class EvaluationError(ValueError):
-    """The suite's evaluation returned an invalid result."""
-
-
-@dataclass
-class RankEvaluation:
-    """The results of one rank's batches: sums, or a prediction for each item; none of both without a batch."""
-
-    sums: list[float] = field(default_factory=list)
-    predictions: list[Any] = field(default_factory=list)
-    samples: int = 0
-    """The samples of its batches, in the unit of the training's samples."""
-    loading_s: float = 0.0
-    """The time in which it waited for its batches."""
-
-    @property
-    def width(self) -> int | None:
-        """The number of sums; 0 for predictions, None without a batch."""
-        if self.sums and self.predictions:
-            raise EvaluationError("evaluate_batch() returned sums for some batches and predictions for others")
-        return len(self.sums) or (0 if self.predictions else None)
+from flagperf_driver.training.timeline import Marks
+from flagperf_driver.training.trainer import EvaluationError, Trainer
 
 
 class Loading:

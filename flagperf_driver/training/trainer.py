@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Callable, Iterator, Mapping, Protocol, Sequence
 
 from flagperf_driver.training.checks.comparison import Comparison
-from flagperf_driver.training.evaluation import RankEvaluation
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Marks, Timeline
+
+
+class EvaluationError(ValueError):
+    """The suite's evaluation returned an invalid result."""
+
+
+@dataclass
+class RankEvaluation:
+    """The results of one rank's batches: sums, or a prediction for each item; none of both without a batch."""
+
+    sums: list[float] = field(default_factory=list)
+    predictions: list[Any] = field(default_factory=list)
+    samples: int = 0
+    """The samples of its batches, in the unit of the training's samples."""
+    loading_s: float = 0.0
+    """The time in which it waited for its batches."""
+
+    @property
+    def width(self) -> int | None:
+        """The number of sums; 0 for predictions, None without a batch."""
+        if self.sums and self.predictions:
+            raise EvaluationError("evaluate_batch() returned sums for some batches and predictions for others")
+        return len(self.sums) or (0 if self.predictions else None)
 
 
 class Trainer(Protocol):

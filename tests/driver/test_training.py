@@ -19,11 +19,11 @@ from flagperf_driver.training.checkpoint import CheckpointError
 from flagperf_driver.training.checks import replicas
 from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
-from flagperf_driver.training.evaluation import EvaluationError, Loading, ModelTime, RankEvaluation, evaluate
+from flagperf_driver.training.evaluation import Loading, ModelTime, evaluate
 from flagperf_driver.training.loop import MAX_WINDOW, DataError, NonFiniteLoss, Training
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Marks, Timeline
-from flagperf_driver.training.trainer import Trainer
+from flagperf_driver.training.trainer import EvaluationError, RankEvaluation, Trainer
 from tests.driver.pytorch.toy_case import case
 
 BATCHES = 10
