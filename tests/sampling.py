@@ -89,7 +89,7 @@ class Running:
             self.process.stderr.close()
         return self._said
 
-    def until(self, check: Callable[[], object], seconds: float = 15) -> None:
+    def until(self, check: Callable[[], object], seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while not check():
             assert time.monotonic() < deadline, f"never came true: {sorted(self.folder.iterdir())}"

@@ -93,7 +93,7 @@ def free(directory: Path, count: int, how: str = "device") -> bool:
         return False
 
 
-def becomes_free(directory: Path, count: int, within_s: float = 5) -> bool:
+def becomes_free(directory: Path, count: int, within_s: float = 60) -> bool:
     deadline = time.monotonic() + within_s
     while not free(directory, count) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -160,7 +160,7 @@ def test_a_rank_that_dies_fails_the_round_at_once(
     endless = {"max_steps": 100_000, "step_s": 0.01}
     started = time.monotonic()
     end = run_tiny(tmp_path, tiny_plan(config=endless), fault or WELL, before=before)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert (end.state, end.fault and end.fault.kind) == ("failed", kind)
     assert end.fault is not None
     assert words in end.fault.sentence

@@ -20,7 +20,7 @@ from typing import Any, Self
 from tests.processes import running
 
 REPO = Path(__file__).resolve().parents[2]
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 Message = dict[str, Any]
 
 BEATING = """
@@ -195,7 +195,7 @@ class Lab:
         assert self.agent.wait(DEADLINE_S) == 0
         assert self.messages[-1] == {"type": "end"}
         # On a busy machine, processes that were killed with a container take a moment to end.
-        self.wait_until_empty(2.0)
+        self.wait_until_empty()
         return self.messages
 
     def of(self, *kinds: str) -> list[Message]:
@@ -213,8 +213,8 @@ class Lab:
         """Return the pids of this lab's living processes, found by their environment."""
         return [process.pid for process in running() if process.environment.get("FLAGPERF_LAB") == self.mark]
 
-    def wait_until_empty(self, within_s: float) -> None:
-        deadline = time.monotonic() + within_s
+    def wait_until_empty(self) -> None:
+        deadline = time.monotonic() + DEADLINE_S
         while self.living():
             assert time.monotonic() < deadline, f"still alive: {self.living()}"
             time.sleep(0.02)

@@ -43,7 +43,7 @@ def facts(lab: Lab) -> Message:
     return body
 
 
-def wait_for_end(lab: Lab, within_s: float = 10) -> None:
+def wait_for_end(lab: Lab, within_s: float = 60) -> None:
     assert lab.agent.wait(within_s) == 0
     assert lab.living() == []
 
@@ -188,7 +188,7 @@ def test_devices_of_a_killed_agent_are_free_after_its_ranks_have_ended(lab: Lab)
     lab.start("subprocess.Popen(['sleep', '1000'])\n" + FOREVER)
     lab.wait_for("beat")
     lab.agent.kill()
-    lab.wait_until_empty(within_s=5)
+    lab.wait_until_empty()
     deadline = time.monotonic() + 5
     while not is_orphaned(lab.log_dir):  # its reaper looks once more
         assert time.monotonic() < deadline

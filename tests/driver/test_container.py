@@ -156,7 +156,7 @@ def test_the_container_of_a_killed_agent_is_removed(lab: Lab, docker: DockerEngi
     lab.wait_for("started")
     lab.agent.kill()
     assert docker.removed.wait(10)
-    lab.wait_until_empty(within_s=5)
+    lab.wait_until_empty()
 
 
 def test_ranks_end_with_a_killed_agent_even_without_the_engine(lab: Lab, docker: DockerEngine) -> None:
@@ -164,7 +164,7 @@ def test_ranks_end_with_a_killed_agent_even_without_the_engine(lab: Lab, docker:
     lab.wait_for("started")
     docker.refusals[""] = "gone"
     lab.agent.kill()
-    lab.wait_until_empty(within_s=5)
+    lab.wait_until_empty()
     assert not docker.removed.is_set()
 
 

@@ -16,7 +16,14 @@ from flagperf_driver import heartbeat, seeds
 from flagperf_driver.heartbeat import Beat, Heartbeat, read_heartbeat
 from flagperf_driver.node import manifest
 from flagperf_driver.node.agent import caches, oom, rank_watch
-from flagperf_driver.node.agent.rank_watch import RankHeartbeat, Timeouts, find_silence, last_error, last_lines
+from flagperf_driver.node.agent.rank_watch import (
+    RankHeartbeat,
+    Timeouts,
+    find_silence,
+    find_slow,
+    last_error,
+    last_lines,
+)
 from tests.driver.lab import REPO
 
 # -- heartbeat ---------------------------------------------------------------------------------------------
@@ -160,6 +167,16 @@ def pulse(step: int | None, idle_s: float, phase: int = heartbeat.TRAIN) -> Rank
 def test_the_rank_everyone_waits_for(pulses: dict[int, RankHeartbeat], expected: tuple[int, str] | None) -> None:
     silence = find_silence(pulses, LIMITS)
     assert (None if silence is None else (silence.rank, silence.kind)) == expected
+
+
+def test_a_rank_whose_steps_take_longer_is_slow_and_ranks_with_the_same_pace_are_not() -> None:
+    def of_pace(step_s: float) -> RankHeartbeat:
+        rank = RankHeartbeat(Path())
+        rank.recent.extend(Beat(step, step, step * step_s, heartbeat.TRAIN) for step in range(1, 40))
+        return rank
+
+    assert find_slow({0: of_pace(0.02), 1: of_pace(0.02), 2: of_pace(0.021)}) == {}
+    assert find_slow({0: of_pace(0.02), 1: of_pace(0.02), 2: of_pace(0.06)}) == {"2": 3.0}
 
 
 def test_a_pause_of_the_agent_does_not_count_as_silence(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_a_round_sends_the_same_messages_as_on_a_host(lab: Lab) -> None:
     assert [m["event"] for m in lab.of("perflog") if m["rank"] == 0] == ["INIT_START", "FINISHED"]
     assert "yes True" in (lab.log_dir / "rank1.out.log").read_text()
     assert json.loads((lab.log_dir / "rank1.exit.json").read_text())["code"] == 0
-    lab.wait_until_empty(within_s=5)
+    lab.wait_until_empty()
 
 
 def test_a_failed_rank_is_reported(lab: Lab) -> None:
@@ -57,7 +57,7 @@ def test_a_failed_rank_is_reported(lab: Lab) -> None:
     assert (fault["kind"], fault["rank"]) == ("crash", 1)
     assert "No module named 'no_such_module'" in fault["sentence"]
     assert lab.exit(0)["cause"] == "stopped"
-    lab.wait_until_empty(within_s=5)
+    lab.wait_until_empty()
 
 
 def test_a_killed_program_is_reported_and_takes_its_ranks_along(lab: Lab) -> None:
@@ -73,7 +73,7 @@ def test_a_killed_program_is_reported_and_takes_its_ranks_along(lab: Lab) -> Non
     assert fault["kind"] == "container"
     assert fault["sentence"].startswith("the container of ranks 0 to 1 was killed by signal 9; its last line: INFO")
     assert {(m["rank"], m["cause"]) for m in lab.of("exit")} == {(0, "crash"), (1, "crash")}
-    lab.wait_until_empty(within_s=5)
+    lab.wait_until_empty()
     assert not folder.exists()
 
 
@@ -101,14 +101,14 @@ def test_a_program_without_an_agent_is_ended_with_the_round(lab: Lab) -> None:
     lab.send({"op": "stop", "reason": "enough"})
     lab.end()
     assert lab.exit(0)["cause"] == "stopped"
-    lab.wait_until_empty(within_s=5)
+    lab.wait_until_empty()
 
 
 def test_the_program_of_a_killed_agent_ends(lab: Lab) -> None:
     start(lab, FOREVER)
     lab.wait_for("started")
     lab.agent.kill()
-    lab.wait_until_empty(within_s=5)
+    lab.wait_until_empty()
 
 
 def test_the_program_of_a_lost_controller_ends_after_the_lease(lab: Lab) -> None:
@@ -118,7 +118,7 @@ def test_the_program_of_a_lost_controller_ends_after_the_lease(lab: Lab) -> None
     lab.vanish()
     assert lab.agent.wait(10) == 0
     assert json.loads((lab.log_dir / "agent.json").read_text())["fault"]["kind"] == "lost_controller"
-    lab.wait_until_empty(within_s=5)
+    lab.wait_until_empty()
 
 
 def test_the_programs_output_is_not_one_of_the_rounds_logs(lab: Lab) -> None:

@@ -105,7 +105,7 @@ def test_a_killed_agents_folder_is_removed_by_its_reaper(lab: Lab, short: Path) 
     folder = folder_of(lab, short)
     lab.lost = True
     lab.agent.kill()
-    lab.wait_until_empty(within_s=5)
+    lab.wait_until_empty()
     wait_until_gone(folder)
 
 
@@ -120,7 +120,7 @@ def kill_agent_and_reaper(lab: Lab) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     lab.agent.wait(10)
-    lab.wait_until_empty(within_s=5)
+    lab.wait_until_empty()
 
 
 def test_a_leftover_folder_is_removed_by_the_next_run(lab: Lab, short: Path) -> None:

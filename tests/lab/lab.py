@@ -91,7 +91,7 @@ class Bad:
     loss: float = 0.0
 
 
-def until(ready: Callable[[], bool], what: str, timeout_s: float = 10) -> None:
+def until(ready: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
     """Wait for it, or say what did not come."""
     deadline = time.monotonic() + timeout_s
     while not ready():

