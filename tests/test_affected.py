@@ -1,4 +1,4 @@
-"""``flagperf affected``: the vendors' folders that a change of a standard case affects, in real repositories."""
+"""``tools.affected``: the vendors' folders that a change of a standard case affects, in real repositories."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.commands import main
+from tools import affected, run_tool
 
 from .trees import tree, write, write_suite, write_vendor
 
@@ -41,7 +41,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def printed(capsys: Capture, *words: str, code: int = 0) -> list[str]:
-    assert main(["affected", *words]) == code
+    assert run_tool(affected, words) == code
     out, err = capsys.readouterr()
     return (err if code else out).splitlines()
 

@@ -6,6 +6,7 @@ are left to that test; both languages of a page have the same blocks.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import io
@@ -40,6 +41,7 @@ from pytest_flagperf.settings import read_settings
 from tests.recording import Training
 from tests.results_help import replay_dir, with_metric
 from tests.stored_runs import trained
+from tools import tool_parser
 
 REPO = Path(__file__).resolve().parent.parent
 BLOCKS = blocks.all_blocks(REPO)
@@ -62,8 +64,8 @@ TOOLS = ("git", "mkdir", "cp", "ls", "rm")
 """Programs that run as they are, in the folder of the test."""
 WITH_SETTINGS = ("docs/cluster.md", "docs/modelarts.md")
 """Pages whose commands need the page's example of flagperf.toml."""
-PARSED = ("calibrate", "modelarts")
-"""Commands that need the trainings of a suite, or an account: their arguments are parsed, and other tests run them."""
+PARSED = ("modelarts",)
+"""Commands that need an account: their arguments are parsed, and other tests run them."""
 
 
 def following(block: Block) -> bool:
@@ -214,8 +216,7 @@ class Commands:
         if words[0] in PARSED:
             self._in_process(lambda: parser().parse_args(list(words)) and 0)
             return
-        folder = REPO if words[0] == "affected" else self.folder
-        self._in_process(lambda: flagperf(list(words)), folder, codes=(0, 1))
+        self._in_process(lambda: flagperf(list(words)), codes=(0, 1))
 
     def _in_process(self, call: Callable[[], Any], folder: Path | None = None, codes: tuple[int, ...] = (0, 5)) -> str:
         output, path = io.StringIO(), sys.path[:]
@@ -254,6 +255,8 @@ class Commands:
         assert dash == "-m"
         if module == "pytest":
             self._pytest(*words)
+        elif module.startswith("tools."):
+            tool_parser(importlib.import_module(module)).parse_args(words)
         else:
             assert importlib.util.find_spec(module) is not None, module
 

@@ -1,4 +1,4 @@
-"""``flagperf calibrate``: the small target, the reference curves and the README's table from stored rounds."""
+"""``tools.calibrate``: the small target, the reference curves and the README's table from stored rounds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.catalog import Catalog, CatalogError, with_number
-from pytest_flagperf.commands import main
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.results import verdicts
-from pytest_flagperf.results.calibration import TargetRange, choose, ended_at
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import converges, reference
@@ -23,6 +21,9 @@ from pytest_flagperf.stored import WriteError, write_texts
 from tests.recording import CONFIG, Entry, Training, write
 from tests.stored_runs import finish
 from tests.trees import SUITE_TOML, write_suite
+from tools import calibrate as tool
+from tools import readme, run_tool
+from tools.calibration import TargetRange, choose, ended_at
 
 Capture = pytest.CaptureFixture[str]
 FILES = ("suites/toy/pytorch/suite.toml", "suites/toy/pytorch/README.md", "suites/toy/pytorch/reference/small.json")
@@ -34,7 +35,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Pa
     """A tree with the suite ``toy`` and its READMEs."""
     write_suite(tmp_path, toml=SUITE_TOML.replace("target = 0.9\n", SMALL))
     monkeypatch.chdir(tmp_path)
-    assert main(["readme"]) == 0
+    assert run_tool(readme, []) == 0
     capsys.readouterr()
     return tmp_path
 
@@ -92,7 +93,7 @@ def full_run(
 
 
 def calibrate(capsys: Capture, *arguments: object, code: int = 0) -> str:
-    assert main(["calibrate", *map(str, arguments)]) == code
+    assert run_tool(tool, [*map(str, arguments)]) == code
     out, err = capsys.readouterr()
     return out + err
 
@@ -113,7 +114,7 @@ def test_one_step_writes_the_target_the_curves_and_the_table(root: Path, capsys:
     assert SMALL in files[FILES[0]]
     assert "| 1 | 0.9" in files[FILES[1]]
     assert "**The target is top1 >= 0.900.** Every training had reached it by step " in files[FILES[1]]
-    assert main(["readme", "--check"]) == 0
+    assert run_tool(readme, ["--check"]) == 0
     # The curves judge a round that stops at its target.
     stops = next(step for step in range(10, 201, 10) if training(9, 0.95).accuracy(step) >= 0.9)
     honest = measure(write(training(9, 0.95, steps=stops, reason="target"), root / "honest"))
@@ -134,7 +135,7 @@ def test_a_target_without_its_margin_moves_and_one_that_is_too_easy_too(root: Pa
     assert "target = 0.75" in files[FILES[0]]
     assert json.loads(files[FILES[2]])["of"]["target"]["value"] == 0.58
     assert "at least 0.580" in files[FILES[1]]
-    assert main(["readme", "--check"]) == 0
+    assert run_tool(readme, ["--check"]) == 0
     # Rounds that reach 0.95 show that the target 0.58 is too easy.
     assert "target of top1: 0.93 (was 0.58)" in calibrate(capsys, full_run(root / "run2"))
 
@@ -279,7 +280,7 @@ def test_a_further_target_may_guard_what_the_untrained_model_has(root: Path, cap
 
 def test_a_readme_without_the_section_is_refused_with_the_lines_to_add(root: Path, capsys: Capture) -> None:
     readme = root / FILES[1]
-    readme.write_text(readme.read_text().replace("<!-- calibration: written by flagperf calibrate -->\n", ""))
+    readme.write_text(readme.read_text().replace("<!-- calibration: written by tools.calibrate -->\n", ""))
     before = contents(root)
     assert "section calibration has no beginning" in calibrate(capsys, full_run(root / "run1"), code=2)
     assert contents(root) == before

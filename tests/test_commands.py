@@ -349,3 +349,10 @@ def test_bundle_names_the_failure_of_a_round(tmp_path: Path, capsys: Capture) ->
     run = run_of(tmp_path / "run", "crashed_rank")
     out = output_of(capsys, "bundle", run, "--shapes=1x2", "--scale=small", "--to", tmp_path / "s.tar.gz", code=1)
     assert "1x2: no successful round: round 1: rank 1" in out
+
+
+@pytest.mark.parametrize("name", ["readme", "calibrate", "affected", "import-vendor"])
+def test_a_removed_command_names_its_replacement(name: str, capsys: Capture) -> None:
+    (line,) = errors_of(capsys, name, "RUN")
+    assert line.startswith(f"{name} was removed; ")
+    assert name not in COMMANDS

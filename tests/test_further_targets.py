@@ -13,8 +13,6 @@ from flagperf_driver.driver import RunCase
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
-from pytest_flagperf.commands.source_tree import sections
-from pytest_flagperf.commands.source_tree.documented_tree import Tree
 from pytest_flagperf.plan import describe, make_plan
 from pytest_flagperf.report.export.junit import properties
 from pytest_flagperf.report.page import charts
@@ -24,6 +22,8 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import Verdict, converges
 from tests.recording import Entry, Training, write
 from tests.trees import SUITE_TOML, write_suite, write_vendor
+from tools import sections
+from tools.documented_tree import Tree
 
 ALSO = {"top5": 0.97}
 

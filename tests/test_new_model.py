@@ -15,11 +15,12 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
-from pytest_flagperf.commands.source_tree import markers
 from pytest_flagperf.plan import make_plan
 from pytest_flagperf.plan.describe import describe
 from tests.test_architecture import foreign
 from tests.walk import Copy
+from tools import markers, run_tool
+from tools import readme as readme_tool
 
 REPO = Path(__file__).resolve().parent.parent
 MODELS = sorted({suite.model for suite in Catalog.scan([REPO]).suites.values()})
@@ -153,7 +154,7 @@ def test_the_copy_has_the_files_of_the_suite_except_those_about_the_copied_model
         assert suite.goal is None
 
 
-def test_its_case_is_planned_and_its_readmes_are_up_to_date(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_case_is_planned_and_its_readmes_can_be_filled(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new-model", "mixer", f"--like={LIKE}"]) == 0
     output = capsys.readouterr().out
     assert "pytest suites/mixer --nodes=1x1\n" in output
@@ -163,14 +164,16 @@ def test_its_case_is_planned_and_its_readmes_are_up_to_date(tree: Path, capsys: 
         for model in ("mixer", LIKE)
     ]
     assert plans[0].config == plans[1].config
+    run_tool(readme_tool, [])
     readme = (tree / "suites/mixer/pytorch/README.md").read_text()
     assert "| target: top1 |" in readme
-    assert "<!-- calibration: written by flagperf calibrate -->" in readme
+    assert "<!-- calibration: written by tools.calibrate -->" in readme
     assert "No vendor has a config or a result yet." in (tree / "suites/mixer/README.md").read_text()
-    main(["readme", "--check"])
+    capsys.readouterr()
+    run_tool(readme_tool, ["--check"])
     assert "suites/mixer" not in capsys.readouterr().out
     (tree / "suites/mixer/pytorch/README.md").write_text(readme.replace("at least 0.9", "at least 0.8"))  # the control
-    assert main(["readme", "--check"]) == 1
+    assert run_tool(readme_tool, ["--check"]) == 1
     assert "suites/mixer/pytorch/README.md: section case is out of date" in capsys.readouterr().out
 
 

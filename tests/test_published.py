@@ -10,7 +10,6 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, CatalogError
-from pytest_flagperf.commands import main
 from pytest_flagperf.config import ConfigError, Resolved, resolve
 from pytest_flagperf.config.translation import translation_table
 from pytest_flagperf.plan import Plan, describe, make_plan
@@ -310,11 +309,7 @@ def test_a_neighbours_unread_value_may_be_replaced(tmp_path: Path) -> None:
     assert own(tmp_path, "from config_common import *\nseed = 5\n").config["seed"] == 5
 
 
-# -- flagperf import-vendor ----------------------------------------------------------------------------------
-
-
-def imported(root: Path, vendor: str, *words: str) -> int:
-    return main(["import-vendor", str(root / "FlagPerf/training" / vendor), "--to", str(root), *words])
+# -- the published test_conf.py -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -324,101 +319,6 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "suites").symlink_to(published.REPO / "suites")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.mark.integration
-def test_what_is_imported_resolves_to_the_same_values(
-    catalog: Catalog, workplace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    vendors = sorted({vendor for vendor, _ in published.cases(catalog)})
-    assert [imported(workplace, vendor) for vendor in vendors] == [0] * len(vendors)
-    ours = Catalog.scan([workplace])
-    cases = published.cases(ours)
-    assert len(cases) == PUBLISHED
-    for vendor, one in cases:
-        found = config_of(ours, vendor, one)
-        assert found.config == config_of(catalog, vendor, one).config, str(one)
-        assert found.translated == ()
-        assert planned(ours, vendor, one).case == one
-
-
-def test_an_imported_file_names_the_originals_lines(workplace: Path) -> None:
-    imported(workplace, "kunlunxin/bert-pytorch")
-    file = workplace / "vendors/kunlunxin/bert-pytorch/config/config_R300x1x1.py"
-    lines = file.read_text().splitlines()
-    assert lines[0].startswith('"""R300, 1x1: from FlagPerf\'s kunlunxin/bert-pytorch/config')
-    assert lines[lines.index("max_steps = 4285") - 1] == "# max_steps = 240000, config_R300x1x1.py:6"
-    table = (published.REPO / "suites/bert/pytorch/config/original.toml").read_text().splitlines()
-    line = f"suites/bert/pytorch/config/original.toml:{table.index('eval_step = 2000') + 1}"
-    assert lines[lines.index("eval_steps = 35") - 1] == f"# the value of FlagPerf's _base.py, {line}"
-    assert lines[lines.index("# fp16 = False, config_R300x1x1.py:2") + 1] == "# same as ours: precision = 'fp32'"
-    assert not (workplace / "vendors/kunlunxin/glm-pytorch").exists()
-
-
-def test_importing_again_replaces_nothing_unless_it_may(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert imported(workplace, "dcu") == 0
-    file = workplace / "vendors/dcu/glm-pytorch/config/config_K100x1x8.py"
-    file.write_text("seed = 1\n")
-    capsys.readouterr()
-    assert imported(workplace, "dcu") == 2
-    assert f"{file}: this file exists; --overwrite replaces it" in capsys.readouterr().err
-    assert file.read_text() == "seed = 1\n"
-    (workplace / "vendors/dcu/vendor.toml").write_text(
-        (workplace / "vendors/dcu/vendor.toml").read_text().replace('"Dcu"', '"Mine"')
-    )
-    assert imported(workplace, "dcu", "--overwrite") == 0
-    assert "learning_rate" in file.read_text()
-    assert '"Mine"' in (workplace / "vendors/dcu/vendor.toml").read_text()
-
-
-def test_a_new_vendor_gets_its_vendor_toml_with_all_chips(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = workplace / "FlagPerf/training/iluvatar"
-    write(folder, "unknown-pytorch/config/config_BI-V100x1x8.py", "lr = 1\n")
-    write(folder, "glm-pytorch/config/environment_variables.sh", "export A=1\n")
-    assert main(["import-vendor", str(folder), "--name", "silicon", "--to", str(workplace)]) == 0
-    report = capsys.readouterr().out
-    assert f"left out: {folder / 'unknown-pytorch'}: no suite of this name in this tree" in report
-    assert f"not imported: {folder / 'glm-pytorch/config/environment_variables.sh'}: copy it" in report
-    vendor = Catalog.scan([workplace]).vendor("silicon")
-    assert list(vendor.chips) == ["BI-V100", "BI-V150"]
-    assert [str(shape) for shape in vendor.shapes] == ["1x1", "1x8", "1x16", "2x8"]
-
-
-def test_what_cannot_be_imported_is_listed_at_once_and_nothing_is_written(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = workplace / "FlagPerf/training/metax/glm-pytorch/config"
-    for name in ("config_C500x1x1.py", "config_C500x1x8.py"):
-        (folder / name).write_text("lr = 1e-5\nmy_own_key = 3\n")
-    assert imported(workplace, "metax") == 2
-    problems = capsys.readouterr().err
-    assert "metax/glm-pytorch/config/config_C500x1x1.py:2: my_own_key = 3: glm:pytorch has no such key" in problems
-    assert "metax/glm-pytorch/config/config_C500x1x8.py:2: my_own_key = 3" in problems
-    assert not (workplace / "vendors").exists()
-
-
-@pytest.mark.parametrize(
-    ("place", "problem"),
-    [
-        ("nothing", "no such directory"),
-        ("glm-pytorch/config", "no <model>-<framework>/config in this folder"),
-        ("../run_benchmarks", "run_benchmarks: no suite of this name in this tree"),
-    ],
-)
-def test_a_folder_that_is_no_vendors_is_an_error(
-    workplace: Path, capsys: pytest.CaptureFixture[str], place: str, problem: str
-) -> None:
-    assert imported(workplace, f"nvidia/{place}") == 2
-    assert problem in capsys.readouterr().err
-
-
-def test_a_vendor_of_another_root_is_not_made_twice(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert imported(workplace, "nvidia") == 0
-    assert main(["import-vendor", "FlagPerf/training/nvidia", "--to", str(workplace / "other")]) == 2
-    assert "remove --to, or set another name with --name" in capsys.readouterr().err
-
-
-# -- the published test_conf.py -------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

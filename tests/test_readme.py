@@ -1,4 +1,4 @@
-"""``flagperf readme``: the generated sections of READMEs, and published results."""
+"""``tools.readme``: the generated sections of READMEs, and published results."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
-from pytest_flagperf.commands.source_tree import markers
 from pytest_flagperf.plan import make_plan
 from pytest_flagperf.results.tables import published, store
 from pytest_flagperf.stored import digests
 from tests import trees
 from tests.stored_runs import faster, run_of, submission
+from tools import markers, run_tool
+from tools import readme as tool
 
 Capture = pytest.CaptureFixture[str]
 REPO = Path(__file__).resolve().parent.parent
 SHAPES = ("1x1", "1x8", "2x8")
 CASE = "vendors/acme/toy-pytorch/README.md"
 SUITE = "suites/toy/pytorch/README.md"
-MARKED = "# Tree\n\n<!-- support: written by flagperf readme -->\n<!-- end of support -->\n"
+MARKED = "# Tree\n\n<!-- support: written by tools.readme -->\n<!-- end of support -->\n"
 
 
-def run_command(capsys: Capture, *arguments: object, code: int = 0) -> str:
-    """Run a command that must end with this code; return its output."""
-    exit_code = main([str(argument) for argument in arguments])
+def run_readme(capsys: Capture, *arguments: object, code: int = 0) -> str:
+    """Run the tool, which must end with this code; return its output."""
+    exit_code = run_tool(tool, [*map(str, arguments)])
     out, err = capsys.readouterr()
     assert exit_code == code, out + err
     return out + err
@@ -77,7 +78,7 @@ def rows(readme: Path, section: str = "results") -> list[list[str]]:
 
 
 def test_the_readmes_of_this_repository_are_up_to_date(capsys: Capture) -> None:
-    run_command(capsys, "readme", REPO, "--check")
+    run_readme(capsys, REPO, "--check")
     for name in ("docs/support.md", "docs/support.zh.md"):
         assert markers.has_sections((REPO / name).read_text(encoding="utf-8")), name
     for file in REPO.glob("vendors/*/*/config"):
@@ -100,16 +101,16 @@ def test_another_target_or_a_missing_table_of_models_is_reported(tree: Path, cap
     file = tree / "docs" / "support.md"
     file.parent.mkdir()
     file.write_text(MARKED)
-    missing = "docs/support.md: no section models: add the lines '<!-- models: written by flagperf readme -->'"
-    assert missing in run_command(capsys, "readme", tree, code=1)
+    missing = "docs/support.md: no section models: add the lines '<!-- models: written by tools.readme -->'"
+    assert missing in run_readme(capsys, tree, code=1)
     file.write_text(f"{MARKED.replace('support', 'models')}\n{MARKED}")
-    run_command(capsys, "readme", tree)
+    run_readme(capsys, tree)
     ((model, framework, reference, small),) = rows(file, "models")
     assert (model, framework) == ("[toy](../suites/toy/README.md)", "[pytorch](../suites/toy/pytorch/README.md)")
     assert reference.startswith("top1 at least ")
     assert small.startswith("top1 at least ")
     file.write_text(file.read_text().replace("top1 at least", "top1 at most"))
-    assert "docs/support.md: section models is out of date" in run_command(capsys, "readme", tree, "--check", code=1)
+    assert "docs/support.md: section models is out of date" in run_readme(capsys, tree, "--check", code=1)
 
 
 def commands(readme: Path) -> list[list[str]]:
@@ -146,13 +147,13 @@ def test_the_command_of_a_vendors_case_runs_with_plan(tmp_path: Path) -> None:
 
 
 def test_missing_readmes_are_created_and_then_up_to_date(tree: Path, capsys: Capture) -> None:
-    out = run_command(capsys, "readme", tree, "--check", code=1)
-    assert f"{CASE}: no such file; run: flagperf readme" in out
+    out = run_readme(capsys, tree, "--check", code=1)
+    assert f"{CASE}: no such file; run: python -m tools.readme" in out
     assert not (tree / CASE).exists()
-    run_command(capsys, "readme", tree)
+    run_readme(capsys, tree)
     for name in ("suites/toy/README.md", SUITE, CASE):
         assert markers.has_sections((tree / name).read_text(encoding="utf-8")), name
-    assert "5 READMEs are up to date" in run_command(capsys, "readme", tree, "--check")
+    assert "5 READMEs are up to date" in run_readme(capsys, tree, "--check")
 
 
 @pytest.mark.parametrize(
@@ -167,31 +168,31 @@ def test_missing_readmes_are_created_and_then_up_to_date(tree: Path, capsys: Cap
 def test_a_section_is_stale_after_a_change_of_the_tree(
     tree: Path, file: str, text: str, stale: str, capsys: Capture
 ) -> None:
-    run_command(capsys, "readme", tree)
+    run_readme(capsys, tree)
     trees.write(tree, file, text)
     before = {readme: readme.read_bytes() for readme in tree.rglob("*.md")}
     if file.endswith("1x2.py"):  # the number of configs is in the support table only where results are published
-        assert f"{CASE}: section results is out of date" in run_command(capsys, "readme", tree, "--check", code=1)
+        assert f"{CASE}: section results is out of date" in run_readme(capsys, tree, "--check", code=1)
     else:
-        assert f"{stale} is out of date; run: flagperf readme" in run_command(capsys, "readme", tree, "--check", code=1)
+        assert f"{stale} is out of date; run: python -m tools.readme" in run_readme(capsys, tree, "--check", code=1)
     assert before == {readme: readme.read_bytes() for readme in tree.rglob("*.md")}
-    run_command(capsys, "readme", tree)
-    run_command(capsys, "readme", tree, "--check")
+    run_readme(capsys, tree)
+    run_readme(capsys, tree, "--check")
 
 
 def test_hand_written_text_is_kept(tree: Path, capsys: Capture) -> None:
-    run_command(capsys, "readme", tree)
+    run_readme(capsys, tree)
     text = (tree / CASE).read_text(encoding="utf-8")
     own = text.replace("TODO: what", "Mine: `a|b`, <b>.\n\n  - as it is  ")
     (tree / CASE).write_text(own.replace("| A", "| B"), encoding="utf-8")
-    run_command(capsys, "readme", tree)
+    run_readme(capsys, tree)
     assert (tree / CASE).read_text(encoding="utf-8") == own
 
 
 def test_each_changed_value_needs_its_reason(tree: Path, capsys: Capture) -> None:
     trees.write_config(tree, "width = 128\nthroughput_only = False\n")
     for arguments in ([], ["--check"]):
-        out = run_command(capsys, "readme", tree, *arguments, code=1)
+        out = run_readme(capsys, tree, *arguments, code=1)
         assert f"{CASE}: no reason for the changed value of width: add the line" in out
         assert "throughput_only" not in out
     readme = tree / CASE
@@ -199,13 +200,13 @@ def test_each_changed_value_needs_its_reason(tree: Path, capsys: Capture) -> Non
     readme.write_text(
         readme.read_text(encoding="utf-8") + "\n- `width`, `ratio`: the memory is wide.\n", encoding="utf-8"
     )
-    out = run_command(capsys, "readme", tree, "--check", code=1)
+    out = run_readme(capsys, tree, "--check", code=1)
     assert out == f"{CASE}: no config here changes ratio: remove the reason\n"
     readme.write_text(readme.read_text(encoding="utf-8").replace(", `ratio`", ""), encoding="utf-8")
-    run_command(capsys, "readme", tree, "--check")
+    run_readme(capsys, tree, "--check")
 
 
-BEGIN, END = "<!-- a: written by flagperf readme -->", "<!-- end of a -->"
+BEGIN, END = "<!-- a: written by tools.readme -->", "<!-- end of a -->"
 
 
 @pytest.mark.parametrize(
@@ -227,26 +228,25 @@ def test_broken_markers_are_reported_with_their_line(lines: list[str], problem: 
 
 def test_a_readme_with_broken_markers_is_not_written(tree: Path, capsys: Capture) -> None:
     (tree / "README.md").write_text(BEGIN.replace("a:", "support:"), encoding="utf-8")
-    assert "README.md: line 1: section support has no end" in run_command(capsys, "readme", tree, code=1)
+    assert "README.md: line 1: section support has no end" in run_readme(capsys, tree, code=1)
     assert (tree / "README.md").read_text(encoding="utf-8") == BEGIN.replace("a:", "support:")
 
 
 def test_a_readme_that_is_not_utf8_is_an_error(tree: Path, capsys: Capture) -> None:
     (tree / SUITE).write_bytes(b"caf\xe9")
-    assert f"{SUITE}: byte 3 is not UTF-8" in run_command(capsys, "readme", tree, code=2)
+    assert f"{SUITE}: byte 3 is not UTF-8" in run_readme(capsys, tree, code=2)
 
 
 def test_a_folder_without_suites_and_vendors_is_an_error(tmp_path: Path, capsys: Capture) -> None:
-    assert "no suites and no vendors' cases" in run_command(capsys, "readme", tmp_path, code=2)
-    assert "no such directory" in run_command(capsys, "readme", tmp_path / "none", code=2)
+    assert "no suites and no vendors' cases" in run_readme(capsys, tmp_path, code=2)
+    assert "no such directory" in run_readme(capsys, tmp_path / "none", code=2)
 
 
 def test_new_vendor_writes_a_readme_that_readme_fills(tree: Path, capsys: Capture) -> None:
-    run_command(
-        capsys, "new-vendor", "made", "--hw=M1", "--suite=toy:pytorch", f"--to={tree}", code=2
-    )  # a suite of another tree
-    run_command(capsys, "new-vendor", "made", "--hw=M1", "--suite=glm:pytorch", f"--to={tree}")
-    run_command(capsys, "readme", tree, f"--roots={REPO}", code=0)
+    assert main(["new-vendor", "made", "--hw=M1", "--suite=toy:pytorch", f"--to={tree}"]) == 2  # of another tree
+    assert main(["new-vendor", "made", "--hw=M1", "--suite=glm:pytorch", f"--to={tree}"]) == 0
+    capsys.readouterr()
+    run_readme(capsys, tree, f"--roots={REPO}", code=0)
     readme = tree / "vendors" / "made" / "glm-pytorch" / "README.md"
     assert rows(readme) == [["Made M1", "1x1, 1x8, 2x8", "not measured", *["/"] * 8]]
     assert readme.read_text(encoding="utf-8").startswith("# glm:pytorch on Made\n")
@@ -256,7 +256,7 @@ def test_new_vendor_writes_a_readme_that_readme_fills(tree: Path, capsys: Captur
 
 
 def test_without_results_nothing_is_measured(tree: Path, capsys: Capture) -> None:
-    run_command(capsys, "readme", tree)
+    run_readme(capsys, tree)
     for name in (CASE, SUITE):
         ((chip, *cells),) = rows(tree / name)
         assert "Acme X9" in chip
@@ -273,10 +273,10 @@ def test_without_results_nothing_is_measured(tree: Path, capsys: Capture) -> Non
 
 def test_published_results_fill_the_tables(tree: Path, runs: Path, capsys: Capture) -> None:
     stored = submission(runs)
-    run_command(capsys, "readme", tree)
+    run_readme(capsys, tree)
     publish(tree, stored[1])
-    assert f"{CASE}: section results is out of date" in run_command(capsys, "readme", tree, "--check", code=1)
-    run_command(capsys, "readme", tree)
+    assert f"{CASE}: section results is out of date" in run_readme(capsys, tree, "--check", code=1)
+    run_readme(capsys, tree)
     measured = json.loads((stored[1] / "results.json").read_text())["cases"][0]["metrics"]
     row, missing = rows(tree / CASE)
     assert row[1:3] == ["1x8", "reference scale"]
@@ -301,7 +301,7 @@ def test_the_newest_result_counts(tree: Path, runs: Path) -> None:
 def test_a_result_of_the_small_scale_is_not_counted_for_configs(tree: Path, runs: Path, capsys: Capture) -> None:
     file = publish(tree, run_of(runs / "run"))
     edit_results(file, vendor="acme", hardware="X9")
-    run_command(capsys, "readme", tree)
+    run_readme(capsys, tree)
     small, missing = rows(tree / CASE)
     assert (small[1:3], missing[1:3]) == (["1x1", "small scale"], ["1x1, 1x8, 2x8", "not measured"])
 
@@ -314,22 +314,22 @@ def test_a_config_that_was_changed_after_the_run_is_noted(
     ran = {"key": "a", "deviations": {"width": [width, 64], "hook events": ["a", "b"]}}
     file = publish(tree, run_of(runs / "run"))
     edit_results(file, vendor="acme", hardware="X9", scale="reference", fingerprint=ran)
-    run_command(capsys, "readme", tree, code=1)  # the README gives no reason for the width
+    run_readme(capsys, tree, code=1)  # the README gives no reason for the width
     text = (tree / CASE).read_text(encoding="utf-8")
     assert ("the config has changed since: width" in text) == noted
 
 
 def test_a_result_that_was_changed_after_the_run_is_refused(tree: Path, runs: Path, capsys: Capture) -> None:
     file = publish(tree, run_of(runs / "run"))
-    run_command(capsys, "readme", tree)  # the control
+    run_readme(capsys, tree)  # the control
     text = file.read_text()
     file.write_text(text.replace('"scale": "small"', '"scale": "reference"'))
-    assert f"{file}: changed after the run" in run_command(capsys, "readme", tree, code=2)
+    assert f"{file}: changed after the run" in run_readme(capsys, tree, code=2)
     file.write_text(re.sub(r',\n "digest": .*', "", text))
-    assert f"{file}: changed after the run: its digest was removed" in run_command(capsys, "readme", tree, code=2)
+    assert f"{file}: changed after the run: its digest was removed" in run_readme(capsys, tree, code=2)
     body = json.loads(text)
     file.write_text(json.dumps({name: body[name] for name in ("schema", "run", "cases")}))
-    assert f"{file}: without a digest" in run_command(capsys, "readme", tree, code=2)
+    assert f"{file}: without a digest" in run_readme(capsys, tree, code=2)
 
 
 def edit_results(file: Path, **values: object) -> None:
@@ -361,7 +361,7 @@ def test_the_tables_show_the_kind_of_a_published_result(
 ) -> None:
     made = {"vendor": "acme", "hardware": "X9", "nproc": 1, "scale": "reference"}
     edit_results(publish(tree, run_of(runs / "run", replay)), **{**made, **changes})
-    run_command(capsys, "readme", tree)
+    run_readme(capsys, tree)
     assert rows(tree / CASE)[0][2] == result
     assert status in rows(tree / "README.md", "support")[0][2]
 
@@ -379,9 +379,9 @@ def test_the_tables_show_the_kind_of_a_published_result(
 )
 def test_a_damaged_result_is_an_error_with_its_file(tree: Path, runs: Path, capsys: Capture, text: str) -> None:
     file = publish(tree, run_of(runs / "run"))
-    run_command(capsys, "readme", tree)  # the control
+    run_readme(capsys, tree)  # the control
     file.write_text(text)
-    assert str(file) in run_command(capsys, "readme", tree, "--check", code=2)
+    assert str(file) in run_readme(capsys, tree, "--check", code=2)
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_impossible_values_of_a_result_are_errors(
     tree: Path, runs: Path, capsys: Capture, values: dict[str, object], problem: str
 ) -> None:
     edit_results(publish(tree, run_of(runs / "run")), **values)
-    assert problem in run_command(capsys, "readme", tree, code=2)
+    assert problem in run_readme(capsys, tree, code=2)
 
 
 def test_results_json_is_the_run_without_its_curves(tmp_path: Path) -> None:

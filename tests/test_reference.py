@@ -262,7 +262,7 @@ def test_unknown_parity_is_a_failure(spoil: Any, words: str) -> None:
 def test_parity_needs_a_reference() -> None:
     found = {one.name: one for one in converges(stopped(TEN[0], 12_800))}
     assert not found["parity"].ok
-    assert "flagperf calibrate" in found["parity"].sentence
+    assert "python -m tools.calibrate" in found["parity"].sentence
 
 
 def test_the_tolerance_is_no_less_than_declared() -> None:

@@ -189,9 +189,9 @@ class Suite:
         try:
             body = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise CatalogError([f"{file}: invalid JSON: {error}; flagperf calibrate writes this file"]) from None
+            raise CatalogError([f"{file}: invalid JSON: {error}; python -m tools.calibrate writes this file"]) from None
         if not isinstance(body, dict):
-            raise CatalogError([f"{file}: expected a JSON object; flagperf calibrate writes this file"])
+            raise CatalogError([f"{file}: expected a JSON object; python -m tools.calibrate writes this file"])
         return body
 
     @cached_property

@@ -11,7 +11,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -30,7 +30,7 @@ from pytest_flagperf.commands import (
     watch,
 )
 from pytest_flagperf.commands import list as list_
-from pytest_flagperf.commands.source_tree import affected, calibrate, import_vendor, new_model, new_vendor, readme
+from pytest_flagperf.commands.source_tree import new_model, new_vendor
 from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.tables.frames import RunWarning, TablesMissing
@@ -40,8 +40,6 @@ COMMANDS: dict[str, ModuleType] = {
     "list": list_,
     "new-model": new_model,
     "new-vendor": new_vendor,
-    "import-vendor": import_vendor,
-    "affected": affected,
     "show": show,
     "watch": watch,
     "report": report,
@@ -49,13 +47,19 @@ COMMANDS: dict[str, ModuleType] = {
     "compare": compare,
     "accept": accept,
     "table": table,
-    "readme": readme,
     "export": export,
     "mllog": mllog,
     "modelarts": modelarts,
-    "calibrate": calibrate,
     "bundle": bundle,
 }
+_REMOVED = {
+    **{
+        name: f"run python -m tools.{name} in a checkout of pytest-flagperf"
+        for name in ("affected", "calibrate", "readme")
+    },
+    "import-vendor": "FlagPerf's config folders work unchanged: copy them to vendors/NAME/",
+}
+"""The commands of earlier versions, and what to do instead."""
 SUCCESS, PROBLEM_FOUND, COMMAND_FAILED = 0, 1, 2
 _PIPE_CLOSED = 141
 _WRONG_KIND = {
@@ -70,10 +74,19 @@ _EPILOG = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; print a user's mistakes to stderr, all of them at once."""
+    """Run the command line of ``flagperf``; return the exit code."""
     if sys.stdout is None:  # the descriptor is closed
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the process ends
-    arguments = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    if words and words[0] in _REMOVED:
+        _print_error(f"{words[0]} was removed; {_REMOVED[words[0]]}")
+        return COMMAND_FAILED
+    arguments = parser().parse_args(words)
+    return run_guarded(arguments.command.run, arguments)
+
+
+def run_guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
+    """Run a command; print a user's mistakes to stderr, all of them at once."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A file name may contain bytes that are not UTF-8.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -81,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("always", RunWarning)
             warnings.showwarning = _print_note
-            code: int = arguments.command.run(arguments)
+            code = run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of our output closed the pipe; without this Python prints an error when it exits.

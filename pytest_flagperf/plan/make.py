@@ -96,7 +96,9 @@ def _check_reference(suite: Suite, scale: str, parity: Value) -> list[str]:
     if parity.value is None or file.is_file():
         return []
     missing = file.relative_to(suite.root)
-    return [f"{parity.where}: parity_samples needs the suite's reference, {missing}; flagperf calibrate creates it"]
+    return [
+        f"{parity.where}: parity_samples needs the suite's reference, {missing}; python -m tools.calibrate creates it"
+    ]
 
 
 def _check_end(resolved: Resolved) -> list[str]:

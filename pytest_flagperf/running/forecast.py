@@ -70,7 +70,7 @@ def _converged(plan: Plan, stored_runs: StoredRuns, results: Iterable[Published]
 
 
 def published(folders: Iterable[Path]) -> Iterator[Published]:
-    """Yield the published results in folders; damaged files are skipped, and ``flagperf readme`` reports them."""
+    """Yield the published results in folders; damaged files are skipped, and ``tools.readme`` reports them."""
     for folder in folders:
         with suppress(FormatError):
             yield from load(folder)

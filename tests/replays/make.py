@@ -150,7 +150,7 @@ def usual_loss(step: int) -> float:
 
 
 def reference() -> Json:
-    """Of five rounds like ``converged_1x1``, as ``flagperf calibrate`` writes it."""
+    """Of five rounds like ``converged_1x1``, as ``tools.calibrate`` writes it."""
     steps = range(10, 201, 10)
     places = [float(step * BATCH) for step in steps]
     rounds = [[round(usual_loss(step) * (1 + 0.003 * off), 5) for step in steps] for off in (-2, -1, 0, 1, 2)]

@@ -1,4 +1,4 @@
-"""Each small target keeps its margin, by the table that ``flagperf calibrate`` wrote into the suite's README."""
+"""Each small target keeps its margin, by the table that ``tools.calibrate`` wrote into the suite's README."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Suite
-from pytest_flagperf.commands.source_tree import markers
 from pytest_flagperf.plan import make_plan
-from pytest_flagperf.results.calibration import DEVIATIONS, LATEST, FullTraining, table
 from pytest_flagperf.results.logs.ranklog import Target
 from pytest_flagperf.results.verdicts.reference import FEWEST
+from tools import markers
+from tools.calibration import DEVIATIONS, LATEST, FullTraining, table
 
 REPO = Path(__file__).resolve().parents[2]
 CATALOG = Catalog.scan([REPO])

@@ -1,1 +1,1 @@
-"""Commands that read or write suites, vendors and their generated READMEs."""
+"""Commands that create the folder of a model or a vendor."""

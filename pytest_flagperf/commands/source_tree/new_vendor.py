@@ -138,20 +138,6 @@ def _folder_of(suite: str, catalog: Catalog, problems: list[str]) -> str | None:
         return None
 
 
-def scaffold(name: str, chips: Sequence[str], shapes: Sequence[Shape]) -> Iterator[tuple[str, str]]:
-    """Yield the vendor.toml with these chips and the README of a vendor that already has config folders."""
-    problems = [f"chip {chip!r}: expected letters, digits, - and _" for chip in chips if not _CHIP.fullmatch(chip)]
-    if name in HOST_LOGS:
-        problems.append(f"{name!r}: the host already writes {name}_monitor.log; choose another name")
-    if problems:
-        raise Problems(problems)
-    vendor = _NewVendor(name, chips[0], "cuda", _BACKENDS["cuda"], (), ["config folders"], shapes)
-    words = {"name": name, "title": vendor.title, "hw": vendor.hw}
-    more = "".join(f"\n[chips.{chip}]\n" for chip in chips[1:])
-    yield "vendor.toml", _filled("vendor.toml", words | _toml_words(vendor)) + more
-    yield "README.md", _filled("README.md", words)
-
-
 # -- files -------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,6 @@
 """A suite's reference: the metric and loss curves of rounds that converged, by their batch over all cards.
 
-``flagperf calibrate`` makes it from stored rounds. The file lies in the suite's folder; verdicts read it from the plan.
+``tools.calibrate`` makes it from stored rounds. The file lies in the suite's folder; verdicts read it from the plan.
 """
 
 from __future__ import annotations

@@ -130,8 +130,8 @@ def _reference(outcome: Outcome) -> Reference | str:
     """Return the reference, or the reason why no reference can be used."""
     if outcome.reference is None:
         return (
-            f"the suite has no reference for the {outcome.scale} scale; flagperf calibrate makes one from five rounds"
-            " that converged"
+            f"the suite has no reference for the {outcome.scale} scale; python -m tools.calibrate makes one from five"
+            " rounds that converged"
         )
     try:
         return Reference.from_json(outcome.reference, "the suite's reference")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from pytest_flagperf.case import Shape
 from pytest_flagperf.catalog import REFERENCE, DataItem, Scale, Suite, Vendor
-from pytest_flagperf.commands.source_tree import markers
-from pytest_flagperf.commands.source_tree.documented_tree import Tree, VendorCase, chip_order
 from pytest_flagperf.report.export.markdown import NONE, figure_names, figures, row
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.tables.published import Published
 from pytest_flagperf.runtime import requirements
 from pytest_flagperf.stored.layout import RESULTS
+from tools import markers
+from tools.documented_tree import Tree, VendorCase, chip_order
 
 _NO_CONFIG = "–"
 _NOT_MEASURED = "not measured"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pytest_flagperf.problems import Problems, near
 
-BEGIN = "<!-- {name}: written by flagperf {command} -->"
+BEGIN = "<!-- {name}: written by tools.{command} -->"
 END = "<!-- end of {name} -->"
 CALIBRATION = "calibration"
-"""The section that ``flagperf calibrate`` writes; ``flagperf readme`` writes all others."""
+"""The section that ``tools.calibrate`` writes; ``tools.readme`` writes all others."""
 _MARKER = re.compile(
-    r"<!-- (?:(?P<begin>[\w-]+): written by flagperf (?P<command>readme|calibrate)|end of (?P<end>[\w-]+)) -->"
+    r"<!-- (?:(?P<begin>[\w-]+): written by tools\.(?P<command>readme|calibrate)|end of (?P<end>[\w-]+)) -->"
 )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_flagperf.commands.source_tree.documented_tree import Tree, VendorCase
-from pytest_flagperf.commands.source_tree.sections import packages
 from pytest_flagperf.config import Deviation
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.report.export.markdown import NONE, row
 from pytest_flagperf.results.figures.units import plain
+from tools.documented_tree import Tree, VendorCase
+from tools.sections import packages
 
 
 def environment(tree: Tree, document: Path, vendor_case: VendorCase) -> str:

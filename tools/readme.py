@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_flagperf.catalog import Catalog, Suite
-from pytest_flagperf.commands.source_tree import markers, sections, skeletons, tree, vendor_sections
-from pytest_flagperf.commands.source_tree.documented_tree import Tree, VendorCase
+from pytest_flagperf.commands.source_tree import skeletons, tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.stored import write_text
+from tools import markers, run_tool, sections, vendor_sections
+from tools.documented_tree import Tree, VendorCase
 
 _T = TypeVar("_T")
 _REASON = re.compile(r"^- (`\w+`(?:, `\w+`)*):", re.MULTILINE)
@@ -85,12 +87,6 @@ def write_sections(root: Path) -> list[str]:
     return _write(root, list(_documents(Tree(root, Catalog.scan([root])))))
 
 
-def write_model_sections(root: Path, model: str) -> list[str]:
-    """Write the generated sections of the READMEs of a model and its suites; return their problems."""
-    documents = _documents_of_models(Tree(root, Catalog.scan([root])))
-    return _write(root, [one for one in documents if one.file.is_relative_to(root / "suites" / model)])
-
-
 def _write(root: Path, documents: Sequence[_Document]) -> list[str]:
     for document in documents:
         document.create_if_missing()
@@ -145,11 +141,11 @@ def _readmes_of_root(source_tree: Tree) -> Iterator[_Document]:
 
 def _check(document: _Document) -> list[str]:
     if not document.file.is_file():
-        return ["no such file; run: flagperf readme"]
+        return ["no such file; run: python -m tools.readme"]
     text = markers.read_document(document.file)
     problems = markers.marker_problems(text, document.sections)
     stale = [] if problems else markers.stale(text, document.texts)
-    outdated = [f"section {name} is out of date; run: flagperf readme" for name in stale]
+    outdated = [f"section {name} is out of date; run: python -m tools.readme" for name in stale]
     return [*problems, *outdated, *_reason_problems(document, text)]
 
 
@@ -173,3 +169,7 @@ def _reason_problems(document: _Document, text: str) -> list[str]:
         if key not in given
     ]
     return missing + [f"no config here changes {key}: remove the reason" for key in document.unchanged if key in given]
+
+
+if __name__ == "__main__":
+    sys.exit(run_tool(sys.modules[__name__]))

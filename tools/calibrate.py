@@ -11,16 +11,15 @@ from __future__ import annotations
 import argparse
 import difflib
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_flagperf.catalog import REFERENCE, Suite, with_number
 from pytest_flagperf.commands import common
-from pytest_flagperf.commands.source_tree import markers, readme, reference_curves, tree
-from pytest_flagperf.commands.source_tree.reference_curves import StoredRound
+from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results import calibration
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured.outcome import Outcome, Target
 from pytest_flagperf.results.tables.store import StoredRun
@@ -28,6 +27,8 @@ from pytest_flagperf.results.verdicts import converges, failed
 from pytest_flagperf.results.verdicts.reference import FEWEST
 from pytest_flagperf.stored import write_texts
 from pytest_flagperf.stored.round_dir import RoundDir
+from tools import calibration, markers, readme, reference_curves, run_tool
+from tools.reference_curves import StoredRound
 
 _SHAPES = ("1x1", "1x2")
 """The shapes that the small scale needs."""
@@ -214,7 +215,7 @@ def _add_target(suite: Suite, scale: str, target: Target, rounds: Sequence[Store
     problems = (
         markers.marker_problems(document, [*readme.OF_SUITE, markers.CALIBRATION])
         if document
-        else ["no such file; run: flagperf readme"]
+        else ["no such file; run: python -m tools.readme"]
     )
     change.problems += [f"{_shown(document_file)}: {problem}" for problem in problems]
     if not problems:
@@ -249,3 +250,7 @@ def _names(texts: Mapping[Path, str]) -> str:
 
 def _shown(file: Path) -> str:
     return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
+
+
+if __name__ == "__main__":
+    sys.exit(run_tool(sys.modules[__name__]))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
 from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
+from tools import run_tool
 
 _NOT_THE_CASE = ("reference", "checks", "_small.py")
 """Folders and files of a suite that no vendor's folder depends on; the small scale is the same for all vendors."""
@@ -71,3 +73,7 @@ def _git(root: Path, *words: str) -> list[str]:
     if done.returncode:
         raise Problems([f"git {words[0]} failed in {root}: {done.stderr.strip() or 'no common commit found'}"])
     return list(filter(None, done.stdout.split("\0")))
+
+
+if __name__ == "__main__":
+    sys.exit(run_tool(sys.modules[__name__]))
