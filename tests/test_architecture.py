@@ -250,7 +250,7 @@ def test_a_circle_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 LIBRARIES = [
     (FRAMEWORKS | {"numpy", "suites", "vendors"}, []),
     ({"pytest", "_pytest", "xdist", "pytest_html"}, ["plugin/*.py", "benchmark.py"]),
-    ({"fabric", "invoke", "paramiko"}, ["hosts/link.py"]),
+    ({"fabric", "invoke", "paramiko"}, ["hosts/ssh.py"]),
     ({"boto3", "botocore"}, ["engines/modelarts/obs.py"]),
     ({"rich"}, ["report/watch/view.py", "commands/watch.py"]),
 ]
@@ -274,9 +274,9 @@ def test_the_harness_imports_a_library_only_where_it_may() -> None:
 
 def test_a_forbidden_library_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(globals(), "REPO", tmp_path)
-    file = write(tmp_path, "pytest_flagperf/hosts/link.py", "import torch, fabric\ndef late():\n    import rich.live\n")
-    assert breaches(forbidden_packages, "pytest_flagperf") == {"pytest_flagperf/hosts/link.py": ["rich", "torch"]}
-    assert forbidden_packages(file.rename(file.with_name("ssh.py"))) == ["fabric", "rich", "torch"]
+    file = write(tmp_path, "pytest_flagperf/hosts/ssh.py", "import torch, fabric\ndef late():\n    import rich.live\n")
+    assert breaches(forbidden_packages, "pytest_flagperf") == {"pytest_flagperf/hosts/ssh.py": ["rich", "torch"]}
+    assert forbidden_packages(file.rename(file.with_name("link.py"))) == ["fabric", "rich", "torch"]
 
 
 def needed_packages(path: Path) -> list[str]:

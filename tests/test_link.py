@@ -11,7 +11,7 @@ import fabric
 import paramiko
 import pytest
 
-from pytest_flagperf.hosts import HostError, link
+from pytest_flagperf.hosts import HostError, ssh
 from pytest_flagperf.hosts.cluster import Address, ClusterConfig
 
 
@@ -23,8 +23,8 @@ def test_all_hosts_wait_for_one_attempt_at_an_unreachable_gateway(monkeypatch: p
         time.sleep(0.2)
         raise HostError("port 22: no answer within 10 s")
 
-    monkeypatch.setattr(link, "Link", away)
-    gateway = link.Gateway(Address("login", "login", None, None), ClusterConfig())
+    monkeypatch.setattr(ssh, "Link", away)
+    gateway = ssh.Gateway(Address("login", "login", None, None), ClusterConfig())
     together = threading.Barrier(8)
 
     def enter(number: int) -> str:
@@ -52,12 +52,12 @@ def test_all_hosts_wait_for_one_attempt_at_an_unreachable_gateway(monkeypatch: p
 )
 def test_a_lost_login_is_no_refused_key(of_paramiko: str, expected: str) -> None:
     error = paramiko.AuthenticationException(of_paramiko)
-    assert link._reason(error, fabric.Connection("h", user="root"), ClusterConfig()).startswith(expected)
+    assert ssh._reason(error, fabric.Connection("h", user="root"), ClusterConfig()).startswith(expected)
 
 
 def test_a_closed_connection_ends_the_thread_that_reads_it() -> None:
     here, there = socket.socketpair()  # without a timeout
-    wire = link._Wire(here)
+    wire = ssh._Wire(here)
     received: list[bytes] = []
     reader = threading.Thread(target=lambda: received.append(wire.recv(1)), daemon=True)
     reader.start()

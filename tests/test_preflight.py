@@ -24,12 +24,9 @@ from flagperf_driver.node.folder import default_folder
 from flagperf_driver.node.sampling import load, topology
 from flagperf_driver.node.sampling.health import FLAGS, NUMBERS, TEXTS, describe_device
 from pytest_flagperf.catalog import DataItem
+from pytest_flagperf.engines import FAIL, OK, WARN, Finding
 from pytest_flagperf.engines.agents.preflight import (
-    FAIL,
-    OK,
-    WARN,
     Data,
-    Finding,
     HostRequirements,
     Thresholds,
     host_check,

@@ -14,10 +14,10 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, CatalogError, scan
-from pytest_flagperf.catalog.roots import installed
 from pytest_flagperf.commands import main
 from pytest_flagperf.engines.agents import environments as environments_module
 from pytest_flagperf.engines.agents.environments import Environments
+from pytest_flagperf.hooks.roots import installed_roots
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
@@ -43,7 +43,7 @@ def install(site: Site) -> Install:
 
 
 def catalog_of(root: Path, *roots: object) -> Catalog:
-    return scan(read_settings({"roots": [str(each) for each in roots]}, root, root))
+    return scan(read_settings({"roots": [str(each) for each in roots]}, root, root), installed_roots())
 
 
 # -- installed packages --------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def test_a_package_provides_a_vendor(tmp_path: Path, install: Install) -> None:
 def test_a_root_may_be_a_path_or_a_string(install: Install, root: str) -> None:
     package = install(root=root)
     write_vendor(package / "inner", "made")
-    assert installed() == {(package / "inner").resolve(): "made_maker 1.2"}
+    assert installed_roots() == {(package / "inner").resolve(): "made_maker 1.2"}
 
 
 def test_a_package_may_provide_suites_only(tmp_path: Path, install: Install) -> None:
@@ -80,10 +80,12 @@ def test_a_package_may_provide_suites_only(tmp_path: Path, install: Install) -> 
         ("1 / 0", "flagperf_roots() raised ZeroDivisionError: division by zero"),
     ],
 )
-def test_an_invalid_root_is_a_sentence_that_names_the_package(install: Install, root: str, message: str) -> None:
+def test_an_invalid_root_is_a_sentence_that_names_the_package(
+    tmp_path: Path, install: Install, root: str, message: str
+) -> None:
     install(root=root)
-    with pytest.raises(CatalogError) as caught:
-        installed()
+    with pytest.raises(Problems) as caught:
+        catalog_of(tmp_path)
     assert str(caught.value).startswith("the installed made_maker 1.2: flagperf_roots()")
     assert message in str(caught.value)
     assert str(caught.value).endswith("; fix or uninstall the package")
@@ -167,7 +169,7 @@ def test_hosts_get_a_vendor_of_another_root(tmp_path: Path, how: str, monkeypatc
     (tmp_path / "links" / "vendors").mkdir(parents=True)
     (tmp_path / "links" / "vendors" / "acme").symlink_to(lab / "vendors" / "acme")
     settings = read_settings({"roots": [given], "vendor": "acme"}, tmp_path / "tree")
-    catalog = scan(settings)
+    catalog = scan(settings, {})
     case = Case.parse("toy:pytorch:X9:1:8:1")
     assert catalog.find(case, "acme", "reference") is not None
     plan = cast("Any", SimpleNamespace(case=case))

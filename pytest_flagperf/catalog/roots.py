@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from importlib.metadata import version
@@ -16,13 +17,19 @@ _PACKAGE = "pytest_flagperf"
 _SUITES = "suites"
 
 
-def scan(settings: Settings, *, bundled_suites: bool = False) -> Catalog:
-    """Return the suites and vendors of the roots, the installed packages and the wheel.
+def scan(settings: Settings, packages: Mapping[Path, str], *, bundled_suites: bool = False) -> Catalog:
+    """Return the suites and vendors of the roots, the wheel, and the folders of installed packages (with their names).
 
     The wheel's suites are in the catalog if a run names them, or if no others exist. All suites of a framework share an
     environment: a tree's own suites must not depend on what the wheel's suites require.
     """
-    packages = installed()
+    problems = [
+        f"the installed {package}: flagperf_roots(): {folder} {LACKS}; fix or uninstall the package"
+        for folder, package in packages.items()
+        if not holds_some(folder)
+    ]
+    if problems:
+        raise CatalogError(problems)
     catalog = Catalog.scan([*map(Path, settings.roots), *packages], packages)
     root = bundled()
     if root is None:
@@ -51,25 +58,6 @@ def bundled_name(file: Path) -> str | None:
     """Return the path of a file of the wheel as a checkout has it, ``suites/...``; None for other files."""
     root = bundled()
     return file.relative_to(root).as_posix() if root is not None and file.is_relative_to(root) else None
-
-
-def installed() -> dict[Path, str]:
-    """Return the folders that installed packages provide by the hook flagperf_roots, each with its package."""
-    from ..hooks.plugins import FIX, call  # few commands need it
-
-    packages: dict[Path, str] = {}
-    problems: list[str] = []
-    for answer in call("flagperf_roots", str, Path):
-        problems += [answer.problem] if answer.problem else []
-        plugin = answer.plugin
-        folders = [Path(str(value)) for value in answer.values]
-        problems += [
-            f"{plugin.label}: flagperf_roots(): {folder} {LACKS}; {FIX}" for folder in folders if not holds_some(folder)
-        ]
-        packages |= {folder.resolve(): f"{plugin.package} {plugin.version}" for folder in folders}
-    if problems:
-        raise CatalogError(problems)
-    return packages
 
 
 def _exists(path: Path) -> bool:

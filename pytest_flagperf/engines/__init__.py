@@ -7,6 +7,7 @@ have defaults, for an engine that contacts no other machine before a round and l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +19,25 @@ if TYPE_CHECKING:
     from pytest_flagperf.report.terminal.live import Live
     from pytest_flagperf.runtime import Interpreter
 
-    from .agents.preflight import Finding
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding about one host; ``devices`` are unfit devices, ``near`` has the cores near each device."""
+
+    host: str
+    kind: str
+    level: str
+    sentence: str
+    remedy: str = ""
+    devices: tuple[int, ...] = ()
+    near: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+    @property
+    def fatal(self) -> bool:
+        return self.level == FAIL
 
 
 class Engine(Protocol):

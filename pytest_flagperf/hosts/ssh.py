@@ -1,18 +1,268 @@
-"""A host over SSH: its connection is that of link.py, and the hosts of a cluster may share a gateway."""
+"""Hosts over SSH: a permanent connection, the detection of its loss, and messages if it cannot be opened.
+
+paramiko waits forever on a connection that is cut or whose host hangs, and its keepalive requests no answer.
+Therefore each connection is pinged every two seconds and given up after eight seconds without an answer.
+"""
 
 from __future__ import annotations
 
+import errno
+import logging
+import shlex
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+import fabric
+import paramiko
+
+from . import HostError, HostLost
 from .cluster import Address, ClusterConfig, parse_host
-from .link import Gateway, Link, connection
 from .remote import RemoteHost
+from .session import Stream
+
+CONNECT_S = 10.0
+PING_S = 2.0
+SILENCE_S = 8.0
+# sshd allows ten sessions a connection by default; the other two may still be ending.
+SESSIONS = 8
+_BUSY_S = 0.05
+# Faster than paramiko's first choice: 100 MB in 0.6 s instead of 0.9 to 1.4 s.
+_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+
+# HostError reports failures; paramiko's log would repeat them in every report.
+_LOG = "pytest_flagperf.paramiko"
+logging.getLogger(_LOG).disabled = True
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 def ssh_hosts(conf: ClusterConfig) -> tuple[SSHHost, ...]:
     """Return the hosts of a cluster, not connected yet; they share the gateway."""
-    gateway = None
-    if conf.gateway is not None and (address := parse_host(conf.gateway)) is not None:
-        gateway = Gateway(address, conf)
+    address = parse_host(conf.gateway) if conf.gateway else None
+    gateway = Gateway(address, conf) if address else None
     return tuple(SSHHost(address, conf, gateway) for address in conf.addresses())
+
+
+class _Wire:
+    """A connection's socket, which records when data last arrived."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+        self._received_at = time.monotonic()
+        self.pinged_at: float | None = None  # time of a ping without an answer yet
+        self.reason = "the other end closed it"  # the reason of a loss
+
+    def recv(self, size: int) -> bytes:
+        """Receive data; paramiko's thread calls this ten times a second."""
+        try:
+            data: bytes = self._sock.recv(size)
+        except OSError as error:
+            if isinstance(error, TimeoutError):
+                pinged_at = self.pinged_at  # read once: another thread resets it
+                late = pinged_at is not None and time.monotonic() - max(pinged_at, self._received_at) > SILENCE_S
+                # paramiko ignores a TimeoutError, also the kernel's when it gives up the connection.
+                if not late and error.errno is None:
+                    raise
+                error = ConnectionAbortedError(errno.ECONNABORTED, f"no answer for {SILENCE_S:g} s")
+            self.reason = _text(error)
+            raise error from None
+        self._received_at = time.monotonic()
+        return data
+
+    def close(self) -> None:
+        """Close the socket; ``recv`` ends at once, not when its timeout has passed."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+class Link:
+    """An open connection; a lost connection is not reopened."""
+
+    errors = (paramiko.SSHException,)
+
+    def __init__(self, address: Address, conf: ClusterConfig, by: fabric.Connection | None = None) -> None:
+        self._name = address.name
+        self._conf = conf
+        self._lost_because = ""
+        self._sessions = 0
+        self._free = threading.Condition()
+        self._pinging = threading.Lock()
+        self._closed = threading.Event()
+        self._wires: list[_Wire] = []
+        self.connection = connection(address, conf, by)
+        self._chain = [link for link in _connection_chain(self.connection) if link is not by]
+        try:
+            self._open()
+        except BaseException:
+            self._hang_up()
+            raise
+        self.transport: paramiko.Transport = self.connection.transport
+        self._pinger = threading.Thread(target=self._ping, name=f"ping {address.name}", daemon=True)
+        self._pinger.start()
+
+    def start(self, command: str, deadline: float) -> paramiko.Channel:
+        """Start a command in a session of its own; wait if too many are in use. ``release`` closes it."""
+        channel = self._session(deadline)
+        try:
+            channel.fileno()  # from now on it notes arriving output
+            channel.exec_command(command)
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            self.release(channel)
+            self.check()
+            raise HostError(f"{self._name}: sshd cannot start a command: {error}") from error
+        return channel
+
+    def _session(self, deadline: float) -> paramiko.Channel:
+        while True:
+            with self._free:
+                if not self._free.wait_for(lambda: self._sessions < SESSIONS, deadline - time.monotonic()):
+                    raise HostError(f"{self._name}: all {SESSIONS} sessions of the connection are in use")
+                self._sessions += 1
+            try:
+                return self.transport.open_session(timeout=max(0.1, deadline - time.monotonic()))
+            except paramiko.ChannelException as error:
+                self._count_down()
+                # sshd may allow fewer sessions, or still count a session that has just ended.
+                if time.monotonic() > deadline:
+                    raise HostError(f"{self._name}: sshd allows no further session: {error.text}") from error
+                time.sleep(_BUSY_S)
+            except (paramiko.SSHException, OSError, EOFError) as error:
+                self._count_down()
+                self.check()
+                raise HostError(f"{self._name}: cannot open a session: {_text(error)}") from error
+
+    def release(self, stream: Stream) -> None:
+        stream.close()  # type: ignore[attr-defined]
+        self._count_down()
+
+    def check(self) -> None:
+        """Raise HostLost unless the other end answers."""
+        if self.transport.is_active():
+            self._wait_for_answer()
+        if not self.transport.is_active():
+            self._raise_lost()
+
+    @property
+    def lost(self) -> bool:
+        return not self.transport.is_active()
+
+    def close(self) -> None:
+        with self._free:
+            self._lost_because = self._lost_because or "it was closed"
+        self._closed.set()
+        self._hang_up()
+        self.transport.join(CONNECT_S)
+        self._pinger.join(CONNECT_S)
+
+    def _raise_lost(self) -> NoReturn:
+        with self._free:
+            self._lost_because = self._lost_because or self._wires[-1].reason
+        raise HostLost(f"{self._name}: the connection is lost: {self._lost_because}")
+
+    def _count_down(self) -> None:
+        with self._free:
+            self._sessions -= 1
+            self._free.notify_all()
+
+    def _ping(self) -> None:
+        while not self._closed.wait(PING_S) and self.transport.is_active():
+            self._wait_for_answer()
+
+    def _wait_for_answer(self) -> None:
+        """Ping the other end; return when it answers or the connection is lost."""
+        with self._pinging, suppress(paramiko.SSHException, OSError, EOFError):
+            for wire in self._wires:
+                wire.pinged_at = time.monotonic()
+            self.transport.global_request("keepalive@openssh.com", wait=True)
+            for wire in self._wires:
+                wire.pinged_at = None
+
+    def _open(self) -> None:
+        for link in reversed(self._chain):
+            self._prepare(link)
+            started = time.monotonic()
+            try:
+                link.open()
+            except HostError as error:
+                raise HostError(f"{self._name}: {error}") from error
+            except Exception as error:
+                silent = time.monotonic() - started > CONNECT_S - 1
+                raise HostError(f"{self._name}: {_reason(error, link, self._conf, silent)}") from error
+
+    def _prepare(self, link: fabric.Connection) -> None:
+        """Set up a connection that refuses unknown hosts, detects a loss and has timeouts."""
+        files = known_hosts(link, self._conf)
+        for file in files:
+            if Path(file).is_file():
+                link.client.load_system_host_keys(file)
+        link.client.set_missing_host_key_policy(_Refuse(link, files[0]))
+        link.connect_timeout = CONNECT_S
+        link.connect_kwargs["transport_factory"] = self._make_transport
+        for wait in ("banner_timeout", "auth_timeout", "channel_timeout"):
+            link.connect_kwargs[wait] = CONNECT_S
+        if link.gateway is None:
+            try:
+                link.connect_kwargs["sock"] = _socket(link.host, link.port)
+            except OSError as error:
+                raise HostError(f"{self._name}: {_reason(error, link, self._conf)}") from error
+
+    def _make_transport(self, sock: Any, **more: Any) -> paramiko.Transport:
+        wire = _Wire(sock)
+        self._wires.append(wire)
+        transport = paramiko.Transport(wire, **more)
+        transport.set_log_channel(_LOG)
+        options = transport.get_security_options()
+        options.ciphers = [*_CIPHERS, *(name for name in options.ciphers if name not in _CIPHERS)]
+        return transport
+
+    def _hang_up(self) -> None:
+        # Not Connection.close(), which leaves connections open whose authentication failed.
+        for link in self._chain:
+            link.client.close()
+
+
+class Gateway:
+    """A gateway to other hosts: one shared connection, open as long as any of them is in use."""
+
+    def __init__(self, address: Address, conf: ClusterConfig) -> None:
+        self._address = address
+        self._conf = conf
+        self._lock = threading.Lock()
+        self._link: Link | None = None
+        self._users: set[object] = set()
+        self._refused_at, self._refusal = 0.0, ""
+
+    def enter(self, user: object) -> fabric.Connection:
+        since = time.monotonic()
+        with self._lock:
+            if self._link is not None and self._link.lost:
+                self._link.close()
+                self._link = None
+            if self._link is None:
+                if self._refused_at > since:  # another thread failed while this one waited
+                    raise HostError(self._refusal)
+                try:
+                    self._link = Link(self._address, self._conf)
+                except HostError as error:
+                    self._refused_at, self._refusal = time.monotonic(), f"gateway {error}"
+                    raise HostError(self._refusal) from error
+            self._users.add(user)
+            return self._link.connection
+
+    def leave(self, user: object) -> None:
+        with self._lock:
+            self._users.discard(user)
+            if not self._users and self._link is not None:
+                self._link.close()
+                self._link = None
 
 
 class SSHHost(RemoteHost):
@@ -33,3 +283,118 @@ class SSHHost(RemoteHost):
     def _open_link(self) -> Link:
         by = self._gateway.enter(self) if self._gateway is not None else None
         return Link(self._address, self._conf, by)
+
+
+class _Refuse:
+    """A paramiko policy that refuses hosts with an unknown key."""
+
+    def __init__(self, link: fabric.Connection, file: str) -> None:
+        self._link = link
+        self._file = file
+
+    def missing_host_key(self, _: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
+        raise HostError(
+            f"the host key of {hostname} is unknown: {_kind(key)} {key.fingerprint}. "
+            f"If it is the host's key, add it: {_keyscan(self._link, key)} >> {shlex.quote(self._file)}"
+        )
+
+
+def connection(address: Address, conf: ClusterConfig, by: fabric.Connection | None = None) -> fabric.Connection:
+    """Return an unopened connection; settings that the cluster does not have are read from ~/.ssh/config."""
+    kwargs: dict[str, Any] = {}
+    if conf.key is not None:
+        kwargs = {"key_filename": conf.key, "look_for_keys": False}
+    return fabric.Connection(
+        address.host, user=address.user or conf.user, port=address.port or conf.port, gateway=by, connect_kwargs=kwargs
+    )
+
+
+def known_hosts(link: fabric.Connection, conf: ClusterConfig) -> list[str]:
+    """Return the files with known host keys; new keys are added to the first."""
+    if conf.known_hosts is not None:
+        return [conf.known_hosts]
+    own = link.ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts").split()
+    return [*(str(Path(file).expanduser()) for file in own), "/etc/ssh/ssh_known_hosts"]
+
+
+def _connection_chain(link: fabric.Connection | str | None) -> Iterator[fabric.Connection]:
+    """Yield a connection and its gateways, the nearest last; a ProxyCommand is not included."""
+    while isinstance(link, fabric.Connection):
+        yield link
+        link = link.gateway
+
+
+def _socket(host: str, port: int) -> socket.socket:
+    sock = socket.create_connection((host, int(port)), CONNECT_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_S * 1000))
+    return sock
+
+
+def _reason(error: Exception, link: fabric.Connection, conf: ClusterConfig, silent: bool = False) -> str:
+    """Return why a connection failed, and how to fix it."""
+    where = f"{link.host} port {link.port}"
+    if isinstance(error, socket.gaierror):
+        return f"unknown host name {link.host}: {error.strerror}; correct it, or use the host's address"
+    if isinstance(error, ConnectionRefusedError):
+        return f"{where}: connection refused; no sshd listens there"
+    if isinstance(error, paramiko.BadHostKeyException):
+        return _changed_key(error, link, conf)
+    if isinstance(error, paramiko.PasswordRequiredException):
+        return f"{where}: the key {conf.key or 'in ~/.ssh'} has a passphrase; add it to the SSH agent with ssh-add"
+    if isinstance(error, paramiko.AuthenticationException):
+        # Paramiko has this class also for a lost connection, without a class or an attribute of its own.
+        if any(words in str(error) for words in ("timeout", "transport shut down")):
+            return f"{where}: the connection was lost during the login; check the network, then try again"
+        return _no_key_accepted(link, conf)
+    if isinstance(error, paramiko.ChannelException):
+        return f"{where}: the gateway {link.gateway.host} cannot connect to it: {error.text}"
+    if isinstance(error, TimeoutError):
+        return (
+            f"{where}: no answer within {CONNECT_S:g} s; the host is off or disconnected, or a firewall blocks the port"
+        )
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{where}: {error.strerror}"
+    if silent:
+        return f"{where}: connected, but no reply within {CONNECT_S:g} s; the host hangs, or the port is not sshd's"
+    return f"{where}: {_text(error)}"
+
+
+def _changed_key(error: paramiko.BadHostKeyException, link: fabric.Connection, conf: ClusterConfig) -> str:
+    files = known_hosts(link, conf)
+    name = link.host if int(link.port) == 22 else f"[{link.host}]:{link.port}"
+    file = next((file for file in files if Path(file).is_file() and paramiko.HostKeys(file).lookup(name)), files[0])
+    return (
+        f"the host key of {name} differs from the one in {file}: got {_kind(error.key)} {error.key.fingerprint}, "
+        f"expected {_kind(error.expected_key)} {error.expected_key.fingerprint}. Either another machine answers, "
+        f"or the host was reinstalled; only if it was, remove the old key: ssh-keygen -R {shlex.quote(name)} "
+        f"-f {shlex.quote(file)}"
+    )
+
+
+def _no_key_accepted(link: fabric.Connection, conf: ClusterConfig) -> str:
+    """Return the message that no key was accepted, with the keys and the command that installs one."""
+    named = link.connect_kwargs.get("key_filename") or []
+    tried = [*([named] if isinstance(named, str) else named), *(["~/.ssh/id_*"] if conf.key is None else [])]
+    return (
+        f"{link.host} port {link.port}: no key was accepted for the user {link.user}; tried "
+        f"{', '.join(tried)} and the keys of the SSH agent. Install a key on the host: ssh-copy-id "
+        f"{'' if conf.key is None else f'-i {shlex.quote(conf.key)} '}-p {link.port} {link.user}@{link.host}"
+    )
+
+
+def _keyscan(link: fabric.Connection, key: paramiko.PKey) -> str:
+    gateway = link.gateway
+    by = f"ssh -p {gateway.port} {gateway.user}@{gateway.host} " if isinstance(gateway, fabric.Connection) else ""
+    return f"{by}ssh-keyscan -t {_kind(key)} -p {link.port} {link.host}"
+
+
+def _kind(key: paramiko.PKey) -> str:
+    name: str = key.get_name()
+    return "ecdsa" if name.startswith("ecdsa") else name.removeprefix("ssh-")
+
+
+def _text(error: BaseException | None) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flagperf.catalog import REFERENCE, Catalog
 from pytest_flagperf.config import Value
-from pytest_flagperf.engines import Engine
-from pytest_flagperf.engines.agents.preflight import Finding
+from pytest_flagperf.engines import Engine, Finding
 from pytest_flagperf.engines.agents.systems import check_system
 from pytest_flagperf.plan import HEAD, Plan, make_plan, overview
 from pytest_flagperf.problems import Problems

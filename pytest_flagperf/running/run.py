@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_flagperf import original, stored
 from pytest_flagperf.catalog import Catalog, scan
 from pytest_flagperf.engines import Engine
+from pytest_flagperf.hooks.roots import installed_roots
 from pytest_flagperf.original import TestConf
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import silent
@@ -85,7 +86,7 @@ class Run:
         conf = original.read_test_conf(root / settings.test_conf) if settings.test_conf else None
         if conf is not None:
             settings = _with_conf(settings, conf)
-        catalog = scan(settings, bundled_suites=bundled_suites)
+        catalog = scan(settings, installed_roots(), bundled_suites=bundled_suites)
         if not catalog.suites:
             if settings.given("roots") or COMMAND_LINE in settings.sources.values():
                 searched = ", ".join(map(str, catalog.roots))

@@ -13,6 +13,7 @@ from flagperf_driver.node import lease
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
+from pytest_flagperf.engines import WARN, Finding
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.plan import Plan, describe
@@ -30,7 +31,7 @@ from .allocations import Allocation
 from .environments import Environments
 from .late_logs import LateLogs
 from .orders import RoundOptions
-from .preflight import Data, Finding
+from .preflight import Data
 from .round import follow_round, run_round
 from .unpack import DEFAULT_LIMITS
 
@@ -156,7 +157,7 @@ class AgentsEngine:
             raise Problems(fatal)
         self._unfit, self._near = preflight.unfit_devices(findings), preflight.near_devices(findings)
         left_out = [f"left out: {sentence}" for sentence in fatal]
-        return left_out + [f"warning: {sentence}" for sentence in preflight.sentences(findings, preflight.WARN)]
+        return left_out + [f"warning: {sentence}" for sentence in preflight.sentences(findings, WARN)]
 
     @property
     def left_out(self) -> dict[str, Any]:

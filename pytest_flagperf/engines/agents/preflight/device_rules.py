@@ -7,9 +7,10 @@ from typing import Any
 
 from flagperf_driver.node.sampling.devices import POWER_CAP
 from flagperf_driver.node.sampling.topology import as_list
+from pytest_flagperf.engines import FAIL, OK, WARN, Finding
 from pytest_flagperf.results.measured.machine import is_named
 
-from .findings import FAIL, OK, WARN, Finding, HostRequirements
+from .host_requirements import HostRequirements
 
 
 def device_findings(host: str, survey: Mapping[str, Any], cores: int, request: HostRequirements) -> Iterator[Finding]:

@@ -10,12 +10,13 @@ from dataclasses import asdict
 from typing import Any
 
 from pytest_flagperf.catalog import DataItem
+from pytest_flagperf.engines import FAIL, Finding
 from pytest_flagperf.hosts import Channel, Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import open_module
 from pytest_flagperf.hosts.host_pool import run_on_each
 from pytest_flagperf.results.figures.units import count, quantity
 
-from .findings import FAIL, Finding, HostRequirements
+from .host_requirements import HostRequirements
 from .host_rules import NEWER, host_findings, network_findings
 
 _CHECKUP = "flagperf_driver.node.preflight_facts"

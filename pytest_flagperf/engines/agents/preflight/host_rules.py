@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pytest_flagperf.engines import FAIL, OK, WARN, Finding
+
 from . import device_rules
-from .findings import FAIL, OK, WARN, Finding, HostRequirements, Thresholds, some
+from .host_requirements import HostRequirements, Thresholds, some
 
 _GIB = float(1 << 30)
 

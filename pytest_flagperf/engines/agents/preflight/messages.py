@@ -5,7 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from .findings import FAIL, OK, WARN, Finding, some
+from pytest_flagperf.engines import FAIL, OK, WARN, Finding
+
+from .host_requirements import some
 
 
 def unfit_devices(findings: Iterable[Finding]) -> dict[str, set[int]]:

@@ -1,4 +1,4 @@
-"""The requirements of a run on a host, and the findings of the checks."""
+"""The requirements of a run on a host."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pytest_flagperf.catalog import DataItem
 from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.runtime import EngineRequirements
-
-OK, WARN, FAIL = "ok", "warn", "fail"
 
 
 @dataclass(frozen=True)
@@ -52,23 +50,6 @@ class HostRequirements:
     clear_caches: bool = False
     folder: str | None = None  # the folder of the run's results on this machine
     limits: Thresholds = Thresholds()
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One finding about one host; ``devices`` are unfit devices, ``near`` has the cores near each device."""
-
-    host: str
-    kind: str
-    level: str
-    sentence: str
-    remedy: str = ""
-    devices: tuple[int, ...] = ()
-    near: tuple[tuple[int, tuple[int, ...]], ...] = ()
-
-    @property
-    def fatal(self) -> bool:
-        return self.level == FAIL
 
 
 def some(names: Sequence[str]) -> str:
