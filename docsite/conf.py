@@ -14,13 +14,13 @@ author = "the authors of pytest-flagperf"
 version = release = version_of("pytest-flagperf")
 project_copyright = "Apache-2.0"
 html_show_copyright = html_show_sphinx = html_copy_source = html_show_sourcelink = False
-extensions = ["myst_parser", "docsite.search"]
+extensions = ["myst_parser", "docsite.languages"]
 myst_heading_anchors = 6
 myst_enable_extensions = ["html_image"]
 highlight_language = "text"
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
 templates_path = [str(HERE / "templates")]
-html_static_path = [str(HERE / "static"), str(HERE / "vendored" / "minisearch.js")]
+html_static_path = [str(HERE / "static")]
 html_theme = "furo"
 html_title = project
 html_css_files = ["site.css"]

@@ -78,8 +78,9 @@ class Stage:
         problems: list[str] = []
         for page in self.pages.values():
             text = self._resolved(page, problems) + self._toctrees(page)
-            if self._is_orphan(page):
-                text = f"---\norphan: true\n---\n\n{text}"
+            fields = ["orphan: true"] * self._is_orphan(page) + ["nosearch: true"] * (page.name == "changelog")
+            if fields:
+                text = "\n".join(["---", *fields, "---", "", text])
             target = self.folder / f"{page.name}.md"
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
