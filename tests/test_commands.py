@@ -58,7 +58,7 @@ def test_each_command_explains_itself(name: str, capsys: Capture) -> None:
     assert "exit codes: 0 success; 1" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("command", [("show",), ("table",), ("bundle",), ("export", "--csv")], ids=str)
+@pytest.mark.parametrize("command", [("show",), ("bundle",), ("export", "--format=csv")], ids=str)
 def test_a_path_without_a_run_is_an_error(command: tuple[str, ...], tmp_path: Path, capsys: Capture) -> None:
     assert errors_of(capsys, *command, tmp_path / "nothing") == [f"{tmp_path / 'nothing'}: no such directory"]
 
@@ -164,12 +164,17 @@ def test_show_notes_what_is_missing_of_a_killed_run(tmp_path: Path, capsys: Capt
     assert "note: " in output_of(capsys, "show", tmp_path / "run")
 
 
-# -- table ---------------------------------------------------------------------------------------------------
+# -- the performance tables ----------------------------------------------------------------------------------
 
 
 def test_the_readme_table_has_the_columns_and_signs_of_flagperf(tmp_path: Path, capsys: Capture) -> None:
     runs = submission(tmp_path)
-    lines = output_of(capsys, "table", *runs).splitlines()
+    written = output_of(capsys, "export", *runs, "--format=markdown", "--to", tmp_path / "to").split()
+    assert written == [f"{tmp_path}/to/performance.{language}.md" for language in ("en", "zh")]
+    chinese = (tmp_path / "to" / "performance.zh.md").read_text(encoding="utf-8")
+    for cell in ("X9单机单卡（1x1）", "X9单机8卡（1x8）", "X9两机8卡（2x8）", "配置"):
+        assert cell in chinese
+    lines = (tmp_path / "to" / "performance.en.md").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "### toy-pytorch, acme X9"
     head = [cell.strip() for cell in lines[2].strip("|").split("|")]
     assert head == [
@@ -181,12 +186,6 @@ def test_the_readme_table_has_the_columns_and_signs_of_flagperf(tmp_path: Path, 
     assert rows[2][3] == rows[2][7] == "/"
     assert rows[1][7] != "/"
     assert "Not measured" not in lines[-1]
-
-
-def test_the_readme_table_in_chinese(tmp_path: Path, capsys: Capture) -> None:
-    out = output_of(capsys, "table", *submission(tmp_path), "--lang", "zh")
-    for cell in ("X9单机单卡（1x1）", "X9单机8卡（1x8）", "X9两机8卡（2x8）", "配置"):
-        assert cell in out
 
 
 def test_the_table_names_rounds_scale_deviations_and_missing_shapes(tmp_path: Path) -> None:
@@ -207,15 +206,15 @@ def test_export_writes_into_the_run_or_another_folder(tmp_path: Path, capsys: Ca
     for name in ("a", "b"):
         add_case(tmp_path / "runs" / name, "converged_1x1")
     (tmp_path / "runs" / "a" / "results.csv").unlink(missing_ok=True)
-    output_of(capsys, "export", tmp_path / "runs" / "a", "--csv")
+    output_of(capsys, "export", tmp_path / "runs" / "a", "--format=csv")
     assert (tmp_path / "runs" / "a" / "results.csv").is_file()
     for name in ("a", "b"):
         finish(tmp_path / "runs" / name)
-    output_of(capsys, "export", tmp_path / "runs", "--csv", "--parquet", "--to", tmp_path / "out")
+    output_of(capsys, "export", tmp_path / "runs", "--format=csv,parquet", "--to", tmp_path / "out")
     assert list(pandas.read_parquet(tmp_path / "out" / "results.parquet")["run"]) == ["a", "b"]
     with (tmp_path / "out" / "results.csv").open(encoding="utf-8", newline="") as stream:
         assert [row["run"] for row in csv.DictReader(stream)] == ["a", "b"]
-    output_of(capsys, "export", tmp_path / "runs" / "a", "--parquet", "--long")
+    output_of(capsys, "export", tmp_path / "runs" / "a", "--format=parquet", "--long")
     assert "value" in pandas.read_parquet(tmp_path / "runs" / "a" / "results.parquet").columns
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.csv", "results.parquet"]
 
@@ -223,9 +222,12 @@ def test_export_writes_into_the_run_or_another_folder(tmp_path: Path, capsys: Ca
 def test_export_names_missing_options(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_of(tmp_path / "run")
     assert "no format chosen" in errors_of(capsys, "export", run)[0]
-    assert "--long requires --parquet" in errors_of(capsys, "export", run, "--csv", "--long")[0]
+    assert "--long requires --format=parquet" in errors_of(capsys, "export", run, "--format=csv", "--long")[0]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "pip install 'pytest-flagperf[tables]'" in errors_of(capsys, "export", run, "--parquet")[0]
+    assert "pip install 'pytest-flagperf[tables]'" in errors_of(capsys, "export", run, "--format=parquet")[0]
+    with pytest.raises(SystemExit):
+        main(["export", str(run), "--csv"])
+    assert "--csv was removed; pass --format=csv" in capsys.readouterr().err
 
 
 # -- bundle --------------------------------------------------------------------------------------------------
@@ -351,7 +353,7 @@ def test_bundle_names_the_failure_of_a_round(tmp_path: Path, capsys: Capture) ->
     assert "1x2: no successful round: round 1: rank 1" in out
 
 
-@pytest.mark.parametrize("name", ["readme", "calibrate", "affected", "import-vendor"])
+@pytest.mark.parametrize("name", ["readme", "calibrate", "affected", "import-vendor", "table"])
 def test_a_removed_command_names_its_replacement(name: str, capsys: Capture) -> None:
     (line,) = errors_of(capsys, name, "RUN")
     assert line.startswith(f"{name} was removed; ")

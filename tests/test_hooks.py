@@ -136,7 +136,8 @@ def test_the_place_of_an_exception_is_reported(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "loaded"), [("show", False), ("accept", False), ("export --csv", False), ("export --format=x", True)]
+    ("command", "loaded"),
+    [("show", False), ("accept", False), ("export --format=csv", False), ("export --format=x", True)],
 )
 def test_commands_that_need_no_plugin_do_not_import_pluggy(command: str, loaded: bool, tmp_path: Path) -> None:
     words = [*command.split(), str(run_of(tmp_path / "run1"))]
@@ -175,10 +176,13 @@ def test_an_exporter_writes_files_of_each_run_or_of_all_runs(site: Site, tmp_pat
     runs = [run_of(tmp_path / "runs" / name) for name in ("run1", "run2")]
     assert export(capsys, tmp_path / "runs", "--format=text") == (0, "".join(f"{run}/in/a.txt\n" for run in runs))
     assert [(run / "in" / "a.txt").read_text() for run in runs] == ["run1", "run2"]
-    code, out = export(capsys, *runs, "--format=text", "--csv", "--to", tmp_path / "out")
+    code, out = export(capsys, *runs, "--format=csv,text", "--to", tmp_path / "out")
     assert (code, out.split()) == (0, [f"{tmp_path}/out/{name}" for name in ("results.csv", "in/a.txt")])
     assert (tmp_path / "out" / "in" / "a.txt").read_text() == "run1 run2"
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["in", "results.csv"]
+    code, error = export(capsys, *runs, "--format=text", "--to", tmp_path / "out")
+    assert code == 2
+    assert f"{tmp_path}/out/in: already exists; choose another folder" in error
 
 
 @pytest.mark.parametrize(
@@ -200,16 +204,19 @@ def test_an_exporter_that_fails_leaves_no_file(
     assert sorted(run.iterdir()) == before
 
 
-def test_unknown_and_own_formats_are_reported(site: Site, tmp_path: Path, capsys: Capture) -> None:
+def test_unknown_and_missing_formats_are_reported(site: Site, tmp_path: Path, capsys: Capture) -> None:
     run = run_of(tmp_path / "run1")
     assert export(capsys, run, "--format=text") == (
         2,
-        "flagperf: --format=text: unknown format; no installed plugin has a format\n",
+        "flagperf: --format=text: unknown format; choose from csv, parquet, markdown\n",
     )
     site.install(EXPORTER.format(name="text", body="pass"))
     assert export(capsys, run, "--format=texts")[1].endswith("unknown format; did you mean text?\n")
-    assert export(capsys, run, "--format=other")[1].endswith("unknown format; choose from text\n")
-    assert export(capsys, run, "--format=csv")[1].endswith("--format=csv: pass --csv\n")
+    assert export(capsys, run, "--format=other")[1].endswith(
+        "unknown format; choose from csv, parquet, markdown, text\n"
+    )
+    missing = "flagperf: --format=mlperf: not installed; run: pip install pytest-flagperf-mlperf\n"
+    assert export(capsys, run, "--format=mlperf") == (2, missing)
 
 
 def test_names_of_formats_that_are_taken_or_invalid_are_reported(site: Site, tmp_path: Path, capsys: Capture) -> None:

@@ -108,12 +108,11 @@ def test_github_junit_markdown_csv_and_the_command_name_it(tmp_path: Path, capsy
     columns.write_csv(tmp_path / "results.csv", [("run", loaded.cases[0].outcomes)])
     (row,) = csv.DictReader((tmp_path / "results.csv").read_text().splitlines())
     assert row["vendor_code"] == "step backward; hook events; module torch_acme"
-    assert main(["table", str(run)]) == main(["show", str(run), "--width=200"]) == 0
+    assert main(["export", str(run), "--format=markdown"]) == main(["show", str(run), "--width=200"]) == 0
     out = capsys.readouterr().out
-    assert f"1x1 with {NAMED}." in out
+    assert f"1x1 with {NAMED}." in (run / "performance.en.md").read_text()
     assert f"vendor code: toy1:pytorch:CPU:1:1:1 passed with {NAMED}" in out
-    assert main(["table", str(run), "--lang=zh"]) == 0
-    assert f"使用厂商代码：{NAMED}" in capsys.readouterr().out
+    assert f"使用厂商代码：{NAMED}" in (run / "performance.zh.md").read_text()
 
 
 @pytest.mark.parametrize(("replay", "kinds"), [("vendor_code", ["not_confined"]), ("converged_1x1", [])])
@@ -138,8 +137,9 @@ def test_without_vendor_code_nothing_is_named(tmp_path: Path, capsys: pytest.Cap
     loaded = store.load_run(run)
     end = summarize_run(loaded)
     main(["show", str(run)])
-    main(["table", str(run)])
-    shown = [*end.lines(10_000), page.body(run, run), github.summary(end), capsys.readouterr().out]
+    main(["export", str(run), "--format=markdown"])
+    tables = (run / "performance.en.md").read_text()
+    shown = [tables, *end.lines(10_000), page.body(run, run), github.summary(end), capsys.readouterr().out]
     assert not any("vendor code" in text or "'s own" in text or "&#x27;s own" in text for text in shown)
     assert "vendor_code" not in dict(properties(loaded.cases[0].outcomes))
     assert loaded.cases[0].vendor_code == ""

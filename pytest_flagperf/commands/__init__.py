@@ -25,7 +25,6 @@ from pytest_flagperf.commands import (
     modelarts,
     report,
     show,
-    table,
     verify,
     watch,
 )
@@ -46,7 +45,6 @@ COMMANDS: dict[str, ModuleType] = {
     "verify": verify,
     "compare": compare,
     "accept": accept,
-    "table": table,
     "export": export,
     "mllog": mllog,
     "modelarts": modelarts,
@@ -57,6 +55,7 @@ _REMOVED = {
         name: f"run python -m tools.{name} in a checkout of pytest-flagperf"
         for name in ("affected", "calibrate", "readme")
     },
+    "table": "run flagperf export RUN --format=markdown",
     "import-vendor": "FlagPerf's config folders work unchanged: copy them to vendors/NAME/",
 }
 """The commands of earlier versions, and what to do instead."""

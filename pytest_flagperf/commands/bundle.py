@@ -26,7 +26,7 @@ from typing import Any
 from pytest_flagperf.case import Shape
 from pytest_flagperf.commands import common
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.export.markdown import performance_tables
+from pytest_flagperf.report.export.markdown import performance_files
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -252,9 +252,8 @@ def _fill(
                 _add_file(archive, top, f"{name}/{path.relative_to(run.directory).as_posix()}", path, sums)
     summary = json.dumps(to_json_types(_summary(runs, required, problems)), indent=1, ensure_ascii=False) + "\n"
     _add_text(archive, top, SUMMARY, summary, sums)
-    for language in ("en", "zh"):
-        table = "\n".join(performance_tables(runs, language)) + "\n"
-        _add_text(archive, top, f"performance.{language}.md", table, sums)
+    for file, text in performance_files(runs).items():
+        _add_text(archive, top, file, text, sums)
     lines = [f"{digest}  {name}\n" for name, digest in sorted(sums.items())]
     _add_text(archive, top, SUMS, "".join(lines), sums)
     return len(sums)

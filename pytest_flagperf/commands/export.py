@@ -1,6 +1,7 @@
-"""Export runs for other programs: results.csv, results.parquet, and the formats of installed plugins.
+"""Export runs for other programs: results.csv, results.parquet, tables in Markdown, and the formats of plugins.
 
-Without --to, the files of each run are written into its own directory. With --to, one table of all runs is written.
+Without --to, the files of each run are written into its own directory. With --to, one set of files of all runs is
+written.
 """
 
 from __future__ import annotations
@@ -12,66 +13,90 @@ from pathlib import Path
 
 from pytest_flagperf.commands import common
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.report.export import markdown
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import columns, frames
 from pytest_flagperf.results.tables.store import StoredRun
+from pytest_flagperf.stored import write_text
 from pytest_flagperf.stored.layout import TABLE
+
+_PARQUET = "results.parquet"
+_OWN = ("csv", "parquet", "markdown")
+_Write = Callable[[Sequence[StoredRun], Path], list[Path]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_runs(parser)
-    parser.add_argument("--csv", action="store_true", help="write results.csv, the table that each run also writes")
-    parser.add_argument(
-        "--parquet", action="store_true", help="write results.parquet, the table of pytest_flagperf.results.load"
+    formats = (
+        f"csv ({TABLE}, the table that each run also writes), parquet ({_PARQUET}, the table of"
+        " pytest_flagperf.results.load), markdown (performance tables for a README, in FlagPerf's layout), or a format"
+        " of an installed package, such as mlperf"
     )
-    parser.add_argument("--format", metavar="NAME", help="write the files of a format of an installed plugin")
-    parser.add_argument("--long", action="store_true", help="with --parquet: write one row per round and metric")
-    parser.add_argument("--to", type=Path, metavar="DIR", help="write one table of all runs into this folder")
+    parser.add_argument("--format", metavar="NAME[,NAME...]", default="", help=formats)
+    parser.add_argument("--long", action="store_true", help="in results.parquet: one row per round and metric")
+    parser.add_argument("--to", type=Path, metavar="DIR", help="write files of all runs into this folder")
+    for name in ("csv", "parquet"):
+        common.add_removed_option(parser, f"--{name}", f"pass --format={name}")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if not (arguments.csv or arguments.parquet or arguments.format):
-        raise Problems(["no format chosen: pass --csv, --parquet or --format=NAME"])
-    if arguments.long and not arguments.parquet:
-        raise Problems(["--long requires --parquet; results.csv always has one row per round"])
-    if arguments.parquet:
+    names = list(dict.fromkeys(filter(None, arguments.format.split(","))))
+    if not names:
+        choices = f"choose from {', '.join(_OWN)} and the formats of installed packages"
+        raise Problems([f"no format chosen: pass --format=NAME; {choices}"])
+    if arguments.long and "parquet" not in names:
+        raise Problems(["--long requires --format=parquet; results.csv always has one row per round"])
+    if "parquet" in names:
         frames.need("pandas", "pyarrow")
-    write_further = _further(arguments.format) if arguments.format else None
+    writers = [_writer(name, long=arguments.long) for name in names]
     runs = common.load_runs(arguments.runs)
     groups = [(arguments.to, runs)] if arguments.to else [(run.directory, [run]) for run in runs]
     for directory, grouped in groups:
         directory.mkdir(parents=True, exist_ok=True)
-        for path in _write(directory, grouped, arguments):
-            print(path)
-        for path in write_further(grouped, directory) if write_further else ():
-            print(path)
+        for write in writers:
+            for path in write(grouped, directory):
+                print(path)
     return 0
 
 
-def _further(name: str) -> Callable[[Sequence[StoredRun], Path], list[Path]]:
-    """Return the function that writes the files of a plugin's format."""
-    from pytest_flagperf.report.export import further
+def _writer(name: str, *, long: bool) -> _Write:
+    match name:
+        case "csv":
+            return _write_csv
+        case "parquet":
+            return partial(_write_parquet, long=long)
+        case "markdown":
+            return _write_tables
+    from pytest_flagperf.report.export import further  # imports the installed packages
 
-    return partial(further.write, further.find_exporter(name))
+    return partial(further.write, further.find_exporter(name, _OWN))
 
 
 def _outcomes(run: StoredRun) -> Iterator[Outcome]:
     yield from (outcome for case in run.cases for outcome in case.outcomes)
 
 
-def _write(directory: Path, runs: Sequence[StoredRun], arguments: argparse.Namespace) -> list[Path]:
-    written = []
-    if arguments.csv:
-        written.append(directory / TABLE)
-        columns.write_csv(written[-1], zip(common.unique_names(runs), map(_outcomes, runs), strict=True))
-    if arguments.parquet:
-        written.append(directory / "results.parquet")
-        load = frames.load_long if arguments.long else frames.load
-        table = load([run.directory for run in runs])
-        temporary = written[-1].with_name(f".{written[-1].name}.new")
-        try:
-            table.to_parquet(temporary, index=False)
-            temporary.replace(written[-1])
-        finally:
-            temporary.unlink(missing_ok=True)
-    return written
+def _write_csv(runs: Sequence[StoredRun], directory: Path) -> list[Path]:
+    path = directory / TABLE
+    columns.write_csv(path, zip(common.unique_names(runs), map(_outcomes, runs), strict=True))
+    return [path]
+
+
+def _write_parquet(runs: Sequence[StoredRun], directory: Path, *, long: bool) -> list[Path]:
+    path = directory / _PARQUET
+    load = frames.load_long if long else frames.load
+    table = load([run.directory for run in runs])
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        table.to_parquet(temporary, index=False)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return [path]
+
+
+def _write_tables(runs: Sequence[StoredRun], directory: Path) -> list[Path]:
+    files = {directory / name: text for name, text in markdown.performance_files(runs).items()}
+    for path, text in files.items():
+        write_text(path, text)
+    return list(files)

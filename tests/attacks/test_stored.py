@@ -24,10 +24,9 @@ VERDICTS = f"{CASE}/verdicts/test_converges_toy_pytorch_X9_1_1_1-round1_.json"
 LOG = f"{CASE}/round1/h0_noderank0/rank0.out.log"
 COMMANDS = {
     "show": ["RUN"],
-    "table": ["RUN"],
     "compare": ["OTHER", "RUN"],
     "accept": ["RUN", "--baselines", "NEW"],
-    "export": ["RUN", "--csv"],
+    "export": ["RUN", "--format=csv,markdown"],
     "report": ["RUN"],
     "bundle": ["RUN", "--shapes=1x1", "--to", "NEW.tar.gz"],
     "verify": ["RUN"],

@@ -157,13 +157,14 @@ def test_a_passed_round_shows_only_the_name_of_its_device(escaping: Toy, capfd: 
     (run,) = map(str, escaping.runs)
     for command in (
         ["show", run],
-        ["table", run],
         ["compare", run, run],
         ["list", str(escaping.root)],
     ):
         main(command)
         out = "".join(capfd.readouterr())
         assert hidden(out) == [], command
+    main(["export", run, "--format=markdown"])
+    assert hidden((escaping.runs[0] / "performance.en.md").read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.slow

@@ -267,7 +267,12 @@ def test_a_stored_file_with_any_value_changed_is_reported(
             (round_dir / "outcome.json").unlink()  # it is measured again
         read = assert_reported(run)
         assert any(case.case.startswith("toy:other:") and case.outcomes[0].ok for case in read.cases)
-        for command in (["show", run, "--figures"], ["report", run], ["compare", whole, run], ["table", run]):
+        for command in (
+            ["show", run, "--figures"],
+            ["report", run],
+            ["compare", whole, run],
+            ["export", run, "--format=markdown"],
+        ):
             assert flagperf([str(word) for word in command]) in (0, 1, 2)
         assert "Error" not in capsys.readouterr().err
         shutil.rmtree(run)

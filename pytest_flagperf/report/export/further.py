@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pytest_flagperf.hooks import Exporter, Plugin
@@ -12,17 +12,22 @@ from pytest_flagperf.hooks.plugins import guard, named
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.results.tables.store import StoredRun
 
-_OWN = ("csv", "parquet")
+_PACKAGES = {"mlperf": "pytest-flagperf-mlperf"}
+"""The packages of this project that have a format."""
 
 
-def find_exporter(name: str) -> tuple[Plugin, Exporter]:
-    """Return the exporter of a format with its plugin; Problems if no plugin has the format, or several have."""
-    exporters = named("flagperf_exporters", Exporter, _OWN)
-    if name in _OWN:
-        raise Problems([f"--format={name}: pass --{name}"])
+def find_exporter(name: str, own: Collection[str]) -> tuple[Plugin, Exporter]:
+    """Return the exporter of a format with its plugin; Problems if no plugin has the format, or several have.
+
+    ``own`` are the formats of pytest-flagperf.
+    """
+    exporters = named("flagperf_exporters", Exporter, own)
+    if name not in exporters and name in _PACKAGES:
+        raise Problems([f"--format={name}: not installed; run: pip install {_PACKAGES[name]}"])
     if name not in exporters:
-        choices = f"choose from {', '.join(exporters)}" if exporters else "no installed plugin has a format"
-        raise Problems([f"--format={name}: unknown format{near(name, exporters) or f'; {choices}'}"])
+        choices = [*own, *exporters]
+        advice = near(name, choices) or f"; choose from {', '.join(choices)}"
+        raise Problems([f"--format={name}: unknown format{advice}"])
     return exporters[name]
 
 
@@ -35,6 +40,9 @@ def write(found: tuple[Plugin, Exporter], runs: Sequence[StoredRun], directory: 
         files = sorted(path for path in temporary.rglob("*") if path.is_file())
         if not files:
             raise Problems([f"{plugin.label}: format {exporter.name} wrote no file"])
+        for folder in (path for path in temporary.iterdir() if path.is_dir()):
+            if (existing := directory / folder.name).exists():
+                raise Problems([f"{existing}: already exists; choose another folder with --to, or remove it first"])
         targets = [directory / path.relative_to(temporary) for path in files]
         for file, target in zip(files, targets, strict=True):
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,6 @@ from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import RoundDir
 
-LANGUAGES = ("en", "zh")
 PUBLISHED = ((1, 1), (1, 8), (2, 8))
 """The shapes that FlagPerf publishes."""
 NONE = "/"
@@ -75,6 +74,11 @@ class _Entry:
     @property
     def finished(self) -> list[Outcome]:
         return [outcome for outcome in self.case.outcomes if outcome.ok]
+
+
+def performance_files(runs: Sequence[StoredRun]) -> dict[str, str]:
+    """Return the tables of runs in each language, by the name of their file."""
+    return {f"performance.{name}.md": "\n".join(performance_tables(runs, name)) + "\n" for name in _WORDS}
 
 
 def performance_tables(runs: Sequence[StoredRun], language: str = "en") -> list[str]:
