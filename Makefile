@@ -10,7 +10,7 @@ LAB ?=
 VENDOR ?= nvidia
 MINUTES ?= 10
 
-.PHONY: help setup bench bench-all bench-harness gpu test check unit lint format types docs lab clean
+.PHONY: help setup bench bench-all bench-harness gpu test train check unit lint format types docs lab clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test: setup ## run all tests, including trainings
 	$(BIN)/python -m tests $(TESTS)
 
 check: lint unit ## run lint, types and unit tests: under two minutes
+
+train: setup ## train all suites to their targets and record in tests/trained.toml what they used
+	$(BIN)/python -m pytest tests/test_trainings.py -m alone --train-all
 
 unit: setup
 	$(BIN)/python -m pytest tests -m 'not slow and not integration' -q -n auto

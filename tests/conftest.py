@@ -36,8 +36,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The size of the campaign of bad inputs."""
+    """The size of the campaign of bad inputs, and of the trainings."""
     parser.addoption("--hostile-inputs", type=int, default=300, help="bad inputs that tests/hostile tries")
+    parser.addoption(
+        "--train-all", action="store_true", help="train all suites to their targets, and record them in trained.toml"
+    )
 
 
 @pytest.fixture

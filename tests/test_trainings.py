@@ -1,7 +1,8 @@
 """Real trainings of the included suites at their small scale, and control trainings that must fail.
 
-The suites of ``make bench`` train to their targets on one card and on two. The others train on two cards only; a short
-round measures one card for their speed-up.
+The suites of ``make bench`` train to their targets on one card and on two. Of the others, those train that changed
+since they last did (tests/trained.py), or all with ``--train-all``. They train on two cards only; a short round
+measures one card for their speed-up.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ import pytest
 
 from benchmarks.busy import benched
 from pytest_flagperf.catalog import Catalog, Suite
+from tests import trained
 from tests.conftest import listens_to_ctrl_c
 from tests.processes import running
 from tests.suites import programs
 from tests.trees import set_options
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
+alone = pytest.mark.alone
 CATALOG = Catalog.scan([Path(__file__).resolve().parents[1]])
 SMALL = [suite for suite in CATALOG.suites.values() if "small" in suite.scales]
-SUITES = [suite.name for suite in SMALL]
 BENCHED = [suite for suite in SMALL if {f"suites/{suite.model}", suite.framework} <= set(benched())]
 OTHERS = [suite for suite in SMALL if suite not in BENCHED]
 BERT, GLM, RESNET50 = (CATALOG.suite(model, "pytorch") for model in ("bert", "glm", "resnet50"))
@@ -68,8 +70,15 @@ def only(suites: Sequence[Suite], tests: str = "") -> list[str]:
 
 def run(repo: Path, reports: Path, *arguments: str, tests: str = "", suites: Sequence[Suite] = SMALL) -> Finished:
     argv = command(reports, *only(suites, tests), *arguments)
-    done = subprocess.run(argv, cwd=repo, capture_output=True, text=True, check=False, timeout=30 * MINUTES)
+    done = subprocess.run(
+        argv, cwd=repo, env=own_leases(reports), capture_output=True, text=True, check=False, timeout=30 * MINUTES
+    )
     return Finished(done.returncode, done.stdout + done.stderr, reports)
+
+
+def own_leases(reports: Path) -> dict[str, str]:
+    """Return an environment in which a run does not wait for the devices of other tests."""
+    return {**os.environ, "FLAGPERF_LEASES": str(reports / "leases")}
 
 
 def site(repo: Path, folder: Path, **options: Any) -> list[str]:
@@ -85,16 +94,23 @@ def bench(repo: Path, torch_python: str, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def others(repo: Path, torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """A run of all other suites at 1x2."""
-    return run(repo, tmp_path_factory.mktemp("others"), "--nodes=1x2", suites=OTHERS)
+def training(request: pytest.FixtureRequest) -> list[Suite]:
+    """The suites beside those of ``make bench`` that must train."""
+    everything = request.config.getoption("--train-all")
+    return OTHERS if everything else trained.changed(CATALOG, OTHERS, trained.recorded())
 
 
-def cases(*runs: Finished) -> list[dict[str, Any]]:
-    return [case for finished in runs for case in finished.results["cases"]]
+@pytest.fixture(scope="module")
+def others(repo: Path, training: list[Suite], tmp_path_factory: pytest.TempPathFactory) -> Finished | None:
+    """A run of these suites at 1x2; None without any."""
+    return run(repo, tmp_path_factory.mktemp("others"), "--nodes=1x2", suites=training) if training else None
 
 
-def judged(*runs: Finished) -> list[dict[str, Any]]:
+def cases(*runs: Finished | None) -> list[dict[str, Any]]:
+    return [case for finished in runs if finished for case in finished.results["cases"]]
+
+
+def judged(*runs: Finished | None) -> list[dict[str, Any]]:
     """Return all verdicts of the runs."""
     tests = [verdicts for case in cases(*runs) for verdicts in case["verdicts"].values()]
     return [verdict for verdicts in tests for verdict in verdicts]
@@ -103,28 +119,40 @@ def judged(*runs: Finished) -> list[dict[str, Any]]:
 # -- the main job ------------------------------------------------------------------------------------------
 
 
+@alone
 def test_the_suites_of_make_bench_converge_on_one_card_and_on_two(bench: Finished) -> None:
     assert bench.code == 0, bench.out
     converged = {case["case"]: case["converged"] for case in cases(bench)}
     assert converged == {f"{suite.name}:CPU:1:{cards}:1": 1 for suite in BENCHED for cards in (1, 2)}
 
 
-def test_every_other_suite_converges_on_two_cards(others: Finished) -> None:
+@alone
+def test_every_other_suite_that_changed_converges_on_two_cards(
+    others: Finished | None, training: list[Suite], request: pytest.FixtureRequest
+) -> None:
+    if others is None:
+        pytest.skip("no suite changed since it trained with what it uses; make train trains all")
     assert others.code == 0, others.out
     assert {case["case"]: case["converged"] for case in cases(others)} == {
-        f"{suite.name}:CPU:1:2:1": 1 for suite in OTHERS
+        trained.CASE.format(suite.name): 1 for suite in training
     }
+    if request.config.getoption("--train-all"):
+        trained.record(CATALOG, training)
 
 
-def test_two_cards_are_faster_than_one_or_the_machine_was_busy(bench: Finished, others: Finished) -> None:
+@alone
+def test_two_cards_are_faster_than_one_or_the_machine_was_busy(
+    bench: Finished, others: Finished | None, training: list[Suite]
+) -> None:
     speedups = [verdict for verdict in judged(bench, others) if verdict["name"] == "speedup"]
-    assert len(speedups) == len(SUITES)
+    assert len(speedups) == len(BENCHED) + len(training)
     for verdict in speedups:
         assert verdict["ok"], verdict
         assert not verdict["judged"] or float(verdict["got"].split("x")[0]) > 1.0, verdict
 
 
-def test_the_throughputs_of_every_round_are_in_order(bench: Finished, others: Finished) -> None:
+@alone
+def test_the_throughputs_of_every_round_are_in_order(bench: Finished, others: Finished | None) -> None:
     for case in cases(bench, others):
         metrics = {name: metric["median"] for name, metric in case["metrics"].items()}
         # Only p_train includes the warm-up; other work after the warm-up reduces p_core.
@@ -133,6 +161,7 @@ def test_the_throughputs_of_every_round_are_in_order(bench: Finished, others: Fi
         assert metrics["e2e_time"] > metrics["init_time"] + metrics["raw_train_time"] * 0.9
 
 
+@alone
 def test_the_run_writes_reports_and_prints_the_table(bench: Finished) -> None:
     assert bench.directory is not None
     for name in ("report.html", "junit.xml", "results.json", "results.csv"):
@@ -158,6 +187,7 @@ def other_work() -> Iterator[list[int]]:
         process.wait()
 
 
+@alone
 def test_other_work_causes_a_warning_prevents_a_baseline_and_fails_no_speed_up(
     repo: Path, torch_python: str, tmp_path: Path, other_work: list[int]
 ) -> None:
@@ -267,6 +297,7 @@ def started(repo: Path, torch_python: str, tmp_path: Path) -> Iterator[subproces
     process = subprocess.Popen(
         command(tmp_path, *arguments),
         cwd=repo,
+        env=own_leases(tmp_path),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -275,13 +306,13 @@ def started(repo: Path, torch_python: str, tmp_path: Path) -> Iterator[subproces
     )
     with process:
         try:
-            wait_until(lambda: len(training(tmp_path)) == 2, 5 * MINUTES)
+            wait_until(lambda: len(training_ranks(tmp_path)) == 2, 5 * MINUTES)
             yield process
         finally:
             process.kill()
 
 
-def training(reports: Path) -> dict[int, int]:
+def training_ranks(reports: Path) -> dict[int, int]:
     """Return the pids of the ranks that have logged a step, by rank."""
     pids = {}
     for rank, pid in ranks(reports).items():
@@ -309,8 +340,8 @@ def wait_until(condition: Any, seconds: float) -> None:
 
 
 def test_a_killed_rank_ends_the_round_and_is_reported(started: subprocess.Popen[str], tmp_path: Path) -> None:
-    os.kill(training(tmp_path)[1], signal.SIGKILL)
-    out, _ = started.communicate(timeout=60)
+    os.kill(training_ranks(tmp_path)[1], signal.SIGKILL)
+    out, _ = started.communicate(timeout=2 * MINUTES)
     assert started.returncode == 1
     assert "round 1: rank 1 on localhost" in out, out
     assert "SIGKILL" in out
@@ -319,7 +350,7 @@ def test_a_killed_rank_ends_the_round_and_is_reported(started: subprocess.Popen[
 
 def test_ctrl_c_ends_the_ranks_and_keeps_their_results(started: subprocess.Popen[str], tmp_path: Path) -> None:
     started.send_signal(signal.SIGINT)
-    out, _ = started.communicate(timeout=60)
+    out, _ = started.communicate(timeout=2 * MINUTES)
     assert started.returncode == pytest.ExitCode.INTERRUPTED, out
     assert ranks(tmp_path) == {}
     finished = Finished(started.returncode, out, tmp_path)
@@ -331,5 +362,5 @@ def test_ctrl_c_ends_the_ranks_and_keeps_their_results(started: subprocess.Popen
 
 def test_a_killed_harness_leaves_no_rank(started: subprocess.Popen[str], tmp_path: Path) -> None:
     started.kill()
-    started.communicate(timeout=60)
-    wait_until(lambda: ranks(tmp_path) == {}, 30)
+    started.communicate(timeout=2 * MINUTES)
+    wait_until(lambda: ranks(tmp_path) == {}, MINUTES)

@@ -1,0 +1,90 @@
+"""A suite trains to its target again when something that its training uses has changed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.plan import make
+from tests import trained
+
+REPO = Path(__file__).resolve().parents[1]
+USED = {
+    "suites/glm/pytorch/run_pretraining.py": "",
+    "suites/glm/pytorch/config/_small.py": "learning_rate = 0.5",
+    "suites/glm/pytorch/requirements.txt": "numpy",
+    "suites/common/steps.py": "",
+    "suites/common/language/more.py": "",
+    "vendors/cpu/glm-pytorch/extern/trainer_adapter.py": "",
+    "driver/training/loop.py": "",
+}
+UNUSED = (
+    "suites/glm/README.md",
+    "suites/glm/pytorch/checks/glm.py",
+    "suites/common/images/steps.py",
+    "driver/node/x.py",
+)
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for folder in ("suites/glm", "suites/common", "vendors/cpu"):
+        shutil.copytree(REPO / folder, tmp_path / folder)
+    shutil.copytree(REPO / "flagperf_driver", tmp_path / "driver")
+    monkeypatch.setattr(make, "_DRIVER", tmp_path / "driver")
+    return tmp_path
+
+
+def changed(tree: Path, hashes: dict[str, str]) -> list[str]:
+    catalog = Catalog.scan([tree])
+    return [suite.name for suite in trained.changed(catalog, catalog.suites.values(), hashes)]
+
+
+def change(file: Path, line: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as opened:
+        opened.write(f"\n{line}\n")
+
+
+def hashes_of(tree: Path) -> dict[str, str]:
+    catalog = Catalog.scan([tree])
+    return {suite.name: trained.hash_of(catalog, suite) for suite in catalog.suites.values()}
+
+
+def test_a_suite_that_never_trained_is_selected_and_a_recorded_one_is_not(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert changed(tree, {}) == ["glm:pytorch"]
+    monkeypatch.setattr(trained, "FILE", tree / "trained.toml")
+    catalog = Catalog.scan([tree])
+    trained.record(catalog, catalog.suites.values())
+    assert changed(tree, trained.recorded()) == []
+
+
+def test_a_suite_is_selected_when_what_it_uses_changes(tree: Path) -> None:
+    for name, line in USED.items():
+        before = hashes_of(tree)
+        change(tree / name, line or "# changed")
+        assert changed(tree, before) == ["glm:pytorch"], name
+
+
+def test_a_suite_is_selected_when_its_target_changes(tree: Path) -> None:
+    before, toml = hashes_of(tree), tree / "suites/glm/pytorch/suite.toml"
+    head, small, tail = toml.read_text().partition("[scales.small]\ntarget = 0.")
+    assert small
+    toml.write_text(f"{head}{small}1{tail}")
+    assert changed(tree, before) == ["glm:pytorch"]
+
+
+def test_a_suite_is_not_selected_when_something_else_changes(tree: Path) -> None:
+    before = hashes_of(tree)
+    for name in UNUSED:
+        change(tree / name, "# changed")
+    assert changed(tree, before) == []
+
+
+def test_each_record_is_of_a_suite() -> None:
+    assert trained.recorded().keys() <= {suite.name for suite in Catalog.scan([REPO]).suites.values()}
