@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.stored import layout, live_record
 from pytest_flagperf.stored.live_record import LiveRecord
 
@@ -28,37 +29,21 @@ class Clock:
         return self.now
 
 
-@dataclass(frozen=True)
-class Progress:
+def progress(case: str, number: int, step: int) -> RoundProgress:
     """The progress of a round after some steps, of a training that learns."""
-
-    case: str
-    round: int
-    step: int
-    phase: str = "training"
-    metric_name: str = "accuracy"
-    target: float | None = 0.9
-    sample_unit: str = "images"
-
-    @property
-    def loss(self) -> float | None:
-        return 2.3 * math.exp(-self.step / 200) + 0.1 if self.step else None
-
-    @property
-    def metric(self) -> float | None:
-        return 0.93 * (1 - math.exp(-(self.step - self.step % 50) / 150)) if self.step >= 50 else None
-
-    @property
-    def throughput(self) -> float | None:
-        return 12_000 + 300 * math.sin(self.step / 7) if self.step else None
-
-    @property
-    def time_left_s(self) -> float | None:
-        return (1000 - self.step) * 0.5 if self.step else None
-
-    @property
-    def elapsed_s(self) -> float:
-        return 20 + self.step * 0.5
+    start = RoundProgress(
+        case, number, "training", step, metric_name="accuracy", target=0.9, sample_unit="images",
+        elapsed_s=20 + step * 0.5,
+    )  # fmt: skip
+    if not step:
+        return start
+    return replace(
+        start,
+        loss=2.3 * math.exp(-step / 200) + 0.1,
+        metric=0.93 * (1 - math.exp(-(step - step % 50) / 150)) if step >= 50 else None,
+        throughput=12_000 + 300 * math.sin(step / 7),
+        time_left_s=(1000 - step) * 0.5,
+    )
 
 
 class LiveRun:
@@ -89,7 +74,7 @@ class LiveRun:
         """Train to a step: with the beats of the ranks and the samples of the devices."""
         for step in range(0, steps + 1, 10):
             self.clock.now += 5
-            output.progress(Progress(case, number, step))
+            output.progress(progress(case, number, step))
             for host in range(hosts):
                 output.host(f"gpu{host + 1}", ranks(host, devices, step))
                 output.host(f"gpu{host + 1}", samples(devices, step))

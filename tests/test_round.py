@@ -22,10 +22,11 @@ from flagperf_driver.node.deployed_code import module_argv
 from flagperf_driver.node.lease import holders
 from pytest_flagperf.engines.agents.acquire import MODULE
 from pytest_flagperf.engines.agents.orders import _only_leased
-from pytest_flagperf.engines.agents.progress import Bounds, Mark, TrackedProgress, Tracker, time_left
+from pytest_flagperf.engines.agents.progress import Bounds, Mark, Tracker, time_left
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan.ranks import expected_placement, rank_processes
+from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.stored.round_dir import RoundDir
 from tests.conftest import listens_to_ctrl_c
@@ -108,12 +109,12 @@ def test_a_round_that_runs_again_continues_its_training_and_another_run_has_its_
 
 
 def test_the_listener_gets_step_loss_and_metric(tmp_path: Path) -> None:
-    seen: list[TrackedProgress] = []
+    seen: list[RoundProgress] = []
     run_tiny(tmp_path, tiny_plan(config=QUICK), listener=seen.append)
     assert seen[0].phase == "starting"
-    assert [each.step for each in seen if each.event == events.STEP_END] == [1, 2]
+    assert sorted({each.step for each in seen}) == [0, 1, 2]
     last = seen[-1]
-    assert (last.phase, last.step, last.samples, last.loss) == ("finished", 2, 16, 0.5)
+    assert (last.phase, last.step, last.loss) == ("finished", 2, 0.5)
     assert (last.metric_name, last.metric, last.target, last.throughput) == ("accuracy", 0.9, 0.8, 80.0)
 
 
@@ -391,7 +392,7 @@ def test_devices_stay_leased_until_the_ranks_of_a_killed_controller_are_gone(tmp
 
 
 def test_an_exception_of_a_listener_ends_the_round(tmp_path: Path) -> None:
-    def broken(progress: TrackedProgress) -> None:
+    def broken(progress: RoundProgress) -> None:
         if progress.step:
             raise RuntimeError("no terminal")
 
@@ -417,21 +418,27 @@ def test_two_rounds_at_once_take_different_devices(tmp_path: Path) -> None:
 
 
 def test_time_left_is_the_time_to_the_nearest_bound() -> None:
-    now, first = TrackedProgress("c", 1, step=11, samples=88, elapsed_s=70.0), Mark(1, 8, 0)
-    assert time_left(Bounds(max_steps=31), now, first, 50.0) == 100.0
-    assert time_left(Bounds(max_steps=31, max_samples=128), now, first, 50.0) == 25.0
-    assert time_left(Bounds(max_steps=31, max_time_s=80.0), now, first, 50.0) == 10.0
-    assert time_left(Bounds(), now, first, 50.0) is None
-    assert time_left(Bounds(max_steps=31, max_time_s=80.0), now, first, 9.9) is None
+    now, first, soon = Mark(11, 88, 50_000), Mark(1, 8, 0), Mark(11, 88, 9_900)
+    assert time_left(Bounds(max_steps=31), now, first, 70.0) == 100.0
+    assert time_left(Bounds(max_steps=31, max_samples=128), now, first, 70.0) == 25.0
+    assert time_left(Bounds(max_steps=31, max_time_s=80.0), now, first, 70.0) == 10.0
+    assert time_left(Bounds(), now, first, 70.0) is None
+    assert time_left(Bounds(max_steps=31, max_time_s=80.0), soon, first, 70.0) is None
+
+
+def test_samples_of_an_evaluation_are_not_trained() -> None:
+    tracker = Tracker(RoundProgress("c", 1), Bounds(max_samples=100), 0)
+    tracker.take(events.STEP_END, {"step": 1, "samples": 10}, 0)
+    assert tracker.take(events.EVALUATE, {"samples": 90}, 20_000).time_left_s is None
+    assert tracker.take(events.STEP_END, {"step": 2, "samples": 20}, 20_000).time_left_s == 160.0
 
 
 def test_progress_keeps_nan() -> None:
-    tracker = Tracker(TrackedProgress("c", 1, metric_name="top1"), Bounds(), 0)
+    tracker = Tracker(RoundProgress("c", 1, metric_name="top1"), Bounds(), 0)
     loss = tracker.take(events.STEP_END, {"step": 1, "loss": "nan"}, 1).loss
     assert loss is not None
     assert loss != loss
     assert tracker.take(events.EVALUATE, {"top1": 0.5, "samples": 10}, 2).metric == 0.5
-    assert tracker.now.samples == 0  # these were samples of the evaluation
 
 
 def test_an_agent_does_not_import_modules_from_the_current_folder(tmp_path: Path) -> None:

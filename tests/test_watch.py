@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ from rich.console import Console
 
 from pytest_flagperf.report.watch.curves import plot, sparkline
 from pytest_flagperf.report.watch.follow import DIED, ENDED, REMOVED, RUNS, SILENT, FollowedRun
-from pytest_flagperf.report.watch.lines import RunLines
 from pytest_flagperf.report.watch.state import FAILED, PASSED, RUNNING, UNFINISHED, WAITING
 from pytest_flagperf.report.watch.view import Frame
 from pytest_flagperf.stored import live_record
@@ -271,13 +268,7 @@ def test_any_values_of_an_entry_are_accepted(tmp_path: Path) -> None:
                     json.dumps({**entry, "host": "h", "folder": "a/round1", "samples": {"devices": value}}) + "\n"
                 )
     follower = followed(run)
-    written: list[str] = []
-    lines = RunLines(follower, written.append, run.clock)
-    lines.begin()
     assert "\x1b" not in frame(follower, run.clock.now)
-    follower = FollowedRun(run.path, clock=run.clock, monotonic=run.clock, alive=lambda _: True)
-    follower.poll(RunLines(follower, written.append, run.clock).take)
-    assert "\x1b" not in "".join(written)
 
 
 # -- curves --------------------------------------------------------------------------------------------------
@@ -340,25 +331,12 @@ def test_the_newest_run_is_the_default(tmp_path: Path, capsys: Capture, monkeypa
     assert "run20260102000000-2" in output_of(capsys, "watch", "--once")
 
 
-def test_a_running_run_is_followed_as_plain_lines_to_its_end(tmp_path: Path, capsys: Capture) -> None:
-    run = LiveRun(tmp_path / "run1", ("toy:plain:CPU:1:1:1",))
-    run.clock.now = time.time()
-    run.main.note("first")
-    codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(flagperf("watch", run.path)))
-    thread.start()
-    time.sleep(0.3)
-    run.begin(run.main, "toy:plain:CPU:1:1:1")
-    run.train(run.main, "toy:plain:CPU:1:1:1", 100, devices=1)
-    run.main.end_round("failed", "rank 0 was killed")
-    run.end(1)
-    thread.join(20)
-    assert codes == [1]
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"{run.path}: running as pid")
-    assert "toy:plain:CPU:1:1:1 round 1  starting" in lines
-    assert any("step 100  loss 1.5" in line and "failed" in line for line in lines)
-    assert lines[-1] == f"{run.path}: the run ended with exit code 1"
+def test_without_a_terminal_the_present_state_is_shown_once(tmp_path: Path, capsys: Capture) -> None:
+    run = training_run(tmp_path / "run1")
+    assert flagperf("watch", run.path) == 0
+    out, err = capsys.readouterr()
+    assert "3 cases: 1 running, 1 failed" in out
+    assert err == "expected a terminal to follow the run; this is its state now\n"
 
 
 def test_a_run_without_write_permission_is_shown(tmp_path: Path) -> None:

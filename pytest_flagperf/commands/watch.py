@@ -2,7 +2,8 @@
 
 The run's directory is enough, so this also shows a colleague's run, and over SSH (ssh -t HOST flagperf watch RUN) the
 runs of another machine. Nothing in the directory is changed. The command ends with the run, and at once for a run that
-has ended; q or Ctrl-C ends only the command. Without a terminal it prints a line for each phase, and one a minute.
+has ended; q or Ctrl-C ends only the command. Without a terminal it prints the present state and
+ends: the run itself writes a line for each phase, and one a minute.
 
 Exit codes: 0, all passed, or the user ended the command; 1, the run failed, was interrupted or died; 2, the run cannot
 be shown.
@@ -40,7 +41,7 @@ _HELP = "a run directory, or a folder of them, of which the newest is shown (def
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, nargs="?", help=_HELP)
-    parser.add_argument("--once", action="store_true", help="print the present state and end")
+    parser.add_argument("--once", action="store_true", help="print the present state and end, as without a terminal")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,11 +51,15 @@ def run(arguments: argparse.Namespace) -> int:
     followed.poll()
     if not followed.has_record or (followed.status().is_over and not arguments.once):
         return _show_end(followed)
-    if arguments.once:
+    once = arguments.once
+    if not once and not _is_terminal():
+        print("expected a terminal to follow the run; this is its state now", file=sys.stderr)
+        once = True
+    if once:
         _print_frame(followed)
         return _exit_code(followed) if followed.status().is_over else 0
     try:
-        has_left = _watch_terminal(followed) if _is_terminal() else _watch_lines(followed)
+        has_left = _watch_terminal(followed)
     except KeyboardInterrupt:
         has_left = True
     return 0 if has_left else _show_end(followed)
@@ -99,24 +104,6 @@ def _exit_code(followed: FollowedRun) -> int:
     """Return 0 if the live record says that pytest has ended with exit status 0."""
     main = followed.state.main
     return 0 if main is not None and main.has_ended and main.exit == 0 else 1
-
-
-# -- without a terminal ----------------------------------------------------------------------------------------------
-
-
-def _watch_lines(followed: FollowedRun) -> bool:
-    from pytest_flagperf.report.watch.lines import RunLines
-
-    def write(text: str) -> None:
-        print(text, flush=True)
-
-    lines = RunLines(followed, write)
-    lines.begin()
-    while not followed.status().is_over:
-        time.sleep(_POLL_S)
-        followed.poll(lines.take)
-        lines.tick()
-    return False
 
 
 def _print_frame(followed: FollowedRun) -> None:

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from flagperf_driver import events, perflog
 from pytest_flagperf.commands import main as flagperf
-from pytest_flagperf.engines.agents.progress import Bounds, TrackedProgress, Tracker
+from pytest_flagperf.engines.agents.progress import Bounds, Tracker
 from pytest_flagperf.report.page import charts, page
-from pytest_flagperf.report.terminal.progress import progress_line
+from pytest_flagperf.report.terminal.progress import RoundProgress, progress_line
 from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
@@ -170,7 +170,7 @@ def test_a_round_with_such_records_is_measured_stored_and_shown(
 @FEW
 @given(st.lists(record, min_size=1, max_size=4), st.dictionaries(st.sampled_from(["max_steps", "max_time_s"]), nasty))
 def test_live_progress_takes_such_records(bodies: list[dict[str, Any]], config: dict[str, Any]) -> None:
-    start = TrackedProgress(case="alpha:plain:CPU:1:1:1", round=1, metric_name="accuracy", target=0.9)
+    start = RoundProgress(case="alpha:plain:CPU:1:1:1", round=1, metric_name="accuracy", target=0.9)
     tracker = Tracker(start, Bounds.of(config), 1_700_000_000_000)
     for body in bodies:
         for one in perflog.Reader().feed(f"{log_line(body)}\n".encode()):
@@ -178,12 +178,12 @@ def test_live_progress_takes_such_records(bodies: list[dict[str, Any]], config: 
 
 
 def test_live_progress_ignores_counts_that_no_training_reaches() -> None:
-    start = TrackedProgress(case="alpha:plain:CPU:1:1:1", round=1)
+    start = RoundProgress(case="alpha:plain:CPU:1:1:1", round=1)
     tracker = Tracker(start, Bounds.of({"max_steps": 100, "max_samples": HUGE}), 1_700_000_000_000)
     tracker.take(events.TRAIN_START, {}, 1_700_000_001_000)
     for count in (HUGE, -HUGE, -1, True, "7"):
         now = tracker.take(events.STEP_END, {"step": count, "samples": count, "loss": HUGE}, 1_700_000_002_000)
-        assert (now.step, now.samples, now.loss) == (0, 0, math.inf)
+        assert (now.step, now.loss, now.time_left_s) == (0, math.inf, None)
     control = tracker.take(events.STEP_END, {"step": 50, "samples": 9}, 1_700_000_012_000)
     assert control.time_left_s == 10.0
 

@@ -9,30 +9,11 @@ from typing import Any
 
 from flagperf_driver import events
 from flagperf_driver.perflog import number
+from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 _ESTIMATE_AFTER_S = 10.0
 """The shortest training from which the remaining time is estimated."""
-
-
-@dataclass(frozen=True)
-class TrackedProgress:
-    """The progress of a running round as the tracker derives it from events; None for unknown values."""
-
-    case: str
-    round: int
-    phase: str = "starting"
-    step: int = 0
-    samples: int = 0
-    loss: float | None = None
-    metric_name: str = ""
-    metric: float | None = None
-    target: float | None = None
-    throughput: float | None = None
-    sample_unit: str = "samples"
-    elapsed_s: float = 0.0
-    time_left_s: float | None = None
-    event: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,18 +36,19 @@ def _bound(value: object) -> float | None:
 
 @dataclass(frozen=True)
 class Mark:
-    """The first complete step, which warms up; the speed is that of the steps after it."""
+    """A step and when it was complete. The first one warms up: the speed is that of the steps after it."""
 
     step: int
     samples: int
     time_ms: int
 
 
-def time_left(bounds: Bounds, now: TrackedProgress, since: Mark, trained_s: float) -> float | None:
-    """Return the seconds to the nearest bound at the mean speed of ``trained_s`` since a mark; None without a bound.
+def time_left(bounds: Bounds, now: Mark, since: Mark, elapsed_s: float) -> float | None:
+    """Return the seconds to the nearest bound at the mean speed since a mark; None without a bound.
 
     None also while too little was trained for an estimate.
     """
+    trained_s = (now.time_ms - since.time_ms) / 1000
     if trained_s < _ESTIMATE_AFTER_S:
         return None
     times = [
@@ -77,35 +59,35 @@ def time_left(bounds: Bounds, now: TrackedProgress, since: Mark, trained_s: floa
         if bound is not None and done > before
     ]  # fmt: skip
     if bounds.max_time_s is not None:
-        times.append(max(0.0, bounds.max_time_s - now.elapsed_s))
+        times.append(max(0.0, bounds.max_time_s - elapsed_s))
     return min(times, default=None)
 
 
 class Tracker:
     """Keeps the latest progress from a stream of events."""
 
-    def __init__(self, start: TrackedProgress, bounds: Bounds, started_ms: int) -> None:
+    def __init__(self, start: RoundProgress, bounds: Bounds, started_ms: int) -> None:
         self.now = start
         self._bounds = bounds
         self._started_ms = started_ms
+        self._samples = 0
         self._first_step: Mark | None = None
 
-    def take(self, event: str, value: Mapping[str, Any], time_ms: int) -> TrackedProgress:
+    def take(self, event: str, value: Mapping[str, Any], time_ms: int) -> RoundProgress:
         now = replace(
             self.now,
-            event=event,
             elapsed_s=max(0.0, (time_ms - self._started_ms) / 1000),
             phase=_PHASES.get(event, self.now.phase),
             step=_int(value.get("step"), self.now.step),
-            samples=_int(value.get("samples"), self.now.samples) if event == events.STEP_END else self.now.samples,
             loss=_float(value.get("loss"), self.now.loss),
             throughput=_float(value.get("throughput"), self.now.throughput),
             metric=_float(_metrics(event, value).get(self.now.metric_name), self.now.metric),
         )
+        self._samples = _int(value.get("samples"), self._samples) if event == events.STEP_END else self._samples
+        mark = Mark(now.step, self._samples, time_ms)
         if event == events.STEP_END and self._first_step is None:
-            self._first_step = Mark(now.step, now.samples, time_ms)
-        first = self._first_step
-        left = time_left(self._bounds, now, first, (time_ms - first.time_ms) / 1000) if first else None
+            self._first_step = mark
+        left = time_left(self._bounds, mark, self._first_step, now.elapsed_s) if self._first_step else None
         self.now = replace(now, time_left_s=left)
         return self.now
 

@@ -8,14 +8,15 @@ from typing import Any
 
 from flagperf_driver import events
 from pytest_flagperf.hosts import Message
+from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import RoundFault
 
 from .agents import Agents, HostAgent
 from .orders import Show
-from .progress import Bounds, TrackedProgress, Tracker
+from .progress import Bounds, Tracker
 
-Listener = Callable[[TrackedProgress], None]
+Listener = Callable[[RoundProgress], None]
 HostListener = Callable[[str, Mapping[str, Any]], None]
 """Called with a host's name, and with its ranks or its samples."""
 
@@ -34,7 +35,7 @@ class Listeners:
 
 
 def start_tracker(plan: StoredPlan, started_ms: int) -> Tracker:
-    start = TrackedProgress(
+    start = RoundProgress(
         case=str(plan.case),
         round=plan.round,
         metric_name=plan.metric.name,

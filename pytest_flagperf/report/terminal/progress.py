@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from dataclasses import dataclass
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.results.figures.units import plain, quantity
 from pytest_flagperf.stored import layout
 
 
-class RoundProgress(Protocol):
-    """The progress of a round; None for values that are not known yet."""
+@dataclass(frozen=True)
+class RoundProgress:
+    """The progress of a round, also as the live record keeps it; None for values that are not known yet."""
 
-    @property
-    def case(self) -> str: ...
-    @property
-    def round(self) -> int: ...
-    @property
-    def phase(self) -> str: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def loss(self) -> float | None: ...
-    @property
-    def metric(self) -> float | None: ...
-    @property
-    def metric_name(self) -> str: ...
-    @property
-    def target(self) -> float | None: ...
-    @property
-    def throughput(self) -> float | None: ...
-    @property
-    def sample_unit(self) -> str: ...
-    @property
-    def time_left_s(self) -> float | None: ...
-    @property
-    def elapsed_s(self) -> float: ...
+    case: str
+    round: int
+    phase: str = "starting"
+    step: int = 0
+    loss: float | None = None
+    metric: float | None = None
+    metric_name: str = ""
+    target: float | None = None
+    throughput: float | None = None
+    sample_unit: str = "samples"
+    time_left_s: float | None = None
+    elapsed_s: float = 0.0
 
 
 def round_title(case: str, folder: str) -> str:

@@ -16,8 +16,6 @@ from pytest_flagperf.stored.live_record import SILENT_S, LiveFile, is_alive
 from .state import ProcessState, RunState
 
 RUNS, SILENT, ENDED, DIED, REMOVED = "running", "silent", "ended", "died", "removed"
-OnEntry = Callable[[str, Mapping[str, Any]], None]
-"""Called with the name of a process and its new entry."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +63,8 @@ class FollowedRun:
         """The number of invalid lines."""
         return sum(file.unreadable for file in self._files.values())
 
-    def poll(self, on_entry: OnEntry | None = None) -> None:
-        """Take all new entries, and call ``on_entry`` after each; FormatError for files that cannot be read."""
+    def poll(self) -> None:
+        """Take all new entries; FormatError for files that cannot be read."""
         entries: list[tuple[float, str, Mapping[str, Any]]] = []
         for path in live_record.live_files(self.path):
             name = path.name.removesuffix(layout.LIVE_SUFFIX)
@@ -84,8 +82,6 @@ class FollowedRun:
         self._is_removed = bool(self._files) and not self.path.is_dir()
         for _, name, taken in sorted(entries, key=lambda item: item[0]):
             self.state.take(name, taken)
-            if on_entry is not None:
-                on_entry(name, taken)
 
     def status(self) -> Status:
         """Return whether the run goes on, by pytest's own process."""

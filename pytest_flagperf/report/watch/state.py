@@ -12,7 +12,7 @@ from flagperf_driver.heartbeat import PHASES
 from flagperf_driver.perflog import number
 from pytest_flagperf.case import folder as folder_of
 from pytest_flagperf.printable import printable
-from pytest_flagperf.report.terminal.progress import round_title
+from pytest_flagperf.report.terminal.progress import RoundProgress, round_title
 from pytest_flagperf.stored import layout, live_record, objects
 from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
@@ -45,24 +45,6 @@ class Curve:
 
 
 @dataclass
-class Figures:
-    """The latest progress of a round; has the fields that a progress line needs."""
-
-    case: str
-    round: int
-    phase: str = ""
-    step: int = 0
-    loss: float | None = None
-    metric: float | None = None
-    metric_name: str = ""
-    target: float | None = None
-    throughput: float | None = None
-    sample_unit: str = "samples"
-    time_left_s: float | None = None
-    elapsed_s: float = 0.0
-
-
-@dataclass
 class RankState:
     """The last heartbeat of a rank."""
 
@@ -86,7 +68,7 @@ class RoundState:
     """A round that runs or has ended."""
 
     folder: str
-    figures: Figures
+    figures: RoundProgress
     began: float
     loss: Curve = field(default_factory=Curve)
     throughput: Curve = field(default_factory=Curve)
@@ -109,7 +91,7 @@ class CaseState:
     rounds: int
     done: int = 0
     running: RoundState | None = None
-    last: Figures | None = None
+    last: RoundProgress | None = None
     tests: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     is_interrupted: bool = False
@@ -192,7 +174,9 @@ class RunState:
         self._end_round_of(process)
         folder = _text(entry, "folder")
         number = layout.round_number(folder.rpartition("/")[2])
-        process.round = RoundState(folder, Figures(_text(entry, "case"), number or 1), entry["t"], last=entry["t"])
+        process.round = RoundState(
+            folder, RoundProgress(_text(entry, "case"), number or 1, phase=""), entry["t"], last=entry["t"]
+        )
         process.phase = ""
         case = self._case_of(folder, process.round.figures.case)
         case.running = process.round
@@ -233,13 +217,21 @@ class RunState:
         if process.round is None:
             return
         here, process.round.last = process.round, entry["t"]
-        was, now = here.figures, Figures(here.figures.case, here.figures.round)
-        now.phase, now.step = _text(entry, "phase"), _count(entry.get("step"))
-        for name in ("loss", "metric", "target", "throughput", "time_left_s"):
-            setattr(now, name, None if entry.get(name) is None else number(entry[name]))
-        now.elapsed_s = number(entry.get("elapsed_s")) if entry.get("elapsed_s") is not None else 0.0
-        now.metric_name = _text(entry, "metric_name")
-        now.sample_unit = _text(entry, "sample_unit") or now.sample_unit
+        was = here.figures
+        numbers = {
+            name: number(entry[name])
+            for name in ("loss", "metric", "target", "throughput", "time_left_s", "elapsed_s")
+            if entry.get(name) is not None
+        }
+        now = RoundProgress(
+            was.case,
+            was.round,
+            phase=_text(entry, "phase"),
+            step=_count(entry.get("step")),
+            metric_name=_text(entry, "metric_name"),
+            sample_unit=_text(entry, "sample_unit") or RoundProgress.sample_unit,
+            **numbers,
+        )
         if now.step != was.step:
             here.loss.add(now.loss)
             here.throughput.add(now.throughput)
@@ -306,11 +298,6 @@ _TAKE = {
     live_record.TEST: RunState._test,
     live_record.END: RunState._end,
 }
-
-
-def state_text(entry: Mapping[str, Any]) -> str:
-    """Return the state in which a round ended."""
-    return _text(entry, "state") or "ended"
 
 
 # -- values of entries, which may be anything --------------------------------------------------------------------
