@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.report.page import comparisons, page
-from pytest_flagperf.report.page.excerpts import excerpts
+from pytest_flagperf.report.page.failures import excerpts
 from pytest_flagperf.report.page.meanings import MEANINGS, meaning
 from pytest_flagperf.report.page.rows import Row, row_of
 from pytest_flagperf.results import verdicts

@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from flagperf_driver.perflog import number
 from pytest_flagperf.commands import common
-from pytest_flagperf.report.terminal import ranklog
-from pytest_flagperf.report.terminal.figures import MAIN, over_rounds
+from pytest_flagperf.printable import printable
 from pytest_flagperf.report.terminal.summary import all_lines, summarize_run
-from pytest_flagperf.report.terminal.table import console_table
+from pytest_flagperf.report.terminal.table import MAIN, console_table, over_rounds
+from pytest_flagperf.results.figures.units import plain, quantity
+from pytest_flagperf.results.logs.ranklog import RankLog, Target, read_rank
+from pytest_flagperf.results.measured.metrics import TIMES
 from pytest_flagperf.results.tables.runs import is_run
 from pytest_flagperf.results.tables.store import StoredRun
+from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import host_folder, rank_log
+
+_NO_TARGET = Target("", "", "", None)
+_RATES = ("p_whole", "p_train", "p_core")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     width = arguments.width or shutil.get_terminal_size().columns
     logs = {path: _logs(path) for path in arguments.runs}
     runs = [path for path, own_logs in logs.items() if not own_logs]
-    shown = [ranklog.lines(log) for own_logs in logs.values() for log in own_logs]
+    shown = [log_lines(log) for own_logs in logs.values() for log in own_logs]
     loaded = common.load_also_changed(runs) if runs else []
     shown += [lines(run, width, every=arguments.figures) for run in loaded]
     print("\n\n".join("\n".join(each) for each in shown))
@@ -71,3 +79,36 @@ def lines(run: StoredRun, width: int, *, every: bool = False) -> Iterator[str]:
     failures = {text for case in end.summaries for text in case.failures}
     yield from (f"note: {problem}" for problem in run.problems if problem not in failures)
     yield end.verdict(width)
+
+
+def log_lines(path: Path) -> Iterator[str]:
+    """Yield the figures of the log; FormatError if the file has no records."""
+    log = read_rank(path, 0, _NO_TARGET)
+    if log.last_ms is None:
+        raise FormatError(f"{path}: no [PerfLog] record; expected the log of a rank, such as {rank_log(0)}")
+    kind = "rank log of FlagPerf, with names of pytest-flagperf" if log.names.original else "rank log"
+    yield f"{path}: {kind}, not judged"
+    if log.names.difference:
+        yield f"  different values of the same figure: {printable(str(log.names.difference))}"
+    rows = dict(_rows(log))
+    width = max(map(len, rows), default=0)
+    yield from (f"  {printable(name):{width}}  {text}" for name, text in rows.items())
+
+
+def _rows(log: RankLog) -> Iterator[tuple[str, str]]:
+    finished: Mapping[str, Any] = log.finished or {}
+    if log.steps:
+        last = log.steps[-1]
+        yield "step", f"{last.step:,}"
+        yield "samples", f"{last.samples:,}"
+        yield "throughput", f"{quantity(last.throughput, 'samples/s')} (last STEP_END)"
+    yield "finished", "yes" if log.finished is not None else "no"
+    if "converged" in finished:
+        yield "converged", f"{'yes' if finished['converged'] is True else 'no'} (reported by the program)"
+    metrics = finished.get("final_metrics")
+    for name, value in (metrics if isinstance(metrics, dict) else {}).items():
+        yield name, plain(number(value))
+    if "final_loss" in finished:
+        yield "final_loss", plain(number(finished["final_loss"]))
+    for names, unit in ((_RATES, "samples/s"), (TIMES, "s")):
+        yield from ((name, quantity(number(finished[name]), unit)) for name in names if finished.get(name) is not None)

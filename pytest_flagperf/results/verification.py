@@ -18,7 +18,7 @@ from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import OneCard, Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult
-from pytest_flagperf.stored import FormatError, digests, files, layout, made_from
+from pytest_flagperf.stored import FormatError, digests, files, layout
 from pytest_flagperf.stored.round_dir import RoundDir, case_folders, planned_rounds, rounds_of
 
 _MAX_DIFFERENCES = 20
@@ -63,7 +63,7 @@ def _of_round(round_dir: RoundDir, derived: dict[Path, Outcome]) -> Iterator[str
         return
     if digests.MADE_FROM not in body:
         yield f"{path}: {digests.MISSING}"
-    yield from made_from.changed_in_round(round_dir.path, body)
+    yield from digests.changed_in_round(round_dir.path, body)
     own = {name: value for name, value in body.items() if name not in (digests.MADE_FROM, digests.DIGEST)}
     yield from _limited(path, _differences(own, outcome.to_json(), round_dir.path))
 
@@ -141,7 +141,7 @@ def _of_results(run_dir: Path, cases: Sequence[CaseResult]) -> Iterator[str]:
         return
     if digests.MADE_FROM not in body:
         yield f"{path}: {digests.MISSING}"
-    yield from made_from.changed_in_run(run_dir, body, made_from.of_run(run_dir))
+    yield from digests.changed_in_run(run_dir, body, digests.of_run(run_dir))
     info = store.load_info(run_dir, []) or store.RunInfo()
     stored = {str(case.get("case")): case for case in files.objects(body.get("cases"))}
     derived = {case.case: files.to_json_types(store.case_json(case, info)) for case in cases}

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.report.page import charts, machine, sampled_charts, step_times
-from pytest_flagperf.report.page.excerpts import excerpts
-from pytest_flagperf.report.page.failures import failures, logs_shown
+from pytest_flagperf.report.page.failures import excerpts, failures, logs_shown
 from pytest_flagperf.report.page.html import (
     Name,
     Number,

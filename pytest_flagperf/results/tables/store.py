@@ -15,7 +15,7 @@ from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
 from pytest_flagperf.results.tables.columns import write_csv
 from pytest_flagperf.results.verdicts import OneCard, Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult
-from pytest_flagperf.stored import FormatError, digests, files, layout, made_from, type_check
+from pytest_flagperf.stored import FormatError, digests, files, layout, type_check
 from pytest_flagperf.stored.round_dir import RoundDir, case_folders, rounds_of
 
 SCHEMA = 1
@@ -63,7 +63,7 @@ class StoredRun:
 
 def save_outcome(round_dir: Path, outcome: Outcome) -> Path:
     """Write the outcome of a round with the digests of the files that it was measured from."""
-    made = {digests.MADE_FROM: made_from.of_round(round_dir)}
+    made = {digests.MADE_FROM: digests.of_round(round_dir)}
     return RoundDir(round_dir).write_outcome({**outcome.to_json(), **made})
 
 
@@ -125,7 +125,7 @@ def save_one_card(case_dir: Path, one_card: OneCard) -> Path:
 
 def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tuple[Path, Path]:
     """Write results.json and results.csv."""
-    made = {digests.MADE_FROM: made_from.of_run(run_dir)}
+    made = {digests.MADE_FROM: digests.of_run(run_dir)}
     body = {"schema": SCHEMA, "run": info, "cases": [case_json(case, info) for case in cases], **made}
     results, table = run_dir / layout.RESULTS, run_dir / layout.TABLE
     digests.write(results, body)
@@ -136,7 +136,7 @@ def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tupl
 def load_run(run_dir: Path) -> StoredRun:
     """Read a run; a killed run has no results.json, and rounds without outcome.json."""
     problems: list[str] = []
-    found = made_from.of_run(run_dir)
+    found = digests.of_run(run_dir)
     info, cases = load_info(run_dir, problems, found), tuple(iterate_cases(run_dir, problems))
     paths = [run_dir / name for name, digest in found.items() if digest is None]
     if info is not None and digests.stored_in(run_dir / layout.RESULTS) is None:
@@ -188,7 +188,7 @@ def load_info(run_dir: Path, problems: list[str], found: Mapping[str, str | None
     path = run_dir / layout.RESULTS
     try:
         body = digests.read(path, SCHEMA)
-        problems += made_from.changed_in_run(run_dir, body, made_from.of_run(run_dir) if found is None else found)
+        problems += digests.changed_in_run(run_dir, body, digests.of_run(run_dir) if found is None else found)
         run = dict(body["run"])
         run.pop("unsupported", None)  # earlier versions listed cases that nobody selected
         for name in ("command", "selected", "not_run"):
