@@ -16,8 +16,7 @@ from pytest_flagperf.engines.modelarts.config import ModelArtsConfig
 from pytest_flagperf.expected import Expected, KnownProblem
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.slurm.config import SlurmConfig
-from pytest_flagperf.report.page.meanings import EFFICIENCY, MEANINGS, SPEEDUP
-from pytest_flagperf.results.figures.kinds import FIGURES
+from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.measured.validity import WARNINGS
 from pytest_flagperf.results.tables.columns import COLUMNS
 from pytest_flagperf.results.verdicts.names import VERDICTS
@@ -197,7 +196,7 @@ def _allowed(of_type: str) -> str:
 
 def _figures() -> str:
     rows = [
-        [f"`{name}`", kind.unit, _better(kind.direction), _sentence(MEANINGS[name])] for name, kind in FIGURES.items()
+        [f"`{name}`", kind.unit, _better(kind.direction), _sentence(kind.meaning)] for name, kind in FIGURES.items()
     ]
     rows += [
         ["`speedup`", "x", "higher", _sentence(SPEEDUP)],

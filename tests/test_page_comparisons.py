@@ -11,9 +11,9 @@ import pytest
 
 from pytest_flagperf.report.page import comparisons, page
 from pytest_flagperf.report.page.failures import excerpts
-from pytest_flagperf.report.page.meanings import MEANINGS, meaning
 from pytest_flagperf.report.page.rows import Row, row_of
 from pytest_flagperf.results import verdicts
+from pytest_flagperf.results.figures.kinds import FIGURES, meaning
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.tables import store
@@ -137,14 +137,14 @@ def test_every_figure_of_every_recorded_round_is_explained() -> None:
 def test_the_meaning_is_beside_the_figure(tmp_path: Path) -> None:
     add_case(tmp_path, "converged_1x1")
     text = of(finish(tmp_path)).content
-    assert f"p_core {MEANINGS['p_core']} 1,684 images/s" in text
+    assert f"p_core {FIGURES['p_core'].meaning} 1,684 images/s" in text
 
 
 def test_a_case_begins_with_the_rate_of_the_whole_training(tmp_path: Path) -> None:
     add_case(tmp_path, "converged_1x1")
     text = of(finish(tmp_path)).content
     assert re.search(r"p_whole [0-9,]+ images/s p_core 1,684 images/s", text), "beside the name of the case"
-    assert text.index(MEANINGS["p_whole"]) < text.index(MEANINGS["p_core"]), "in its figures"
+    assert text.index(FIGURES["p_whole"].meaning) < text.index(FIGURES["p_core"].meaning), "in its figures"
 
 
 # -- comparisons -------------------------------------------------------------------------------------------------

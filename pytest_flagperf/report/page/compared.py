@@ -12,11 +12,11 @@ from pathlib import Path
 from pytest_flagperf.report.page import charts, sampled_charts
 from pytest_flagperf.report.page.charts import Bar, Chart, ChartLine
 from pytest_flagperf.report.page.html import Markup, Name, Number, anchor, document, items, state, table
-from pytest_flagperf.report.page.meanings import meaning
 from pytest_flagperf.report.page.section import MAX_SERIES_BYTES
 from pytest_flagperf.results.comparing.case_table import BAD, CHECK, HEAD, NOT_JUDGED, CaseRow, limit
 from pytest_flagperf.results.comparing.comparison import Change, Compared, certainty
 from pytest_flagperf.results.figures import noise
+from pytest_flagperf.results.figures.kinds import meaning
 from pytest_flagperf.results.figures.units import count, quantity, signed
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Samples

@@ -9,8 +9,8 @@ from html import escape
 from pytest_flagperf.report.page import charts
 from pytest_flagperf.report.page.charts import Bar
 from pytest_flagperf.report.page.html import Markup, Number, anchor, figures, folded, table
-from pytest_flagperf.report.page.meanings import EFFICIENCY, MEANINGS, SPEEDUP
 from pytest_flagperf.report.page.rows import Row
+from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.figures.units import compared, count, quantity, signed
 
 _MAX_OPEN = 30
@@ -114,8 +114,8 @@ def energy(rows: Sequence[Row]) -> str:
     if not parts:
         return ""
     note = (
-        f"Energy per sample: {MEANINGS['device_energy_per_sample']}, less is better. Throughput per watt: samples per"
-        " second for each watt of all devices, which is samples per joule; more is better."
+        f"Energy per sample: {FIGURES['device_energy_per_sample'].meaning}, less is better. Throughput per watt:"
+        " samples per second for each watt of all devices, which is samples per joule; more is better."
     )
     return _section("energy", "Energy of the devices", note, "".join(parts), shown)
 

@@ -9,9 +9,9 @@ from html import escape
 
 from pytest_flagperf.report.page import machine
 from pytest_flagperf.report.page.html import anchor, css_class, state
-from pytest_flagperf.report.page.meanings import EFFICIENCY, MEANINGS, SPEEDUP
 from pytest_flagperf.report.terminal.table import converged, metric
 from pytest_flagperf.results.comparing.baselines import is_comparison
+from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.figures.statistics import Summary, finite, summarize
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -205,10 +205,10 @@ def _legend() -> str:
     meanings = {
         "rounds": "finished of all rounds; a round is invalid if a condition distorted it, such as throttled clocks",
         "converged": "rounds that reached the target, of those that were meant to",
-        **{name: MEANINGS[name] for name in ("p_whole", "p_train", "p_core")},
-        "MFU": MEANINGS["mfu"],
+        **{name: FIGURES[name].meaning for name in ("p_whole", "p_train", "p_core")},
+        "MFU": FIGURES["mfu"].meaning,
         "speed-up": f"{SPEEDUP}; below it the efficiency: {EFFICIENCY}",
-        "e2e": MEANINGS["e2e_time"],
+        "e2e": FIGURES["e2e_time"].meaning,
         "±": "the coefficient of variation over the rounds: the standard deviation as a share of the mean",
     }
     terms = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in meanings.items())

@@ -22,8 +22,8 @@ from pytest_flagperf.report.page.html import (
     state,
     table,
 )
-from pytest_flagperf.report.page.meanings import meaning
 from pytest_flagperf.report.terminal.table import metric
+from pytest_flagperf.results.figures.kinds import meaning
 from pytest_flagperf.results.figures.statistics import Summary, few, summarize
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.logs import monitors
