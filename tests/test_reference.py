@@ -310,37 +310,36 @@ def test_a_thinned_curve_keeps_its_end() -> None:
 # -- the suites' own ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", ["1:1", "1:2", "1:8", "2:8"])
-@pytest.mark.parametrize(
-    "file", sorted(SUITES.glob("*/*/reference/small.json")), ids=lambda path: "-".join(path.parts[-4:-2])
-)
-def test_the_suites_evaluate_often_enough_for_a_false_evaluation_to_show(file: Path, shape: str) -> None:
+def test_the_suites_evaluate_often_enough_for_a_false_evaluation_to_show() -> None:
     catalog = Catalog.scan([SUITES.parent])
-    held = Reference.from_json(json.loads(file.read_text()))
-    plan = make_plan(catalog, Case.parse(f"{held.model}:{held.framework}:CPU:{shape}:1"), vendor="cpu", scale="small")
-    batch = plan.config["train_batch_size"] * plan.config["gradient_accumulation_steps"] * plan.case.shape.cards
-    step = batch * plan.config["samples_per_item"]
-    bound = held.earliest(batch)
-    assert bound is not None
-    assert plan.config["eval_start_steps"] <= plan.config["eval_steps"]
-    assert plan.config["eval_steps"] * step <= max(bound / reference.EVALUATIONS, step)
+    for file in SUITES.glob("*/*/reference/small.json"):
+        held = Reference.from_json(json.loads(file.read_text()))
+        for shape in ("1:1", "1:2", "1:8", "2:8"):
+            case = f"{held.model}:{held.framework}:CPU:{shape}:1"
+            plan = make_plan(catalog, Case.parse(case), vendor="cpu", scale="small")
+            config = plan.config
+            batch = config["train_batch_size"] * config["gradient_accumulation_steps"] * plan.case.shape.cards
+            step, bound = batch * config["samples_per_item"], held.earliest(batch)
+            assert bound is not None, case
+            assert config["eval_start_steps"] <= config["eval_steps"], case
+            assert config["eval_steps"] * step <= max(bound / reference.EVALUATIONS, step), case
 
 
-@pytest.mark.parametrize(
-    "file", sorted(SUITES.glob("*/*/reference/*.json")), ids=lambda path: "-".join(path.parts[-4:-2])
-)
-def test_the_suites_references_are_whole_and_of_their_present_targets(file: Path) -> None:
-    suite = Catalog.scan([SUITES.parent]).suite(file.parts[-4], file.parts[-3])
-    body = suite.reference(file.stem)
-    assert body is not None
-    held = Reference.from_json(body, str(file))
-    assert (held.model, held.framework, held.scale) == (suite.model, suite.framework, file.stem)
-    scale = suite.scales[file.stem]
-    assert (held.target.name, held.target.value, held.target.also) == (suite.metric.name, scale.target, scale.also)
-    for batch in held.batches:
-        assert 0 < batch.earliest < min(batch.to_target)
-        # Each of its own rounds is on the curve of all.
-        ends = batch.loss.samples
-        allowed, mean = batch.tolerance(ends), curves.middle(batch.loss.rounds)
-        assert all(curves.distance(values, mean, ends).area < allowed.area for values in batch.loss.rounds)
-    assert file.stat().st_size < 20_000
+def test_the_suites_references_are_whole_and_of_their_present_targets() -> None:
+    catalog = Catalog.scan([SUITES.parent])
+    for file in SUITES.glob("*/*/reference/*.json"):
+        suite = catalog.suite(file.parts[-4], file.parts[-3])
+        body = suite.reference(file.stem)
+        assert body is not None
+        held = Reference.from_json(body, str(file))
+        assert (held.model, held.framework, held.scale) == (suite.model, suite.framework, file.stem)
+        scale = suite.scales[file.stem]
+        target = (suite.metric.name, scale.target, scale.also)
+        assert (held.target.name, held.target.value, held.target.also) == target, file
+        for batch in held.batches:
+            assert 0 < batch.earliest < min(batch.to_target), file
+            # Each of its own rounds is on the curve of all.
+            ends = batch.loss.samples
+            allowed, mean = batch.tolerance(ends), curves.middle(batch.loss.rounds)
+            assert all(curves.distance(values, mean, ends).area < allowed.area for values in batch.loss.rounds), file
+        assert file.stat().st_size < 20_000

@@ -32,7 +32,6 @@ VENDORS = Path(__file__).resolve().parent.parent.parent / "vendors"
 PROBES = sorted(VENDORS.glob("*/probe.py"))
 SAMPLES = sorted(VENDORS.glob("*/samples/*.txt"))
 each_probe = pytest.mark.parametrize("probe_file", PROBES, ids=lambda path: path.parent.name)
-each_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: f"{path.parent.parent.name}-{path.stem}")
 thoroughly = settings(
     max_examples=500,
     deadline=None,
@@ -74,16 +73,16 @@ def of_vendor(probe_file: Path) -> list[Path]:
 # -- recorded output ---------------------------------------------------------------------------------------
 
 
-@each_sample
-def test_a_recorded_output_is_parsed_exactly_or_is_an_error(sample: Path) -> None:
-    module, result = load(sample.parent.parent / "probe.py"), expected(sample)
-    text = sample.read_text(encoding="utf-8")
-    if "error" in result:
-        with pytest.raises(NotUnderstood) as caught:
-            module.parse(text)
-        assert result["error"] in str(caught.value)
-    else:
-        assert module.parse(text) == result["devices"]
+def test_a_recorded_output_is_parsed_exactly_or_is_an_error() -> None:
+    for sample in SAMPLES:
+        module, result = load(sample.parent.parent / "probe.py"), expected(sample)
+        text = sample.read_text(encoding="utf-8")
+        if "error" in result:
+            with pytest.raises(NotUnderstood) as caught:
+                module.parse(text)
+            assert result["error"] in str(caught.value), sample
+        else:
+            assert module.parse(text) == result["devices"], sample
 
 
 @each_probe
@@ -99,10 +98,9 @@ def test_every_probe_has_samples_of_many_devices_of_a_truncated_output_and_of_an
     assert any("power" in reading for reading in readings)
 
 
-@each_sample
-def test_all_names_of_readings_are_known(sample: Path) -> None:
-    for reading in expected(sample).get("devices", ()):
-        assert reading.keys() <= {"device", *QUANTITIES, *FACTS, PROCESSES}
+def test_all_names_of_readings_are_known() -> None:
+    names = {name for sample in SAMPLES for reading in expected(sample).get("devices", ()) for name in reading}
+    assert names <= {"device", *QUANTITIES, *FACTS, PROCESSES}
 
 
 def test_each_output_has_an_expected_result_and_each_result_an_output() -> None:
@@ -239,13 +237,12 @@ def test_a_planted_bug_is_found_in_every_parser(probe_file: Path, name: str) -> 
     assert not isinstance(caught.value, NotUnderstood)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 100_000, "|" * 100_000, "| 0 " * 30_000])
 @each_probe
-def test_deep_and_long_texts_are_errors_without_delay(probe_file: Path, text: str) -> None:
-    with pytest.raises(NotUnderstood):
-        load(probe_file).parse("{" + text)
-    with pytest.raises(NotUnderstood):
-        load(probe_file).parse(text)
+def test_deep_and_long_texts_are_errors_without_delay(probe_file: Path) -> None:
+    for text in ("[" * 100_000, '{"a":' * 100_000, "9" * 100_000, "|" * 100_000, "| 0 " * 30_000):
+        for prefix in ("", "{"):
+            with pytest.raises(NotUnderstood):
+                load(probe_file).parse(prefix + text)
 
 
 # -- as in a round -----------------------------------------------------------------------------------------

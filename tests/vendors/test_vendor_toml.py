@@ -90,21 +90,20 @@ def test_an_invalid_file_is_an_error_with_a_suggestion(tmp_path: Path, old: str,
     assert message in problems(tmp_path, VENDOR_TOML.replace(old, new, 1))
 
 
-@pytest.mark.parametrize("name", VENDORS)
-def test_a_vendor_of_this_repository_has_all_keys_that_a_run_needs(name: str) -> None:
-    vendor = VENDORS[name]
-    assert vendor.title
-    assert vendor.toml.framework
-    assert vendor.shapes
-    assert vendor.hardware in vendor.chips
-    if name == "cpu":
-        return
-    assert vendor.toml.visible_devices, "visible_devices is missing"
-    assert vendor.probe is not None, "probe.py is missing"
-    assert all(chip.devices_per_host for chip in vendor.chips.values()), "a chip has no devices_per_host"
-    assert vendor.toml.container.options, "container.options is missing"
-    if vendor.toml.framework["pytorch"].device != "cuda":
-        assert vendor.toml.framework["pytorch"].modules
+def test_a_vendor_of_this_repository_has_all_keys_that_a_run_needs() -> None:
+    for name, vendor in VENDORS.items():
+        assert vendor.title
+        assert vendor.toml.framework, name
+        assert vendor.shapes, name
+        assert vendor.hardware in vendor.chips
+        if name == "cpu":
+            continue
+        assert vendor.toml.visible_devices, f"{name}: visible_devices is missing"
+        assert vendor.probe is not None, f"{name}: probe.py is missing"
+        assert all(chip.devices_per_host for chip in vendor.chips.values()), f"{name}: no devices_per_host"
+        assert vendor.toml.container.options, f"{name}: container.options is missing"
+        if vendor.toml.framework["pytorch"].device != "cuda":
+            assert vendor.toml.framework["pytorch"].modules, name
 
 
 def test_the_cpu_supports_the_framework_of_each_suite() -> None:
@@ -138,13 +137,13 @@ def test_a_slower_board_does_not_match_a_chip_with_a_peak(name: str, chip: str |
     assert [key for key, entry in chips.items() if is_named(name, key, entry.names)] == ([chip] if chip else [])
 
 
-@pytest.mark.parametrize("name", sorted(VENDORS.keys() - {"cpu"}))
-def test_a_vendors_readme_says_what_was_verified_and_the_source_of_each_sample(name: str) -> None:
-    folder = VENDORS[name].path
-    readme = (folder / "README.md").read_text(encoding="utf-8")
-    assert "verified on silicon" in readme
-    for sample in folder.glob("samples/*.txt"):
-        named = f"`{sample.stem}`" in readme or ("`error_*`" in readme and sample.stem.startswith("error"))
-        assert named, f"README.md has no source of the sample {sample.stem}"
-    image = any((folder / "images").glob("*/Dockerfile")) or "--image" in readme
-    assert image, "neither a Dockerfile nor --image in README.md"
+def test_a_vendors_readme_says_what_was_verified_and_the_source_of_each_sample() -> None:
+    for name in VENDORS.keys() - {"cpu"}:
+        folder = VENDORS[name].path
+        readme = (folder / "README.md").read_text(encoding="utf-8")
+        assert "verified on silicon" in readme, name
+        for sample in folder.glob("samples/*.txt"):
+            named = f"`{sample.stem}`" in readme or ("`error_*`" in readme and sample.stem.startswith("error"))
+            assert named, f"{name}: README.md has no source of the sample {sample.stem}"
+        image = any((folder / "images").glob("*/Dockerfile")) or "--image" in readme
+        assert image, f"{name}: neither a Dockerfile nor --image in README.md"
