@@ -23,6 +23,8 @@ MAX_BYTES = 1 << 20
 _MAX_SIZE = 2 * MAX_BYTES
 _MAX_TEXT = 100
 _MAX_EXPONENT = 64
+_MAX_BITS = 10_000
+"""Python prints no number of more than 4,300 digits."""
 _VALUES = (
     "config files are read, not run; expected numbers, strings, True, False, None, lists, tuples, dicts, dict(...),"
     " f-strings, + - * / // % ** and names assigned above; write the value itself"
@@ -107,13 +109,17 @@ def _parse(file: Path) -> ast.Module:
             source = stream.read(MAX_BYTES + 1)
         if len(source) > MAX_BYTES:
             raise ValueError(f"the file is larger than {MAX_BYTES >> 20} MiB, the maximum size of a config file")
-        return ast.parse(source, filename=str(file))
+        tree = ast.parse(source, filename=str(file))
     except SyntaxError as error:
         raise ConfigError([f"{file}:{error.lineno or 1}: invalid Python: {error.msg}"]) from None
     except (RecursionError, MemoryError):
         raise ConfigError([f"{file}: cannot be read: an expression in the file is nested too deeply"]) from None
     except (OSError, ValueError) as error:  # a null byte is a ValueError
         raise ConfigError([f"{file}: cannot be read: {error}"]) from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value.bit_length() > _MAX_BITS:
+            raise ConfigError([f"{file}:{node.lineno}: got a number of more than {_MAX_BITS} bits"])
+    return tree
 
 
 def _annotations(tree: ast.Module) -> dict[str, str]:

@@ -288,6 +288,7 @@ def test_any_words_of_a_command_have_an_exit_code(each: Try) -> None:
 # -- what has caught a fault -------------------------------------------------------------------------------------------
 
 CONFIGS = [
+    *(f"{text}0x{'f' * 5000}" for text in ("note = ", "max_steps += ", "max_steps: ")),
     "max_steps = 1 / 0", "max_steps = no_such_name", "import torch", "from ..up import x",
     "from config_CPUx1x1 import *", "raise SystemExit(0)", "def f(): return f()\nf()", "max_steps = 1 << 100000",
     "x = []\nx.append(x)\nnote = x", "class A(str): pass\nnote = A('x')", "note = {1: 2, None: 3}", "note = b'x'",

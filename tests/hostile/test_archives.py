@@ -103,12 +103,6 @@ def twice(it: Hostile) -> None:
     it.add("log", content=b"second\n")
 
 
-def file_then_folder(it: Hostile) -> None:
-    it.add("a")
-    it.add("a/b")
-    it.add("a", tarfile.DIRTYPE)
-
-
 def folder_then_file(it: Hostile) -> None:
     it.add("a", tarfile.DIRTYPE)
     it.add("a")
@@ -118,11 +112,6 @@ def pax_names(it: Hostile) -> None:
     for name in ("../outside/precious", str(it.outside / "precious"), "fine"):
         it.pax(path=name)
         it.add("harmless")
-
-
-def global_pax(it: Hostile) -> None:
-    it.header(tarfile.XGLTYPE, b"30 path=../../outside/precious\n"[:30])
-    it.add("fine")
 
 
 def gnu_long_names(it: Hostile) -> None:
@@ -148,7 +137,6 @@ UNPACKED: dict[str, tuple[Make, list[str], list[str]]] = {
     "parent": (named("../outside/precious", "a/../../outside/precious", "..", "a/.."), [], [STRAY]),
     "no name": (named("", ".", "./a", "a//b", "/"), [], [STRAY]),
     "symbolic link": (named("way", kind=tarfile.SYMTYPE, to="{outside}/precious"), [], [LINKS]),
-    "harmless link": (named("way", kind=tarfile.SYMTYPE, to="log"), [], [LINKS]),
     # The file of the link's name is a real folder then, below which the file is harmless.
     "through a link": (through_a_link, ["way", "way/precious"], [LINKS]),
     "CVE-2025-4517": (chain_longer_than_path_max, ["precious"], [LINKS, "name too long", "hard link"]),
@@ -156,19 +144,14 @@ UNPACKED: dict[str, tuple[Make, list[str], list[str]]] = {
     "hard link and file": (hard_link_and_file, ["copy"], ["hard link"]),
     "hard link by a link": (hard_link_by_a_link, ["copy"], [LINKS, "hard link"]),
     "character device": (named("null", kind=tarfile.CHRTYPE), [], ["device"]),
-    "block device": (named("disk", kind=tarfile.BLKTYPE), [], ["device"]),
     "named pipe": (named("pipe", kind=tarfile.FIFOTYPE), [], ["named pipe"]),
     "twice": (twice, ["log"], [CLASH]),
-    "file, then folder": (file_then_folder, ["a"], [CLASH]),
     "folder, then file": (folder_then_file, ["a"], [CLASH]),
     "pax names": (pax_names, ["fine"], [STRAY]),
-    "global pax header": (global_pax, ["fine"], []),
     "GNU long names": (gnu_long_names, [], [STRAY, "name too long"]),
     "no UTF-8": (named("caf\udce9", "a\udcff/b"), [], [UNPRINTABLE]),
     "control characters": (named("a\x1b[2Jb", "a\nb", "a\u202eb", "a\x07"), [], [UNPRINTABLE]),
-    "long name": (named("n" * 256), [], ["name too long"]),
     "deep": (named("/".join("abcdefghij" * 4)), [], ["name too long"]),
-    "nothing": (named(), [], []),
 }
 
 
@@ -196,16 +179,9 @@ def large_header(it: Hostile) -> None:
     it.header(tarfile.XHDTYPE, b"", size=GIB)
 
 
-def large_long_name(it: Hostile) -> None:
-    it.header(tarfile.GNUTYPE_LONGNAME, b"", size=GIB)
-
-
-def damaged_headers(content: bytes) -> Make:
-    def make(it: Hostile) -> None:
-        it.header(tarfile.XHDTYPE, content)
-        it.add("log")
-
-    return make
+def damaged_header(it: Hostile) -> None:
+    it.header(tarfile.XHDTYPE, b"99 path=a\n")
+    it.add("log")
 
 
 def wrong_checksum(it: Hostile) -> None:
@@ -219,11 +195,6 @@ def bomb(it: Hostile) -> None:
     it.add("log", content=bytes(64 * MIB))
 
 
-def many_bombs(it: Hostile) -> None:
-    for number in range(60):
-        it.add(f"log{number}", content=bytes(MIB))
-
-
 def pax_size_bomb(it: Hostile) -> None:
     it.pax(size=str(GIB))
     it.add("log")
@@ -234,16 +205,6 @@ def many_entries(it: Hostile) -> None:
         it.add(f"log{number}", content=b"")
 
 
-def many_links(it: Hostile) -> None:
-    for number in range(1000):
-        it.add(f"link{number}", tarfile.SYMTYPE, "log")
-
-
-def many_folders(it: Hostile) -> None:
-    for number in range(20):
-        it.add("/".join([f"f{number}"] * 30) + "/log", content=b"")
-
-
 REFUSED: dict[str, tuple[Make, type[HostError], str]] = {
     "size beyond the end": (bad_size, DamagedArchive, "the archive is truncated"),
     "size of 4 EiB": (huge_size, LogsTooLarge, "larger than 0.015625 GiB"),
@@ -251,19 +212,11 @@ REFUSED: dict[str, tuple[Make, type[HostError], str]] = {
     "sparse": (sparse, DamagedArchive, "an entry of type b'S'; expected a file or a folder"),
     "unknown type": (unknown_type, DamagedArchive, "an entry of type b'Z'"),
     "large extended header": (large_header, DamagedArchive, "a header of 1073741824 bytes; expected at most 65536"),
-    "large long name": (large_long_name, DamagedArchive, "a header of 1073741824 bytes"),
-    "extended header without length": (damaged_headers(b"path=a\n"), DamagedArchive, "a damaged extended header"),
-    "extended header of length 0": (damaged_headers(b"0 path=a\n"), DamagedArchive, "a damaged extended header"),
-    "extended header too long": (damaged_headers(b"99 path=a\n"), DamagedArchive, "a damaged extended header"),
-    "extended header without =": (damaged_headers(b"7 path\n"), DamagedArchive, "a damaged extended header"),
-    "extended size -1": (damaged_headers(b"11 size=-1\n"), DamagedArchive, "a damaged extended header"),
+    "damaged extended header": (damaged_header, DamagedArchive, "a damaged extended header"),
     "wrong checksum": (wrong_checksum, DamagedArchive, "bad checksum"),
     "gzip bomb": (bomb, LogsTooLarge, "max_log_gib"),
-    "many bombs": (many_bombs, LogsTooLarge, "max_log_gib"),
     "size by an extended header": (pax_size_bomb, LogsTooLarge, "max_log_gib"),
     "many entries": (many_entries, LogsTooLarge, "more than 200 files and folders; .* max_log_entries"),
-    "many links": (many_links, LogsTooLarge, "more than 200 files and folders"),
-    "many folders": (many_folders, LogsTooLarge, "more than 200 files and folders"),
 }
 
 
@@ -324,13 +277,12 @@ def test_a_damaged_or_too_large_archive_leaves_nothing(name: str, folder: Path, 
     assert_harmless(folder, outside)
 
 
-@pytest.mark.parametrize("keep", [0, 1, 5, 10, 40, 0.5, 0.9])
-def test_a_truncated_archive_leaves_nothing(keep: float, folder: Path, outside: Path) -> None:
+def test_a_truncated_archive_leaves_nothing(folder: Path, outside: Path) -> None:
     packed = made_by(lambda it: it.add("log", content=os.urandom(100_000)), outside)
-    cut = packed[: int(keep * len(packed)) if isinstance(keep, float) else keep]
-    with pytest.raises(DamagedArchive, match="the logs cannot be unpacked"):
-        unpack(io.BytesIO(cut), folder, LIMITS)
-    assert_harmless(folder, outside)
+    for length in (0, 1, 10, 40, len(packed) // 2, len(packed) * 9 // 10):
+        with pytest.raises(DamagedArchive, match="the logs cannot be unpacked"):
+            unpack(io.BytesIO(packed[:length]), folder, LIMITS)
+        assert_harmless(folder, outside)
 
 
 @pytest.mark.slow
@@ -346,7 +298,7 @@ def test_any_changed_byte_is_harmless(folder: Path, outside: Path) -> None:
         assert_harmless(folder, outside)
 
 
-@pytest.mark.parametrize("mode", [0o4777, 0o2777, 0o1777, 0o000, 0o666])
+@pytest.mark.parametrize("mode", [0o7777, 0o000])
 def test_modes_are_not_those_of_the_archive(mode: int, folder: Path, outside: Path) -> None:
     def make(it: Hostile) -> None:
         it.add("deep", tarfile.DIRTYPE, mode=mode)

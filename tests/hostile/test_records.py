@@ -84,11 +84,10 @@ def log_line(body: object) -> str:
 # -- one line -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("digits", [308, 309, 400, 4000])
-@pytest.mark.parametrize("sign", [1, -1])
-def test_an_integer_beyond_all_floats_is_infinite(digits: int, sign: int) -> None:
-    found = perflog.number(sign * int("9" * digits))
-    assert found == sign * (math.inf if digits > 308 else 1e308)
+def test_an_integer_beyond_all_floats_is_infinite() -> None:
+    for digits in (308, 309, 4000):
+        for sign in (1, -1):
+            assert perflog.number(sign * int("9" * digits)) == sign * (math.inf if digits > 308 else 1e308)
 
 
 @pytest.mark.slow
@@ -188,7 +187,7 @@ def test_live_progress_ignores_counts_that_no_training_reaches() -> None:
     assert control.time_left_s == 10.0
 
 
-@pytest.mark.parametrize("levels", [perflog.MAX_DEPTH + 1, 300, 900])
+@pytest.mark.parametrize("levels", [perflog.MAX_DEPTH + 1, 900])
 @pytest.mark.parametrize("loads", [None, orjson.loads], ids=["json", "orjson"])
 def test_a_record_nested_too_deeply_to_be_written_again_is_skipped(levels: int, loads: perflog.Loads | None) -> None:
     nested: object = 1
@@ -253,7 +252,7 @@ def test_a_stored_file_with_any_value_changed_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     whole = _run_of_two(tmp_path)
-    for seed in range(12):
+    for seed in range(5):
         run = tmp_path / f"{seed}" / "run1"
         shutil.copytree(whole, run)
         chance = random.Random(f"{name} {seed}")
@@ -267,20 +266,17 @@ def test_a_stored_file_with_any_value_changed_is_reported(
             (round_dir / "outcome.json").unlink()  # it is measured again
         read = assert_reported(run)
         assert any(case.case.startswith("toy:other:") and case.outcomes[0].ok for case in read.cases)
+        to = f"--to={tmp_path}/made{seed}"
         for command in (
-            ["show", run, "--figures"],
-            ["report", run],
-            ["compare", whole, run],
-            ["export", run, "--format=markdown"],
-        ):
+            ["show", run, "--figures"], ["report", run], ["compare", whole, run], ["accept", run],
+            ["export", run, to, "--format=markdown"], ["bundle", run, "--incomplete", to],
+        ):  # fmt: skip
             assert flagperf([str(word) for word in command]) in (0, 1, 2)
         assert "Error" not in capsys.readouterr().err
         shutil.rmtree(run)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[1]", "\0" * 400, "[" * 100_000, '{"schema": 1}', '{"schema": ' + "9" * 5000]
-)
+@pytest.mark.parametrize("text", ["", "[1]", "[" * 100_000, '{"schema": ' + "9" * 5000])
 @pytest.mark.parametrize("name", ["outcome.json", "plan.json", "round.json"])
 @pytest.mark.integration
 def test_a_case_whose_record_cannot_be_read_has_failed_and_the_others_stand(
@@ -371,20 +367,3 @@ def test_a_session_survives_such_records(toy: Toy) -> None:
     assert cases["beta:plain:CPU:1:1:1"]["ok"] is True
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*1 of 2 cases passed, 1 failed*"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["outcome.json", "plan.json"])
-def test_a_record_that_cannot_be_read_at_the_end_fails_the_session(toy: Toy, name: str) -> None:
-    damage = "import pathlib\n\ndef test_damage():\n    for path in pathlib.Path({!r}).glob({!r}):\n        {}\n"
-    where = f"run*/alpha*/round1/{name}"
-    also = "(path.parent / 'outcome.json').unlink(missing_ok=True); path.write_text('{')"
-    (toy.root / "suites" / "alpha" / "test_zz.py").write_text(damage.format(str(toy.root / "reports"), where, also))
-    result = toy.run("suites", "-k", "converges or damage", "--nodes=1x1")
-    result.assert_outcomes(passed=3)
-    cases = assert_written(toy, result)
-    assert cases["alpha:plain:CPU:1:1:1"]["outcomes"][0]["state"] == UNREADABLE
-    assert name in cases["alpha:plain:CPU:1:1:1"]["outcomes"][0]["failures"][0]["sentence"]
-    assert cases["beta:plain:CPU:1:1:1"]["ok"] is True
-    result.stdout.fnmatch_lines(["failed: alpha:plain:CPU:1:1:1: round 1: its record cannot be read:*", f"*{name}:*"])
-    assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -108,22 +108,14 @@ BROKEN = {
     "text for a number": ("perflog", replaced(rank="0"), "perflog.rank is '0'; expected a whole number from 0"),
     "list for an object": ("perflog", replaced(value=[1]), "perflog.value is a list of 1; expected an object"),
     "NaN": ("beat", replaced(slow={"0": float("nan")}), "beat.slow.'0' is NaN; expected a finite number"),
-    "NaN for a whole number": ("perflog", replaced(time_ms=float("nan")), "perflog.time_ms is NaN; expected a whole"),
     "huge integer": ("perflog", replaced(time_ms=10**400), "perflog.time_ms is a whole number of 1329 bits"),
-    "negative rank": ("exit", replaced(rank=-1), "exit.rank is -1; expected a whole number from 0"),
     "null": ("exit", replaced(last_lines=None), "exit.last_lines is null; expected a list"),
-    "number in a list": ("exit", replaced(last_lines=["a", 2]), "exit.last_lines[1] is 2; expected a string"),
     "truth for a number": ("exit", replaced(code=True), "exit.code is true; expected a whole number"),
-    "number's number": ("over", replaced(seq="7"), "over.seq is '7'; expected a whole number from 0"),
     "no type": ("over", without("type"), "type is null; expected one of"),
-    "type of another kind": ("over", replaced(type={"a": 1}), "type is an object of 1 keys; expected one of"),
     "unknown type": ("over", replaced(type="fire\x1b[2J"), r"type is 'fire\x1b[2J'; expected one of"),
     "no object": ("over", instead("[1, 2]"), "the line '[1, 2]'; expected a JSON object"),
-    "a number alone": ("over", instead("17"), "the line '17'; expected a JSON object"),
     "cut": ("over", "line = line[:9] + b'\\n'", "expected a whole JSON object"),
-    "no UTF-8": ("over", 'line = b\'{"type": "\\xff\\n\'', "expected a whole JSON object"),
     "deep": ("over", instead(DEEP), "expected a whole JSON object"),
-    "integer of 5000 digits": ("over", instead('{"seq": ' + "1" * 5000 + "}"), "expected a whole JSON object"),
     "long line": ("over", f"line = b'x' * {LONGEST_LINE + MIB}", "a line of more than 32 MiB; expected a shorter"),
 }
 
@@ -162,7 +154,7 @@ UNASKED = (
 )
 
 
-@pytest.mark.parametrize("broken", [BROKEN["no key"], BROKEN["cut"], BROKEN["long line"], UNASKED])
+@pytest.mark.parametrize("broken", [BROKEN["no key"], UNASKED])
 def test_an_invalid_message_fails_the_round_with_the_hosts_name(
     broken: tuple[str, str, str], tmp_path: Path, short_tmpdir: Path
 ) -> None:
@@ -191,11 +183,7 @@ def test_the_round_after_a_broken_one_runs(tmp_path: Path) -> None:
     ("kind", "change", "sentence"),
     [
         ("hello", without("cpus"), "hello has no 'cpus'; expected log_dir, code_root, cpus, port"),
-        ("hello", replaced(log_dir="tmp"), "hello.log_dir is 'tmp'; expected an absolute path"),
-        ("pong", replaced(clock_ms=float("inf")), "pong.clock_ms is Infinity; expected a finite number"),
         ("leased", replaced(devices=[]), "leased.devices has 0 devices; expected 1"),
-        ("leased", replaced(devices="0"), "leased.devices is '0'; expected a list"),
-        ("ready", replaced(path=None), "ready.path is null; expected an absolute path"),
     ],
 )
 def test_a_host_with_an_invalid_reply_before_a_round_is_left_out(
@@ -220,7 +208,6 @@ FAKE = (
         (replaced(data="no base64!"), "h2 sent an invalid reply: chunk.data: "),
         (replaced(size=1 << 50), "the logs are larger than 4 GiB"),
         (replaced(sha256="0" * 64), "the logs arrived damaged: "),
-        (without("size"), "h2 sent an invalid reply: chunk has no 'size'"),
         (FAKE.format(piece="piece[:len(piece) // 2]"), "the logs cannot be unpacked: "),
     ],
 )
@@ -296,19 +283,7 @@ def test_an_archive_of_several_pieces_comes_whole() -> None:
     ("kind", "change", "sentence"),
     [
         ("facts", without("memory"), "facts has no 'memory'"),
-        ("facts", replaced(memory={"free": 1}), "facts.memory has no 'total'; expected total, free"),
-        ("facts", replaced(memory=17), "facts.memory is 17; expected an object"),
-        ("facts", replaced(cores="many"), "facts.cores is 'many'; expected a whole number"),
         ("facts", replaced(python="new"), "facts.python is 'new'; expected a version"),
-        ("facts", replaced(disks=[{"what": "cache"}]), "facts.disks[0] has no 'path'"),
-        (
-            "facts",
-            replaced(disks=[{"what": "x", "path": "/", "error": "full"}]),
-            "facts.disks[0].what is 'x'; expected",
-        ),
-        ("facts", replaced(devices={"devices": [{}], "driver": None, "error": None}), "devices[0] has no 'index'"),
-        ("facts", replaced(docker={"error": None}), "facts.docker has no 'version'"),
-        ("pong", replaced(clock_ms="now"), "pong.clock_ms is 'now'; expected a finite number"),
         ("listening", without("token"), "listening has no 'token'"),
         ("connected", replaced(failed={"h1": 1}), "connected.failed.'h1' is 1; expected a string"),
     ],

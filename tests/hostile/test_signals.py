@@ -168,7 +168,6 @@ def pytests_of(local: Local) -> list[str]:
     [
         (signal.SIGHUP, signal.SIGHUP, signal.SIGHUP),
         (signal.SIGTERM, signal.SIGHUP),
-        (signal.SIGHUP, signal.SIGTERM),
     ],
 )
 def test_a_closed_terminal_is_one_event_however_often_it_is_reported(
