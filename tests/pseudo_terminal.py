@@ -29,8 +29,15 @@ _COLOURS = {
 _CHAR, _LINE = 8.4, 17
 
 
+def _take_control() -> None:
+    """Let the terminal control the new session, whose signals act as in a user's shell."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Terminal:
-    """A program that runs in a terminal; ``output`` has what it printed with the seconds since its start."""
+    """A program whose session a terminal controls; ``output`` has what it printed with the seconds since its start."""
 
     def __init__(
         self,
@@ -50,12 +57,23 @@ class Terminal:
         for name in ("COLUMNS", "LINES"):  # the size is the terminal's; workers of pytest-xdist set LINES
             environment.pop(name, None)
         self.process = subprocess.Popen(
-            argv, cwd=cwd, env=environment, stdin=other, stdout=other, stderr=other, start_new_session=True
-        )
+            argv, cwd=cwd, env=environment, stdin=other, stdout=other, stderr=other,
+            start_new_session=True, preexec_fn=_take_control,
+        )  # fmt: skip
         os.close(other)
 
     def type(self, keys: str) -> None:
         os.write(self._handle, keys.encode())
+
+    @property
+    def printed(self) -> str:
+        """What the program has printed and was read."""
+        return b"".join(data for _, data in self.output).decode("utf-8", "surrogateescape")
+
+    def hang_up(self) -> None:
+        """Close the terminal while the program runs, as with a window or an SSH session."""
+        os.close(self._handle)
+        self._handle = -1
 
     def read(self, seconds: float) -> bool:
         """Read the output for some seconds; return False if the program has closed its terminal."""
@@ -94,7 +112,8 @@ class Terminal:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-        os.close(self._handle)
+        if self._handle >= 0:
+            os.close(self._handle)
 
     def screen(self, until_s: float = float("inf")) -> Any:
         """Return the screen at some second."""

@@ -406,18 +406,18 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 """
 
 
-def add_csrc(vendor: Path) -> None:
-    """An extension with a setup.py that needs no compiler and no setuptools."""
-    write(vendor / "model-frame/csrc/setup.py", "")
-    write(vendor / "model-frame/csrc/backend.py", BACKEND)
+def add_csrc(adaptation: Path, variable: str = "EXTENSION_SOURCE_DIR") -> None:
+    """An extension with a setup.py that needs no compiler and no setuptools; it keeps a variable of its build."""
+    write(adaptation / "csrc/setup.py", "")
+    write(adaptation / "csrc/backend.py", BACKEND.replace("EXTENSION_SOURCE_DIR", variable))
     project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-    write(vendor / "model-frame/csrc/pyproject.toml", project)
+    write(adaptation / "csrc/pyproject.toml", project)
 
 
 def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
     near: Near, far: DockerEngine, required: RuntimeRequest, vendor: Path, cache: Path
 ) -> None:
-    add_csrc(vendor)
+    add_csrc(vendor / "model-frame")
     messages: list[str] = []
     first = prepare(near, required, messages.append)
     assert first.details["fused"] == "1.0"
@@ -484,7 +484,7 @@ def test_a_given_image_is_used_unchanged(near: Near, required: RuntimeRequest, c
 def test_a_given_image_gets_the_cases_own_layer(
     near: Near, required: RuntimeRequest, vendor: Path, cache: Path
 ) -> None:
-    add_csrc(vendor)
+    add_csrc(vendor / "model-frame")
     assert prepare(near, with_image(required, image=PYTHON), quiet).details["fused"] == "1.0"
 
 

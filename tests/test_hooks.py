@@ -54,9 +54,7 @@ def test_plugins_are_sorted_by_name_and_have_their_package(site: Site) -> None:
     ("code", "message"),
     [
         ("import no_such_module", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("raise SystemExit(3)", "cannot be imported: SystemExit: 3"),
         ("@hookimpl\ndef flagperf_verdict(rounds): pass", "unknown hook flagperf_verdict(); did you mean flagperf_ver"),
-        ("@hookimpl\ndef flagperf_root(): pass\n" + ROOTS, "unknown hook flagperf_root(); did you mean flagperf_roots"),
         ("@hookimpl\ndef flagperf_verdicts(outcome): pass", "Argument(s) {'outcome'} are declared in the hookimpl but"),
         ("def flagperf_roots(): return []", "flagperf_roots() lacks the decorator @hookimpl of pytest_flagperf.hooks"),
         ("", "it has no hook; the hooks are flagperf_"),
@@ -109,9 +107,7 @@ def test_a_module_that_is_two_plugins_and_an_invalid_name_are_reported(site: Sit
     ("body", "message"),
     [
         ("return [1]", "flagperf_roots() returned a list with 1; expected a list of str or Path"),
-        ("return 'a'", "flagperf_roots() returned 'a'; expected a list of str or Path"),
         ("return None", "flagperf_roots() returned None; expected a list"),
-        ("return 3", "flagperf_roots() returned 3; expected a list"),
         ("1 / 0", "flagperf_roots() raised ZeroDivisionError: division by zero ("),
         ("yield 'a'; 1 / 0", "flagperf_roots() raised ZeroDivisionError: division by zero ("),
     ],
@@ -136,8 +132,7 @@ def test_the_place_of_an_exception_is_reported(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "loaded"),
-    [("show", False), ("accept", False), ("export --format=csv", False), ("export --format=x", True)],
+    ("command", "loaded"), [("show", False), ("export --format=csv", False), ("export --format=x", True)]
 )
 def test_commands_that_need_no_plugin_do_not_import_pluggy(command: str, loaded: bool, tmp_path: Path) -> None:
     words = [*command.split(), str(run_of(tmp_path / "run1"))]

@@ -45,13 +45,9 @@ def test_a_verdict_gets_the_name_of_its_plugin_and_its_kind(site: Site, rounds: 
     [
         ("1 / 0", "flagperf_verdicts() raised ZeroDivisionError: division by zero ("),
         ("return None", "flagperf_verdicts() returned None; expected a list of Verdict"),
-        ("return Verdict('a', True, '', '')", "flagperf_verdicts() returned Verdict(name='a'"),
         ("return [True]", "flagperf_verdicts() returned a list with True; expected a list of Verdict"),
         ("return [Verdict('a', 1, '', '')]", "ok is 1; expected bool"),
-        ("return [Verdict('a', True, 3.5, '')]", "got is 3.5; expected str"),
-        ("return [Verdict(' ', True, '', '')]", "expected a name"),
         ("return [Verdict('a', False, '', '')]", "expected a sentence, because the verdict failed"),
-        ("return [Verdict('a', False, '', '', 'b', warning=True)]", "a verdict with a warning passes"),
         ("return [Verdict('a', False, '', '', 'b', 'known')]", "expected no kind and no expected_failure"),
         ("rounds[0].case = 'x'", "flagperf_verdicts() raised FrozenInstanceError"),
     ],
@@ -103,13 +99,11 @@ def test_a_section_is_at_the_end_of_the_page_and_its_texts_are_escaped(site: Sit
         ("1 / 0", "flagperf_sections() raised ZeroDivisionError: division by zero ("),
         ("return ['text']", "flagperf_sections() returned a list with &#x27;text&#x27;; expected a list of Section"),
         ("return [Section('')]", "the title is &#x27;&#x27;; expected a text"),
-        ("return [Section('A', 'text')]", "the content is &#x27;text&#x27;; expected a list"),
         ("return [Section('A', [3])]", "the content has 3; expected a text, Table or Html"),
         (
             "return [Section('A', [Table(['a'], [['b', 'c']])])]",
             "a row is [&#x27;b&#x27;, &#x27;c&#x27;]; expected 1 ce",
         ),
-        ("return [Section('A', [Table(['a'], [[None]])])]", "a cell is None; expected a text or a number"),
     ],
 )
 def test_an_error_of_a_plugin_is_shown_in_the_page(site: Site, tmp_path: Path, body: str, message: str) -> None:

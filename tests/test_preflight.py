@@ -159,13 +159,6 @@ def engine_at(socket: Path) -> EngineRequirements:
     return EngineRequirements("x", image_is_ours=True, socket=str(socket))
 
 
-def test_a_missing_engine_is_reported_with_a_fix(tmp_path: Path) -> None:
-    findings = inspect([LocalHost()], replace(REQUIREMENTS, engine=engine_at(tmp_path / "none.sock")))
-    assert of(findings, "docker")[0][0] == FAIL
-    assert "Docker is not installed or not running" in of(findings, "docker")[0][1]
-    assert of(findings, "image") == []
-
-
 def test_a_hanging_host_is_reported_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_check, "_ANSWER_S", 1.0)
     with socket.socket(socket.AF_UNIX) as silent:

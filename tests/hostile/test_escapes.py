@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import json
-import os
-import pty
 import re
 import shutil
-import struct
-import subprocess
 import sys
-import termios
 import unicodedata
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, replace
@@ -32,6 +26,7 @@ from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError
 from tests.plugin.conftest import TRAINING, Toy
 from tests.plugin.conftest import toy as toy  # a fixture
+from tests.pseudo_terminal import Terminal
 from tests.results_help import edit_json, recorded, replay_dir
 
 # A window title, colours, cursor moves, an overwritten line, CSI of C1, writing directions, characters of zero width.
@@ -81,39 +76,20 @@ class Seen:
     log: bytes
 
 
-def on_a_terminal(toy: Toy, *arguments: str, **environ: str) -> Seen:
+def on_a_terminal(toy: Toy, *arguments: str) -> Seen:
     """Run pytest as a user does, at a terminal and on GitHub."""
-    leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 300, 0, 0))
     summary = toy.root / "summary.md"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-        cwd=toy.root,
-        stdin=subprocess.DEVNULL,
-        stdout=follower,
-        stderr=follower,
-        env={
-            **os.environ, "TERM": "xterm", "GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary), **environ,
-        },
-    )  # fmt: skip
-    os.close(follower)
-    pieces = []
-    while True:
-        try:
-            piece = os.read(leader, 65536)
-        except OSError:  # Linux: the last writer is gone
-            break
-        if not piece:
-            break
-        pieces.append(piece)
-    os.close(leader)
-    process.wait(60)
+    env = {"TERM": "xterm", "GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    terminal = Terminal(argv, columns=300, rows=50, cwd=toy.root, env=env)
+    terminal.end(120)
+    terminal.close()
     (run,) = toy.runs
     names = ("junit.xml", "results.csv", "results.json", "report.html")
     places = {name: (run / name).read_text(encoding="utf-8") for name in names}
     places["summary"] = summary.read_text(encoding="utf-8")
     (log,) = run.glob("*/round1/*/rank0.out.log")
-    return Seen(b"".join(pieces).decode("utf-8", "surrogateescape"), places, log.read_bytes())
+    return Seen(terminal.printed, places, log.read_bytes())
 
 
 CASE = ("suites", "-k", "alpha and 1:1:1 and converges", "-v", "-s")

@@ -143,18 +143,6 @@ def test_cases_run_again_when_there_is_room_again(toy: Toy, mount: Mount) -> Non
 
 
 @pytest.mark.slow
-def test_parallel_workers_report_a_full_disk(toy: Toy, mount: Mount) -> None:
-    disk = mount(toy.root / "reports", SIZES["space"])
-    for suite in ("alpha", "beta"):  # both, in a step: what one removes at its end is room for the other's record
-        fills(toy, "space", IN_A_STEP, suite)
-    result = toy.run("suites", *ONE, "-n2")
-    text = assert_in_sentences(result)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED, text
-    # Where the harness finds room for a record again, the agent's own words are in it.
-    assert re.search(f"no space left on (the disk mounted at {re.escape(str(disk))}|device)", text, re.IGNORECASE), text
-
-
-@pytest.mark.slow
 def test_a_disk_that_is_full_before_the_first_case(toy: Toy, mount: Mount) -> None:
     disk = mount(toy.root / "reports", "size=258m,nr_inodes=2")
     result = toy.run("suites", *ONE)

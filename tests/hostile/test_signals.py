@@ -5,15 +5,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
 import sys
-import termios
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -21,43 +17,11 @@ from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.plugin.test_resume import ONE, Local
 from tests.processes import running
+from tests.pseudo_terminal import Terminal
 
 pytestmark = pytest.mark.slow
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suites", *ONE)
 ENDLESS = "step_s = 0.1\nmax_steps = 100000\nlearning_rate = 0\n"
-
-
-class Terminal:
-    """A pseudo terminal with a program whose session it controls, as a window or an SSH session has one."""
-
-    def __init__(self, argv: Sequence[str], cwd: Path) -> None:
-        self._master, slave = pty.openpty()
-        self._shown = b""
-
-        def control() -> None:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-                signal.signal(number, signal.SIG_DFL)
-
-        self.process = subprocess.Popen(
-            argv, cwd=cwd, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, preexec_fn=control
-        )
-        os.close(slave)
-        os.set_blocking(self._master, False)
-
-    def type(self, text: str) -> None:
-        os.write(self._master, text.encode())
-
-    @property
-    def shown(self) -> str:
-        with suppress(BlockingIOError, OSError):
-            while piece := os.read(self._master, 1 << 16):
-                self._shown += piece
-        return self._shown.decode(errors="replace")
-
-    def close(self) -> None:
-        with suppress(OSError):
-            os.close(self._master)
 
 
 @pytest.fixture
@@ -72,7 +36,7 @@ def local(toy: Toy) -> Iterator[Local]:
 
 
 def in_terminal(local: Local, argv: Sequence[str]) -> Terminal:
-    terminal = Terminal(argv, local.toy.root)
+    terminal = Terminal(argv, cwd=local.toy.root)
     local.going.append(terminal.process)  # type: ignore[arg-type]
     return terminal
 
@@ -109,9 +73,9 @@ def assert_devices_are_free(local: Local) -> None:
 def test_a_run_whose_terminal_is_closed_ends_in_order(local: Local, workers: tuple[str, ...]) -> None:
     terminal = in_terminal(local, [*PYTEST, *workers])
     # The dot of alpha's test: with workers, the reports say nothing of a test whose end has not arrived.
-    local.wait_until(lambda: re.search(r"(?m)(^|\x1b\[K)\.", terminal.shown) is not None)
+    local.wait_until(lambda: terminal.read(0.05) and re.search(r"(?m)(^|\x1b\[K)\.", terminal.printed))
     wait_for_beta(local)
-    terminal.close()
+    terminal.hang_up()
     assert terminal.process.wait(60) == pytest.ExitCode.INTERRUPTED
     assert_ended_in_order(local)
     assert_devices_are_free(local)
@@ -123,7 +87,7 @@ def test_a_run_in_a_shell_whose_terminal_is_closed_ends_in_order(local: Local) -
     words = " ".join(f"'{word}'" for word in PYTEST)
     terminal.type(f"{words}\n")
     wait_for_beta(local)
-    terminal.close()
+    terminal.hang_up()
     assert_ended_in_order(local)
     local.wait_until(lambda: not pytests_of(local))
 
@@ -132,7 +96,7 @@ def test_a_run_under_nohup_outlives_its_terminal(local: Local) -> None:
     (local.toy.root / "suites" / "beta" / "plain" / "config" / "_small.py").write_text("step_s = 0.2\n")
     terminal = in_terminal(local, ["nohup", *PYTEST])
     wait_for_beta(local)
-    terminal.close()
+    terminal.hang_up()
     terminal.process.send_signal(signal.SIGHUP)
     assert terminal.process.wait(60) == 0, (local.toy.root / "nohup.out").read_text()
     assert "2 passed" in (local.toy.root / "nohup.out").read_text()

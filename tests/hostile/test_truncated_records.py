@@ -83,7 +83,8 @@ def test_a_round_whose_record_is_garbage_runs_again(finished: Path, tmp_path: Pa
 def test_an_outcome_with_a_value_of_a_wrong_type_runs_again(finished: Path, tmp_path: Path, key: str) -> None:
     (file,) = finished.glob("*/round2/outcome.json")
     body = json.loads(file.read_text())
-    for value in (None, "x", [{}]):
+    wrong: tuple[object, ...] = (None, "x", [{}])
+    for value in wrong:
         if type(value) is not type(body[key]) or value == [{}]:
             content = json.dumps({**body, key: value}).encode()
             assert _set_aside(_damaged(finished, tmp_path / "run", "outcome.json", content)) is not None, value

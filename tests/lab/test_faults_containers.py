@@ -14,6 +14,7 @@ import pytest
 from tests.lab.lab import PYTHON, LabHost
 from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.python_image import python_files
+from tests.test_docker import add_csrc
 
 pytestmark = pytest.mark.slow
 
@@ -214,18 +215,7 @@ SHOWN = """
 import json, os
 print("SHOWN", json.dumps({name: text for name, text in os.environ.items() if name.startswith("TOY_")}))
 """
-FUSED = "print('FUSED', fused.BUILT)\n"
-BACKEND = """
-import os, zipfile
-def build_wheel(folder, config_settings=None, metadata_directory=None):
-    info, name = "fused-1.0.dist-info", "fused-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(os.path.join(folder, name), "w") as wheel:
-        wheel.writestr("fused.py", "BUILT = %r" % os.environ.get("TOY_PLAIN"))
-        wheel.writestr(info + "/METADATA", "Metadata-Version: 2.1\\nName: fused\\nVersion: 1.0\\n")
-        wheel.writestr(info + "/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-        wheel.writestr(info + "/RECORD", "")
-    return name
-"""
+FUSED = "print('FUSED', fused.SOURCE)\n"
 
 
 def environment(cluster: ClusterToy) -> None:
@@ -256,10 +246,7 @@ def test_the_vendors_environment_reaches_all_ranks_whole(cluster: ClusterToy) ->
 
 def test_an_extension_is_built_once_into_the_image_and_the_environment_is_in_the_container(lone: ClusterToy) -> None:
     environment(lone)
-    (lone.root / "vendors/cpu/alpha-plain/csrc").mkdir()
-    project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-    for name, text in {"setup.py": "", "backend.py": BACKEND, "pyproject.toml": project}.items():
-        (lone.root / "vendors/cpu/alpha-plain/csrc" / name).write_text(text)
+    add_csrc(lone.root / "vendors/cpu/alpha-plain", "TOY_PLAIN")
     program = lone.root / "suites/alpha/plain/run_pretraining.py"
     program.write_text("import fused\n" + program.read_text().replace("def main(rank):", f"{FUSED}\ndef main(rank):"))
     host = lone.hosts[0]

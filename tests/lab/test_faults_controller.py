@@ -63,10 +63,8 @@ def test_ranks_go_on_for_the_lease_and_then_end_by_themselves(cluster: ClusterTo
 
 
 @slow
-@pytest.mark.parametrize("docker", [False, True])
-def test_a_killed_run_is_taken_up_while_its_ranks_still_run(cluster: ClusterToy, docker: bool) -> None:
-    if docker:
-        cluster.use_docker(nodes="2x1")
+def test_a_killed_run_is_taken_up_while_its_ranks_still_run(cluster: ClusterToy) -> None:
+    cluster.use_docker(nodes="2x1")
     going = cluster.start(*ONE, *SECONDS)
     wait_for_training(cluster, going)
     going.kill()
@@ -210,8 +208,7 @@ def test_ctrl_c_while_ranks_initialise(cluster: ClusterToy) -> None:
 
 
 @slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_in_a_training_keeps_what_is_finished(cluster: ClusterToy, number: signal.Signals) -> None:
+def test_sigterm_in_a_training_keeps_what_is_finished(cluster: ClusterToy) -> None:
     cluster.toy.suite("beta")
     (cluster.root / "suites/beta/plain/config/_small.py").write_text(
         "step_s = 0.1\nmax_steps = 99999\nlearning_rate = 0\n"
@@ -220,7 +217,7 @@ def test_ctrl_c_in_a_training_keeps_what_is_finished(cluster: ClusterToy, number
     wait_for_training(cluster, going)
     going.wait_for(lambda: "\n." in going.text, "the first case's end")
     wait_for_training(cluster, going)
-    going.process.send_signal(number)
+    going.process.send_signal(signal.SIGTERM)
     assert going.wait(30) == pytest.ExitCode.INTERRUPTED, going.text
     assert_nothing_left(cluster.hosts)
     run = cluster.toy.runs[-1]

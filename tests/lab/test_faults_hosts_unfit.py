@@ -52,11 +52,6 @@ def test_with_too_few_hosts_that_have_the_data_nothing_starts(data: ClusterToy) 
     assert "h2: data" not in output
 
 
-def test_all_hosts_without_the_data_are_named_at_once(data: ClusterToy) -> None:
-    output = data.refused("--vendor=acme", "--nodes=2x1", "--data-dir=/elsewhere")
-    assert "h1, h2: data: /elsewhere: data directory not found" in output
-
-
 # -- devices ----------------------------------------------------------------------------------------------
 
 
@@ -78,31 +73,6 @@ def test_with_too_few_devices_the_foreign_process_is_reported_and_nothing_starts
     assert code == pytest.ExitCode.USAGE_ERROR, output
     assert f"h1: foreign processes: device 5 is in use by sleep (pid {foreign_pid} of root, 700 MiB)" in output
     assert "wait until they end, or ask their owner" in output
-
-
-def test_the_health_of_devices_is_reported_and_a_broken_one_is_not_leased(gpus: ClusterToy) -> None:
-    nvml = gpus.hosts[0].nvml
-    nvml[0].set(rows_failed=1)
-    nvml[1].set(error=GPU_IS_LOST)
-    nvml[2].set(ecc_uncorrected=3)
-    nvml[3].set(rows_pending=1)
-    nvml[4].set(clock_reasons=0x48)
-    output = gpus.passed()
-    for sentence in (
-        "device 0 could not remap failing memory rows",
-        "device 1 cannot be read:",
-        "device 2 had 3 uncorrected memory errors",
-        "device 3 needs a reset to remap failing memory rows",
-        "device 4 is throttled: ",
-    ):
-        assert f"flagperf: warning: h1: health: {sentence}" in output
-    assert placed(gpus.toy.runs[-1]) == [("h1", [2, 3])]
-
-
-def test_another_chip_than_was_asked_for_is_refused(gpus: ClusterToy) -> None:
-    gpus.hosts[0].nvml.on(8, name="NVIDIA H200")
-    output = gpus.refused("--hw=A100")
-    assert "h1: model: devices 0, 1, 2, 3, 4, 5, 6, 7 are NVIDIA H200, not A100 - pass --hw=H200" in output
 
 
 def test_a_device_that_is_lost_in_a_round_is_reported_with_its_results(gpus: ClusterToy) -> None:

@@ -202,21 +202,6 @@ def test_a_short_cut_is_no_loss(cluster: ClusterToy) -> None:
 
 
 @pytest.mark.slow
-def test_a_cut_of_twenty_seconds_is_reported_and_survived(cluster: ClusterToy) -> None:
-    _, two = prepare(cluster, impatient=False)
-    going = start(cluster, "--set=step_s=2")
-    began = time.monotonic()
-    two.link(up=False)
-    going.wait_for(lambda: "h2 is lost" in going.text, "the loss")
-    time.sleep(max(0.0, 20 - (time.monotonic() - began)))
-    two.link(up=True)
-    assert going.wait(60) == 0, going.text
-    reported_once(going.text, "h2 is back")
-    assert_nothing_lost_or_doubled(cluster)
-    assert_nothing_left(cluster.hosts)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["link", "freeze"])
 def test_a_host_that_comes_back_within_its_lease_goes_on(cluster: ClusterToy, switch: str) -> None:
     one, _ = prepare(cluster)
@@ -235,12 +220,15 @@ def test_a_host_that_comes_back_within_its_lease_goes_on(cluster: ClusterToy, sw
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("switch", ["link", "freeze", "power"])
+@pytest.mark.parametrize("switch", ["link", "freeze"])
 def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: ClusterToy, switch: str) -> None:
     one, two = prepare(cluster)
     cluster.set(lease_time=2)
     going = start(cluster, "--set=step_s=2")
-    {"link": lambda: two.link(up=False), "freeze": two.freeze, "power": two.power_off}[switch]()
+    if switch == "freeze":
+        two.freeze()
+    else:
+        two.link(up=False)
     assert going.wait() == 1, going.text
     fault = fault_of(cluster)
     assert (fault["kind"], fault["host"]) == ("lost", "h2")
@@ -253,8 +241,7 @@ def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: Cluster
     )
     if switch == "freeze":
         two.thaw()
-    if switch != "power":
-        until(lambda: not ranks(two), "the end of the ranks, which their agent has to see to")
+    until(lambda: not ranks(two), "the end of the ranks, which their agent has to see to")
     assert_nothing_left([one])
 
 
@@ -433,95 +420,21 @@ def test_a_wrong_clock_is_reported_and_subtracted_from_all_times(cluster: Cluste
 # -- the way in ---------------------------------------------------------------------------------------------------
 
 
-def edit(cluster: ClusterToy, **values: str) -> None:
-    """Change what [cluster] says."""
-    file = cluster.root / "flagperf.toml"
-    text = file.read_text()
-    for name, value in values.items():
-        text = re.sub(rf"(?m)^{name} = .*\n", "", text) + f"{name} = {json.dumps(value)}\n"
-    file.write_text(text)
-
-
-@pytest.mark.slow
-def test_refused_logins_are_reported_for_all_hosts_at_once_with_the_fix(cluster: ClusterToy) -> None:
-    one, two = prepare(cluster)
-    known = cluster.root / "known_hosts"
-    lines = one.known_hosts.read_text().splitlines()
-    key_of = {
-        host: next(line.split(None, 1)[1] for line in lines if line.startswith(host.address)) for host in (one, two)
-    }
-    # The first host's key is another than it was; the second one's is not known.
-    known.write_text(f"{one.address} {key_of[two]}\n")
-    edit(cluster, known_hosts=str(known))
-    code, output = cluster.run("-k", "converges")
-    assert code == 4, output
-    changed = reported_once(output, r"h1: host: the host key of .*")
-    assert f"differs from the one in {known}" in changed
-    assert f"ssh-keygen -R {one.address} -f {known}" in changed
-    assert "only if it was, remove the old key" in changed
-    unknown = reported_once(output, r"h2: host: the host key of .*")
-    assert "is unknown: ed25519 SHA256:" in unknown
-    command = re.search(r"add it: (ssh-keyscan .* >> \S+)", unknown)
-    assert command, unknown
-    assert not cluster.toy.runs
-    # What it says to do is what helps.
-    subprocess.run(["sh", "-c", f"ssh-keygen -R {one.address} -f {known}; {command[1]}"], check=True)
-    subprocess.run(["sh", "-c", command[1].replace(two.address, one.address)], check=True)
-    code, output = cluster.run("-k", "converges")
-    assert code == 0, output
-    assert_nothing_left(cluster.hosts)
-
-
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        (
-            {"key": "{root}/other"},
-            r"h1, h2: host: .*|h1: host: .* no key was accepted for the user root; tried .*ssh-copy-id",
-        ),
-        (
-            {"python": "/opt/none/python3"},
-            r"h1, h2: python: /opt/none/python3: program not found .*set its path with python = .* or \[slurm\]\n",
-        ),
-    ],
-    ids=["key", "python"],
-)
-def test_a_login_that_does_not_work_is_named(cluster: ClusterToy, values: dict[str, str], sentence: str) -> None:
+def test_a_login_that_does_not_work_is_named_for_all_hosts_at_once(cluster: ClusterToy) -> None:
     prepare(cluster)
     argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(cluster.root / "other")]
     subprocess.run(argv, check=True)
-    edit(cluster, **{name: value.format(root=cluster.root) for name, value in values.items()})
+    file = cluster.root / "flagperf.toml"
+    text, count = re.subn(r"(?m)^key = .*$", f'key = "{cluster.root}/other"', file.read_text())
+    assert count == 1
+    file.write_text(text)
     code, output = cluster.run("-k", "converges")
     assert code == 4, output
-    reported_once(output, sentence)
+    sentence = "no key was accepted for the user root; tried .*ssh-copy-id"
+    for host in ("h1", "h2"):
+        reported_once(output, rf"{host}: host: .* {sentence}")
     assert not cluster.toy.runs
     assert_nothing_left(cluster.hosts)
-
-
-def test_a_host_of_no_name_is_named(cluster: ClusterToy) -> None:
-    prepare(cluster)
-    code, output = cluster.run("-k", "converges", "--cluster=h1.nowhere.invalid,h2.nowhere.invalid")
-    assert code == 4, output
-    reported_once(output, "h1.nowhere.invalid: host: unknown host name h1.nowhere.invalid: .*; correct it, or use the")
-
-
-@pytest.mark.slow
-def test_a_gateway_leads_to_all_hosts_and_is_named_where_it_does_not(cluster: ClusterToy) -> None:
-    one, two, gate = prepare(cluster, hosts=3)
-    cluster.settings([one, two], nodes="2x1", runtime="host")
-    edit(cluster, gateway=f"root@{gate.address}")
-    going = start(cluster, "--set=step_s=0.4")
-    peers = one.run(["ss", "-tnH", "state", "established", "sport", "=", ":22"]).stdout
-    assert gate.address in peers, f"no connection from the gateway: {peers}"
-    gate.kill_sshd_sessions()
-    going.wait_for(lambda: "h1 is back" in going.text and "h2 is back" in going.text, "both hosts again")
-    assert going.wait() == 0, going.text
-    assert_nothing_lost_or_doubled(cluster)
-    gate.stop_sshd()
-    code, output = cluster.run("-k", "converges")
-    assert code == 4, output
-    reported_once(output, "host: gateway .*: .*connection refused; no sshd listens there")
-    assert_nothing_left([one, two])
 
 
 # -- slow ---------------------------------------------------------------------------------------------------------

@@ -62,12 +62,6 @@ def test_containers_on_two_hosts_train_resnet50(bench: Bench, torch_python: str)
     assert_nothing_left(bench.hosts)
 
 
-def test_environments_on_two_hosts_train_bert(bench: Bench, torch_python: str) -> None:
-    run = bench.run("-kbert:pytorch and converges", runtime="venv")
-    assert_both_took_part(run, "bert:pytorch:CPU:2:1:1", "venv")
-    assert_nothing_left(bench.hosts)
-
-
 def test_a_slurm_job_of_two_nodes_trains_resnet50(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     if problems := missing_programs(SLURM):
         pytest.skip("; ".join(problems))

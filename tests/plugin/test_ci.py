@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 import xmlschema
-
-from tests.conftest import listens_to_ctrl_c
 
 from .conftest import Toy
 
@@ -33,7 +26,7 @@ def verdict(lines: list[str]) -> str:
 # -- the verdict ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [(), ("-q",), ("-qq",), ("-v",), ("-n2",), ("--tb=no",)], ids=str)
+@pytest.mark.parametrize("arguments", [("-qq", "--tb=no"), ("-v", "-n2")], ids=str)
 def test_a_run_ends_with_its_verdict(toy: Toy, arguments: tuple[str, ...]) -> None:
     result = toy.run("suites", "-k", "alpha and converges", "--html=page.html", *arguments)
     # Without a summary of pytest, nothing follows the flagperf section.
@@ -59,37 +52,6 @@ def test_the_verdict_of_a_run_without_cases(toy: Toy) -> None:
     result.stdout.fnmatch_lines(["not run: alpha:plain:X1:1:1:1: acme has no config*"])
 
 
-def test_tests_without_a_case_have_no_verdict(toy: Toy) -> None:
-    (toy.root / "suites" / "alpha" / "test_other.py").write_text("def test_other(): pass\n")
-    assert "flagperf: 0" not in toy.run("suites", "-k", "other").stdout.str()
-
-
-@pytest.mark.parametrize("workers", [(), ("-n1",)], ids=str)
-def test_after_ctrl_c_finished_rounds_are_kept_and_reported(toy: Toy, workers: tuple[str, ...]) -> None:
-    command = [sys.executable, "-m", "pytest", "suites", "--nodes=1x1", "--repeat=2", "--set=step_s=0.1", *workers]
-    process = subprocess.Popen(
-        [*command, "-p", "no:cacheprovider"],
-        cwd=toy.root,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=listens_to_ctrl_c,
-    )
-    deadline = time.monotonic() + 60
-    while not list(toy.root.glob("reports/run*/alpha*/round1/outcome.json")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
-    lines = out.splitlines()
-    line = verdict(lines)
-    assert line.startswith("flagperf: interrupted: ")
-    assert " of 2 cases passed, 1 not " in line
-    # A worker continues until it is stopped.
-    assert workers or " 1 not finished, 1 not run" in line
-    assert any(line.startswith("--resume=reports/run") for line in lines)
-    assert (toy.runs[0] / "results.json").is_file()
-
-
 # -- JUnit --------------------------------------------------------------------------------------------------------
 
 
@@ -97,9 +59,8 @@ def junit(toy: Toy) -> ET.Element:
     return ET.parse(toy.runs[-1] / "junit.xml").getroot()
 
 
-@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=str)
-def test_a_failure_has_the_case_and_its_logs_attached(toy: Toy, workers: tuple[str, ...]) -> None:
-    toy.run("suites", "-k", "alpha and 1:2 and converges", "--set=fault=kill", *workers)
+def test_a_failure_has_the_case_and_its_logs_attached_also_with_workers(toy: Toy) -> None:
+    toy.run("suites", "-k", "alpha and 1:2 and converges", "--set=fault=kill", "-n2")
     (case,) = junit(toy).iter("testcase")
     failure = case.find("failure")
     assert failure is not None
@@ -146,16 +107,18 @@ def test_on_gitlab_attachments_are_relative_to_the_project(toy: Toy, monkeypatch
     )
 
 
-@pytest.mark.parametrize("logging", ["system-out", "all", "log", "system-err"])
-def test_captured_output_is_kept_in_a_single_element(toy: Toy, logging: str) -> None:
-    toy.run("suites", "-k", "alpha and 1:1:1 and converges", "--set=fault=exit", f"-ojunit_logging={logging}")
+@pytest.mark.parametrize("logging", ["all", "system-err"])
+def test_captured_output_is_kept_in_a_single_element_and_a_suites_name_stays(toy: Toy, logging: str) -> None:
+    words = (f"-ojunit_logging={logging}", "-ojunit_suite_name=nightly")
+    toy.run("suites", "-k", "alpha and 1:1:1 and converges", "--set=fault=exit", *words)
+    (suite,) = junit(toy).iter("testsuite")
+    assert suite.attrib["name"] == "nightly"
     (output,) = junit(toy).iter("system-out")
     assert "[[ATTACHMENT|" in (output.text or "")
 
 
-@pytest.mark.parametrize("workers", [(), ("-n2", "--dist=load")], ids=str)
-def test_passed_tests_have_properties_and_no_attachments(toy: Toy, workers: tuple[str, ...]) -> None:
-    toy.run("suites", "-k", "alpha and 1:1:1", *workers)
+def test_passed_tests_have_properties_and_no_attachments(toy: Toy) -> None:
+    toy.run("suites", "-k", "alpha and 1:1:1", "-n2", "--dist=load")
     assert not list(junit(toy).iter("system-out"))
     root = junit(toy)
     (suite,) = root.iter("testsuite")
@@ -166,12 +129,6 @@ def test_passed_tests_have_properties_and_no_attachments(toy: Toy, workers: tupl
     everything = [name for each in names for name in each if name != "case"]
     assert len(everything) == len(set(everything)), "each property once per case"
     assert {"round1.p_core[samples/s]", "target.accuracy"} <= set(everything)
-
-
-def test_the_suite_keeps_a_name_from_the_settings(toy: Toy) -> None:
-    toy.run("suites", "-k", "alpha and 1:1:1 and converges", "-ojunit_suite_name=nightly")
-    (suite,) = junit(toy).iter("testsuite")
-    assert suite.attrib["name"] == "nightly"
 
 
 def test_the_file_matches_the_schema_of_jenkins(toy: Toy) -> None:
@@ -208,9 +165,8 @@ def github(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=str)
-def test_the_summary_is_appended(toy: Toy, github: Path, workers: tuple[str, ...]) -> None:
-    result = toy.run("suites", "-k", "alpha", "--set=efficiency=0.5", *workers)
+def test_the_summary_is_appended_once_also_with_workers(toy: Toy, github: Path) -> None:
+    result = toy.run("suites", "-k", "alpha", "--set=efficiency=0.5", "-n2")
     text = github.read_text()
     assert text.startswith("of another\n### flagperf: 1 of 2 cases passed, 1 failed")
     assert text.count("### flagperf") == 1
@@ -235,5 +191,5 @@ def test_an_unwritable_summary_is_reported_in_one_line(toy: Toy, github: Path, m
 
 def test_outside_github_no_summary_is_written(toy: Toy, github: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_ACTIONS")
-    toy.run("suites", "-k", "alpha", "--set=efficiency=0.5")
+    toy.run("suites", "-k", "alpha and 1:1:1 and converges")
     assert github.read_text() == "of another\n"

@@ -93,12 +93,3 @@ def test_a_rank_that_fails_under_the_engine_of_the_example_fails_the_round(examp
     result.stdout.fnmatch_lines(
         ["*round 1: rank 1*7*", "XFAIL*a slow disk: round 1: the ranks were ready after not measured*"]
     )
-
-
-@pytest.mark.slow
-def test_without_the_example_nothing_of_it_is_there(toy: Toy) -> None:
-    result = toy.run("suites", "-k", "alpha and 1:1:1", "--collect-only", "-q")
-    assert "test_plugins" not in result.stdout.str()
-    asked = toy.run("suites", "--engine=processes", "--plan")
-    assert asked.ret == pytest.ExitCode.USAGE_ERROR
-    asked.stderr.fnmatch_lines(["*--engine=processes: unknown engine; choose from agents, modelarts"])

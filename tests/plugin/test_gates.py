@@ -68,17 +68,6 @@ def test_an_accepted_run_passes_and_a_regression_fails_the_test_junit_and_the_ex
     assert "10.0 % below the baseline's" in (failure.text or "") + failure.get("message", "")
 
 
-def test_a_regression_fails_with_workers(toy: Toy) -> None:
-    pytest.importorskip("xdist")
-    toy.run("suites", "--nodes=1x1", "-n2", "--accept-baseline").assert_outcomes(passed=4)
-    assert len(list(baseline(toy).parent.glob("*.json"))) == 2
-    slower(toy, 0.9)
-    worse = toy.run("suites", "--nodes=1x1", "-n2")
-    worse.assert_outcomes(passed=3, failed=1)
-    assert worse.ret == 1
-    assert len(list(junit(toy).iter("failure"))) == 1
-
-
 def test_a_change_within_the_bounds_passes_and_bounds_can_be_edited(toy: Toy) -> None:
     toy.run(*ONE, "--accept-baseline")
     slower(toy, 0.96)
@@ -160,7 +149,7 @@ reason = "two cores share one cache"
 
 def test_an_expected_failure_passes_and_all_reports_have_its_reason(toy: Toy) -> None:
     (toy.root / "flagperf.toml").write_text(EXPECTED)
-    result = toy.run("suites/alpha", "--set=efficiency=0.7")
+    result = toy.run("suites/alpha", "--set=efficiency=0.7", "-n2")
     result.assert_outcomes(passed=4, xfailed=1)
     assert result.ret == 0
     assert verdicts(toy, "speedup")["efficiency"]["expected_failure"] == "two cores share one cache"
@@ -182,14 +171,6 @@ def test_an_expected_failure_hides_no_other(toy: Toy) -> None:
             "expected failure: two cores share one cache: *",
         ]
     )
-
-
-def test_an_expected_failure_passes_with_workers(toy: Toy) -> None:
-    pytest.importorskip("xdist")
-    (toy.root / "flagperf.toml").write_text(EXPECTED)
-    result = toy.run("suites", "-n2", "--set=efficiency=0.7", "-k", "alpha")
-    result.assert_outcomes(passed=4, xfailed=1)
-    assert result.ret == 0
 
 
 def test_an_expected_failure_that_passes_is_reported_and_fails_under_strict(toy: Toy) -> None:

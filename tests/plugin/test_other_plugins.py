@@ -1,6 +1,6 @@
 """Options, settings, fixtures and markers have other names than those of the most used plugins.
 
-``other_plugins.json`` lists their names; ``survey_plugins.py`` writes it.
+``other_plugins.json`` lists the names of the versions that it gives.
 """
 
 from __future__ import annotations
