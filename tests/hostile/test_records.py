@@ -268,7 +268,7 @@ def test_a_stored_file_with_any_value_changed_is_reported(
         assert any(case.case.startswith("toy:other:") and case.outcomes[0].ok for case in read.cases)
         to = f"--to={tmp_path}/made{seed}"
         for command in (
-            ["show", run, "--figures"], ["report", run], ["compare", whole, run], 
+            ["show", run, "--figures"], ["report", run], ["compare", whole, run],
             ["export", run, to, "--format=markdown"], ["bundle", run, "--incomplete", to],
         ):  # fmt: skip
             assert flagperf([str(word) for word in command]) in (0, 1, 2)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_flagperf.catalog import Catalog, bundled, scan
-from pytest_flagperf.hooks.roots import installed_roots
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.settings import find_root, read_settings
 
@@ -35,4 +34,6 @@ def root() -> Path:
 
 def catalog(of: Path | None = None, roots: Sequence[str] | None = None) -> Catalog:
     """Return all suites and vendors that a run in the tree can use."""
+    from pytest_flagperf.hooks.roots import installed_roots  # most commands need no plugin, and pluggy takes time
+
     return scan(read_settings({"roots": roots}, of or root(), Path.cwd()), installed_roots(), bundled_suites=True)
