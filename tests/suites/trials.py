@@ -136,6 +136,16 @@ class Step:
     """The parameters that the step did not change."""
 
 
+def parameters(suite: Path) -> int:
+    """Return the number of parameters of PyTorch's reference model, without memory for them."""
+    from tests.suites import flops
+
+    ctx = flops.context(suite, "reference", "meta")
+    with ctx.device:
+        model = trainers.steps_of(suite).create_model(ctx)
+    return sum(value.numel() for value in model.parameters())
+
+
 def one_step(suite: Path, frozen: str = "", **settings: Any) -> Step:
     """Train one optimizer step of the reference model with synthetic data; do not train the parameter ``frozen``."""
     rank = rank_of(suite, None, io.StringIO(), synthetic=True, **{"precision": "fp32", **settings})
