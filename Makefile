@@ -47,9 +47,10 @@ train: setup ## train all suites to their targets and record in tests/trained.to
 unit: setup
 	$(BIN)/python -m pytest tests -m 'not slow and not integration' -q -n auto
 
-lint: setup types ## run ruff and mypy
+lint: setup ## run ruff and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/mypy
 
 types: setup
 	$(BIN)/mypy

@@ -1,4 +1,4 @@
-"""All tests, in three phases: python -m tests [what pytest takes]; ``make test`` calls it.
+"""All tests, in the phases of phases.py: python -m tests [what pytest takes]; ``make test`` calls it.
 
 All phases run even if one fails, and no test runs twice. After the phases, a table lists the slowest files and tests.
 """
@@ -16,12 +16,7 @@ import psutil
 import pytest
 
 from tests import durations
-
-PHASES = {
-    "quick": ("-m", "not slow", "-n", "auto"),
-    "alone": ("-m", "slow and alone"),
-    "slow": ("-m", "slow and not alone", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"),
-}
+from tests.phases import PHASES
 
 
 def run_phases(arguments: Sequence[str], pytest_run: Callable[..., int]) -> bool:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import chain, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests import own_places
+from tests import own_places, phases
 
 if TYPE_CHECKING:
     from pytest_flagperf.catalog import Suite
 
 pytest_plugins = ["pytester", "tests.lab.fixtures", "tests.plugin_packages"]
 REPO = Path(__file__).resolve().parent.parent
-LONGEST = REPO / "tests" / "suites" / "test_checks.py"
 
 own_places.move_in()
 
@@ -92,18 +89,9 @@ def torch_python(framework_python: Callable[[str], str]) -> str:
 
 def _built(repo: Path, suite: Suite) -> str:
     from pytest_flagperf.catalog import Catalog
-    from pytest_flagperf.engines.agents.runtime_request import requirements
-    from pytest_flagperf.hosts.deploy import pack
-    from pytest_flagperf.hosts.local import LocalHost
-    from pytest_flagperf.runtime import RuntimeRequest, runtimes
+    from tests import environments
 
-    catalog = Catalog.scan([repo])
-    settings = tuple(catalog.vendor("cpu").toml.uv.items())
-    request = RuntimeRequest(suite.framework, requirements(catalog, suite), uv_settings=settings)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FLAGPERF_CACHE", str(own_places.shared_cache()))
-        venv = runtimes()["venv"]
-        python = venv.prepare(LocalHost(), request, lambda line: print(line, file=sys.stderr), pack({})).python
+    python = environments.build(Catalog.scan([repo]), suite)
     folder = Path(python).parents[1]
     # With the record of packages that were not found, so that no run of the session looks for them again.
     for path in (folder, *folder.parent.glob(f"{suite.framework}-*.failed")):
@@ -112,8 +100,17 @@ def _built(repo: Path, suite: Suite) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Fail a session that leaves something outside its own places."""
+    """Fail a session that leaves something outside its own places; let workers that compute give way to others."""
     own_places.watch(config)
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    if worker and "loadfile" in worker["mainargv"] and phases.computes(worker["workerid"]):
+        os.nice(10)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Return the scheduler of the slow tests; another phase has xdist's."""
+    return phases.TwoKinds(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -129,17 +126,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # of the selected tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Alternate files that need the lab, which mostly wait, and others, so that some workers use the cores.
-
-    The longest file comes first; it needs much memory, and so do those of its folder, which come later.
-    """
+    """Sort the files: those that compute, the longest first; then those that need the lab, the longest last."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
     in_lab = [file for file, found in files.items() if any(map(_needs_lab, found))]
-    others = sorted((file for file in files if file not in in_lab), key=lambda file: file != LONGEST)
-    ordered = chain.from_iterable(zip_longest(in_lab, others))
-    items[:] = [item for file in ordered if file is not None for item in files[file]]
+    others = [file for file in files if file not in in_lab]
+    others.sort(key=lambda file: phases.rank(file.relative_to(REPO).as_posix()))
+    in_lab.sort(key=lambda file: len(files[file]))
+    items[:] = [item for file in (*others, *in_lab) for item in files[file]]
 
 
 def _needs_lab(item: pytest.Item) -> bool:
