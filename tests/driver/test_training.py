@@ -24,7 +24,8 @@ from flagperf_driver.training.loop import MAX_WINDOW, DataError, NonFiniteLoss, 
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Marks, Timeline
 from flagperf_driver.training.trainer import EvaluationError, RankEvaluation, Trainer
-from tests.driver.pytorch.toy_case import case
+from flagperf_driver.training.weight_decay import without_decay
+from tests.driver.frameworks.toy_data import case
 
 BATCHES = 10
 """Batches in an epoch, of 32 samples each."""
@@ -133,7 +134,7 @@ class Run:
         self, batches: int = BATCHES, nan_at: int | None = None, training: str = "run1 a", **settings: Any
     ) -> None:
         stream = io.StringIO()
-        run_case = driver.RunCase.from_json({**case(**settings), "training": training})
+        run_case = driver.RunCase.from_json({**case("pytorch", **settings), "training": training})
         rank = driver.Rank(run_case, driver.World(), perflog.PerfLog(0, stream), Heartbeat(None))
         self.trainer = CountingTrainer(rank, batches, nan_at)
         trainer: Trainer = self.trainer
@@ -174,6 +175,29 @@ def test_a_training_stops_for_a_reason(settings: dict[str, Any], reason: str, st
     assert (run.finished["stop_reason"], run.finished["steps"]) == (reason, steps)
     assert run.of("TRAIN_END") == [{"reason": reason}]
     assert run.finished["converged"] is (reason == "target")
+    evaluated = [evaluation["step"] for evaluation in run.of("EVALUATE")]
+    assert evaluated == [] if reason == "throughput" else evaluated[-1] == steps, "it ends with an evaluation"
+
+
+def test_the_steps_are_logged_with_their_samples_and_epochs() -> None:
+    run = Run(max_steps=None, max_epochs=2, eval_steps=None)
+    ends = [(end["step"], end["samples"], end["epoch"]) for end in run.of("STEP_END")]
+    assert ends == [(1, 32, 1), (10, 320, 1), (20, 640, 2)]
+    assert [end["epoch"] for end in run.of("EPOCH_END")] == [1, 2]
+    assert [evaluation["step"] for evaluation in run.of("EVALUATE")] == [10, 20]
+
+
+def test_throughput_only_and_early_steps_evaluate_nothing() -> None:
+    assert Run(throughput_only=True, eval_steps=3).of("INIT_EVALUATION") == []
+    late = Run(eval_start_steps=10, eval_at_start=False)
+    assert late.of("INIT_EVALUATION") == []
+    assert [evaluation["step"] for evaluation in late.of("EVALUATE")] == [12]
+
+
+def test_synthetic_data_never_converge() -> None:
+    settings: dict[str, Any] = {"target": 0.003, "eval_steps": 6}
+    assert Run(**settings).finished["converged"] is True, "the control"
+    assert Run(synthetic=True, **settings).finished["converged"] is False
 
 
 def test_a_training_may_go_on_at_its_target_and_has_converged(tmp_path: Path) -> None:
@@ -286,6 +310,25 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     assert isinstance(error, CheckpointError)
     assert "belongs to another training: training is 'run1 a', expected 'run2 b'. Remove it" in str(error)
     assert [end["step"] for end in Run(max_steps=8, **settings).of("STEP_END")][-1] == 8, "the control"
+
+
+def test_a_training_that_ran_out_of_time_keeps_its_checkpoint(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "eval_steps": None}
+    Run(nan_at=6, log_freq=1, **settings)
+    assert Run(max_time_s=0.0, **settings).finished["resumed"]["step"] == 4
+    assert [path.suffixes for path in tmp_path.iterdir()] == [[".pt"]]
+
+
+def test_a_missing_checkpoint_dir_is_an_error_before_the_training() -> None:
+    run = Run(checkpoint_steps=5)
+    assert str(run.error).startswith("checkpoint_dir is None and checkpoint_steps is 5; set")
+    assert run.of("TRAIN_START") == []
+
+
+def test_a_parameter_without_weight_decay_must_exist() -> None:
+    config = driver.Config({"no_decay": ["2.weight"], "weight_decay": 0.1, "decay_vectors": False})
+    with pytest.raises(ValueError, match=r"no_decay: no parameter's name contains '2\.weight'"):
+        without_decay({"1.weight": 2}, config)
 
 
 class OneRank:

@@ -1,4 +1,7 @@
-"""Run many trainings of the toy in one process per rank: scenarios.py FRAMEWORK FOLDER."""
+"""Run many trainings of the toy in one process per rank: scenarios.py FRAMEWORK FOLDER [MODULE].
+
+Without a module it runs the table; else ``results`` of a module of tests/driver/pytorch/.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import toy_data  # type: ignore[import-not-found]
+from table import FIRST_BIAS, TABLE, Scenario  # type: ignore[import-not-found]
 
 from flagperf_driver import driver, perflog
 from flagperf_driver.heartbeat import Heartbeat
@@ -58,7 +62,7 @@ class Scenarios:
 
     def resumed(self, **settings: Any) -> dict[str, Any]:
         """Run a whole training, and the same training interrupted at its eighth batch and started again."""
-        how = {"log_freq": 1, "norm": True, "lr_schedule": "cosine", "max_steps": 14, "eval_steps": 4}
+        how: dict[str, Any] = {"log_freq": 1, "norm": True, "lr_schedule": "cosine", "max_steps": 14, "eval_steps": 4}
         how |= {"train_batch_size": BATCH, "dropout": toy.RESUMED_DROPOUT, **settings}
         folder = self.meeting.gather(tempfile.mkdtemp())[0]
         whole = self.train(**how)
@@ -68,62 +72,44 @@ class Scenarios:
         left = sorted(path.name for path in Path(folder).iterdir())
         return {"whole": whole, "first": first, "second": second, "left": left}
 
-    def predicted(self) -> dict[str, Any]:
-        """Train and evaluate by a prediction for each sample instead of sums."""
+    def of(self, name: str, scenario: Scenario) -> dict[str, Any]:
+        if name == "predicted":
+            return self.train(predicting(), train_batch_size=BATCH, **scenario.config)
+        size = 32 if scenario.each else BATCH
+        how = {**scenario.config, "train_batch_size": size // scenario.parts}
+        how["gradient_accumulation_steps"] = scenario.parts
+        if FIRST_BIAS in how.get("no_decay", ()):
+            how["no_decay"] = [toy.FIRST_BIAS]
+        return self.train(**how)
 
-        def predict(ctx: Any, model: Any, batch: Any) -> list[Any]:
-            sums = toy.evaluate_batch(ctx, model, batch)
-            right, count = (int(value) for value in sums)
-            return [1] * right + [0] * (count - right)
+    def results(self) -> dict[str, Any]:
+        """Run the table and a training that is interrupted."""
+        chosen = {name: it for name, it in TABLE.items() if WORLD.world_size in it.ranks}
+        found = {name: self.of(name, scenario) for name, scenario in chosen.items()}
+        return {**found, "resumed": self.resumed(skips=WORLD.world_size == 1)}
 
-        steps = replace(
-            toy.STEPS,
-            evaluate_batch=predict,
-            summarize=lambda ctx, items: {"accuracy": sum(items) / len(items), "count": float(len(items))},
-        )
-        return self.train(steps, train_batch_size=BATCH)
 
-    def all(self) -> dict[str, Any]:
-        return self.of_any_number() | (self.of_several_ranks() if WORLD.world_size > 1 else {})
+def predicting() -> Any:
+    """Return steps that evaluate by a prediction for each sample instead of sums."""
 
-    def of_any_number(self) -> dict[str, Any]:
-        how = {"train_batch_size": BATCH}
-        return {
-            "strong": self.train(**how),
-            "accumulated": self.train(train_batch_size=BATCH // 4, gradient_accumulation_steps=4),
-            "accumulated_bf16": self.train(
-                train_batch_size=BATCH // 4, gradient_accumulation_steps=4, precision="bf16"
-            ),
-            "bf16": self.train(precision="bf16", **how),
-            "fp16": self.train(precision="fp16", max_grad_norm=1.0, max_steps=2, **how),
-            "clipped": self.train(max_grad_norm=1e-2, optimizer="sgd", max_steps=5, weight_decay=0.1, **how),
-            **{name: self.train(optimizer=name, weight_decay=0.1, max_steps=5, **how) for name in toy.OPTIMIZERS},
-            "decayed": self.train(weight_decay=0.5, decay_vectors=True, no_decay=[toy.FIRST_BIAS], max_steps=5, **how),
-            "predicted": self.predicted(),
-            "resumed": self.resumed(),
-            "skipping": self.resumed(skips=True),
-            "lr0": self.train(learning_rate=0.0, norm=True, **how),
-        }
+    def predict(ctx: Any, model: Any, batch: Any) -> list[Any]:
+        right, count = (int(value) for value in toy.evaluate_batch(ctx, model, batch))
+        return [1] * right + [0] * (count - right)
 
-    def of_several_ranks(self) -> dict[str, Any]:
-        """Run the trainings of which the tests compare the ranks."""
-        how = {"train_batch_size": BATCH}
-        return {
-            "uneven": self.train(eval_shares="uneven", norm=True, dropout=0.5, **how),
-            "one": self.train(eval_shares="one", norm=True, dropout=0.5, **how),
-            "throughput": self.train(throughput_only=True, throughput_steps=20, eval_steps=3),
-            "epochs": self.train(max_epochs=2, max_steps=None, eval_steps=None),
-            "short": self.train(short_rank=1, max_epochs=1, max_steps=None),
-            "target": self.train(target=0.5, max_steps=40, **how),
-            "nan": self.train(nan_at=[WORLD.world_size - 1, 4], max_steps=7, log_freq=100, eval_steps=None),
-        }
+    return replace(
+        toy.STEPS,
+        evaluate_batch=predict,
+        summarize=lambda ctx, items: {"accuracy": sum(items) / len(items), "count": float(len(items))},
+    )
 
 
 def main() -> None:
     rank = make_rank(io.StringIO())
     with meet(rank) as meeting:
         toy.join(rank, meeting)
-        results = Scenarios(meeting).all()
+        scenarios = Scenarios(meeting)
+        sys.path.append(str(Path(__file__).parents[1] / "pytorch"))
+        results = importlib.import_module(sys.argv[3]).results(scenarios) if sys.argv[3:] else scenarios.results()
         meeting.gather(None)
     Path(sys.argv[2], f"rank{WORLD.rank}.json").write_text(json.dumps(results))
 

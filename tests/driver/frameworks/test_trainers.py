@@ -1,11 +1,13 @@
-"""Every framework's trainer computes what the loop and the suites expect of it."""
+"""Every framework's trainer computes what the loop and the suites expect of it: table.py has the trainings."""
 
 from __future__ import annotations
 
 import json
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,188 +16,203 @@ import pytest
 
 from flagperf_driver import perflog
 from flagperf_driver.heartbeat import read_heartbeat
+from pytest_flagperf.results.logs.failures import RankLocation
+from pytest_flagperf.results.logs.ranklog import Target, read_rank
+from pytest_flagperf.results.measured import consistency, consistency_pairs
 from tests.driver.frameworks import toy_data, toy_reference
-from tests.driver.frameworks.conftest import FRAMEWORKS, HERE, Framework
-from tests.driver.pytorch.conftest import Trained, run_ranks, wait
-from tests.driver.pytorch.test_agreement import contradictions, trainings
+from tests.driver.frameworks.ranks import HERE, RankResults, Trained, distance, run_ranks, run_scenarios, wait
+from tests.driver.frameworks.table import MISSING_ON_CPU, ROUNDING, TABLE, Scenario
 
 pytestmark = pytest.mark.slow
 
-ROUNDING = 2e-5
-"""The largest difference of weights between single and double precision after some steps."""
-MISSING_ON_CPU = {"mindspore": {"bf16", "accumulated_bf16"}, "paddle": {"bf16", "fp16", "accumulated_bf16"}}
-"""The scenarios of mixed precision that a framework refuses on the CPU."""
+FRAMEWORKS = ("mindspore", "paddle", "pytorch", "tensorflow2")
+TARGET = Target("accuracy", "higher", "fraction", 0.5)
 
 
-def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """Return the largest difference of two sets of weights."""
-    assert set(one) == set(other)
-    return max(float(np.abs(np.asarray(one[name]) - np.asarray(other[name])).max()) for name in one)
+@dataclass(frozen=True)
+class Framework:
+    """A framework with the results of all its trainings."""
+
+    name: str
+    alone: RankResults
+    pair: list[RankResults]
+
+    @property
+    def ranks(self) -> Iterator[tuple[int, RankResults]]:
+        """The results of the single rank, then those of each of two ranks, with the number of the rank."""
+        yield 0, self.alone
+        yield from enumerate(self.pair)
 
 
-def both(framework: Framework, scenario: str) -> Iterator[Trained]:
-    """Yield the results of the single rank, then those of each of two ranks."""
-    for rank in (framework.alone, *framework.pair):
-        yield rank[scenario]
+@pytest.fixture(scope="module")
+def run(
+    repo: Path, framework_python: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Framework]:
+    """A function that runs a framework's trainings on its first call and returns their results."""
+
+    @cache
+    def results(name: str) -> Framework:
+        return Framework(name, *run_scenarios(name, framework_python(name), repo, tmp_path_factory.mktemp(name)))
+
+    return results
 
 
-def weights(trained: Trained) -> Mapping[str, Any]:
-    named: Any = trained.weights
-    return named  # type: ignore[no-any-return]
+@pytest.fixture(params=FRAMEWORKS)
+def framework(request: pytest.FixtureRequest, run: Callable[[str], Framework]) -> Framework:
+    """Each framework in turn."""
+    return run(request.param)
 
 
-# -- one step ------------------------------------------------------------------------------------------------
+def test_every_training_of_the_table_ends_as_declared(framework: Framework) -> None:
+    seen, problems = set(), []
+    for rank, results in framework.ranks:
+        for name in results.scenarios.keys() & TABLE.keys():
+            seen.add(name)
+            found = _problems(framework, rank, results[name], name, TABLE[name])
+            problems += [f"{name}, rank {rank}: {problem}" for problem in found]
+    assert problems == []
+    assert seen == set(TABLE)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "lamb"])
-def test_an_optimizer_computes_its_formula(framework: Framework, optimizer: str) -> None:
-    if optimizer not in framework.alone.scenarios:
-        assert framework.name == "tensorflow2", f"{framework.name} trains with every optimizer of the options"
+def _problems(framework: Framework, rank: int, trained: Trained, name: str, scenario: Scenario) -> Iterator[str]:
+    """Yield what differs from the scenario."""
+    error = trained.error or ""
+    if scenario.error:
+        if scenario.error not in error and (rank or not error.startswith(scenario.error.partition(" ")[0])):
+            yield f"the error is {error!r}"
         return
-    expected = toy_reference.train(framework.name, optimizer=optimizer, weight_decay=0.1, max_steps=5)
-    for trained in both(framework, optimizer):
-        assert distance(weights(trained), expected) < ROUNDING
-    other = toy_reference.train(framework.name, optimizer=optimizer, weight_decay=0.0, max_steps=5)
-    assert distance(expected, other) > 10 * ROUNDING, "the control: without weight decay"
+    if name in MISSING_ON_CPU.get(framework.name, ()):
+        if "DeviceError: precision='" not in error:
+            yield f"the error is {error!r}"
+        return
+    if error:
+        yield error
+        return
+    if not all(np.isfinite(loss) for loss in trained.losses.values()):
+        yield f"losses {trained.losses}"
+    got = {field: trained.finished[field] for field in scenario.finished}
+    if got != scenario.finished:
+        yield f"FINISHED has {got}"
+    if scenario.formula is not None:
+        expected = toy_reference.train(framework.name, **scenario.formula)
+        off = distance({key: trained.weights[key] for key in expected}, expected)
+        if off > scenario.within:
+            yield f"the weights are {off} away from those by hand"
+    if scenario.near:
+        off = distance(trained.weights, framework.alone[scenario.near].weights)
+        if not 1e-5 < off < scenario.within:
+            yield f"the weights are {off} away from those of {scenario.near}"
+    if scenario.exact and trained.finished["final_metrics"] != (by_hand := _evaluated(trained.weights)):
+        yield f"metrics {trained.finished['final_metrics']}, by hand {by_hand}"
 
 
-def test_gradients_are_clipped_by_their_common_norm(framework: Framework) -> None:
-    settings: dict[str, Any] = {"optimizer": "sgd", "weight_decay": 0.1, "max_steps": 5}
-    expected = toy_reference.train(framework.name, max_grad_norm=1e-2, **settings)
-    for trained in both(framework, "clipped"):
-        assert distance(weights(trained), expected) < ROUNDING
-    assert distance(expected, toy_reference.train(framework.name, **settings)) > 10 * ROUNDING, "the control"
-
-
-def test_the_config_selects_the_parameters_with_weight_decay(framework: Framework) -> None:
-    settings: dict[str, Any] = {"weight_decay": 0.5, "max_steps": 5}
-    expected = toy_reference.train(framework.name, decay_vectors=True, no_decay=["first.bias"], **settings)
-    for trained in both(framework, "decayed"):
-        assert distance(weights(trained), expected) < ROUNDING
-    for other in (
-        toy_reference.train(framework.name, **settings),
-        toy_reference.train(framework.name, decay_vectors=True, **settings),
-    ):
-        assert distance(expected, other) > 10 * ROUNDING, "the control"
-
-
-def test_two_ranks_train_like_one_with_the_same_global_batch(framework: Framework) -> None:
-    one = framework.alone["strong"]
-    assert distance(weights(one), toy_reference.train(framework.name)) < 10 * ROUNDING
-    for rank in framework.pair:
-        for scenario in ("strong", "accumulated"):
-            assert distance(weights(rank[scenario]), weights(one)) < ROUNDING
-        assert rank["strong"].finished["samples"] == one.finished["samples"] == 384
-        assert rank["strong"].finished["final_metrics"] == one.finished["final_metrics"]
-        assert rank["strong"].losses == pytest.approx(one.losses, rel=1e-4)
-    assert distance(weights(framework.alone["accumulated"]), weights(one)) < ROUNDING
-
-
-def test_mixed_precision_trains_or_is_refused(framework: Framework) -> None:
-    for scenario in ("bf16", "fp16", "accumulated_bf16"):
-        for trained in both(framework, scenario):
-            if trained.error is not None:
-                assert "DeviceError: precision='" in trained.error
-                assert scenario in MISSING_ON_CPU.get(framework.name, ()), trained.error
-                continue
-            assert all(np.isfinite(loss) for loss in trained.losses.values())
-            if scenario != "fp16":
-                difference = distance(weights(trained), weights(framework.alone["strong"]))
-                assert 1e-5 < difference < 0.05, "close to fp32, but not the same"
-
-
-def test_a_learning_rate_of_0_moves_nothing(framework: Framework) -> None:
-    for trained in both(framework, "lr0"):
-        kept = {name: value for name, value in weights(trained).items() if name in toy_data.initial()}
-        assert distance(kept, toy_data.initial()) == 0
-        assert distance(weights(framework.alone["strong"]), toy_data.initial()) > 1e-2, "the control"
-
-
-# -- evaluation ----------------------------------------------------------------------------------------------
-
-
-def test_evaluation_counts_every_sample_once(framework: Framework) -> None:
+def _evaluated(weights: Mapping[str, Any]) -> dict[str, Any]:
     values, labels = toy_data.samples(toy_data.EVAL, seed=1)
-    for trained in (*both(framework, "strong"), *both(framework, "predicted")):
-        end = {name: np.asarray(value) for name, value in weights(trained).items()}
-        hidden = np.maximum(values @ end["first.weight"] + end["first.bias"], 0)
-        right = (hidden @ end["last.weight"] + end["last.bias"]).argmax(1) == labels
-        assert trained.finished["final_metrics"] == {"accuracy": pytest.approx(right.mean()), "count": toy_data.EVAL}
+    end = {name: np.asarray(value) for name, value in weights.items()}
+    hidden = np.maximum(values @ end["first.weight"] + end["first.bias"], 0)
+    right = (hidden @ end["last.weight"] + end["last.bias"]).argmax(1) == labels
+    return {"accuracy": pytest.approx(right.mean()), "count": toy_data.EVAL}
 
 
-@pytest.mark.parametrize("scenario", ["uneven", "one"])
-def test_all_ranks_evaluate_the_same_model(framework: Framework, scenario: str) -> None:
-    one, other = (rank[scenario].finished["final_metrics"] for rank in framework.pair)
-    assert one == other
-    assert one["count"] == toy_data.EVAL
-    statistics = [
-        {name: value for name, value in weights(rank[scenario]).items() if name.startswith("norm.statistics")}
-        for rank in framework.pair
-    ]
-    assert statistics[0], "the batch norm's statistics, which are averaged over the ranks"
-    assert distance(*statistics) == 0
+def test_a_mistake_in_the_training_by_hand_would_show() -> None:
+    """The weights by hand depend on every setting that a scenario tests."""
+    for name, scenario in TABLE.items():
+        for control in scenario.controls:
+            expected, other = (toy_reference.train("paddle", **how) for how in (scenario.formula or {}, control))
+            assert distance(expected, other) > 10 * ROUNDING, name
+    moved = distance(toy_reference.train("paddle"), toy_data.initial())
+    assert moved > 1e-2, "the control of lr0"
+
+
+def test_two_ranks_train_like_one_and_log_the_same(framework: Framework) -> None:
+    one = framework.alone["strong"]
+    for name in ("strong", "accumulated"):
+        for rank in (framework.alone, *framework.pair):
+            assert distance(rank[name].weights, one.weights) < ROUNDING
+    for rank in framework.pair:
+        assert rank["strong"].finished["final_metrics"] == one.finished["final_metrics"]
+        assert rank["strong"].finished["measured_samples"] == one.finished["measured_samples"]
+        # The ranks log at the end of their shorter epoch too.
+        both = {step: loss for step, loss in rank["strong"].losses.items() if step in one.losses}
+        assert both == pytest.approx(one.losses, rel=1e-4)
+    for name, scenario in TABLE.items():
+        if 2 in scenario.ranks and not scenario.error:
+            first, second = (rank[name].finished for rank in framework.pair)
+            for key in ("stop_reason", "steps", "samples", "final_metrics", "measured_samples", "final_loss"):
+                assert first[key] == second[key], name
 
 
 def test_statistics_are_averaged_over_ranks_at_each_evaluation(framework: Framework) -> None:
-    def means(trained: Trained) -> dict[str, Any]:
-        return {name: value for name, value in weights(trained).items() if "statistics" in name and "mean" in name}
+    def statistics(trained: Trained, kind: str = "") -> dict[str, Any]:
+        return {name: value for name, value in trained.weights.items() if "statistics" in name and kind in name}
 
-    expected = means(framework.alone["lr0"])
+    for scenario in ("uneven", "lr0"):
+        first, second = (statistics(rank[scenario]) for rank in framework.pair)
+        assert first, "the batch norm's statistics"
+        assert distance(first, second) == 0
+    expected = statistics(framework.alone["lr0"], "mean")
     assert len(expected) == 1
-    for rank in framework.pair:
-        assert distance(means(rank["lr0"]), expected) < ROUNDING
+    assert distance(statistics(framework.pair[0]["lr0"], "mean"), expected) < ROUNDING
     assert distance(expected, {name: np.zeros_like(value) for name, value in expected.items()}) > 0.1, "the control"
 
 
-# -- the training --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scenario", ["resumed", "skipping"])
-def test_a_resumed_training_continues_bit_for_bit(framework: Framework, scenario: str) -> None:
-    for rank in (framework.alone, *framework.pair):
-        whole, second = rank.within(scenario, "whole"), rank.within(scenario, "second")
-        assert "Stopped: asked to stop at batch 8" in (rank.within(scenario, "first").error or "")
-        assert sorted(second.losses) == list(range(6, 15))
+def test_a_resumed_training_continues_bit_for_bit(framework: Framework) -> None:
+    """The single rank's data can skip batches; those of two ranks are read again."""
+    for _, rank in framework.ranks:
+        whole, first, second = (rank.within("resumed", name) for name in ("whole", "first", "second"))
+        assert "Stopped: asked to stop at batch 8" in (first.error or "")
+        assert "FINISHED" not in first.names
+        assert sorted(second.losses) == list(range(6, 15)), "from the checkpoint of step 5"
         assert second.losses == {step: loss for step, loss in whole.losses.items() if step > 5}
-        assert distance(weights(second), weights(whole)) == 0
-        assert rank.value(scenario, "left") == [f"toy_{framework.name}_CPU_1_1_1_round1.finished.pt"]
-
-
-@pytest.mark.parametrize("scenario", ["throughput", "epochs", "short", "target"])
-def test_ranks_stop_together(framework: Framework, scenario: str) -> None:
-    one, other = (rank[scenario].finished for rank in framework.pair)
-    for key in ("stop_reason", "steps", "samples", "final_metrics", "measured_samples"):
-        assert one[key] == other[key]
-    expected = {"throughput": ("throughput", 25), "epochs": ("max_epochs", 10), "short": ("max_epochs", 4)}
-    if scenario in expected:
-        assert (one["stop_reason"], one["steps"]) == expected[scenario]
-    else:
-        assert one["stop_reason"] == "target"
-        assert one["converged"]
-
-
-def test_a_nan_loss_names_its_step_and_ends_both_ranks(framework: Framework) -> None:
-    errors = [rank["nan"].error or "" for rank in framework.pair]
-    assert "the loss of step 4 is nan on rank 1" in errors[1]
-    assert all(error.startswith("NonFiniteLoss: ") for error in errors)
+        for name in toy_data.initial():
+            assert second.weights[name] == whole.weights[name]
+        assert distance(second.weights, whole.weights) < 1e-6, "statistics, which PyTorch averages before it saves"
+        for key in ("samples", "epochs"):
+            assert second.finished[key] == whole.finished[key]
+        assert rank.value("resumed", "left") == [f"toy_{framework.name}_CPU_1_1_1_round1.finished.pt"]
 
 
 def test_no_training_contradicts_itself(framework: Framework, tmp_path: Path) -> None:
     seen = 0
-    for number, result in enumerate((framework.alone, *framework.pair)):
-        for name, trained in trainings(result.scenarios):
+    for number, results in framework.ranks:
+        for name, trained in trainings(results.scenarios):
             seen += 1
-            assert contradictions(tmp_path, max(0, number - 1), trained) == [], name
-    assert seen >= 40
+            assert contradictions(tmp_path, number, trained) == [], name
+    assert seen >= 30
+
+
+def trainings(results: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield all finished trainings with the names of their scenarios."""
+    if '"FINISHED"' in str(results.get("log", "")):
+        yield name, dict(results)
+    for key, inner in results.items():
+        if isinstance(inner, dict) and "log" not in results:
+            yield from trainings(inner, f"{name} {key}".strip())
+
+
+def contradictions(folder: Path, rank: int, trained: dict[str, Any]) -> list[str]:
+    """Return how the figures of one training contradict each other."""
+    path = folder / f"rank{rank}.out.log"
+    path.write_text(trained["log"])
+    case = trained["case"]
+    log = read_rank(path, rank, TARGET, case["config"]["timing_warmup_steps"])
+    read = consistency_pairs.RankFigures(case["config"], case["nnodes"] * case["nproc"], log)
+    compared, failures = consistency.check([(RankLocation(rank, "localhost", 0), read)], 1)
+    assert compared >= 12, case
+    return [failure.sentence for failure in failures]
 
 
 def test_a_training_describes_itself(framework: Framework) -> None:
-    for trained in both(framework, "strong"):
-        (described,) = trained.of("INIT_END")
+    for world, rank in ((1, framework.alone), (2, framework.pair[0])):
+        (described,) = rank["strong"].of("INIT_END")
         assert described["parameters"] == sum(value.size for value in toy_data.initial().values())
-        assert described["libraries"][framework.name] == described["framework_version"]
-        assert trained.finished["timing"]
-        assert trained.finished["p_core"] > 0
+        library = {"pytorch": "torch"}.get(framework.name, framework.name)
+        assert described["libraries"][library] == described["framework_version"]
+        assert (described["precision"], described["world_size"]) == ("fp32", world)
+        end = rank["strong"].finished
+        assert end["timing"]
+        assert end["p_core"] > 0
+        assert end["threads"] == 1
 
 
 # -- the whole process of a rank -----------------------------------------------------------------------------
@@ -228,6 +245,7 @@ def test_a_program_ends_with_its_last_event_and_leaves_no_process(
     for rank in range(2):
         records = _records(tmp_path, rank)
         assert (records[0].event, records[-1].event) == ("INIT_START", "FINISHED")
+        assert records[-1].value["init_time"] > 0.5, "init_time includes the start of Python and of the framework"
     assert _processes_with(str(tmp_path)) == []
 
 

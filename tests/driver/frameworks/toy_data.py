@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,12 @@ import numpy as np
 from flagperf_driver import options
 
 TRAIN, EVAL, INPUTS, HIDDEN, CLASSES = 320, 301, 16, 32, 2
-DEVICES = {"paddle": ("cpu", "gloo"), "tensorflow2": ("CPU", "ring"), "mindspore": ("CPU", "mccl")}
+DEVICES = {
+    "pytorch": ("cpu", "gloo"),
+    "paddle": ("cpu", "gloo"),
+    "tensorflow2": ("CPU", "ring"),
+    "mindspore": ("CPU", "mccl"),
+}
 """The names of the CPU and of its collective communication in each framework."""
 
 KEYS = {
@@ -23,25 +28,39 @@ KEYS = {
     "short_rank": None,
     "skips": False,  # the data have skip()
 }
+OF_PYTORCH = {"blocks": 0, "compile_with": None}
+"""The number of further layers, and a backend of torch.compile."""
 
 
 class Stopped(RuntimeError):
     """Raised by the toy on request."""
 
 
-def case(framework: str, target: float = 2.0, throughput_only: bool = False, **settings: Any) -> dict[str, Any]:
+def case(
+    framework: str,
+    target: float = 2.0,
+    also: dict[str, float] | None = None,
+    direction: str = "higher",
+    synthetic: bool = False,
+    throughput_only: bool = False,
+    extern: str | None = None,
+    seed: int = 42,
+    **settings: Any,
+) -> dict[str, Any]:
     """Return a case.json of the toy; no training reaches the default target."""
-    values = {**options.values(framework), **KEYS, "train_batch_size": 32, "eval_batch_size": 32, "max_steps": 12}
-    values.update(learning_rate=1e-2, eval_steps=6)
+    values = {**options.values(framework), **KEYS, **(OF_PYTORCH if framework == "pytorch" else {})}
+    values.update(train_batch_size=32, eval_batch_size=32, max_steps=12, learning_rate=1e-2, eval_steps=6)
     assert not set(settings) - set(values), settings
     device, backend = DEVICES[framework]
     return {
         "schema": 1, "case": f"toy:{framework}:CPU:1:1:1", "model": "toy", "framework": framework, "vendor": "cpu",
-        "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "token": "toy", "seed": 42, "scale": "small",
-        "synthetic": False, "throughput_only": throughput_only,
-        "metric": {"name": "accuracy", "direction": "higher", "unit": "fraction", "target": target, "also": {}},
+        "hardware": "CPU", "nnodes": 1, "nproc": 1, "round": 1, "token": "toy", "seed": seed, "scale": "small",
+        "synthetic": synthetic, "throughput_only": throughput_only,
+        "metric": {
+            "name": "accuracy", "direction": direction, "unit": "fraction", "target": target, "also": also or {},
+        },
         "sample_unit": "samples", "device": device, "backend": backend, "modules": [], "device_module": None,
-        "data_dir": None, "extern": None, "config": {**values, **settings},
+        "data_dir": None, "extern": extern, "config": {**values, **settings},
     }  # fmt: skip
 
 
@@ -62,7 +81,9 @@ def samples(count: int, seed: int) -> tuple[Any, Any]:
 
 
 class TrainData:
-    """Data whose global batches are the same for any number of ranks. A batch's ``added`` is added to its loss."""
+    """Data whose global batches are the same for any number of ranks. The mean of ``added`` is added to the loss."""
+
+    convert: Callable[[Any], Any] = staticmethod(lambda array: array)
 
     def __init__(self, ctx: Any) -> None:
         self.ctx, self.epoch, self.read = ctx, 0, 0
@@ -89,8 +110,8 @@ class TrainData:
             raise Stopped(f"asked to stop at batch {self.read}")
         while config.hang_at == place:
             pass
-        batch["added"] = np.full((), np.nan if config.nan_at == place else 0.0, np.float32)
-        return batch
+        batch["added"] = np.full(len(batch["labels"]), np.nan if config.nan_at == place else 0.0, np.float32)
+        return {name: self.convert(array) for name, array in batch.items()}
 
 
 class SkippingData(TrainData):
@@ -110,24 +131,30 @@ def train_data(ctx: Any) -> TrainData:
     return SkippingData(ctx) if ctx.config.skips else TrainData(ctx)
 
 
-def eval_data(ctx: Any) -> list[Any]:
-    values, labels = samples(EVAL, seed=1)
-    shares = {
-        "even": slice(ctx.rank, None, ctx.world_size),
-        "uneven": slice(0, 200) if ctx.rank == 0 else slice(200, None),
-        "one": slice(0, None) if ctx.rank == 0 else slice(0, 0),
-    }
-    mine = shares[ctx.config.eval_shares if ctx.world_size > 1 else "even"]
-    values, labels, size = values[mine], labels[mine], ctx.config.eval_batch_size
-    return [
-        {"values": values[begin : begin + size], "labels": labels[begin : begin + size]}
-        for begin in range(0, len(labels), size)
-    ]
+class EvalData:
+    """The share of one rank in the evaluation set."""
+
+    convert: Callable[[Any], Any] = staticmethod(lambda array: array)
+
+    def __init__(self, ctx: Any) -> None:
+        shares = {
+            "even": slice(ctx.rank, None, ctx.world_size),
+            "uneven": slice(0, 200) if ctx.rank == 0 else slice(200, None),
+            "one": slice(0, None) if ctx.rank == 0 else slice(0, 0),
+        }
+        mine = shares[ctx.config.eval_shares if ctx.world_size > 1 else "even"]
+        self.values, self.labels = (array[mine] for array in samples(EVAL, seed=1))
+        self.size = ctx.config.eval_batch_size
+
+    def __iter__(self) -> Iterator[Any]:
+        for begin in range(0, len(self.labels), self.size):
+            part = slice(begin, begin + self.size)
+            yield {"values": self.convert(self.values[part]), "labels": self.convert(self.labels[part])}
 
 
 STEPS: dict[str, Any] = {
     "create_train_data": train_data,
-    "create_eval_data": eval_data,
+    "create_eval_data": EvalData,
     "summarize": lambda ctx, sums: {"accuracy": sums[0] / sums[1], "count": sums[1]},
     "count_samples": lambda ctx, batch: len(batch["labels"]),
 }

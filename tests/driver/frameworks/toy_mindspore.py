@@ -12,7 +12,6 @@ from flagperf_driver.mindspore import Context, Steps, main
 from flagperf_driver.mindspore.main import join as join  # the scenarios use it
 from flagperf_driver.mindspore.trainer import MindSporeTrainer as Trainer
 
-OPTIMIZERS = ("sgd", "adam", "adamw", "lamb")
 FIRST_BIAS = "first.bias"
 """The name of the hidden layer's bias in this framework."""
 RESUMED_DROPOUT = 0.0
@@ -36,7 +35,7 @@ class Classifier(nn.Cell):  # type: ignore[misc]
 
 def calculate_loss(ctx: Context, model: Any, batch: Any) -> Any:
     scores = model(batch["values"]).astype(ms.float32)
-    return ops.cross_entropy(scores, batch["labels"].astype(ms.int32)) + batch["added"]
+    return ops.cross_entropy(scores, batch["labels"].astype(ms.int32)) + batch["added"].mean()
 
 
 def evaluate_batch(ctx: Context, model: Any, batch: Any) -> Any:

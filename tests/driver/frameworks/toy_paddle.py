@@ -12,7 +12,6 @@ from flagperf_driver.paddle import Context, Steps, main
 from flagperf_driver.paddle.main import join as join  # the scenarios use it
 from flagperf_driver.paddle.trainer import PaddleTrainer as Trainer
 
-OPTIMIZERS = ("sgd", "adam", "adamw", "lamb")
 FIRST_BIAS = "first.bias"
 """The name of the hidden layer's bias in this framework."""
 RESUMED_DROPOUT = 0.3
@@ -36,7 +35,7 @@ class Classifier(nn.Layer):  # type: ignore[misc]
 
 def calculate_loss(ctx: Context, model: Any, batch: Any) -> Any:
     scores = model(batch["values"]).astype("float32")
-    return nn.functional.cross_entropy(scores, batch["labels"]) + batch["added"]
+    return nn.functional.cross_entropy(scores, batch["labels"]) + batch["added"].mean()
 
 
 def evaluate_batch(ctx: Context, model: Any, batch: Any) -> Any:

@@ -13,7 +13,6 @@ from flagperf_driver.tensorflow2 import Context, Steps, main
 from flagperf_driver.tensorflow2.main import join as join  # the scenarios use it
 from flagperf_driver.tensorflow2.trainer import TensorFlowTrainer as Trainer
 
-OPTIMIZERS = ("sgd", "adam", "adamw", "lamb")
 FIRST_BIAS = "first/bias"
 """The name of the hidden layer's bias in this framework."""
 RESUMED_DROPOUT = 0.3
@@ -37,7 +36,7 @@ def create_model(ctx: Context) -> keras.Model:
 def calculate_loss(ctx: Context, model: keras.Model, batch: Any) -> tf.Tensor:
     scores = tf.cast(model(batch["values"], training=True), tf.float32)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["labels"], scores)
-    return tf.reduce_mean(losses) + batch["added"]
+    return tf.reduce_mean(losses) + tf.reduce_mean(batch["added"])
 
 
 def evaluate_batch(ctx: Context, model: keras.Model, batch: Any) -> tf.Tensor:

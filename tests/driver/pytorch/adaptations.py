@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from toy import train  # type: ignore[import-not-found]
 
 from flagperf_driver.training.checks import comparison
 
@@ -18,7 +17,7 @@ ADAM = "lr=ctx.config.learning_rate, betas=(ctx.config.beta1, ctx.config.beta2),
 GROUPS = "optimizers.parameter_groups(model, ctx.config)"
 CONVERT = "def convert_model(ctx, model):\n"
 CREATE = "def create_optimizer(ctx, model):\n"
-TOY = "import sys\nClassifier = sys.modules['toy'].Classifier\n"
+TOY = "import sys\nClassifier = sys.modules['toy_pytorch'].Classifier\n"
 
 GOOD = {
     "modules": CONVERT
@@ -30,7 +29,7 @@ GOOD = {
     "model": f"{TOY}def create_model(ctx):\n    torch.manual_seed(9)\n    return Classifier(ctx.config)\n",
     "wrapped": "def compile_model(ctx, model):\n    return torch.compile(model, backend='eager')\n",
     "batch": "seen = []\ndef prepare_batch(ctx, batch):\n    seen.append(1)\n    assert len(seen) <= 24\n"
-    + "    return {'labels': batch['labels'], 'values': batch['values'].clone()}\n",
+    + "    return {**batch, 'values': batch['values'].clone()}\n",
     "loss": "def calculate_loss(ctx, model, batch):\n"
     + "    logits = model(batch['values']).log_softmax(1)\n"
     + "    return -logits.gather(1, batch['labels'][:, None]).mean()\n",
@@ -78,43 +77,50 @@ def folder(text: str) -> str:
     return str(made)
 
 
-def trained(name: str, text: str, **more: Any) -> Any:
-    how = {"blocks": 2, "weight_decay": 0.01, "dropout": 0.3, "compile": name == "wrapped", **more}
-    if name == "low":
-        how["precision"] = "bf16"
-    try:
-        return train(extern=folder(text), compile_with="eager", **how)
-    finally:
-        torch.set_autocast_enabled("cpu", False)  # some adapters enable it
+class Adapted:
+    """The trainings of one rank."""
+
+    def __init__(self, scenarios: Any) -> None:
+        self.train = scenarios.train
+
+    def trained(self, name: str, text: str, **more: Any) -> Any:
+        how = {"blocks": 2, "weight_decay": 0.01, "dropout": 0.3, "compile": name == "wrapped", **more}
+        if name == "low":
+            how["precision"] = "bf16"
+        try:
+            return self.train(extern=folder(text), compile_with="eager", **how)
+        finally:
+            torch.set_autocast_enabled("cpu", False)  # some adapters enable it
+
+    def error(self, name: str, text: str, **more: Any) -> Any:
+        return self.trained(name, text, **more)["error"]
+
+    def of_one(self) -> dict[str, Any]:
+        plain = {"blocks": 2, "weight_decay": 0.01, "dropout": 0.3}
+        results = {
+            "standard": self.train(**plain),
+            "good": {name: self.trained(name, text) for name, text in GOOD.items()},
+            "bad": {name: self.error(name, text, max_steps=1) for name, text in BAD.items()},
+            "less": {name: self.error(name, text) for name, text in LESS.items()},
+            "less in bf16": {name: self.error(name, LESS[name], precision="bf16") for name in ("half", "second")},
+            "another order": self.trained("order", LOSS + DRAW + RETURN),
+            "timed": self.trained("loss", GOOD["loss"], vendor_factor=True),
+            "nothing timed": self.train(vendor_factor=True, **plain),
+        }
+        comparison.SHORTEST = 10**6
+        results["at its end"] = self.error("half", LESS["half"], max_steps=None, max_epochs=1)
+        return results
+
+    def of_two(self) -> dict[str, Any]:
+        how = {"train_batch_size": 16, "blocks": 2, "max_grad_norm": 1.0, "weight_decay": 0.01}
+        results = {}
+        for parallel in ("ddp", "fsdp"):
+            results[parallel] = self.train(parallel=parallel, **how)
+            for name, text in (("modules", GOOD["modules"]), ("half", LESS["half"]), ("frozen", BAD["frozen"])):
+                results[f"{parallel} {name}"] = self.train(parallel=parallel, extern=folder(text), **how)
+        return results
 
 
-def _with_gap(steps: int, name: str, text: str) -> Any:
-    comparison.SHORTEST = steps
-    error = trained(name, text, max_steps=None, max_epochs=1)["error"]
-    comparison.SHORTEST = 1
-    return error
-
-
-def for_one() -> dict[str, Any]:
-    plain = {"blocks": 2, "weight_decay": 0.01, "dropout": 0.3}
-    bad = {name: trained(name, text, max_steps=1)["error"] for name, text in BAD.items()}
-    return {
-        "standard": train(**plain),
-        "good": {name: trained(name, text) for name, text in GOOD.items()},
-        "bad": bad,
-        "less": {name: trained(name, text)["error"] for name, text in LESS.items()},
-        "less in bf16": {name: trained(name, LESS[name], precision="bf16")["error"] for name in ("half", "second")},
-        "another order": trained("order", LOSS + DRAW + RETURN),
-        "timed": trained("loss", GOOD["loss"], vendor_factor=True),
-        "nothing timed": train(vendor_factor=True, **plain),
-        "at its end": _with_gap(10**6, "half", LESS["half"]),
-    }
-
-
-def for_two(**how: Any) -> dict[str, Any]:
-    results = {}
-    for parallel in ("ddp", "fsdp"):
-        results[parallel] = train(parallel=parallel, extern=folder(GOOD["modules"]), **how)
-        results[f"{parallel} half"] = train(parallel=parallel, extern=folder(LESS["half"]), **how)["error"]
-        results[f"{parallel} frozen"] = train(parallel=parallel, extern=folder(BAD["frozen"]), **how)["error"]
-    return results
+def results(scenarios: Any) -> dict[str, Any]:
+    adapted = Adapted(scenarios)
+    return adapted.of_one() if scenarios.meeting.world.world_size == 1 else adapted.of_two()

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
-from toy import Toy, main  # type: ignore[import-not-found]
+sys.path.append(str(Path(__file__).parents[1] / "frameworks"))
+from toy_pytorch import STEPS, main  # type: ignore[import-not-found]
 
 from flagperf_driver import driver
 
@@ -17,5 +19,5 @@ for folder in sys.argv[1:]:
     if not child:
         os.environ.update(FLAGPERF_CASE=f"{folder}/case.json", FLAGPERF_LOG_DIR=folder)
         driver._prepare_process()
-        main(Toy().steps())
+        main(STEPS)
     os.waitpid(child, 0)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from flagperf_driver import extern, perflog
-from tests.driver.pytorch.conftest import HERE, run_ranks, wait
-from tests.driver.pytorch.toy_case import case
+from tests.driver.frameworks.ranks import HERE, run_ranks, wait
+from tests.driver.frameworks.toy_data import case
 
 pytestmark = pytest.mark.slow
 
@@ -115,7 +115,7 @@ def output_of(folder: Path, rank: int = 0) -> RankOutput:
 
 def write_case(folder: Path, hooks: str | None, modules: list[str], **settings: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    body = case(**settings)
+    body = case("pytorch", **settings)
     if hooks is not None:
         (folder / "device.py").write_text(hooks)
         body["device_module"] = str(folder / "device.py")
@@ -132,7 +132,9 @@ def ranks(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactor
     how: dict[str, Any] = {"precision": "fp16", "train_batch_size": 16, "max_steps": 4, "eval_steps": 2}
     write_case(folder, HOOKS, ["acme_device", "acme_collectives"], **how)
     where = {"FLAGPERF_CASE": str(folder / "case.json"), "FLAGPERF_LOG_DIR": str(folder)}
-    started = run_ranks([torch_python, str(HERE / "toy.py")], repo, folder, 2, PYTHONPATH=f"{repo}:{folder}", **where)
+    started = run_ranks(
+        [torch_python, str(HERE / "toy_pytorch.py")], repo, folder, 2, PYTHONPATH=f"{repo}:{folder}", **where
+    )
     output = wait(started)
     logs = "".join((folder / f"rank{rank}.out.log").read_text() for rank in range(2))
     assert [rank.returncode for rank in started] == [0, 0], "\n".join([*output, logs])
@@ -173,7 +175,7 @@ def failed(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFacto
     root = tmp_path_factory.mktemp("bad")
     folders = {name: write_case(root / name, hooks, ["json"]) for name, hooks in BAD.items()}
     folders["no module"] = write_case(root / "no module", None, ["json", "acme_device"])
-    argv = [torch_python, str(HERE / "controls.py"), *map(str, folders.values())]
+    argv = [torch_python, str(Path(__file__).with_name("controls.py")), *map(str, folders.values())]
     wait(run_ranks(argv, repo, root, 1))
     return {name: output_of(folder).events for name, folder in folders.items()}
 

@@ -1,39 +1,88 @@
-"""The loop's parts: optimizers, schedules, the device."""
+"""What only PyTorch has: FSDP, compiling, device events, streams, and the parts of its trainer."""
 
 from __future__ import annotations
 
-import math
+import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.driver.pytorch.conftest import RankResults
+from tests.driver.frameworks.ranks import RankResults, distance, run_scenarios
 
 pytestmark = pytest.mark.slow
 
 
-def test_lamb_agrees_with_a_direct_implementation(alone: RankResults) -> None:
-    distances = alone.value("units", "lamb")
-    assert distances["lamb"] < 1e-6
-    assert distances["adamw"] > 1e-2, "the control: another optimizer differs"
-    assert distances["from_zero"] == pytest.approx(0.1, rel=1e-3), "weights of zero do not scale the step"
+@pytest.fixture(scope="module")
+def both(
+    torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[RankResults, list[RankResults]]:
+    """The results of one rank, and of two ranks."""
+    return run_scenarios("pytorch", torch_python, repo, tmp_path_factory.mktemp("parts"), "only_pytorch")
 
 
-def test_lamb_learns_in_the_loop(alone: RankResults) -> None:
-    trained = alone["lamb"]
-    assert trained.finished["final_loss"] < trained.losses[1]
+@pytest.fixture
+def alone(both: tuple[RankResults, list[RankResults]]) -> RankResults:
+    return both[0]
 
 
-@pytest.mark.parametrize(
-    ("kind", "rates"),
-    [
-        ("linear", [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0, 0.0]),
-        ("cosine", [1.0, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125), 0.0, 0.0]),
-        ("step", [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]),
-        ("constant", [1 / 3, 2 / 3, 1.0, 1.0]),
-    ],
-)
-def test_each_step_has_its_learning_rate(alone: RankResults, kind: str, rates: list[float]) -> None:
-    assert alone.value("units", kind) == pytest.approx(rates)
+@pytest.fixture
+def pair(both: tuple[RankResults, list[RankResults]]) -> list[RankResults]:
+    return both[1]
+
+
+def test_sharded_training_gives_the_same_weights(pair: list[RankResults]) -> None:
+    for rank in pair:
+        plain = rank["ddp"]
+        for scenario in ("fsdp", "fsdp_accumulated"):
+            assert distance(plain.weights, rank[scenario].weights) < 1e-5
+        # One rank has all evaluation batches, the other has no batch, and no rank waits in a forward pass.
+        assert rank["fsdp"].finished["final_metrics"] == plain.finished["final_metrics"]
+        assert distance(rank["ddp_lamb"].weights, rank["fsdp_lamb"].weights) < 1e-5
+        assert distance(plain.weights, rank["ddp_lamb"].weights) > 1e-2, "the control"
+
+
+def test_a_sharded_training_continues_from_its_checkpoint(pair: list[RankResults]) -> None:
+    for rank in pair:
+        whole, second = (rank.within("fsdp_resumed", name) for name in ("whole", "second"))
+        assert second.losses == {step: loss for step, loss in whole.losses.items() if step > 5}
+        assert second.weights == whole.weights
+
+
+def test_gradients_are_synchronized_once_per_step(pair: list[RankResults]) -> None:
+    assert pair[0].value("no_syncs") == 6, "of eight micro-steps; the last one of a step synchronizes"
+
+
+def test_ranks_have_the_same_weights_and_different_later_random_numbers(pair: list[RankResults]) -> None:
+    one, other = (rank.value("draws") for rank in pair)
+    assert one[0] == other[0]
+    assert one[1] != other[1]
+
+
+def test_compiling_is_timed_apart(alone: RankResults) -> None:
+    assert alone["compiled"].finished["compile_time"] > 0
+    assert alone["compiled"].of("INIT_END")[0]["compile"] is True
+    assert alone["compiled"].finished["final_loss"] < alone["compiled"].losses[1]
+
+
+def test_compiled_code_is_kept_for_later_rounds_unless_the_user_sets_a_folder(
+    torch_python: str, repo: Path, tmp_path: Path
+) -> None:
+    program = "import flagperf_driver.pytorch, torch._dynamo, os; print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"
+    own = {"TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "compiled")}
+    for given, kept in (({}, "compiled/torchinductor"), ({"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "own")}, "own")):
+        env = {**os.environ, "PYTHONPATH": str(repo), **own, **given}
+        done = subprocess.run([torch_python, "-c", program], env=env, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == str(tmp_path / kept)
+        assert not list(tmp_path.glob("torchinductor_*"))
+
+
+def test_lamb_moves_weights_of_zero(alone: RankResults) -> None:
+    assert alone.value("units", "lamb_from_zero") == pytest.approx(0.1, rel=1e-3)
+
+
+def test_each_step_has_its_learning_rate(alone: RankResults) -> None:
+    assert alone.value("units", "linear") == pytest.approx([0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0, 0.0])
 
 
 def test_the_compile_mode_reaches_torch(alone: RankResults) -> None:
@@ -43,8 +92,6 @@ def test_the_compile_mode_reaches_torch(alone: RankResults) -> None:
 @pytest.mark.parametrize(
     ("scenario", "words"),
     [
-        ("no_end", ["ScheduleError", "lr_schedule='linear'", "set lr_decay, max_steps or max_epochs"]),
-        ("no_schedule", ["ScheduleError", "'cosin'", "choose from constant, linear, cosine, step"]),
         ("no_optimizer", ["ValueError", "'lion'", "choose from sgd, adam, adamw, lamb"]),
         ("no_device", ["DeviceError", "'acme'", "has no torch.acme", "modules of [framework.pytorch] in vendor.toml"]),
         ("no_module", ["DeviceError", "module 'torch_acme'", "cannot be imported", "torch 2", "install it beside"]),
@@ -94,16 +141,6 @@ def test_batches_are_copied_in_their_own_stream(alone: RankResults) -> None:
 
 def test_nested_tensors_are_moved_to_the_device(alone: RankResults) -> None:
     assert alone.value("units", "moved") == ["meta", "meta", "meta", ["text", 3]]
-
-
-def test_biases_have_no_weight_decay(alone: RankResults) -> None:
-    assert alone.value("units", "decays") == [[0.1, [2, 2]], [0.0, [1, 1]]]
-    assert alone.value("units", "decay_all") == [[0.1, [2, 1, 2, 1]]]
-
-
-def test_a_suite_names_further_parameters_without_weight_decay(alone: RankResults) -> None:
-    assert alone.value("units", "decay_but") == [[0.1, [2]], [0.0, [1, 2, 1]]]
-    assert alone.value("units", "no_parameter") == "ValueError: no_decay: no parameter's name contains '2.weight'"
 
 
 def test_vendors_turn_their_own_tf32_switches_off_for_fp32(alone: RankResults) -> None:

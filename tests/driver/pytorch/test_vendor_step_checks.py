@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
-from tests.driver.pytorch.conftest import RankResults, Trained
+from tests.driver.frameworks.ranks import RankResults, Trained, distance, run_scenarios
 
 pytestmark = pytest.mark.slow
 REPLACED = {
@@ -20,9 +21,27 @@ REPLACED = {
 }
 
 
+@pytest.fixture(scope="module")
+def both(
+    torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[RankResults, list[RankResults]]:
+    """The results of one rank, and of two ranks."""
+    return run_scenarios("pytorch", torch_python, repo, tmp_path_factory.mktemp("adapted"), "adaptations")
+
+
+@pytest.fixture
+def alone(both: tuple[RankResults, list[RankResults]]) -> RankResults:
+    return both[0]
+
+
+@pytest.fixture
+def pair(both: tuple[RankResults, list[RankResults]]) -> list[RankResults]:
+    return both[1]
+
+
 @pytest.mark.parametrize("name", REPLACED)
 def test_a_step_that_computes_the_same_trains_and_is_reported(alone: RankResults, name: str) -> None:
-    trained = alone.within("adapted", "good", name)
+    trained = alone.within("good", name)
     assert trained.error is None
     (init_end,) = trained.of("INIT_END")
     assert init_end["replaced"] == [REPLACED[name]]
@@ -34,8 +53,8 @@ def test_a_step_that_computes_the_same_trains_and_is_reported(alone: RankResults
 @pytest.mark.parametrize("name", [name for name in REPLACED if name != "low"])
 def test_a_vendors_step_trains_like_the_suites_step(alone: RankResults, name: str) -> None:
     """The final weights are the same, even with dropout: the checks draw no random numbers."""
-    standard, trained = (alone.within("adapted", *where) for where in (("standard",), ("good", name)))
-    assert trained.weights == pytest.approx(standard.weights, abs=1e-6)
+    standard, trained = (alone.within(*where) for where in (("standard",), ("good", name)))
+    assert distance(trained.weights, standard.weights) < 1e-6
     assert _metrics(trained) == pytest.approx(_metrics(standard))
 
 
@@ -68,7 +87,7 @@ def _metrics(trained: Trained) -> list[float]:
     ],
 )
 def test_a_step_that_changes_model_or_optimizer_is_an_error(alone: RankResults, name: str, words: list[str]) -> None:
-    message = alone.value("adapted", "bad", name) or "no error"
+    message = alone.value("bad", name) or "no error"
     assert [word for word in ["AdaptationError", *words] if word not in message] == [], message
 
 
@@ -80,40 +99,40 @@ LESS = [
 
 @pytest.mark.parametrize("name", LESS)
 def test_a_step_that_computes_less_than_the_suites_is_an_error(alone: RankResults, name: str) -> None:
-    assert set(alone.value("adapted", "less")) == set(LESS)
-    error = alone.value("adapted", "less", name) or "no error"
+    assert set(alone.value("less")) == set(LESS)
+    error = alone.value("less", name) or "no error"
     assert "rank 0: with the same weights, batch and random state the vendor's steps give the loss" in error
 
 
 @pytest.mark.parametrize("name", ["half", "second"])
 def test_a_part_of_the_batch_is_an_error_in_a_low_precision_too(alone: RankResults, name: str) -> None:
-    assert "with the same weights" in (alone.value("adapted", "less in bf16", name) or "no error")
+    assert "with the same weights" in (alone.value("less in bf16", name) or "no error")
 
 
 def test_a_step_may_draw_its_random_numbers_in_another_order(alone: RankResults) -> None:
-    trained = alone.within("adapted", "another order")
+    trained = alone.within("another order")
     assert trained.error is None
     assert trained.finished["compared_steps"] > 3
 
 
 def test_the_suites_own_steps_are_timed_after_the_training_on_request(alone: RankResults) -> None:
-    finished = alone.within("adapted", "timed").finished
+    finished = alone.within("timed").finished
     assert finished["vendor_factor"] > 0
     assert finished["own_step_time"] > 0
-    assert "vendor_factor" not in alone.within("adapted", "good", "loss").finished
-    assert "vendor_factor" not in alone.within("adapted", "nothing timed").finished, "no step is replaced"
+    assert "vendor_factor" not in alone.within("good", "loss").finished
+    assert "vendor_factor" not in alone.within("nothing timed").finished, "no step is replaced"
 
 
 def test_a_training_without_a_drawn_step_is_compared_at_its_end(alone: RankResults) -> None:
-    assert "step 10, rank 0: with the same weights" in (alone.value("adapted", "at its end") or "no error")
+    assert "step 10, rank 0: with the same weights" in (alone.value("at its end") or "no error")
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_a_wrapped_model_is_checked_too(pair: list[RankResults], parallel: str) -> None:
-    for found in pair:
-        adapted, standard = found.within("adapted", parallel), found[parallel]
+    for rank in pair:
+        adapted, standard = rank[f"{parallel} modules"], rank[parallel]
         assert adapted.error is None
-        assert adapted.weights == pytest.approx(standard.weights, abs=1e-6)
-        assert "with the same weights" in found.value("adapted", f"{parallel} half")
-        assert "first.weight is frozen" in found.value("adapted", f"{parallel} frozen")
+        assert distance(adapted.weights, standard.weights) < 1e-6
+        assert "with the same weights" in (rank[f"{parallel} half"].error or "")
+        assert "first.weight is frozen" in (rank[f"{parallel} frozen"].error or "")
         assert math.isfinite(adapted.finished["final_loss"])

@@ -1,4 +1,4 @@
-"""Run the toy's trainings once for all tests, in the torch environment, on one rank and on two ranks."""
+"""Run the toy's trainings in a framework's environment, and read their results."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
+import numpy as np
 
 HERE = Path(__file__).parent
-LIMIT_S = 240.0
+LIMIT_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,9 @@ class Trained:
 
     events: list[tuple[str, dict[str, Any]]]
     error: str | None
-    weights: list[float]
+    weights: dict[str, Any]
     log: str
     case: dict[str, Any]
-    modes: list[list[Any]] = field(default_factory=list)
-    dtype: str = ""
 
     def of(self, event: str) -> list[dict[str, Any]]:
         return [value for name, value in self.events if name == event]
@@ -56,6 +54,7 @@ class RankResults:
         return self.within(name)
 
     def within(self, *names: str) -> Trained:
+        """Return a training; of a nested scenario, by the names on its path."""
         return Trained(**self.value(*names))
 
     def value(self, *names: str) -> Any:
@@ -95,20 +94,27 @@ def wait(ranks: Sequence[subprocess.Popen[str]]) -> list[str]:
             rank.kill()
 
 
-def _run_scenarios(torch_python: str, repo: Path, folder: Path, count: int) -> list[RankResults]:
-    ranks = run_ranks([torch_python, str(HERE / "scenarios.py"), str(folder)], repo, folder, count)
-    output = wait(ranks)
-    assert [rank.returncode for rank in ranks] == [0] * count, "\n".join(output)
-    return [RankResults(json.loads((folder / f"rank{rank}.json").read_text())) for rank in range(count)]
+def run_scenarios(
+    framework: str, python: str, repo: Path, folder: Path, *module: str
+) -> tuple[RankResults, list[RankResults]]:
+    """Run all scenarios of scenarios.py on one rank and, at the same time, on two ranks; return their results."""
+    running = {}
+    for count in (1, 2):
+        place = folder / f"ranks{count}"
+        place.mkdir()
+        running[place] = run_ranks(
+            [python, str(HERE / "scenarios.py"), framework, str(place), *module], repo, place, count
+        )
+    found = []
+    for place, ranks in running.items():
+        output = wait(ranks)
+        assert {rank.returncode for rank in ranks} == {0}, "\n".join(output)
+        paths = [place / f"rank{rank}.json" for rank in range(len(ranks))]
+        found.append([RankResults(json.loads(path.read_text())) for path in paths])
+    return found[0][0], found[1]
 
 
-@pytest.fixture(scope="session")
-def alone(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> RankResults:
-    """The results of all scenarios of one rank."""
-    return _run_scenarios(torch_python, repo, tmp_path_factory.mktemp("alone"), 1)[0]
-
-
-@pytest.fixture(scope="session")
-def pair(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> list[RankResults]:
-    """The results of all scenarios of two ranks."""
-    return _run_scenarios(torch_python, repo, tmp_path_factory.mktemp("pair"), 2)
+def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """Return the largest difference of two sets of weights."""
+    assert set(one) == set(other)
+    return max(float(np.abs(np.asarray(one[name]) - np.asarray(other[name])).max()) for name in one)

@@ -1,0 +1,269 @@
+"""The trainings and the parts that only PyTorch has; scenarios.py runs them in one process per rank."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+from toy_data import case  # type: ignore[import-not-found]
+from toy_pytorch import STEPS  # type: ignore[import-not-found]
+
+from flagperf_driver import seeds
+from flagperf_driver.driver import Config
+from flagperf_driver.pytorch import device as devices
+from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, schedules, steps
+from flagperf_driver.pytorch.feed import preparation
+from flagperf_driver.pytorch.hooks import Hooks
+from flagperf_driver.pytorch.steps import Context
+from flagperf_driver.training import timeline
+
+
+def config(**settings: Any) -> Config:
+    """Return the toy's config."""
+    return Config(case("pytorch", **settings)["config"])
+
+
+def draws(rank: int) -> list[float]:
+    """Return a random number by the seed of the weights and one by the seed of the rank."""
+    ctx = Context(config=config(), device=torch.device("cpu"))
+    parts.seed(ctx, seeds.MODEL)
+    weights = float(torch.rand(1))
+    parts.seed(ctx, seeds.RANK, rank)
+    return [weights, float(torch.rand(1))]
+
+
+def lamb_from_zero() -> float:
+    """Return the size of a LAMB step of weights that are 0, which have no norm to scale it."""
+    zero = nn.Parameter(torch.zeros(2, 2))
+    zero.grad = torch.ones(2, 2)
+    optimizers.Lamb([zero], lr=0.1, weight_decay=0.1).step()
+    return float(zero.detach().abs().max())
+
+
+def rates(steps: int, **settings: Any) -> list[float]:
+    """Return the optimizer's learning rate at each step."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = schedules.create(config(learning_rate=1.0, **settings), optimizer)
+    found = []
+    for _ in range(steps):
+        found.append(float(optimizer.param_groups[0]["lr"]))
+        optimizer.step()
+        scheduler.step()
+    return found
+
+
+@contextlib.contextmanager
+def torch_module(device: torch.device, module: Any) -> Iterator[None]:
+    """Make ``module`` available as ``torch.<type>``."""
+    setattr(torch, device.type, module)
+    yield
+    delattr(torch, device.type)
+
+
+class Ticks:
+    """Device events whose time the test sets."""
+
+    now, made = 0.0, 0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        Ticks.made += 1
+
+    def record(self) -> None:
+        self.at = Ticks.now
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, later: Ticks) -> float:
+        return (later.at - self.at) * 1e3
+
+
+def device_clock() -> dict[str, Any]:
+    """Two windows of two steps of two micro-steps: each waits 1 s, then takes 4 s forward and 6 s backward.
+
+    100 s pass between the windows.
+    """
+    device = torch.device("meta")
+    with torch_module(device, SimpleNamespace(Event=Ticks)):
+        line = timeline.Timeline(Hooks().events(device), warmup_steps=1)
+    windows = []
+    for _ in range(2):
+        line.resume()
+        for _ in range(2):
+            for _ in range(2):
+                Ticks.now += 1
+                line.begin()
+                Ticks.now += 4
+                line.begin_backward()
+                Ticks.now += 6
+                line.end()
+            line.step(3)
+        Ticks.now += 1
+        line.begin()
+        line.drop()
+        window = line.close()
+        windows.append([window.steps, window.seconds, window.waiting, window.samples])
+        Ticks.now += 100
+    totals = line.totals
+    return {
+        "name": line.marks.name,
+        "windows": windows,
+        "totals": [totals.compute, totals.waiting, totals.measured_compute, totals.measured_samples],
+        "forward": totals.measured_forward,
+        "step_time": totals.step_time(),
+        "events": Ticks.made,
+    }
+
+
+def host_clock() -> float:
+    """Time a window by the host's clock: 5 s to submit its step, a pause of 100 s, 3 s until the step is done."""
+    host = SimpleNamespace(now=0.0)
+    host.perf_counter = lambda: host.now
+
+    class Slow(timeline.HostMarks):
+        def seconds(self, marks: Sequence[float]) -> list[float]:
+            host.now += 3
+            return super().seconds(marks)
+
+    line = timeline.Timeline(Slow(), warmup_steps=0)
+    real = vars(timeline)["time"]
+    vars(timeline)["time"] = host
+    try:
+        line.resume()
+        line.begin()
+        line.begin_backward()
+        host.now += 5
+        line.end()
+        line.step(1)
+        host.now += 100
+        line.close()
+    finally:
+        vars(timeline)["time"] = real
+    return line.totals.by_host
+
+
+def copied_aside() -> list[Any]:
+    """Return the calls of the preparation of a batch on a device with streams."""
+    calls: list[Any] = []
+
+    class Stream:
+        def wait_stream(self, _other: Any) -> None:
+            calls.append("wait")
+
+    @contextlib.contextmanager
+    def stream(_stream: Stream) -> Iterator[None]:
+        calls.append("copy stream")
+        yield
+        calls.append("default stream")
+
+    device = torch.device("meta")
+    ctx = Context(config=config(), device=device)
+    steps = replace(STEPS, prepare_batch=lambda _, batch: batch)
+    with torch_module(device, SimpleNamespace(Stream=Stream, stream=stream, current_stream=Stream)):
+        for batch in map(preparation(ctx, steps), [torch.zeros(1), torch.ones(1)][1:]):
+            calls.append(float(batch))
+    return calls
+
+
+def switches() -> dict[str, list[Any]]:
+    """Return the switches that each vendor's ``device.py`` sets for bf16 and for fp32."""
+    vendors = Path(hooks.__file__).parents[2] / "vendors"
+    npu, mlu, cnnl, mudnn = (SimpleNamespace(conv=SimpleNamespace(), matmul=SimpleNamespace()) for _ in range(4))
+    there = {(torch, "npu"): npu, (torch.backends, "mlu"): mlu, (torch.backends, "cnnl"): cnnl}
+    there[torch.backends, "mudnn"] = mudnn
+    for (owner, name), value in there.items():
+        setattr(owner, name, value)
+    switches_by_vendor: dict[str, list[Any]] = {"ascend": [], "cambricon": [], "mthreads": []}
+    for precision in ("bf16", "fp32"):
+        for vendor in switches_by_vendor:
+            theirs = hooks.load_hooks(vendors / vendor / "device.py")
+            theirs.settings(torch.device("cpu"), config(precision=precision))
+        switches_by_vendor["ascend"].append([npu.conv.allow_hf32, npu.matmul.allow_hf32])
+        switches_by_vendor["cambricon"].append([cnnl.allow_tf32, mlu.matmul.allow_tf32])
+        switches_by_vendor["mthreads"].append([mudnn.allow_tf32])
+    npu.amp = SimpleNamespace(GradScaler=lambda: "torch_npu's")
+    switches_by_vendor["scaler"] = [hooks.load_hooks(vendors / "ascend" / "device.py").grad_scaler(torch.device("cpu"))]
+    for owner, name in there:
+        delattr(owner, name)
+    return switches_by_vendor
+
+
+def error_of(action: Callable[[], Any]) -> str:
+    """Return the type and the message of the error that ``action`` raises."""
+    try:
+        action()
+    except (ValueError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def compile_mode(**settings: Any) -> Any:
+    """Return the mode that the default compile_model passes to torch.compile."""
+    passed: list[Any] = []
+    usual, torch.compile = torch.compile, lambda call, **options: passed.append(options["mode"]) or call  # type: ignore
+    try:
+        steps.compile_model(Context(config=config(**settings), device=torch.device("cpu")), nn.Linear(1, 1))
+    finally:
+        torch.compile = usual
+    return passed
+
+
+def units() -> dict[str, Any]:
+    nested = {"a": torch.zeros(2), "b": [torch.ones(1), (torch.ones(1), "text", 3)]}
+    moved = devices.to_device(nested, torch.device("meta"))
+    return {
+        "device_clock": device_clock(),
+        "host_clock": host_clock(),
+        "copied_aside": copied_aside(),
+        "lamb_from_zero": lamb_from_zero(),
+        "linear": rates(8, lr_schedule="linear", lr_warmup=2, max_steps=6),
+        "compile_mode": [compile_mode(), compile_mode(compile_mode="max-autotune")],
+        "no_optimizer": error_of(lambda: optimizers.create(config(optimizer="lion"), [])),
+        "switches": switches(),
+        "no_device": error_of(lambda: devices.set_device("acme", 0, 1)),
+        "no_module": error_of(lambda: hooks.import_modules(["json", "torch_acme"], "acme")),
+        "no_backend": error_of(lambda: distributed.check_backend("cpu:gloo,acme:accl")),
+        "no_events": error_of(lambda: Hooks().events(torch.device("meta"))),
+        "no_scaler": error_of(lambda: Hooks().grad_scaler(torch.device("cuda"))),
+        "no_lower": error_of(lambda: Hooks().autocast(torch.device("cuda"), torch.float16)),
+        "moved": [str(tensor.device) for tensor in devices.tensors(moved)] + [moved["b"][1][1:]],
+    }
+
+
+def sharded(scenarios: Any) -> dict[str, Any]:
+    """Train with FSDP and, as its control, with DDP."""
+    how = {"train_batch_size": 16, "blocks": 2, "max_grad_norm": 1.0, "weight_decay": 0.01}
+    fsdp, train = {**how, "parallel": "fsdp"}, scenarios.train
+    return {
+        "ddp": train(**how),
+        "fsdp": train(**fsdp, eval_shares="one"),
+        "fsdp_accumulated": train(**{**fsdp, "gradient_accumulation_steps": 2, "train_batch_size": 8}),
+        "fsdp_resumed": scenarios.resumed(parallel="fsdp", blocks=2, norm=False),
+        "ddp_lamb": train(**how, optimizer="lamb"),
+        "fsdp_lamb": train(**fsdp, optimizer="lamb"),
+    }
+
+
+def synchronizations(scenarios: Any) -> int:
+    """Return the number of micro-steps without a synchronization in two steps of four micro-steps."""
+    found: list[int] = []
+    with_ddp = nn.parallel.DistributedDataParallel
+    real = with_ddp.no_sync
+    with_ddp.no_sync = lambda model: found.append(1) or real(model)  # type: ignore[func-returns-value]
+    try:
+        scenarios.train(train_batch_size=4, gradient_accumulation_steps=4, max_steps=2)
+    finally:
+        with_ddp.no_sync = real
+    return len(found)
+
+
+def results(scenarios: Any) -> dict[str, Any]:
+    if scenarios.meeting.world.world_size == 1:
+        return {"units": units(), "compiled": scenarios.train(compile=True, compile_with="eager")}
+    return {**sharded(scenarios), "draws": draws(scenarios.meeting.world.rank), "no_syncs": synchronizations(scenarios)}
