@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 BENCHED := suites/bert suites/glm suites/resnet50 -k pytorch
 BENCH ?=
-TESTS ?= tests
+TESTS ?= tests packages
 LAB ?=
 VENDOR ?= nvidia
 MINUTES ?= 10
@@ -45,7 +45,7 @@ train: setup ## train all suites to their targets and record in tests/trained.to
 	$(BIN)/python -m pytest tests/test_trainings.py -m alone --train-all
 
 unit: setup
-	$(BIN)/python -m pytest tests -m 'not slow and not integration' -q -n auto
+	$(BIN)/python -m pytest $(TESTS) -m 'not slow and not integration' -q -n auto
 
 lint: setup ## run ruff and mypy
 	$(BIN)/ruff check

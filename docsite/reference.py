@@ -12,7 +12,6 @@ from docsite.tables import dataclass_keys, module_keys, table, type_in_toml
 from pytest_flagperf.catalog.suite import DataItem, Goal, LeftOut, SuiteMetric, _ScaleTable, _SuiteTable
 from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, FrameworkNames, VendorToml
 from pytest_flagperf.commands import COMMANDS, parser
-from pytest_flagperf.engines.modelarts.config import ModelArtsConfig
 from pytest_flagperf.expected import Expected, KnownProblem
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.slurm.config import SlurmConfig
@@ -39,11 +38,6 @@ class _Table:
 _FLAGPERF_TOML = (
     _Table("[cluster]", ClusterConfig, ("source", "without_effect")),
     _Table("[slurm]", SlurmConfig, ("source", "without_effect")),
-    _Table(
-        "[modelarts]",
-        ModelArtsConfig,
-        ("source", "without_effect", "original_keys"),
-    ),
     _Table("[[expected]]", Expected),
 )
 _VENDOR_TOML = (

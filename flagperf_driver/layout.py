@@ -29,30 +29,3 @@ def task_log(framework: str) -> str:
 def monitor_log(name: str) -> str:
     """Return the name of a monitor's log (one kind of samples, or one vendor's devices) in FlagPerf's format."""
     return f"{name}_monitor.log"
-
-
-# -- of a job in the cloud, in its code folder and its output folder -------------------------------------------------
-
-BOOT, CODE_ARCHIVE, PRE_START, PACKAGES = "boot.py", "code.tar.gz", "ma-pre-start.sh", "run"
-JOB_ORDERS = "orders/"
-"""The folder with a file of orders for each job."""
-RANK_SIZE = "ranksize.json"
-
-
-def job_archive(instance: int) -> str:
-    """Return the name of an instance's packed logs."""
-    return f"instance{instance}.tar.gz"
-
-
-def job_messages(instance: int) -> str:
-    """Return the name of the file with the messages of an instance's agent, and with the size of its packed logs."""
-    return f"instance{instance}.messages.jsonl"
-
-
-def throughput(rank: int) -> str:
-    return f"throughput_{rank}.json"
-
-
-def accuracy(server: int | None = None) -> str:
-    """Return the name of the file with the metric of a server, or of the whole job."""
-    return "accuracy.json" if server is None else f"accuracy_{server}.json"

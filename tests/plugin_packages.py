@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,15 @@ import pytest
 from pytest_flagperf.hooks.plugins import _load
 
 from .trees import write
+
+
+def install_package(package: Path, site: Path) -> Path:
+    """Install a package of this repository into a folder, and return the folder."""
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--no-cache", f"--python={sys.executable}"]
+    argv = [sys.executable, "-m", "uv", "pip", "install", *options, f"--target={site}", str(package)]
+    subprocess.run(argv, check=True)
+    return site
+
 
 HEAD = """
 from pathlib import Path

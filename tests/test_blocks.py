@@ -32,8 +32,6 @@ from pytest_flagperf.catalog import toml_reader
 from pytest_flagperf.catalog.suite import _SuiteTable
 from pytest_flagperf.catalog.vendor import VendorToml
 from pytest_flagperf.commands import main as flagperf
-from pytest_flagperf.commands import parser
-from pytest_flagperf.engines.modelarts.config import read_config
 from pytest_flagperf.hosts.cluster import read_cluster
 from pytest_flagperf.hosts.slurm.config import read_slurm
 from pytest_flagperf.results.measured.measure import measure
@@ -62,10 +60,8 @@ NAMES = {
 """Values for the placeholders of commands."""
 TOOLS = ("git", "mkdir", "cp", "ls", "rm")
 """Programs that run as they are, in the folder of the test."""
-WITH_SETTINGS = ("docs/cluster.md", "docs/modelarts.md")
+WITH_SETTINGS = ("docs/cluster.md",)
 """Pages whose commands need the page's example of flagperf.toml."""
-PARSED = ("modelarts",)
-"""Commands that need an account: their arguments are parsed, and other tests run them."""
 
 
 def following(block: Block) -> bool:
@@ -213,9 +209,6 @@ class Commands:
         assert re.search(r"planned|test_converges|test_throughput|cases? selected", output), output
 
     def _flagperf(self, *words: str) -> None:
-        if words[0] in PARSED:
-            self._in_process(lambda: parser().parse_args(list(words)) and 0)
-            return
         self._in_process(lambda: flagperf(list(words)), codes=(0, 1))
 
     def _in_process(self, call: Callable[[], Any], folder: Path | None = None, codes: tuple[int, ...] = (0, 5)) -> str:
@@ -340,8 +333,6 @@ def read_toml(block: Block, folder: Path) -> None:
         for given, reader in ((settings.cluster_table, read_cluster), (settings.slurm_table, read_slurm)):
             if given is not None:
                 reader(given.table, given.file)
-        if settings.modelarts_table is not None:
-            read_config(settings.modelarts_table)
 
 
 def write(file: Path, text: str) -> Path:
@@ -357,11 +348,10 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_files(folder: Path) -> None:
-    for name in (".ssh/id_ed25519", ".ssh/known_hosts", ".modelarts-keys", "centre.pem"):
+    for name in (".ssh/id_ed25519", ".ssh/known_hosts"):
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("HUAWEICLOUD_SDK_AK=a\nHUAWEICLOUD_SDK_SK=b\n", encoding="utf-8")
+        (folder / name).write_text("", encoding="utf-8")
         (folder / name).chmod(0o600)
-    (folder / "packages").mkdir(exist_ok=True)
 
 
 @pytest.mark.usefixtures("files")

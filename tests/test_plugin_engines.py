@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_flagperf.commands import main
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.running.engine import open_engine
@@ -17,6 +19,7 @@ from .plugin_packages import Site
 from .trees import tree
 
 ENGINE = """
+from pytest_flagperf.commands import main
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.stored import WriteError
@@ -109,13 +112,13 @@ def test_an_engine_that_cannot_be_opened_is_reported(site: Site, tmp_path: Path,
 
 
 def test_unknown_engines_and_tables_are_reported(site: Site, tmp_path: Path) -> None:
-    assert problem(tmp_path) == "--engine=lab: unknown engine; choose from agents, modelarts"
+    assert problem(tmp_path) == "--engine=lab: unknown engine; choose from agents"
     assert problem(tmp_path, engine="agent") == "--engine=agent: unknown engine; did you mean agents?"
     site.install(ENGINE.format(body=OPEN, name="lab"))
     assert problem(tmp_path, "engine = 'labs'", engine=None).endswith(
         "engine = 'labs': unknown engine; did you mean lab?"
     )
-    assert problem(tmp_path, engine="x") == "--engine=x: unknown engine; choose from agents, modelarts, lab"
+    assert problem(tmp_path, engine="x") == "--engine=x: unknown engine; choose from agents, lab"
     assert problem(tmp_path, "[engines.labs]\n") == (
         f"{tmp_path}/flagperf.toml: [engines.labs]: unknown engine; did you mean lab?"
     )
@@ -124,6 +127,29 @@ def test_unknown_engines_and_tables_are_reported(site: Site, tmp_path: Path) -> 
         f"{tmp_path}/flagperf.toml: engines.lab: expected a table, [engines.lab]; got a number"
     )
     assert problem(tmp_path, "engines = 3\n").endswith("engines: expected tables [engines.NAME]; got a number")
+
+
+def test_an_engine_sets_options_that_nobody_set(site: Site, tmp_path: Path) -> None:
+    code = ENGINE.format(body="return Lab()", name="lab").replace("open_lab)]", "open_lab, {'runtime': 'host'})]")
+    site.install(code)
+    for given, runtime, source in ((None, "host", "--engine=lab"), ("docker", "docker", "command line")):
+        settings = read_settings({"engine": "lab", "runtime": given}, tmp_path)
+        settings, _, _ = open_engine(settings, tree(tmp_path), tmp_path)
+        assert (settings.runtime, settings.sources["runtime"]) == (runtime, source)
+    del sys.modules["made_maker"]
+    site.install(code.replace("'runtime'", "'run_time'"))
+    assert "engine lab: defaults raised KeyError: 'run_time'" in problem(tmp_path)
+
+
+def test_a_package_that_is_not_installed_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    advice = (
+        "pip install pytest-flagperf-modelarts; it has --engine=modelarts, the table [engines.modelarts] and the"
+        " command flagperf-modelarts"
+    )
+    assert problem(tmp_path, engine="modelarts") == f"--engine=modelarts: {advice}"
+    assert problem(tmp_path, "[modelarts]\nproject = 'x'\n") == f"{tmp_path}/flagperf.toml: [modelarts]: {advice}"
+    assert main(["modelarts", "stop"]) == 2
+    assert capsys.readouterr().err == f"flagperf: modelarts was removed; {advice}\n"
 
 
 def test_names_of_our_engines_are_taken(site: Site, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_the_wheel_contains_the_code_the_suites_and_the_vendors_and_no_other_fil
 def test_the_sdist_contains_no_caches_of_tools(wheel: Wheel) -> None:
     with tarfile.open(wheel.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    folders = ("tests", "benchmarks", "tools", "docs", "docsite", "reports")
+    folders = ("packages", "tests", "benchmarks", "tools", "docs", "docsite", "reports")
     listed = wheel.below("pytest_flagperf", "flagperf_driver", "suites", "vendors", *folders)
     documents = {"README.md", "README.zh.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
     assert names == {*listed, *documents, "Makefile", "pyproject.toml", "PKG-INFO"}

@@ -22,7 +22,6 @@ from pytest_flagperf.commands import (
     compare,
     export,
     mllog,
-    modelarts,
     report,
     show,
     verify,
@@ -30,6 +29,7 @@ from pytest_flagperf.commands import (
 )
 from pytest_flagperf.commands import list as list_
 from pytest_flagperf.commands.source_tree import new_model, new_vendor
+from pytest_flagperf.packages import advice
 from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.tables.frames import RunWarning, TablesMissing
@@ -47,7 +47,6 @@ COMMANDS: dict[str, ModuleType] = {
     "accept": accept,
     "export": export,
     "mllog": mllog,
-    "modelarts": modelarts,
     "bundle": bundle,
 }
 _REMOVED = {
@@ -77,8 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # the descriptor is closed
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     words = sys.argv[1:] if argv is None else argv
-    if words and words[0] in _REMOVED:
-        _print_error(f"{words[0]} was removed; {_REMOVED[words[0]]}")
+    if words and (instead := _REMOVED.get(words[0]) or advice(words[0])):
+        _print_error(f"{words[0]} was removed; {instead}")
         return COMMAND_FAILED
     arguments = parser().parse_args(words)
     return run_guarded(arguments.command.run, arguments)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_flagperf.hosts import Host
     from pytest_flagperf.plan import Plan
     from pytest_flagperf.report.terminal.live import Live
+    from pytest_flagperf.results import StoredRun
     from pytest_flagperf.runtime import Interpreter
 
 
@@ -106,6 +107,10 @@ class Engine(Protocol):
 
     def fetch_late_logs(self, directories: Sequence[Path]) -> list[str]:  # noqa: ARG002
         """Fetch logs that could not be fetched when their rounds ended; return a sentence for each."""
+        return []
+
+    def finish(self, results: StoredRun) -> list[str]:  # noqa: ARG002
+        """Write further files of a finished run; return lines for its summary."""
         return []
 
     def close(self) -> None:

@@ -5,8 +5,8 @@ The types of other packages are imported for annotations only, so that every lay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,11 +63,13 @@ class EngineFactory:
     """An engine of ``--engine=NAME``.
 
     ``open(settings, catalog, table)`` returns the engine and starts nothing. ``table`` is [engines.NAME] of the
-    settings file, not yet checked; it is empty if the file has no such table.
+    settings file, not yet checked; it is empty if the file has no such table. ``defaults`` are values of options, by
+    their names in ``Settings``, for runs that do not set them.
     """
 
     name: str
     open: Callable[[Settings, Catalog, SiteTable], Engine]
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
 
 @hookspec

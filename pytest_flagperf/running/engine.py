@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -14,35 +14,37 @@ from pytest_flagperf.engines.agents.allocations.choice import allocate
 from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.hooks import EngineFactory, Plugin
 from pytest_flagperf.hooks.plugins import guard, named
+from pytest_flagperf.packages import advice
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.settings import Settings, SiteTable
 from pytest_flagperf.stored import FormatError, WriteError
 
-ENGINES = ("agents", "modelarts")
+ENGINES = ("agents",)
 _PARTS = [name for name in vars(Engine) if not name.startswith("_")]
 """The methods and properties of every engine."""
 
 
 def open_engine(settings: Settings, catalog: Catalog, root: Path) -> tuple[Settings, Engine, int]:
     """Return the settings with what the engine adds to them, the engine, and its number of hosts."""
-    if settings.engine == "modelarts":
-        return _open_modelarts(settings, catalog)
-    if settings.engine != "agents":
-        engine = _open_further(settings, catalog, root)
-        count = engine.host_count
-        return settings, engine, sys.maxsize if count is None else count
-    allocation, limits = allocate(settings, catalog, root)
-    count = sys.maxsize if allocation.host_count is None else allocation.host_count
-    return settings, AgentsEngine(settings, catalog, allocation, limits), count
+    if settings.engine in ENGINES:
+        allocation, limits = allocate(settings, catalog, root)
+        engine: Engine = AgentsEngine(settings, catalog, allocation, limits)
+    else:
+        settings, engine = _open_further(settings, catalog, root)
+    count = engine.host_count
+    return settings, engine, sys.maxsize if count is None else count
 
 
-def _open_further(settings: Settings, catalog: Catalog, root: Path) -> Engine:
-    """Return an engine of an installed plugin; Problems if no plugin has it, or if the plugin raises an exception."""
+def _open_further(settings: Settings, catalog: Catalog, root: Path) -> tuple[Settings, Engine]:
+    """Return the settings with the defaults of a plugin's engine, and the engine.
+
+    Problems if no plugin has the engine, or if the plugin raises an exception.
+    """
     factories = named("flagperf_engines", EngineFactory, ENGINES)
     known, name = [*ENGINES, *factories], settings.engine
     if name not in factories:
         choices = f"; choose from {', '.join(known)}"
-        problem = f"unknown engine{near(name, known) or choices}"
+        problem = advice(name) or f"unknown engine{near(name, known) or choices}"
         raise Problems([f"{settings.as_written('engine')}: {problem}"])
     for option in ("cluster", "cluster_conf"):
         if settings.commanded(option):
@@ -57,6 +59,7 @@ def _open_further(settings: Settings, catalog: Catalog, root: Path) -> Engine:
         raise Problems(problems)
     plugin, factory = factories[name]
     table = tables.get(name, SiteTable({}, root / "flagperf.toml"))
+    settings = guard(plugin, f"engine {name}: defaults", lambda: _with_defaults(settings, name, factory.defaults))
     engine = guard(plugin, f"engine {name}", lambda: factory.open(settings, catalog, table))
     missing = [
         part for part in _PARTS if not hasattr(type(engine), part) and part not in getattr(engine, "__dict__", ())
@@ -64,7 +67,13 @@ def _open_further(settings: Settings, catalog: Catalog, root: Path) -> Engine:
     if missing:
         problem = f"{type(engine).__name__} lacks {', '.join(missing)}; derive it from pytest_flagperf.engines.Engine"
         raise Problems([f"{plugin.label}: engine {name}: {problem}"])
-    return cast("Engine", _GuardedEngine(plugin, name, engine))
+    return settings, cast("Engine", _GuardedEngine(plugin, name, engine))
+
+
+def _with_defaults(settings: Settings, engine: str, defaults: Mapping[str, str]) -> Settings:
+    """Return the settings with an engine's values of the options that nobody set."""
+    added: dict[str, Any] = {key: value for key, value in defaults.items() if not settings.given(key)}
+    return replace(settings, **added, sources={**settings.sources, **dict.fromkeys(added, f"--engine={engine}")})
 
 
 class _GuardedEngine:
@@ -81,20 +90,3 @@ class _GuardedEngine:
         if not callable(value):
             return value
         return lambda *arguments, **named_arguments: guarded(lambda: value(*arguments, **named_arguments))
-
-
-def _open_modelarts(settings: Settings, catalog: Catalog) -> tuple[Settings, Engine, int]:
-    # Imported only for this engine, since few runs need it.
-    from pytest_flagperf.engines.modelarts.config import read_config
-    from pytest_flagperf.engines.modelarts.engine import DATA_DIR, ModelArtsEngine
-
-    for option in ("cluster", "cluster_conf"):
-        if settings.commanded(option):
-            raise Problems([f"{settings.as_written(option)}: --engine=modelarts runs on instances of ModelArts only"])
-    config = read_config(settings.modelarts_table)
-    added: dict[str, Any] = {} if settings.given("runtime") else {"runtime": "host"}
-    if not settings.data_dir:
-        added["data_dir"] = DATA_DIR
-    sources = {**settings.sources, **dict.fromkeys(added, f"{config.source}: modelarts")}
-    settings = replace(settings, **added, sources=sources)
-    return settings, ModelArtsEngine(settings, catalog, config), 1 if config.single_server else config.instances

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_flagperf.case import folder as folder_of
-from pytest_flagperf.report.export import ais_bench
+from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.stored import WriteError, layout
@@ -33,12 +33,19 @@ def finish(run: Run, command: Sequence[str], exit_status: int, *, had_workers: b
         source for selected in run.selection.cases for source in judging.expected_of(run.settings, str(selected.case))
     )
     run.notes += judging.unknown_verdicts(expected, results.cases)
-    if run.settings.engine == "modelarts":
-        with run.records.collecting_write_errors():
-            run.notes += ais_bench.write_results(directory, results.cases)
+    with run.records.collecting_write_errors():
+        run.notes += _finish_engine(run, results)
     if run.settings.accept_baseline:
         with run.records.collecting_write_errors():
             run.notes += judging.accepted_lines(*judging.accept(results, Path(run.settings.baselines)))
+
+
+def _finish_engine(run: Run, results: store.StoredRun) -> list[str]:
+    """Return the engine's lines for the summary, or what is wrong with the engine of a plugin."""
+    try:
+        return run.engine.finish(results)
+    except Problems as error:
+        return list(error.problems)
 
 
 def _info(run: Run, command: Sequence[str], exit_status: int) -> store.RunInfo:

@@ -96,13 +96,14 @@ class Plans:
         if runtime not in runtimes():
             raise Problems([f"--runtime={runtime}: unknown runtime; choose from {', '.join(runtimes())}"])
         if not self._settings.plan and host_count is not None and selected.case.nnodes > host_count:
-            names = ", ".join(host.name for host in self._engine.hosts)
+            names = ", ".join(host.name for host in self._engine.hosts[:host_count])
             available = f"{names} (this machine)" if self._is_local else names
+            of_cluster = self._settings.engine in ENGINES
+            more = "add hosts with --cluster or in [cluster] of flagperf.toml, or " if of_cluster else ""
             raise Problems(
                 [
                     f"case {selected.case}: needs {selected.case.nnodes} hosts, {host_count} available: {available};"
-                    " add hosts with --cluster or in [cluster] of flagperf.toml, or pass --nodes=1xP to run on one;"
-                    " --plan works without the hosts"
+                    f" {more}pass --nodes=1xP to run on one; --plan works without the hosts"
                 ]
             )
 

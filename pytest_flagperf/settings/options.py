@@ -85,7 +85,7 @@ def option(group: str, help: str, metavar: str | None = None, default: Any = Non
 
 @dataclass(frozen=True)
 class SiteTable:
-    """A table of a settings file, [cluster], [slurm] or [modelarts], not yet checked."""
+    """A table of a settings file, as [cluster], not yet checked."""
 
     table: Mapping[str, Any]
     file: Path
@@ -200,8 +200,8 @@ class Settings:
     cluster_conf: str | None = option(WHERE, "use this cluster_conf.py of FlagPerf", "FILE", path=True)
     engine: str = option(
         WHERE,
-        "what runs the rounds: agents on this machine or the hosts of --cluster (default), modelarts: jobs of ModelArts"
-        " as [modelarts] of flagperf.toml describes, or an engine of an installed plugin",
+        "what runs the rounds: agents on this machine or the hosts of --cluster (default), or an engine of an installed"
+        " plugin",
         "NAME",
         "agents",
         public=redaction.as_given,
@@ -237,7 +237,6 @@ class Settings:
     )
     cluster_table: SiteTable | None = None
     slurm_table: SiteTable | None = None
-    modelarts_table: SiteTable | None = None
     engine_tables: Mapping[str, SiteTable] = field(default_factory=dict)
     """The tables [engines.NAME], for the engines of plugins."""
     expected: tuple[Expected, ...] = ()

@@ -9,6 +9,7 @@ from typing import Any
 from .. import expected as expectations
 from .. import redaction
 from ..expected import Expected
+from ..packages import advice
 from ..problems import kind, shown
 from .checks import check_numbers, checked
 from .options import COMMAND_LINE, DEFAULT, OPTIONS, REMOVED, Settings, SettingsError, SiteTable
@@ -25,7 +26,7 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
     problems: list[str] = []
     located_table = settings_file(root)
     roots: tuple[str, ...] = (str(root),)
-    cluster_table = slurm_table = modelarts_table = None
+    cluster_table = slurm_table = None
     engine_tables: dict[str, SiteTable] = {}
     expected: tuple[Expected, ...] = ()
     if located_table is not None:
@@ -37,8 +38,9 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
             cluster_table = _site_table("cluster", table, path, problems)
         if "slurm" in table:
             slurm_table = _site_table("slurm", table, path, problems)
-        if "modelarts" in table:
-            modelarts_table = _site_table("modelarts", table, path, problems)
+        for name in [name for name in table if advice(name)]:
+            problems.append(f"{path}: [{name}]: {advice(name)}")
+            del table[name]
         if "engines" in table:
             engine_tables = _engine_tables(table.pop("engines"), path, problems)
         if "roots" in table:
@@ -73,7 +75,6 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
         **values,
         cluster_table=cluster_table,
         slurm_table=slurm_table,
-        modelarts_table=modelarts_table,
         engine_tables=engine_tables,
         expected=expected,
         expected_in=file,

@@ -20,14 +20,12 @@ from flagperf_driver.layout import (
 from pytest_flagperf.case import folder, without_repeat
 
 __all__ = [
-    "AIS_BENCH",
     "ALL_CARDS",
     "CASE",
     "CONTROLLER",
     "DEVICE_SERIES",
     "FILES",
     "HOST_SERIES",
-    "JOB",
     "JUNIT",
     "LEFT_OUT",
     "LIVE",
@@ -92,8 +90,6 @@ def is_live_file(name: str) -> bool:
 
 VERDICTS = "verdicts"
 """The folder with a file of verdicts for each test."""
-AIS_BENCH = "train_result_info.json"
-"""The results of a case in the form of ais-bench."""
 ONE_CARD_FIGURE = "one_card.json"
 """The throughput of one card, to compute the speed-up of the case."""
 
@@ -106,8 +102,6 @@ def baseline_file(case: str) -> str:
 # -- of a round ----------------------------------------------------------------------------------------------
 
 PLAN, RECORD, OUTCOME = "plan.json", "round.json", "outcome.json"
-JOB = "job.json"
-"""The job in the cloud that runs the round."""
 ONE_CARD, ALL_CARDS = "one_card", "all_cards"
 
 _NODERANK = "_noderank"
@@ -181,14 +175,12 @@ FILES: Mapping[str, Mapping[str, str]] = {
     "A case: run<timestamp>/<case>/": {
         f"{VERDICTS}/<test>.json": "the verdicts of one test",
         ONE_CARD_FIGURE: "the throughput of one card, with which the speed-up is computed",
-        AIS_BENCH: "the results in the form of ais-bench, for --engine=modelarts",
     },
     "A round: run<timestamp>/<case>/round<X>/": {
         PLAN: "everything that determined the round: shape, config with the source of each value, fingerprint",
         CASE: "the settings that each rank read",
         RECORD: "the start and the end of the round, its hosts and devices",
         OUTCOME: "the measurements of the round",
-        JOB: "the job that ran the round, for --engine=modelarts",
     },
     "Logs and samples of a host: run<timestamp>/<case>/round<X>/<host>_noderank<X>/": {
         "rank<X>.out.log": "the log of a rank: all that it printed, and its records",

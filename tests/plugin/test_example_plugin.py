@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugin_packages import install_package
+
 from .conftest import Toy
 
 EXAMPLE = Path(__file__).parents[1] / "example_plugin"
@@ -28,12 +30,8 @@ def test_the_document_shows_each_file_of_the_example() -> None:
 
 @pytest.fixture(scope="session")
 def installed_example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which pip has installed the example."""
-    site = tmp_path_factory.mktemp("example") / "site"
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
-    argv = [sys.executable, "-m", "pip", "install", *options, f"--target={site}", str(EXAMPLE)]
-    subprocess.run(argv, check=True)
-    return site
+    """The folder with the example."""
+    return install_package(EXAMPLE, tmp_path_factory.mktemp("example") / "site")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from flagperf_driver.node import lease
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
-from pytest_flagperf.engines import WARN, Finding
+from pytest_flagperf.engines import WARN, Engine, Finding
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.plan import Plan, describe
@@ -38,7 +38,7 @@ from .unpack import DEFAULT_LIMITS
 _log = logging.getLogger("flagperf.preflight")
 
 
-class AgentsEngine:
+class AgentsEngine(Engine):
     """Runs rounds on the hosts of an allocation, with an agent on each; connects only when needed."""
 
     def __init__(
@@ -84,13 +84,11 @@ class AgentsEngine:
     def notes(self, case: Case, vendor: Vendor, runtime: str) -> list[str]:
         """Return notes on a case that may surprise users."""
         kind = runtimes()[runtime]
-        notes = []
+        notes = kind.notes(self._environments.request(case, vendor, runtime), str(case))
         if case.framework_version and not kind.uses_images:
-            notes.append(
-                f"{case}: the version selects a container image; without a container (--runtime) the installed"
-                " version is used and recorded"
-            )
-        return notes + kind.notes(self._environments.request(case, vendor, runtime), str(case))
+            why = "without a container (--runtime) the installed version is used and recorded"
+            notes = [f"{case}: the version selects a container image; {why}", *notes]
+        return notes
 
     def describe(self, plan: Plan, vendor: Vendor, convergence: str = "", duration: Iterable[str] = ()) -> str:
         """Return the text that ``--plan`` prints for a case."""

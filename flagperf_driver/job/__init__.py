@@ -1,1 +1,0 @@
-"""The job's side of a round in the cloud: on each instance, a boot file runs the agent with orders from a file."""

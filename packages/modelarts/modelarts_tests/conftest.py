@@ -1,0 +1,112 @@
+"""OBS and ModelArts on this machine, and a tree whose cases run there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from modelarts_tests import service
+from pytest_flagperf.hooks.plugins import _load
+from pytest_flagperf_modelarts.keys import ACCESS, SECRET, TOKEN
+from tests.plugin.conftest import Toy
+
+
+@pytest.fixture(scope="session")
+def obs_url() -> Iterator[str]:
+    """The address of moto's S3 server."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys of the test's account, and no proxy between this machine and itself."""
+    monkeypatch.setenv(ACCESS, service.ACCESS)
+    monkeypatch.setenv(SECRET, service.SECRET)
+    monkeypatch.delenv(TOKEN, raising=False)
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def start_service(obs_url: str, tmp_path: Path, account: None) -> Iterator[Callable[..., service.ModelArts]]:
+    """Start the double of ModelArts, with an empty bucket."""
+    running: list[service.ModelArts] = []
+
+    def start(**options: Any) -> service.ModelArts:
+        double = service.ModelArts(obs_url, tmp_path / "cloud", **options)
+        running.append(double)
+        urlopen(Request(f"{obs_url}/moto-api/reset", method="POST")).close()
+        double.s3.create_bucket(Bucket="bench")
+        return double
+
+    yield start
+    for double in running:
+        double.close()
+
+
+@pytest.fixture
+def modelarts(start_service: Callable[..., service.ModelArts]) -> service.ModelArts:
+    return start_service()
+
+
+def table(double: service.ModelArts, **more: Any) -> str:
+    """The table [engines.modelarts] for the double, as text."""
+    values: dict[str, Any] = {
+        "version": double.version,
+        "project": service.PROJECT,
+        "region": "us-east-1",
+        "obs_endpoint": double.obs_url,
+        "modelarts_endpoint": double.url,
+        "code": "obs://bench/code/",
+        "output": "obs://bench/out/",
+        "job_name": "aisbench-debug",
+        "framework": "Test-Engine",
+        "framework_version": "1.0",
+        "flavor": "test.8xlarge",
+        "poll": 0.1,
+        **more,
+    }
+    lines = [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
+    return "\n".join(["[engines.modelarts]", *lines, ""])
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{name}" = {_toml(item)}' for name, item in value.items()) + "}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+@pytest.fixture
+def installed(package_site: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package, installed for this process and for those that it starts."""
+    site = package_site("modelarts")
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+    _load.cache_clear()
+    yield
+    _load.cache_clear()
+
+
+@pytest.fixture
+def toy(pytester: pytest.Pytester, installed: None, monkeypatch: pytest.MonkeyPatch) -> Toy:
+    """A tree with one suite without a framework."""
+    monkeypatch.setenv("FLAGPERF_CACHE", str(pytester.path / "cache"))
+    monkeypatch.setenv("FLAGPERF_LEASES", str(pytester.path / "leases"))
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    tree = Toy(pytester)
+    tree.suite("alpha")
+    return tree

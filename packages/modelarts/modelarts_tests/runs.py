@@ -1,0 +1,72 @@
+"""Runs of a toy tree in the cloud, in this process."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from modelarts_tests import service
+from modelarts_tests.conftest import table
+from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.running.run import Run
+from tests.plugin.conftest import Toy
+
+
+class CloudRun:
+    """One run in this process; ``notes`` are the lines that it would print."""
+
+    def __init__(self, toy: Toy, double: service.ModelArts, case: str, *set_: str, **more: Any) -> None:
+        options = more.pop("options", {})
+        site = {name: more.pop(name) for name in ("lease-time", "vendor") if name in more}
+        lines = [f"{name} = {json.dumps(value)}" for name, value in site.items()]
+        (toy.root / "flagperf.toml").write_text("\n".join([*lines, table(double, **more)]))
+        self.notes: list[str] = []
+        self.double = double
+        arguments = {"engine": "modelarts", "case": [case], "set": list(set_) or None, **options}
+        run = Run.open(toy.root, toy.root, arguments, None)
+        assert run is not None
+        self.run = run
+        self.run.live = Live(self.notes.append, width=200, live=False, quiet=False, follow=False)
+        self.selected = run.selection.cases[0]
+
+    def show_progress(self) -> None:
+        """Show the progress of the rounds among the notes."""
+        self.run.live = Live(self.notes.append, width=200, live=True, quiet=False, follow=False)
+
+    def prepare(self) -> list[str]:
+        self.run.plans.check([self.selected])
+        return self.run.prepare([self.selected])
+
+    def round(self, number: int = 1) -> Outcome:
+        return self.run.rounds.outcome(self.selected, number)
+
+    def folder(self, number: int = 1) -> Path:
+        return self.run.rounds.folder(self.selected, number)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.notes)
+
+
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not become true in time"
+        time.sleep(0.02)
+
+
+def when(condition: Callable[[], object], act: Callable[[], object]) -> threading.Thread:
+    """Do something in another thread as soon as a condition is true."""
+
+    def wait() -> None:
+        until(condition)
+        act()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread

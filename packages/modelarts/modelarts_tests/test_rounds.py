@@ -1,0 +1,394 @@
+"""Rounds in the cloud, which is a double on this machine that runs the boot file for real."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import signal
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from modelarts_tests import seed_check, service
+from modelarts_tests.conftest import table
+from modelarts_tests.runs import CloudRun, until, when
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.stored.round_dir import RoundDir
+from pytest_flagperf_modelarts import ais_bench
+from pytest_flagperf_modelarts.__main__ import main
+from pytest_flagperf_modelarts.keys import TOKEN
+from tests.plugin.conftest import Toy
+
+pytestmark = pytest.mark.integration
+CASE = "alpha:plain:CPU:1:2:1"
+
+
+def log_text(double: service.ModelArts) -> str:
+    """The log of the first instance of the newest job, as far as it is in OBS."""
+    job = double.jobs[-1] if double.jobs else None
+    names = double.names(job.log) if job else []
+    return double.read(job.log + names[0]).decode() if job and names else ""
+
+
+def trains(double: service.ModelArts) -> Callable[[], bool]:
+    return lambda: '"step": 5' in log_text(double)
+
+
+# -- the whole way -------------------------------------------------------------------------------------------
+
+
+def test_a_run_converges_in_the_cloud(toy: Toy, modelarts: service.ModelArts) -> None:
+    modelarts.write("/bench/code/run/old.whl", b"stale")
+    (toy.root / "flagperf.toml").write_text(table(modelarts))
+    result = toy.run("--engine=modelarts", f"--case={CASE}", "suites")
+    result.assert_outcomes(passed=3)
+    text = result.stdout.str()
+    assert "removed 1 old files" in text
+    assert "run/old.whl" not in modelarts.names("/bench/code/")
+    assert [name for name in modelarts.names("/bench/code/") if name.startswith("orders/")] == []
+    (run,) = toy.runs
+    case = store.load_run(run).cases[0]
+    (outcome,) = case.outcomes
+    assert outcome.ok, outcome.failures
+    # The folder of a host has what it has in any round.
+    (host,) = run.glob("*/round1/instance0_noderank0")
+    names = {path.name for path in host.iterdir()}
+    assert {"rank0.out.log", "rank1.out.log", "cpu_monitor.log", "sys_info.log", "monitors.json", "case.json"} <= names
+    # The log of the job, with the name that ais-bench gives it.
+    job = modelarts.jobs[0]
+    log = host.parent / "log" / f"job{job.id}-job-aisbench-debug-0.log"
+    assert "[ModelArts Service Log]" in log.read_text()
+    # ais-bench's files, and its results.
+    figures = {path.name: float(path.read_text()) for path in (host.parent / "result").iterdir()}
+    assert figures.keys() == {
+        "throughput_0.json",
+        "throughput_1.json",
+        "ranksize.json",
+        "accuracy.json",
+        "accuracy_0.json",
+    }
+    rate = outcome.value("p_train")
+    assert figures["throughput_0.json"] + figures["throughput_1.json"] == pytest.approx(rate)
+    assert (figures["ranksize.json"], figures["accuracy.json"]) == (2, outcome.value("accuracy"))
+    info = json.loads((host.parent.parent / "train_result_info.json").read_text())
+    assert list(seed_check.problems(info)) == []
+    assert (float(info["throughput_ratio"]), float(info["accuracy"])) == (rate, outcome.value("accuracy"))
+    assert seed_check.lists(text) == {
+        "throughput_list": ([rate], rate),
+        "accuracy_list": ([outcome.value("accuracy")], outcome.value("accuracy")),
+    }
+    (unknown,) = re.findall(r"report >> not measured: (.*)", text)
+    assert {"dataload_end_time", "dataload_start_time", "efficientcy", "max_power"} <= set(unknown.split(", "))
+    assert service.SECRET not in text
+    assert not any(service.SECRET in path.read_text(errors="replace") for path in run.rglob("*") if path.is_file())
+
+
+def test_instances_train_together_by_interface_v1(toy: Toy, start_service: Callable[..., service.ModelArts]) -> None:
+    double = start_service(version="v1", per_card=2)
+    run = CloudRun(toy, double, "alpha:plain:CPU:2:8:1", instances=2)
+    run.prepare()
+    outcome = run.round()
+    assert outcome.ok, outcome.failures
+    assert {path.name for path in run.folder().glob("*_noderank*")} == {"instance0_noderank0", "instance1_noderank1"}
+    assert len(list(run.folder().glob("*/rank*.out.log"))) == 16
+    figures = run.folder() / "result"
+    total = sum(float((figures / f"throughput_{rank}.json").read_text()) for rank in range(16))
+    assert total == pytest.approx(outcome.value("p_train"))
+    job = double.jobs[0]
+    # Each card starts the boot file, and one agent runs on each instance.
+    assert [process.returncode for process in job.processes] == [0] * 4
+    assert log_text(double).count('"type": "started", "rank": 0') == 1
+    logs = {path.name for path in (run.folder() / "log").iterdir()}
+    assert logs == {f"job{job.version}-job-aisbench-debug-{number}.log" for number in (0, 1)}
+
+
+def test_instances_that_train_alone_are_the_rounds_of_a_case(toy: Toy, modelarts: service.ModelArts) -> None:
+    training = toy.root / "suites/alpha/plain/run_pretraining.py"
+    training.write_text(training.read_text().replace("step != 3 or", "rank.case.round != 2 or step != 3 or"))
+    case = "alpha:plain:CPU:1:1:3"
+    run = CloudRun(toy, modelarts, case, "fault='exit'", instances=3, cards=1, single_server=True)
+    first, second, third = (run.round(number) for number in (1, 2, 3))
+    assert first.ok, first.failures
+    assert [failure.kind for failure in second.failures][:1] == ["crash"]
+    assert third.ok, "a round that fails must not end the others"
+    assert [outcome.seed for outcome in (second, third)] == [(first.seed or 0) + 1, (first.seed or 0) + 2]
+    (job,) = modelarts.jobs
+    assert job.count == 3
+    figures = {"0/throughput_0.json", "2/throughput_0.json", "accuracy_0.json", "accuracy_2.json"}
+    assert {name for name in modelarts.names(job.output) if name.endswith(".json")} >= figures
+    own = {str(path.relative_to(run.folder(3) / "result")) for path in (run.folder(3) / "result").rglob("*.json")}
+    assert own == {"2/throughput_0.json", "accuracy_2.json"}
+    result = run.run.records.write_results(store.RunInfo())
+    entries = seed_check.lists("\n".join(ais_bench.result_of(result.cases[0]).lines()))["throughput_list"]
+    rates = [first.value("p_train"), third.value("p_train")]
+    assert entries == (rates, statistics.mean(rate for rate in rates if rate))
+
+
+# -- the round ends early ------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_stops_the_job_and_keeps_its_logs(toy: Toy, modelarts: service.ModelArts) -> None:
+    run = CloudRun(toy, modelarts, CASE, "step_s=0.3", "max_steps=1000", "learning_rate=0.0001")
+    when(trains(modelarts), lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        run.round()
+    (job,) = modelarts.jobs
+    until(lambda: job.ended)
+    assert job.state == "stopped"
+    assert RoundDir(run.folder()).read_record().state == "interrupted"
+    assert '"step": 5' in (run.folder() / "instance0_noderank0" / "rank0.out.log").read_text()
+    assert "stop requested: accepted" in run.text
+
+
+def test_a_job_that_waits_for_resources_can_be_stopped(
+    toy: Toy, modelarts: service.ModelArts, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modelarts.faults.hold = True
+    monkeypatch.chdir(toy.root)
+    run = CloudRun(toy, modelarts, CASE)
+    when(lambda: modelarts.jobs, lambda: main(["stop"]))
+    assert not run.round().ok
+    (job,) = modelarts.jobs
+    line = f"jobname:{job.name} jobid:{job.id} jobstatus:Pending stop status:{{'is_success': True}}"
+    assert line in capsys.readouterr().out
+    assert main(["stop"]) == 0
+    assert "jobstatus:Terminated not stopped: the job has ended already" in capsys.readouterr().out
+    fault = RoundDir(run.folder()).read_record().fault
+    assert fault is not None
+    assert fault.sentence.endswith("ended: Terminated")
+
+
+def test_a_failed_rank_fails_the_round_as_in_any_other(toy: Toy, modelarts: service.ModelArts) -> None:
+    run = CloudRun(toy, modelarts, CASE, "fault='kill'")
+    outcome = run.round()
+    assert not outcome.ok
+    record = RoundDir(run.folder()).read_record()
+    assert record.fault is not None
+    assert (record.fault.kind, record.fault.rank) == ("crash", 1)
+    assert (run.folder() / "instance0_noderank0" / "rank1.out.log").is_file()
+
+
+def test_a_job_that_fails_before_it_runs_is_one_sentence(toy: Toy, modelarts: service.ModelArts) -> None:
+    modelarts.faults.fail_start = "the image cannot be pulled"
+    run = CloudRun(toy, modelarts, CASE)
+    assert not run.round().ok
+    fault = RoundDir(run.folder()).read_record().fault
+    assert fault is not None
+    assert fault.sentence.endswith("ended: Failed: worker-0: exit code 1: the image cannot be pulled")
+
+
+def test_a_job_without_output_fails(toy: Toy, modelarts: service.ModelArts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_flagperf_modelarts.cloud_job.OUTPUT_S", 0.5)
+    modelarts.faults.no_output = True
+    run = CloudRun(toy, modelarts, CASE)
+    assert not run.round().ok
+    assert any("left no logs" in line or "not found" in line for line in _remarks(run))
+
+
+def _remarks(run: CloudRun) -> list[str]:
+    record = RoundDir(run.folder()).read_record()
+    return [*record.warnings, *(missing.why for missing in record.missing), str(record.fault)]
+
+
+def test_a_refused_job_is_one_sentence(toy: Toy, modelarts: service.ModelArts) -> None:
+    run = CloudRun(toy, modelarts, CASE)
+    modelarts.faults.answers = [(400, b'{"error_code": "ModelArts.2815", "error_msg": "the quota is used up"}')]
+    assert not run.round().ok
+    fault = RoundDir(run.folder()).read_record().fault
+    assert fault is not None
+    assert "the quota is used up (ModelArts.2815)" in fault.sentence
+    assert modelarts.jobs == []
+
+
+def test_a_job_that_cannot_be_followed_any_more_is_stopped(toy: Toy, modelarts: service.ModelArts) -> None:
+    run = CloudRun(toy, modelarts, CASE, "step_s=0.3", "max_steps=1000", "learning_rate=0.0001")
+    answer = (403, b'{"error_code": "APIGW.0302", "error_msg": "the keys have expired"}')
+    when(trains(modelarts), lambda: modelarts.faults.answers.append(answer))
+    assert not run.round().ok
+    fault = RoundDir(run.folder()).read_record().fault
+    assert fault is not None
+    assert "HTTP 403: the keys have expired (APIGW.0302)" in fault.sentence
+    until(lambda: modelarts.jobs[0].state == "stopped")
+
+
+def test_the_next_job_waits_until_the_code_is_copied(toy: Toy, modelarts: service.ModelArts) -> None:
+    modelarts.faults.hold = True
+    first, second = CloudRun(toy, modelarts, CASE), CloudRun(toy, modelarts, "alpha:plain:CPU:1:1:1")
+    outcomes = [when(lambda: True, first.round)]
+    until(lambda: modelarts.jobs)
+    outcomes.append(when(lambda: True, second.round))
+    until(lambda: "another job has not copied its code yet from obs://bench/code/" in second.text)
+    assert len(modelarts.jobs) == 1
+    modelarts.faults.hold = False
+    for thread in outcomes:
+        thread.join()
+    assert first.round().ok
+    assert second.round().ok
+
+
+# -- the network ---------------------------------------------------------------------------------------------
+
+
+def test_a_lost_network_that_comes_back_does_not_fail_the_round(toy: Toy, modelarts: service.ModelArts) -> None:
+    obs = service.Link(modelarts.obs_url)
+    run = CloudRun(toy, modelarts, CASE, "step_s=0.3", obs_endpoint=obs.url, **{"lease-time": 30.0})
+
+    def cut() -> None:
+        modelarts.faults.silent = True
+        until(lambda: "is lost" in run.text)
+        modelarts.faults.silent = False
+        until(lambda: "is back" in run.text)
+        obs.up = False
+        until(lambda: run.text.count("is lost") == 2)
+        obs.up = True
+
+    run.show_progress()
+    when(trains(modelarts), cut)
+    outcome = run.round()
+    obs.close()
+    assert run.text.index("step ") < run.text.index(": Completed")  # the progress was shown while the job ran
+    assert outcome.ok, outcome.failures
+    warnings = RoundDir(run.folder()).read_record().warnings
+    assert any("instance0 is lost (ModelArts does not answer" in warning for warning in warnings)
+    assert any("instance0 is lost (OBS does not answer" in warning for warning in warnings)
+    assert warnings.count("instance0 is back") == 2
+
+
+def test_a_network_that_stays_lost_fails_the_round_and_logs_are_fetched_late(
+    toy: Toy, modelarts: service.ModelArts
+) -> None:
+    run = CloudRun(toy, modelarts, CASE, "step_s=0.1", **{"lease-time": 1.0})
+    thread = when(trains(modelarts), lambda: setattr(modelarts.faults, "silent", True))
+    outcome = run.round()
+    thread.join()
+    assert not outcome.ok
+    record = RoundDir(run.folder()).read_record()
+    assert record.fault is not None
+    assert record.fault.kind == "lost"
+    assert "may still run: flagperf-modelarts stop ends it" in run.text
+    modelarts.faults.silent = False
+    lines = run.run.rounds.fetch_late_logs()
+    assert lines == ["alpha_plain_CPU_1_2_1 round1: the logs of instance0 were fetched late"]
+    assert (run.folder() / "instance0_noderank0" / "rank0.out.log").is_file()
+
+
+def test_a_job_whose_answer_was_lost_is_found_and_no_key_is_logged(
+    toy: Toy, modelarts: service.ModelArts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(TOKEN, "TOKENOFTHETEST")
+    run = CloudRun(toy, modelarts, CASE)
+    modelarts.faults.cut_create = True
+    with caplog.at_level(logging.DEBUG):
+        outcome = run.round()
+    assert outcome.ok, outcome.failures
+    assert len(modelarts.jobs) == 1  # not submitted again
+    assert "training-jobs" in caplog.text
+    logged = "\n".join(record.getMessage() for record in caplog.records if not record.name.startswith("werkzeug"))
+    assert not any(key in logged for key in (service.ACCESS, service.SECRET, "TOKENOFTHETEST"))
+
+
+@pytest.mark.slow
+def test_a_killed_controller_is_resumed(toy: Toy, modelarts: service.ModelArts) -> None:
+    (toy.root / "flagperf.toml").write_text(table(modelarts))
+    options = ["-p", "no:cacheprovider", "--engine=modelarts", f"--case={CASE}", "--set=step_s=0.3", "-k", "converges"]
+    first = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *options, "suites"], cwd=toy.root, stdout=subprocess.DEVNULL
+    )
+    until(trains(modelarts))
+    first.kill()
+    first.wait()
+    (run,) = toy.runs
+    result = toy.run(f"--resume={run}", "-k", "converges", "suites")
+    result.assert_outcomes(passed=1)
+    assert "still runs: resuming it" in result.stdout.str()
+    assert {path.name for path in run.glob("*/round1/result/*")} >= {"throughput_0.json", "accuracy.json"}
+    assert len(modelarts.jobs) == 1
+
+
+# -- data ----------------------------------------------------------------------------------------------------
+
+
+def test_the_data_are_one_input_of_the_job(toy: Toy, start_service: Callable[..., service.ModelArts]) -> None:
+    suite = toy.root / "suites/alpha/plain/suite.toml"
+    parts = "".join(
+        f'[[scales.reference.data]]\npath = "{path}"\nkind = "{kind}"\n{more}\n'
+        for path, kind, more in (
+            ("train", "folder", "files = 2"),
+            ("val", "folder", ""),
+            ("start.ckpt", "file", "size = 3"),
+        )
+    )
+    suite.write_text(suite.read_text().replace("target = 0.9\n", f"target = 0.9\n{parts}"))
+    toy.config("alpha", "1x1", "")
+    training = toy.root / "suites/alpha/plain/run_pretraining.py"
+    read = "    assert (rank.case.data_dir / 'start.ckpt').read_bytes() == b'abc'\n    config, log"
+    training.write_text(training.read_text().replace("    config, log", read, 1))
+    for version in ("v1", "v2"):
+        double = start_service(version=version)
+        run = CloudRun(toy, double, "alpha:plain:X1:1:1:1", data="obs://bench/data/", vendor="acme")
+        double.write("/bench/data/train/1", b"1")
+        with pytest.raises(Problems) as caught:
+            run.prepare()
+        assert caught.value.problems == [
+            "ModelArts: data: obs://bench/data/train has 1 files; expected 2",
+            "ModelArts: data: obs://bench/data/val: no such folder; upload the training data with all parts that the"
+            " suite's README lists",
+            "ModelArts: data: obs://bench/data/start.ckpt: not found; upload the training data with all parts that the"
+            " suite's README lists",
+        ]
+        for name, content in (("train/2", b"2"), ("val/1", b"1"), ("start.ckpt", b"abc")):
+            double.write(f"/bench/data/{name}", content)
+        assert run.prepare() == []
+        outcome = run.run.rounds.outcome(run.selected, 1)
+        assert outcome.ok, outcome.failures
+
+
+# -- before anything starts ----------------------------------------------------------------------------------
+
+
+REFUSED: list[tuple[str, dict[str, str], dict[str, Any], str]] = [
+    ("alpha:plain:CPU:1:8:1", {}, {"cards": 4}, "needs 8 cards, and an instance has 4 (engines.modelarts.cards)"),
+    ("alpha:plain:CPU:2:4:1", {}, {"instances": 2}, "several instances train together only with all their 8 cards"),
+    (
+        "alpha:plain:CPU:2:8:1",
+        {},
+        {"instances": 2, "single_server": True},
+        "needs 2 hosts, 1 available: instance0; pass --nodes=1xP to run on one",
+    ),
+    (CASE, {"runtime": "docker"}, {}, "--runtime=docker: a job runs in an image of ModelArts; set image in"),
+    ("alpha:plain:X1:1:1:1", {}, {"vendor": "acme"}, "no training data: set data in [engines.modelarts] of"),
+    (CASE, {"cluster": "gpu1"}, {}, "--cluster=gpu1: only --engine=agents runs on the hosts of this option"),
+]
+
+
+def test_a_case_that_cannot_be_a_job_is_refused(toy: Toy, modelarts: service.ModelArts) -> None:
+    toy.config("alpha", "1x1", "")
+    for case, options, more, expected in REFUSED:
+        with pytest.raises(Problems) as caught:
+            CloudRun(toy, modelarts, case, options=options, **more).prepare()
+        assert any(expected in problem for problem in caught.value.problems), caught.value.problems
+    assert modelarts.jobs == []
+
+
+def test_plan_and_preflight_start_no_job(toy: Toy, modelarts: service.ModelArts) -> None:
+    run = CloudRun(toy, modelarts, "alpha:plain:CPU:2:8:1", instances=2)
+    assert run.run.engine.header()[0].startswith("  hosts: 2 instances of 8 cards in test.8xlarge of ModelArts (")
+    assert "instance1.modelarts" in run.run.plans.describe(run.selected) or "instance1" in run.run.plans.describe(
+        run.selected
+    )
+    assert modelarts.requests == []
+    findings = [
+        (finding.kind, finding.level, finding.sentence)
+        for finding in run.run.plans.preflight([run.selected], run.run.live)
+    ]
+    assert findings == [("storage", "ok", "bucket bench"), ("service", "ok", "interface v2")]
+    run = CloudRun(toy, modelarts, CASE, code="obs://nowhere/code/")
+    with pytest.raises(Problems, match="ModelArts: storage: OBS: bucket nowhere: "):
+        run.prepare()
+    assert modelarts.jobs == []

@@ -1,0 +1,317 @@
+"""The table [engines.modelarts] of the settings: the account, the job, and where code, data and results are."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pytest_flagperf.problems import Problems, kind, near, shown, unusable_path
+from pytest_flagperf.settings.options import SiteTable
+
+from .keys import Keys, read_keys
+from .obs_path import EXPECTED, ObsFolder
+from .original_files import OriginalFiles, read_original
+
+VERSIONS = ("v1", "v2")
+LEAST_RELEASE = (21, 9, 0)
+"""The oldest release of ModelArts that ais-bench was verified with."""
+LONGEST_NAME = 40
+"""Characters of a job's name as given: a name in the cloud has at most 64, and the time of the job is added."""
+_LONGEST_DESCRIPTION = 200
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"[\w.-]+")
+_PUBLIC = "myhuaweicloud.com"
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
+_ADDRESS = re.compile(r"[0-9a-fA-F.:]+")
+GLOG_LEVELS, DEVICE_LOG_LEVELS = ("INFO", "WARNING", "ERROR", "FATAL"), ("DEBUG", "INFO", "WARNING", "ERROR", "NULL")
+
+
+@dataclass(frozen=True)
+class ModelArtsConfig:
+    """The checked table; ``source`` is the file."""
+
+    code: ObsFolder
+    """Folder of the code in OBS, which belongs to pytest-flagperf: other files in it are removed."""
+    output: ObsFolder
+    """Folder of the results in OBS; each job has a new folder below it."""
+    project: str = ""
+    """Number of the project; default: the region's project."""
+    data: ObsFolder | None = None
+    """Folder of the training data in OBS."""
+    version: str = "v2"
+    """Version of the REST interface: v2, or v1, the older one."""
+    region: str = ""
+    """Region of the public cloud."""
+    obs_endpoint: str = ""
+    """Endpoint of the storage, of a computing centre with its own."""
+    modelarts_endpoint: str = ""
+    """Endpoint of ModelArts, of a computing centre with its own."""
+    iam_endpoint: str = ""
+    """Endpoint of the identity service; needed only without project."""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """IP addresses of host names that no DNS server knows."""
+    ca: str | None = None
+    """File with certificates, if the centre has its own."""
+    keys: str | None = None
+    """File with the keys of the account; default: environment variables."""
+    job_name: str = "flagperf"
+    """Begin of the name of each job; the time is added."""
+    description: str = ""
+    """Description of each job."""
+    framework: str = ""
+    """Name of an image of ModelArts."""
+    framework_version: str = ""
+    """Version of this image."""
+    image: str = ""
+    """Your own image instead (v2 only)."""
+    pool: str = ""
+    """A dedicated pool; never with flavor."""
+    flavor: str = ""
+    """An instance of the public pool."""
+    instances: int = 1
+    """Number of hosts that cases may use."""
+    cards: int = 8
+    """Cards of each instance."""
+    single_server: bool = False
+    """True: each instance trains alone."""
+    release: str = ""
+    """Release of a computing centre."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of every rank."""
+    packages: str | None = None
+    """Folder with wheels and installers for the image."""
+    glog_level: int | None = None
+    """GLOG_v: 0 INFO, 1 WARNING, 2 ERROR, 3 FATAL."""
+    device_log_level: int | None = None
+    """ASCEND_GLOBAL_LOG_LEVEL: 0 DEBUG, 1 INFO, 2 WARNING, 3 ERROR, 4 NULL."""
+    poll: float = 10.0
+    """Seconds between two requests to the service."""
+    source: str = "[engines.modelarts]"
+    without_effect: tuple[str, ...] = ()
+    original_keys: Keys | None = field(default=None, repr=False)
+
+    @property
+    def is_private(self) -> bool:
+        """Return True for a computing centre with its own endpoints, False for the public cloud."""
+        return bool(self.modelarts_endpoint)
+
+    def endpoint(self, service: str) -> str:
+        """Return the URL of a service: ``obs``, ``modelarts`` or ``iam``."""
+        own = {"obs": self.obs_endpoint, "modelarts": self.modelarts_endpoint, "iam": self.iam_endpoint}[service]
+        return own or f"https://{service}.{self.region}.{_PUBLIC}"
+
+    def read_keys(self, environment: Mapping[str, str] = os.environ) -> Keys:
+        """Return the keys of the account; Problems without keys."""
+        return read_keys(Path(self.keys) if self.keys else None, environment, self.original_keys)
+
+
+def read_config(given: SiteTable) -> ModelArtsConfig:
+    """Read the table and ais-bench's files that it names; Problems with all problems."""
+    if not given.table:
+        raise Problems(
+            [f"{given.file}: no table [engines.modelarts]; the README of pytest-flagperf-modelarts has an example"]
+        )
+    own = dict(given.table)
+    problems: list[str] = []
+    original = _original(own, given.file, problems)
+    values: dict[str, Any] = {}
+    for where, table in ((f"{given.file}: original", original.table), (str(given.file), own)):
+        for name, value in table.items():
+            _take(f"{where}: engines.modelarts.{name}", name, value, values, problems)
+    for name in ("ca", "keys", "packages"):
+        if name in values:
+            values[name] = _path(f"{given.file}: engines.modelarts.{name}", given.file, values[name], name, problems)
+    _check_together(str(given.file), values, problems)
+    if problems:
+        raise Problems(problems)
+    keys = Keys(original.access, original.secret) if original.access and original.secret else None
+    effects = (*original.without_effect, *_release_note(values))
+    return ModelArtsConfig(**values, source=str(given.file), without_effect=effects, original_keys=keys)
+
+
+def _original(own: dict[str, Any], file: Path, problems: list[str]) -> OriginalFiles:
+    """Remove the key ``original`` from the table and read ais-bench's files in the folder that it names."""
+    folder = own.pop("original", None)
+    if folder is None:
+        return OriginalFiles()
+    if not isinstance(folder, str) or unusable_path(folder):
+        problems.append(
+            f"{file}: engines.modelarts.original is {kind(folder)}: expected ais-bench's folder code/config"
+        )
+        return OriginalFiles()
+    try:
+        return read_original(file.absolute().parent / Path(folder).expanduser())
+    except Problems as error:
+        problems += error.problems
+        return OriginalFiles()
+
+
+def _take(where: str, name: str, value: Any, values: dict[str, Any], problems: list[str]) -> None:
+    check = _CHECKS.get(name)
+    if check is None:
+        problems.append(f"{where}: unknown setting{near(name, [*_CHECKS, 'original'])}")
+    elif problem := check(value):
+        # An address may contain a password, and a variable a token.
+        is_public = name not in ("keys", "environment") and not (isinstance(value, str) and "@" in value)
+        public = f"= {shown(value)}" if is_public else f"is {kind(value)}"
+        problems.append(f"{where} {public}: {problem}")
+    elif name in ("code", "data", "output"):
+        values[name] = ObsFolder.parse(value)
+    else:
+        values[name] = value.rstrip("/") if name.endswith("_endpoint") else value
+
+
+def _path(where: str, file: Path, text: str, name: str, problems: list[str]) -> str:
+    path = file.absolute().parent / Path(text).expanduser()
+    if not (path.is_dir() if name == "packages" else path.is_file()):
+        problems.append(f"{where}: {path}: {'folder' if name == 'packages' else 'file'} not found")
+    return str(path)
+
+
+def _check_together(file: str, values: Mapping[str, Any], problems: list[str]) -> None:
+    """Check the settings that depend on each other."""
+    where = f"{file}: engines.modelarts"
+    problems += [f"{where}.{name}: missing; {EXPECTED}" for name in ("code", "output") if name not in values]
+    code = values.get("code")
+    if code is not None and not code.key:
+        problems.append(f"{where}.code = {code.url}: expected a folder in the bucket; files in it are removed")
+    for name in ("data", "output"):
+        other = values.get(name)
+        if code and other and other.bucket == code.bucket and (other.key + "\0").startswith(code.key):
+            problems.append(f"{where}.{name} = {other.url}: is in the code folder {code.url}, whose files are removed")
+    if values.get("pool") and values.get("flavor"):
+        problems.append(
+            f"{where}: pool and flavor are both set; a job runs in one pool: set pool for a dedicated pool,"
+            " or flavor for the public pool"
+        )
+    elif not values.get("pool") and not values.get("flavor"):
+        problems.append(f"{where}: set pool for a dedicated pool, or flavor for the public pool")
+    if not (values.get("image") or (values.get("framework") and values.get("framework_version"))):
+        problems.append(f"{where}: set framework and framework_version for an image of ModelArts, or image for another")
+    if values.get("image") and values.get("version", "v2") == "v1":
+        problems.append(f"{where}: image requires version = 'v2'")
+    endpoints = [name for name in ("obs_endpoint", "modelarts_endpoint") if values.get(name)]
+    if len(endpoints) == 1:
+        other = ({"obs_endpoint", "modelarts_endpoint"} - {*endpoints}).pop()
+        problems.append(f"{where}: {endpoints[0]} is set without {other}; a computing centre has both")
+    if not endpoints and not values.get("region"):
+        problems.append(f"{where}: set region, or the endpoints of a computing centre")
+    if not values.get("project") and not values.get("region"):
+        problems.append(f"{where}.project: missing; expected the project's id")
+    if values.get("instances", 1) > 1 and values.get("cards", 8) != 8 and not values.get("single_server"):
+        problems.append(
+            f"{where}: instances = {values['instances']} with cards = {values['cards']}: ModelArts connects only"
+            " instances of 8 cards"
+        )
+
+
+def _release_note(values: Mapping[str, Any]) -> list[str]:
+    release = values.get("release")
+    if not release or tuple(map(int, release.split("."))) >= LEAST_RELEASE:
+        return []
+    least = ".".join(map(str, LEAST_RELEASE))
+    return [f"engines.modelarts.release = {release!r}: jobs were verified with ModelArts {least} and later only"]
+
+
+# -- one value -------------------------------------------------------------------------------------------------
+
+Check = Callable[[Any], str | None]
+
+
+def _text(expected: str, fits: Callable[[str], object] = bool) -> Check:
+    return lambda value: None if isinstance(value, str) and fits(value) else f"expected {expected}"
+
+
+def _whole(least: int, most: int) -> Check:
+    def check(value: Any) -> str | None:
+        fits = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+        return None if fits else f"expected a whole number from {least} to {most}"
+
+    return check
+
+
+def _level(names: tuple[str, ...]) -> Check:
+    words = ", ".join(f"{number} {name}" for number, name in enumerate(names))
+    check = _whole(0, len(names) - 1)
+    return lambda value: f"expected one of {words}" if check(value) else None
+
+
+def _choice(*choices: str) -> Check:
+    return lambda value: (
+        None if value in choices else f"expected one of {', '.join(choices)}{near(str(value), choices)}"
+    )
+
+
+def _truth(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "expected true or false"
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return False
+    plain = not (parts.username or parts.password or parts.query or parts.fragment)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and plain and parts.path in ("", "/")
+
+
+def _poll(value: Any) -> str | None:
+    valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0.05 <= value <= 45
+    return None if valid else "expected a number of seconds from 0.05 to 45"
+
+
+def _addresses(value: Any) -> str | None:
+    valid = isinstance(value, dict) and all(
+        _HOST.fullmatch(name) and isinstance(address, str) and _ADDRESS.fullmatch(address)
+        for name, address in value.items()
+    )
+    return None if valid else "expected a table of host names with IP addresses, as in 'obs.example.org' = '10.0.0.2'"
+
+
+def _environment(value: Any) -> str | None:
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        return "expected a table of strings"
+    bad = [name for name in value if not _VARIABLE.fullmatch(name) or name.startswith("MA_")]
+    return f"{shown(bad[0])}: expected a variable's name that does not start with MA_" if bad else None
+
+
+_OBS = _text(EXPECTED.removeprefix("expected "), ObsFolder.parse)
+_URL = _text("http:// or https:// with a host and nothing else", _is_url)
+_ANY = _text("a string that is not empty", lambda text: text and text.isprintable())
+_CHECKS: Mapping[str, Check] = {
+    "version": _choice(*VERSIONS),
+    "region": _text("a region, as in cn-north-4", _WORD.fullmatch),
+    "project": _text("the project's id", _WORD.fullmatch),
+    "obs_endpoint": _URL,
+    "modelarts_endpoint": _URL,
+    "iam_endpoint": _URL,
+    "addresses": _addresses,
+    "ca": _ANY,
+    "keys": _ANY,
+    "code": _OBS,
+    "data": _OBS,
+    "output": _OBS,
+    "job_name": _text(f"1 to {LONGEST_NAME} letters, digits, _ and -", _NAME.fullmatch),
+    "description": _text(f"at most {_LONGEST_DESCRIPTION} characters", lambda text: len(text) <= _LONGEST_DESCRIPTION),
+    "framework": _ANY,
+    "framework_version": _ANY,
+    "image": _ANY,
+    "pool": _ANY,
+    "flavor": _ANY,
+    "instances": _whole(1, 10_000),
+    "cards": _whole(1, 64),
+    "single_server": _truth,
+    "release": _text("a release, as in 21.9.0", re.compile(r"\d{1,4}(\.\d{1,4}){1,3}").fullmatch),
+    "environment": _environment,
+    "packages": _ANY,
+    "glog_level": _level(GLOG_LEVELS),
+    "device_log_level": _level(DEVICE_LOG_LEVELS),
+    "poll": _poll,
+}

@@ -1,1 +1,0 @@
-"""The engine that runs rounds as training jobs of Huawei Cloud ModelArts, and its parts."""
