@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docsite.tables import dataclass_keys, module_keys, table, type_in_toml
-from pytest_flagperf.catalog.suite import DataItem, Goal, LeftOut, SuiteMetric, _ScaleTable, _SuiteTable
+from pytest_flagperf.catalog.suite import DataItem, Goal, SuiteMetric, _ScaleTable, _SuiteTable
 from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, FrameworkNames, VendorToml
 from pytest_flagperf.commands import COMMANDS, parser
 from pytest_flagperf.expected import Expected, KnownProblem
@@ -21,6 +21,7 @@ from pytest_flagperf.results.tables.columns import COLUMNS
 from pytest_flagperf.results.verdicts.names import VERDICTS
 from pytest_flagperf.settings.options import COMMAND_LINE_OPTIONS, GROUPS, OPTIONS, QUESTIONS, SITE, Option
 from pytest_flagperf.stored.layout import FILES
+from pytest_flagperf.stored.plan import LeftOut
 
 REPO = Path(__file__).resolve().parent.parent
 _NOTE = "Generated from the code of this version."

@@ -10,8 +10,6 @@ from typing import Any
 
 from flagperf_driver.node.lease import owner
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import LeftOut, SuiteMetric
-from pytest_flagperf.config import Value
 from pytest_flagperf.engines.agents.acquire import DeviceRequest, acquire
 from pytest_flagperf.engines.agents.agents import Agents
 from pytest_flagperf.engines.agents.orders import RoundOptions
@@ -23,6 +21,7 @@ from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.runtime import Interpreter
+from pytest_flagperf.stored.plan import LeftOut, StoredMetric, Value
 from pytest_flagperf.stored.round_dir import RoundRecord
 from tests.processes import running
 
@@ -80,9 +79,7 @@ def tiny_plan(
         scale="small",
         synthetic=False,
         throughput_only=False,
-        metric=SuiteMetric("accuracy", "higher", "fraction", (0.0, 1.0)),
-        target=0.8,
-        also={},
+        metric=StoredMetric("accuracy", "higher", "fraction", 0.8, range=(0.0, 1.0)),
         sample_unit="lines",
         left_out=LeftOut(),
         device=device,

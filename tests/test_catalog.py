@@ -9,7 +9,7 @@ import pytest
 
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import Catalog, CatalogError
-from pytest_flagperf.plan import make_plan
+from pytest_flagperf.plan import PlanRequest, make_plan
 
 from .trees import SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
 
@@ -94,9 +94,9 @@ def test_a_suite_in_a_framework_that_the_vendor_lacks_is_refused(tmp_path: Path)
     with pytest.raises(CatalogError, match=r"did you mean mindspor\?"):
         Catalog.scan([tmp_path]).find(case, "acme", "small")
     write_vendor(tmp_path, toml=VENDOR_TOML + table)
-    assert make_plan(Catalog.scan([tmp_path]), case, vendor="acme", scale="small").device == "Ascend"
+    assert make_plan(Catalog.scan([tmp_path]), PlanRequest(case, vendor="acme", scale="small")).device == "Ascend"
     pytorch = Case.parse("toy:pytorch:X9:1:1:1")
-    assert make_plan(Catalog.scan([tmp_path]), pytorch, vendor="acme", scale="small").device == "acme"
+    assert make_plan(Catalog.scan([tmp_path]), PlanRequest(pytorch, vendor="acme", scale="small")).device == "acme"
 
 
 # -- configs ----------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS
 from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.plan import Plan, describe, make_plan
+from pytest_flagperf.plan import Plan, PlanRequest, describe, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.runtime import BuildFailed, EngineRequirements, Image, Interpreter, RuntimeSetupError
@@ -138,7 +138,9 @@ def test_ranks_that_see_all_devices_lease_the_first_devices(
 ) -> None:
     catalog = tree(tmp_path)
     write_vendor(tmp_path, toml=toml)
-    plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
+    plan = make_plan(
+        catalog, PlanRequest(Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
+    )
     agents_engine = AgentsEngine(read_settings({}, tmp_path), catalog, FixedHosts())
     assert (
         agents_engine._device_request(plan, catalog.vendor("acme"), tmp_path / "run/case/round1").devices_per_host
@@ -152,7 +154,9 @@ def test_ranks_that_see_all_devices_lease_the_first_devices(
 def check_request(root: Path, runtime: str = "docker", **given: Any) -> HostRequirements:
     catalog = tree(root)
     write(root, "suites/toy/pytorch/requirements.txt", "somelib==1.0\n")
-    plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
+    plan = make_plan(
+        catalog, PlanRequest(Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
+    )
     return AgentsEngine(read_settings(given, root), catalog, FixedHosts())._host_requirements(
         [plan], catalog.vendor("acme")
     )
@@ -251,7 +255,9 @@ def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[AgentsEn
     if not (root / "vendors/acme/vendor.toml").exists():
         write_vendor(root)
     catalog = Catalog.scan([root])
-    plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
+    plan = make_plan(
+        catalog, PlanRequest(Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
+    )
     return AgentsEngine(read_settings(given, root), catalog, FixedHosts()), plan, catalog.vendor("acme")
 
 
@@ -282,7 +288,9 @@ def three_hosts(root: Path, nnodes: int) -> tuple[AgentsEngine, Plan, Vendor]:
     catalog = tree(root)
     agents_engine = AgentsEngine(read_settings({}, root), catalog, FixedHosts())
     agents_engine._allocation = given_hosts(*map(LocalHost, ("h1", "h2", "h3")))
-    plan = make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime="host", synthetic=True)
+    plan = make_plan(
+        catalog, PlanRequest(Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime="host", synthetic=True)
+    )
     return agents_engine, replace(plan, case=replace(plan.case, nnodes=nnodes)), catalog.vendor("acme")
 
 

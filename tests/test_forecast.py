@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.plan import Plan, make_plan
+from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.running import forecast
 from pytest_flagperf.running.forecast import convergence, duration, most_samples, training_time
@@ -19,7 +19,7 @@ from .trees import tree, write, write_config
 
 def planned(root: Path, config: str, case: str = "toy:pytorch:X9:1:1:1", **more: Any) -> Plan:
     write_config(root, config, "config_X9x1x1.py")
-    return make_plan(tree(root), Case.parse(case), vendor="acme", check_data=False, **more)
+    return make_plan(tree(root), PlanRequest(Case.parse(case), vendor="acme", check_data=False, **more))
 
 
 def no_stored_runs(root: Path) -> StoredRuns:

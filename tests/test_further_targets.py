@@ -13,7 +13,7 @@ from flagperf_driver.driver import RunCase
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
-from pytest_flagperf.plan import describe, make_plan
+from pytest_flagperf.plan import PlanRequest, describe, make_plan
 from pytest_flagperf.report.export.junit import properties
 from pytest_flagperf.report.page import charts
 from pytest_flagperf.report.terminal.table import metric
@@ -124,7 +124,9 @@ def test_reports_show_each_target(tmp_path: Path, capsys: pytest.CaptureFixture[
     write_vendor(tmp_path)
     assert main(["list", str(tmp_path)]) == 0
     assert "reference >= 0.750, small >= 0.900 and top5 >= 0.970" in capsys.readouterr().out
-    plan = make_plan(Catalog.scan([tmp_path]), Case.parse("toy:pytorch:X9:1:1:1"), vendor="acme", scale="small")
+    plan = make_plan(
+        Catalog.scan([tmp_path]), PlanRequest(Case.parse("toy:pytorch:X9:1:1:1"), vendor="acme", scale="small")
+    )
     assert "scale     small: top1 >= 0.9, top5 >= 0.97 (fraction)" in describe(plan)
     case = RunCase.from_json({**plan.case_json(1, "/code"), "token": "t"})
     assert case.metric.targets == {"top1": 0.9, "top5": 0.97}

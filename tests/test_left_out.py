@@ -10,7 +10,7 @@ import pytest
 from pytest_flagperf.results.logs.ranklog import Evaluation, RankLog
 from pytest_flagperf.results.measured import left_out
 from pytest_flagperf.results.measured.consistency_pairs import RankFigures
-from pytest_flagperf.stored.plan import StoredLeftOut
+from pytest_flagperf.stored.plan import LeftOut
 
 # Two cards train 100 measured steps of 2 x 10 samples in 1 s each, and evaluate 50 samples on each card.
 FINISHED: dict[str, Any] = {
@@ -27,7 +27,7 @@ def most(pair: str, config: dict[str, Any] | None = None, *, untrained: bool = T
     log = RankLog(0, Path("rank0.out.log"), finished={**FINISHED, **finished})
     log.untrained = Evaluation(0, 0, 0.0, {}) if untrained else None
     log.totals.longest_evaluation_s = 6.0
-    rank = RankFigures(config or {}, 2, log, left_out=StoredLeftOut(0.2, 3.0, 0.2, 0.05))
+    rank = RankFigures(config or {}, 2, log, left_out=LeftOut(0.2, 3.0, 0.2, 0.05))
     (found,) = [item for item in left_out.PAIRS if item.name == pair]
     bounds = found.of(rank)
     assert bounds is not None

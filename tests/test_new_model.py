@@ -15,7 +15,7 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
-from pytest_flagperf.plan import make_plan
+from pytest_flagperf.plan import PlanRequest, make_plan
 from pytest_flagperf.plan.describe import describe
 from tests.test_architecture import foreign
 from tests.walk import Copy
@@ -160,7 +160,7 @@ def test_its_case_is_planned_and_its_readmes_can_be_filled(tree: Path, capsys: p
     assert "pytest suites/mixer --nodes=1x1\n" in output
     catalog = Catalog.scan([tree])
     plans = [
-        make_plan(catalog, Case.parse(f"{model}:pytorch:CPU:1:1:1"), vendor="cpu", scale="small")
+        make_plan(catalog, PlanRequest(Case.parse(f"{model}:pytorch:CPU:1:1:1"), vendor="cpu", scale="small"))
         for model in ("mixer", LIKE)
     ]
     assert plans[0].config == plans[1].config
@@ -181,7 +181,9 @@ def test_figures_of_the_copied_model_are_not_those_of_the_copy(tree: Path, capsy
     assert main(["new-model", "mixer", f"--like={LIKE}"]) == 0
     assert f"Not copied, because they are figures of {LIKE}: flops_per_sample, [goal]; set" in capsys.readouterr().out
     plans = [
-        make_plan(Catalog.scan([tree]), Case.parse(f"{model}:pytorch:CPU:1:1:1"), vendor="cpu", scale="small")
+        make_plan(
+            Catalog.scan([tree]), PlanRequest(Case.parse(f"{model}:pytorch:CPU:1:1:1"), vendor="cpu", scale="small")
+        )
         for model in (LIKE, "mixer")
     ]
     assert plans[0].flops_per_sample

@@ -19,7 +19,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, FrameworkNames, VendorToml
 from pytest_flagperf.commands import main
-from pytest_flagperf.plan import make_plan
+from pytest_flagperf.plan import PlanRequest, make_plan
 from tests.walk import Copy
 
 REPO = Path(__file__).resolve().parent.parent
@@ -134,7 +134,7 @@ def test_configs_are_created_for_a_suite_and_all_shapes_but_one_card_train_to_th
     assert (vendor.scale, len(vendor.shapes)) == ("reference", 3)
     assert {str(shape) for _, shape in catalog.configs(suite, vendor)} == {"1x1", "1x8", "2x8"}
     measured = {
-        shape: make_plan(catalog, Case.parse(f"glm:pytorch:M1:{shape}:1"), vendor="made", check_data=False)
+        shape: make_plan(catalog, PlanRequest(Case.parse(f"glm:pytorch:M1:{shape}:1"), vendor="made", check_data=False))
         for shape in ("1:1", "1:8", "2:8")
     }
     assert {shape: plan.throughput_only for shape, plan in measured.items()} == {

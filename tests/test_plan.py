@@ -14,7 +14,7 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.config import Value
-from pytest_flagperf.plan import Plan, describe, make_plan, one_card_plan
+from pytest_flagperf.plan import Plan, PlanRequest, describe, make_plan, one_card_plan
 from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.plan.ranks import expected_placement
 from pytest_flagperf.problems import Problems
@@ -33,7 +33,7 @@ HOSTS = (Machine("alpha", "10.0.0.1"), Machine("beta", "10.0.0.2"), Machine("gam
 
 def planned(catalog: Catalog, case: str = "toy:pytorch:X9:1:8:1", **more: Any) -> Plan:
     options: dict[str, Any] = {"vendor": "acme", "synthetic": True, **more}
-    return make_plan(catalog, Case.parse(case), **options)
+    return make_plan(catalog, PlanRequest(Case.parse(case), **options))
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def catalog(tmp_path: Path) -> Catalog:
 
 def test_a_plan_contains_the_values_of_suite_vendor_and_config(catalog: Catalog) -> None:
     plan = planned(catalog)
-    assert (plan.target, plan.metric.name, plan.sample_unit) == (0.75, "top1", "images")
+    assert (plan.metric.target, plan.metric.name, plan.sample_unit) == (0.75, "top1", "images")
     assert (plan.device, plan.backend, plan.visible_devices) == ("acme", "acl", "ACME_VISIBLE")
     assert (plan.flops_per_sample, plan.peak_tflops, plan.precision) == (24e9, 80.5, "bf16")
     assert (plan.min_efficiency, plan.scaling, plan.runtime) == (0.85, "weak", "venv")
@@ -59,7 +59,7 @@ def test_a_plan_contains_the_values_of_suite_vendor_and_config(catalog: Catalog)
 def test_defaults_come_from_the_vendor(tmp_path: Path, catalog: Catalog) -> None:
     write_vendor(tmp_path, toml='scale = "small"\nruntime = "host"\n' + VENDOR_TOML)
     plan = planned(Catalog.scan([tmp_path]), synthetic=False)
-    assert (plan.scale, plan.runtime, plan.target, plan.throughput_only) == ("small", "host", 0.9, False)
+    assert (plan.scale, plan.runtime, plan.metric.target, plan.throughput_only) == ("small", "host", 0.9, False)
     assert planned(catalog, scale="reference", runtime="docker").runtime == "docker"
 
 
@@ -106,7 +106,9 @@ def test_a_framework_without_hooks_gets_no_device_of_the_vendor(tmp_path: Path) 
     write_vendor(tmp_path, toml=VENDOR_TOML.replace("[chips", f"{table}[chips", 1))
 
     def plan() -> Plan:
-        return make_plan(Catalog.scan([tmp_path]), Case.parse("toy:paddle:X9:1:1:1"), vendor="acme", synthetic=True)
+        return make_plan(
+            Catalog.scan([tmp_path]), PlanRequest(Case.parse("toy:paddle:X9:1:1:1"), vendor="acme", synthetic=True)
+        )
 
     before = plan()
     write(tmp_path, "vendors/acme/device.py", "def synchronize(device): pass\n")
@@ -167,7 +169,7 @@ def test_the_stored_plan_has_origins_and_deviations(catalog: Catalog) -> None:
         "layer": "vendor",
     }
     assert {one["key"] for one in body["deviations"]} == {"ratio", "throughput_only"}
-    assert body["manifest"] == [{"path": "train", "kind": "folder", "files": 3}]
+    assert [(one["path"], one["kind"], one["files"]) for one in body["manifest"]] == [("train", "folder", 3)]
     assert body["config"]["ratio"] == 0.25
     assert "hosts" not in body  # the round adds its hosts
 

@@ -12,7 +12,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, CatalogError
 from pytest_flagperf.config import ConfigError, Resolved, resolve
 from pytest_flagperf.config.translation import translation_table
-from pytest_flagperf.plan import Plan, describe, make_plan
+from pytest_flagperf.plan import Plan, PlanRequest, describe, make_plan
 
 from . import published
 from .published import case
@@ -27,7 +27,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
 
 
 def planned(catalog: Catalog, vendor: str, one: Case) -> Plan:
-    return make_plan(catalog, one, vendor=vendor, scale="reference", check_data=False)
+    return make_plan(catalog, PlanRequest(one, vendor=vendor, scale="reference", check_data=False))
 
 
 def config_of(catalog: Catalog, vendor: str, one: Case) -> Resolved:

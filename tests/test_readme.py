@@ -14,7 +14,7 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
-from pytest_flagperf.plan import make_plan
+from pytest_flagperf.plan import PlanRequest, make_plan
 from pytest_flagperf.results.tables import published, store
 from pytest_flagperf.stored import digests
 from tests import trees
@@ -123,7 +123,7 @@ def test_the_command_of_a_vendors_case_can_be_planned() -> None:
         ((_, vendor, case),) = commands(readme)
         name, data = re.fullmatch(r"--case=(.+)=(.+)", case).groups()  # type: ignore[union-attr]
         assert (vendor, data) == (f"--vendor={readme.parts[-3]}", "DATA_DIR"), readme
-        plan = make_plan(catalog, Case.parse(name), vendor=readme.parts[-3], check_data=False)
+        plan = make_plan(catalog, PlanRequest(Case.parse(name), vendor=readme.parts[-3], check_data=False))
         assert not plan.throughput_only, readme
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.plan import make_plan
+from pytest_flagperf.plan import PlanRequest, make_plan
 from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.measured.outcome import Evaluation, Outcome, Step, Target
 from pytest_flagperf.results.verdicts import Verdict, converges, failed, reference
@@ -316,7 +316,7 @@ def test_the_suites_evaluate_often_enough_for_a_false_evaluation_to_show() -> No
         held = Reference.from_json(json.loads(file.read_text()))
         for shape in ("1:1", "1:2", "1:8", "2:8"):
             case = f"{held.model}:{held.framework}:CPU:{shape}:1"
-            plan = make_plan(catalog, Case.parse(case), vendor="cpu", scale="small")
+            plan = make_plan(catalog, PlanRequest(Case.parse(case), vendor="cpu", scale="small"))
             config = plan.config
             batch = config["train_batch_size"] * config["gradient_accumulation_steps"] * plan.case.shape.cards
             step, bound = batch * config["samples_per_item"], held.earliest(batch)

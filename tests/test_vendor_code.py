@@ -14,7 +14,7 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
-from pytest_flagperf.plan import make_plan
+from pytest_flagperf.plan import PlanRequest, make_plan
 from pytest_flagperf.report.export import github
 from pytest_flagperf.report.export.junit import properties
 from pytest_flagperf.report.page import page
@@ -173,7 +173,7 @@ def test_a_deviation_of_the_config_is_no_vendor_code() -> None:
 
 def brings(root: Path) -> Mapping[str, tuple[str, str]]:
     catalog = Catalog.scan([root])
-    plan = make_plan(catalog, Case.parse(CASE), vendor="acme", synthetic=True)
+    plan = make_plan(catalog, PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True))
     return {one.name: (one.value, one.where) for one in plan.additions}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import vendor as vendors
-from pytest_flagperf.plan import Plan, make_plan
+from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.plan.vendor_settings import IN_KEY, NAME, NOT_LISTED
 from tests.trees import VENDOR_TOML, tree, write
 
@@ -52,7 +52,9 @@ text = "one link is slow"
 def planned(root: Path, toml: str = TOML) -> Plan:
     catalog = tree(root)
     write(root, "vendors/acme/vendor.toml", toml)
-    return make_plan(catalog, Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", scale="reference", synthetic=True)
+    return make_plan(
+        catalog, PlanRequest(Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", scale="reference", synthetic=True)
+    )
 
 
 def listed(plan: Plan) -> dict[str, str]:
@@ -100,7 +102,7 @@ def test_settings_have_their_place_in_plan_record_and_key(tmp_path: Path) -> Non
     assert names["known problem 1"] == "one link is slow"
     (index,) = [one for one in plan.additions if one.name == "setting uv.UV_INDEX"]
     assert index.where == "vendors/acme/vendor.toml:26"
-    assert plan.fingerprint["deviations"]["setting nvml"] == ["true", "false"]  # type: ignore[index]
+    assert plan.fingerprint["deviations"]["setting nvml"] == ["true", "false"]
     assert [one["name"] for one in plan.to_json()["additions"]] == list(names)
 
 

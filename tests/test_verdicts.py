@@ -156,7 +156,8 @@ def test_every_property_of_a_good_outcome_is_needed() -> None:
 def test_an_outcome_of_nothing_but_defaults_passes_nothing() -> None:
     target = Target("top1", "higher", "fraction", 0.9)
     empty = Outcome(
-        "c", "m", "f", "v", "h", 1, 2, 1, None, "small", False, False, "images", "finished", target,
+        "c", "m", "f", "h", 1, 2, 1, None, "finished", target,
+        vendor="v", scale="small", synthetic=False, throughput_only=False, sample_unit="images",
     )  # fmt: skip
     card = OneCard(1.0, "this run", "images/s")
     assert failed(converges(empty))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Suite
-from pytest_flagperf.plan import make_plan
+from pytest_flagperf.plan import PlanRequest, make_plan
 
 FILE = Path(__file__).with_name("trained.toml")
 HEAD = "# By suite, the hash of what it used when it last reached its target on two cards; make train writes it.\n"
@@ -22,7 +22,7 @@ CASE = "{}:CPU:1:2:1"
 
 def hash_of(catalog: Catalog, suite: Suite) -> str:
     """Hash the code as the fingerprint knows it, and what the fingerprint leaves out: the config and the target."""
-    plan = make_plan(catalog, Case.parse(CASE.format(suite.name)), vendor="cpu", scale="small")
+    plan = make_plan(catalog, PlanRequest(Case.parse(CASE.format(suite.name)), vendor="cpu", scale="small"))
     used = [plan.fingerprint["key"], plan.config, plan.target, dict(plan.also)]
     return hashlib.sha256(json.dumps(used, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import REFERENCE, Catalog, Suite, Vendor
-from pytest_flagperf.plan import Plan, make_plan
+from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.results.tables import published
 from pytest_flagperf.results.tables.published import Published
 
@@ -66,7 +66,7 @@ class Tree:
 
     def plan(self, suite: Suite, vendor: Vendor, hardware: str, shape: Shape) -> Plan:
         case = Case(suite.model, suite.framework, hardware, shape.nnodes, shape.nproc, 1)
-        return make_plan(self.catalog, case, vendor=vendor.name, scale=REFERENCE, check_data=False)
+        return make_plan(self.catalog, PlanRequest(case, vendor=vendor.name, scale=REFERENCE, check_data=False))
 
     def link(self, document: Path, target: Path, text: str) -> str:
         """Return a link from a document to another file of the tree; only the text for any other target."""

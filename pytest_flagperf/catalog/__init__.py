@@ -2,7 +2,7 @@
 
 from .catalog import Catalog, list_configs
 from .roots import bundled, bundled_argument, bundled_name, scan
-from .suite import DIRECTIONS, REFERENCE, SCALES, DataItem, Goal, LeftOut, Scale, Suite, SuiteMetric
+from .suite import DIRECTIONS, REFERENCE, SCALES, DataItem, Goal, Scale, Suite, SuiteMetric
 from .toml_reader import CatalogError, key_lines, with_number
 from .vendor import BEST_EFFICIENCY, FOLDER_NAME, FOLDER_NAME_RULE, RUNTIMES, Chip, ContainerDefaults, Vendor
 
@@ -20,7 +20,6 @@ __all__ = [
     "ContainerDefaults",
     "DataItem",
     "Goal",
-    "LeftOut",
     "Scale",
     "Suite",
     "SuiteMetric",

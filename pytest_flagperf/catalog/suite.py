@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..stored.plan import LeftOut
 from .toml_reader import CatalogError, choice, raise_if_any, read, where
 
 DIRECTIONS = ("higher", "lower")
@@ -36,10 +37,6 @@ class SuiteMetric:
     original_name: str = ""
     """The name of the metric in FlagPerf's logs, if different."""
 
-    def to_json(self) -> dict[str, object]:
-        """Return the fields, with lists instead of tuples."""
-        return {name: [*value] if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
 
 @dataclass(frozen=True)
 class DataItem:
@@ -59,20 +56,6 @@ class DataItem:
     """Checksum of the file."""
     md5: str | None = None
     """Checksum of the file, if the source publishes no other."""
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """The most that p_core may leave out of the training's time; beyond it the round fails."""
-
-    waiting: float = 0.2
-    """Waiting for input: the share of the training without evaluations."""
-    evaluation: float = 3.0
-    """The model's time for an evaluated sample, as a multiple of the forward time of a trained one."""
-    summarizing: float = 0.1
-    """Loading the batches of evaluations, joining and summarizing their results: the share of the training."""
-    rest: float = 0.05
-    """All that has no name, such as logging: the share of the training."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +97,7 @@ class _ScaleTable:
     """The device on which the tests count flops_per_sample: cpu if shapes depend on values."""
     data: tuple[DataItem, ...] = ()
     """Required files and folders of the data directory."""
-    left_out: LeftOut = LeftOut()
+    left_out: LeftOut = LeftOut()  # noqa: RUF009 - frozen
     """The most that p_core may leave out of the training's time."""
 
 

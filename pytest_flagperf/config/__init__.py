@@ -1,9 +1,10 @@
 """The config of a case: merge and check its layers, and keep the file and line of each value."""
 
+from ..stored.plan import Deviation, Value
 from .layers import DATA_KEYS, DEFAULTS, resolve
 from .module import ConfigError, load, load_partly
 from .translation import OUTCOMES, Translated
-from .values import Deviation, Resolved, Value, parse_settings
+from .values import Resolved, parse_settings
 
 __all__ = [
     "DATA_KEYS",

@@ -14,12 +14,13 @@ from flagperf_driver import options
 from ..case import Case
 from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
 from ..problems import near, shown
+from ..stored.plan import Deviation, Value
 from . import translation
 from .bounds import weakening
 from .module import Assigned, ConfigError, Module, Unread, load, load_partly
 from .translation import APPLIED, SAME, Setting, Translated, TranslationTable
 from .value_types import ValueType, not_json, out_of_range, plain, value_type_of
-from .values import CASES_OWN, Deviation, Resolved, Value
+from .values import CASES_OWN, Resolved
 
 DEFAULTS = Path(flagperf_driver.__file__).parent / "defaults.py"
 REQUIRED = ("vendor", "data_dir")

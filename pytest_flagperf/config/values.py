@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import redaction
+from ..stored.plan import Deviation, Value
 from .module import ConfigError
 from .translation import Translated
 from .value_types import plain
@@ -18,31 +19,6 @@ _PUBLIC = (
 )
 CASES_OWN = ("vendor", "data_dir")
 """Keys that a case always sets; each has its own option."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """A value and where it was set; layers are defaults, suite, scale, vendor, setting and case."""
-
-    value: object
-    file: str
-    line: int
-    layer: str
-
-    @property
-    def where(self) -> str:
-        return f"{self.file}:{self.line}" if self.line else self.file
-
-
-@dataclass(frozen=True)
-class Deviation:
-    """A key whose value differs from the suite's at the same scale."""
-
-    key: str
-    value: object
-    reference: object
-    file: str
-    line: int
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The plan of a case: its config, fingerprint, placement and commands."""
 
 from .describe import HEAD, describe, overview
-from .make import PlanError, is_throughput_shape, make_plan, one_card_plan, short_plan
+from .make import PlanError, PlanRequest, is_throughput_shape, make_plan, one_card_plan, short_plan
 from .model import Plan
 from .ranks import PlacedHost, Placement, rank_processes
 
@@ -11,6 +11,7 @@ __all__ = [
     "Placement",
     "Plan",
     "PlanError",
+    "PlanRequest",
     "describe",
     "is_throughput_shape",
     "make_plan",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from flagperf_driver import addresses, extern
 from flagperf_driver.rank_process import RESERVED_VARIABLES
-from pytest_flagperf.stored.plan import KNOWN_PROBLEM
+from pytest_flagperf.stored.plan import KNOWN_PROBLEM, Addition
 
 from ..case import Case
 from ..catalog import Suite, Vendor
@@ -24,23 +23,6 @@ NONE = "none"
 _IMPORTED = "imported by each rank"
 _PLAIN = re.compile(r"(?!LD_|PYTHON)\w+=[A-Z0-9_]*")
 """A variable and its value that name no file and no module for a loader: a switch, a number."""
-
-
-@dataclass(frozen=True)
-class Addition:
-    """An addition of a vendor, its default without the vendor, and its file and line."""
-
-    name: str
-    value: str
-    reference: str
-    file: str
-    line: int = 0
-    runs_code: bool = True
-    """Whether it can bring code into the ranks; a plain value of a variable cannot."""
-
-    @property
-    def where(self) -> str:
-        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 def find_additions(suite: Suite, vendor: Vendor, own: Path, case: Case, *, in_image: bool) -> tuple[Addition, ...]:

@@ -63,7 +63,7 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
     yield _fact("labels", ", ".join(_labels(plan)))
     if convergence:
         yield _fact("converges", convergence)
-    targets = {plan.metric.name: plan.target, **plan.also}
+    targets = {plan.metric.name: plan.metric.target, **plan.metric.also}
     expected = ", ".join(f"{name} {sign} {target:g}" for name, target in targets.items())
     yield _fact("scale", f"{plan.scale}: {expected} ({plan.metric.unit})")
     yield _fact("vendor", f"{plan.vendor}, hardware {plan.case.hardware}, {plan.device} with {plan.backend}")

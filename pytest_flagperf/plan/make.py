@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,8 +18,9 @@ from ..config import DATA_KEYS, ConfigError, Resolved, Value, parse_settings, re
 from ..problems import Problems, near
 from ..runtime import runtimes
 from ..settings import COMMAND_LINE
+from ..stored.plan import Addition, StoredMetric
 from . import vendor_settings
-from .additions import Addition, find_additions
+from .additions import find_additions
 from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch
 from .model import Plan
 
@@ -31,51 +32,50 @@ class PlanError(Problems):
     """A case that cannot run with these options."""
 
 
-def make_plan(
-    catalog: Catalog,
-    case: Case,
-    *,
-    vendor: str,
-    scale: str | None = None,
-    settings: Sequence[str] = (),
-    settings_source: str = COMMAND_LINE,
-    runtime: str | None = None,
-    synthetic: bool = False,
-    throughput_only: bool | None = None,
-    data_dir: str | Path | Value | None = None,
-    check_data: bool = True,
-) -> Plan:
-    """Return the plan of a case; raise one error with all problems.
+@dataclass(frozen=True)
+class PlanRequest:
+    """A case and the options of its plan; without ``throughput_only`` the config decides, and then the shape."""
 
-    ``settings`` are ``key=value``. With synthetic data the case is for throughput only, since it cannot converge.
-    If ``throughput_only`` is None, the config decides; if the config does not set it, the shape decides.
-    """
-    maker, suite = catalog.vendor(vendor), catalog.suite(case.model, case.framework)
-    scale, runtime = scale or maker.scale, runtime or maker.runtime
-    catalog.find(case, vendor, scale)
-    problems = _unknown("runtime", runtime, RUNTIMES)
+    case: Case
+    vendor: str
+    scale: str = ""  # empty: the vendor's
+    runtime: str = ""  # empty: the vendor's
+    settings: Sequence[str] = ()
+    """Values of config keys, as in ``key=value``."""
+    settings_source: str = COMMAND_LINE
+    synthetic: bool = False
+    """Generated data: the case is for throughput only, since it cannot converge."""
+    throughput_only: bool | None = None
+    data_dir: str | Path | Value | None = None
+    check_data: bool = True
+
+
+def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
+    """Return the plan of a case; raise one error with all problems."""
+    case, vendor = asked.case, catalog.vendor(asked.vendor)
+    suite = catalog.suite(case.model, case.framework)
+    asked = replace(asked, scale=asked.scale or vendor.scale, runtime=asked.runtime or vendor.runtime)
+    catalog.find(case, vendor.name, asked.scale)
+    problems = _unknown("runtime", asked.runtime, RUNTIMES)
     additions: tuple[Addition, ...] = ()
     try:
-        in_image = runtime in runtimes() and runtimes()[runtime].builds_images
-        own = catalog.case_folder(suite, maker)
-        additions = find_additions(suite, maker, own, case, in_image=in_image)
+        in_image = asked.runtime in runtimes() and runtimes()[asked.runtime].builds_images
+        additions = find_additions(suite, vendor, catalog.case_folder(suite, vendor), case, in_image=in_image)
     except Problems as error:
         problems += error.problems
     try:
-        given = _given(settings, settings_source, data_dir, throughput_only, synthetic)
-        check = check_data and not synthetic
-        resolved = resolve(suite, maker, case, scale, given, catalog=catalog, check_data=check)
+        check = asked.check_data and not asked.synthetic
+        resolved = resolve(suite, vendor, case, asked.scale, _given(asked), catalog=catalog, check_data=check)
     except ConfigError as error:
         raise PlanError([f"case {case}: {problem}" for problem in problems + error.problems]) from error
     problems += (
-        _check_reference(suite, scale, resolved.values["parity_samples"])
+        _check_reference(suite, asked.scale, resolved.values["parity_samples"])
         + _check_end(resolved)
         + _check_schedule(resolved)
     )
     if problems:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
-    resolved = _with_shape(resolved, case.shape, scale)
-    return _plan(catalog, suite, maker, case, scale, runtime, synthetic, resolved, additions)
+    return _plan(catalog, asked, suite, vendor, _with_shape(resolved, case.shape, asked.scale), additions)
 
 
 def is_throughput_shape(shape: Shape, scale: str) -> bool:
@@ -143,20 +143,18 @@ def one_card_plan(plan: Plan) -> Plan:
 
 def _plan(
     catalog: Catalog,
+    asked: PlanRequest,
     suite: Suite,
     vendor: Vendor,
-    case: Case,
-    scale: str,
-    runtime: str,
-    synthetic: bool,
     resolved: Resolved,
     additions: tuple[Addition, ...],
 ) -> Plan:
+    case, scale = asked.case, asked.scale
     config = resolved.config
     declared, own = suite.scales[scale], catalog.case_folder(suite, vendor)
     manifest = _manifest(declared.data, resolved)
     facts = (
-        _facts(case, vendor, scale, synthetic, runtime)
+        _facts(asked)
         | _code(suite, vendor, own)
         | _environment(vendor, own)
         | _settings(additions)
@@ -167,11 +165,9 @@ def _plan(
         case=case,
         vendor=vendor.name,
         scale=scale,
-        synthetic=synthetic,
+        synthetic=asked.synthetic,
         throughput_only=bool(config["throughput_only"]),
-        metric=suite.metric,
-        target=declared.target,
-        also=declared.also,
+        metric=StoredMetric(**vars(suite.metric), target=declared.target, also=declared.also),
         sample_unit=suite.sample_unit,
         left_out=declared.left_out,
         device=names.device,
@@ -181,7 +177,7 @@ def _plan(
         chip_names=chip.names if (chip := vendor.chips.get(case.hardware)) else (),
         replaced_vendor=catalog.replaced.get(vendor.name, ""),
         visible_devices=vendor.toml.visible_devices,
-        runtime=runtime,
+        runtime=asked.runtime,
         extern=f"vendors/{vendor.name}/{suite.folder}/extern" if (own / "extern").is_dir() else None,
         values=resolved.values,
         deviations=resolved.deviations,
@@ -219,36 +215,31 @@ def _manifest(declared: Sequence[DataItem], resolved: Resolved) -> tuple[DataIte
     return tuple(item for item in declared if item.path not in replaced)
 
 
-def _given(
-    settings: Sequence[str],
-    source: str,
-    data_dir: str | Path | Value | None,
-    throughput_only: bool | None,
-    synthetic: bool,
-) -> dict[str, Value]:
-    given = parse_settings(settings, "" if source == COMMAND_LINE else source)
-    if data_dir is not None:
+def _given(asked: PlanRequest) -> dict[str, Value]:
+    given = parse_settings(asked.settings, "" if asked.settings_source == COMMAND_LINE else asked.settings_source)
+    if (data_dir := asked.data_dir) is not None:
         given["data_dir"] = data_dir if isinstance(data_dir, Value) else Value(str(data_dir), "--data-dir", 0, "case")
-    if synthetic:
+    if asked.synthetic:
         given["throughput_only"] = Value(True, "--synthetic", 0, "case")
-    elif throughput_only is not None:
-        option = "--throughput-only" if throughput_only else "--no-throughput-only"
-        given["throughput_only"] = Value(throughput_only, option, 0, "case")
+    elif asked.throughput_only is not None:
+        option = "--throughput-only" if asked.throughput_only else "--no-throughput-only"
+        given["throughput_only"] = Value(asked.throughput_only, option, 0, "case")
     return given
 
 
-def _facts(case: Case, vendor: Vendor, scale: str, synthetic: bool, runtime: str) -> dict[str, object]:
+def _facts(asked: PlanRequest) -> dict[str, object]:
+    case = asked.case
     return {
-        "vendor": vendor.name,
+        "vendor": asked.vendor,
         "hardware": case.hardware,
         "nnodes": case.nnodes,
         "nproc": case.nproc,
         "model": case.model,
         "framework": case.framework_name,
         "framework_version": case.framework_version,
-        "scale": scale,
-        "synthetic": synthetic,
-        "runtime": runtime,
+        "scale": asked.scale,
+        "synthetic": asked.synthetic,
+        "runtime": asked.runtime,
     }
 
 

@@ -13,7 +13,7 @@ from pytest_flagperf.catalog import REFERENCE, Catalog
 from pytest_flagperf.config import Value
 from pytest_flagperf.engines import Engine, Finding
 from pytest_flagperf.engines.agents.systems import check_system
-from pytest_flagperf.plan import HEAD, Plan, make_plan, overview
+from pytest_flagperf.plan import HEAD, Plan, PlanRequest, make_plan, overview
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results.figures.units import count
@@ -54,17 +54,21 @@ class Plans:
             settings = self._settings
             plan = make_plan(
                 self._catalog,
-                selected.case,
-                vendor=selected.vendor.name,
-                scale=selected.scale,
-                settings=settings.set,
-                settings_source=settings.sources["set"],
-                runtime=runtime_of(settings, selected),
-                synthetic=settings.synthetic,
-                throughput_only=settings.throughput_only if settings.given("throughput_only") else None,
-                data_dir=Value(selected.data_dir, selected.data_source, 0, "case") if selected.data_dir else None,
-                # In a cluster the preflight checks the data on the hosts; hosts can be checked without data.
-                check_data=self._is_local and not settings.plan and not (settings.preflight and not selected.data_dir),
+                PlanRequest(
+                    selected.case,
+                    vendor=selected.vendor.name,
+                    scale=selected.scale,
+                    settings=settings.set,
+                    settings_source=settings.sources["set"],
+                    runtime=runtime_of(settings, selected),
+                    synthetic=settings.synthetic,
+                    throughput_only=settings.throughput_only if settings.given("throughput_only") else None,
+                    data_dir=Value(selected.data_dir, selected.data_source, 0, "case") if selected.data_dir else None,
+                    # In a cluster the preflight checks the data on the hosts; hosts can be checked without data.
+                    check_data=self._is_local
+                    and not settings.plan
+                    and not (settings.preflight and not selected.data_dir),
+                ),
             )
             self._plans[selected] = replace(plan, visible_devices=self._visible_devices or plan.visible_devices)
         return self._plans[selected]

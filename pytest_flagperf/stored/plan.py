@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,13 +44,17 @@ class StoredMetric:
 
 
 @dataclass(frozen=True)
-class StoredLeftOut:
-    """The most that p_core may leave out of the training's time, by the suite."""
+class LeftOut:
+    """The most that p_core may leave out of the training's time; beyond it the round fails."""
 
-    waiting: float
-    evaluation: float
-    summarizing: float
-    rest: float
+    waiting: float = 0.2
+    """Waiting for input: the share of the training without evaluations."""
+    evaluation: float = 3.0
+    """The model's time for an evaluated sample, as a multiple of the forward time of a trained one."""
+    summarizing: float = 0.1
+    """Loading the batches of evaluations, joining and summarizing their results: the share of the training."""
+    rest: float = 0.05
+    """All that has no name, such as logging: the share of the training."""
 
 
 @dataclass(frozen=True)
@@ -76,18 +80,22 @@ class StoredHost:
 
 
 @dataclass(frozen=True)
-class StoredValue:
-    """A value of the config, and where it was set."""
+class Value:
+    """A value of the config and where it was set; layers are defaults, suite, scale, vendor, setting and case."""
 
     value: Any = None
     file: str = ""
     line: int = 0
     layer: str = ""
 
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
 
 @dataclass(frozen=True)
-class StoredDeviation:
-    """A config key whose value differs from the suite's."""
+class Deviation:
+    """A config key whose value differs from the suite's at the same scale."""
 
     key: str
     value: Any = None
@@ -97,48 +105,76 @@ class StoredDeviation:
 
 
 @dataclass(frozen=True)
-class StoredAddition:
-    """A vendor's addition beside its config, such as a step or a package."""
+class Addition:
+    """An addition of a vendor beside its config, such as a step or a package; its default without the vendor."""
 
     name: str
     value: str = ""
     reference: str = ""
     file: str = ""
     line: int = 0
+    runs_code: bool = True
+    """Whether it can bring code into the ranks; a plain value of a variable cannot."""
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
-@dataclass(frozen=True)
-class StoredPlan:
-    """The contents of plan.json; all texts are printable, except names and paths of hosts."""
+@dataclass(frozen=True, kw_only=True)
+class CaseFacts:
+    """What a case is besides its name: the same in its plan and in the outcomes of its rounds."""
 
-    case: Case
-    round: int
-    seed: int
     vendor: str
     scale: str
     synthetic: bool
     throughput_only: bool
-    metric: StoredMetric
     sample_unit: str
-    config: Mapping[str, Any]
-    hosts: tuple[StoredHost, ...]
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    reference: Mapping[str, Any] | None = None
+    """The suite's reference curves at this scale, to judge the round by."""
+    replaced_vendor: str = ""
+    """What has a vendor of this name, which the vendor's folder replaces; empty if it replaces none."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts by name, for another record of the same case."""
+        return {item.name: getattr(self, item.name) for item in fields(CaseFacts)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFacts(CaseFacts):
+    """What a plan has before and after it is stored; all texts are printable, except names and paths of hosts."""
+
+    case: Case
+    metric: StoredMetric
     device: str = ""
     chip_names: tuple[str, ...] = ()
     """Regular expressions for the name that the chip's devices report; without any, the chip's own name."""
-    replaced_vendor: str = ""
-    """What has a vendor of this name, which the vendor's folder replaces."""
     runtime: str = ""
-    python: str = ""
-    values: Mapping[str, StoredValue] = field(default_factory=dict)
-    deviations: tuple[StoredDeviation, ...] = ()
-    additions: tuple[StoredAddition, ...] = ()
-    left_out: StoredLeftOut | None = None
+    values: Mapping[str, Value] = field(default_factory=dict)
+    deviations: tuple[Deviation, ...] = ()
+    additions: tuple[Addition, ...] = ()
+    """The vendor's steps, hooks, variables, packages and extensions."""
+    left_out: LeftOut | None = None
     """None in older plans."""
     flops_per_sample: float | None = None
     peak_tflops: float | None = None
-    fingerprint: Mapping[str, Any] = field(default_factory=dict)
-    reference: Mapping[str, Any] | None = None
-    """The suite's reference curves."""
+    """The dense peak of one card at the config's precision."""
+
+    @property
+    def devices_are_cores(self) -> bool:
+        return is_cpu(self.device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredPlan(PlanFacts):
+    """The contents of plan.json."""
+
+    round: int
+    seed: int
+    config: Mapping[str, Any]
+    hosts: tuple[StoredHost, ...]
+    python: str = ""
     token: str | None = None
     """The token that the ranks' logs repeat."""
     training: str = ""
@@ -152,10 +188,6 @@ class StoredPlan:
     @property
     def cards(self) -> int:
         return self.case.shape.cards
-
-    @property
-    def devices_are_cores(self) -> bool:
-        return is_cpu(self.device)
 
     def host(self, noderank: int) -> StoredHost:
         """Return the host with this number; a host with a made-up name if the plan does not list it."""
@@ -175,8 +207,8 @@ class StoredPlan:
             "chip_names": _tuple(body.get("chip_names", [])),
             "hosts": tuple(_host(item, where) for item in listed(body, "hosts", _OF_A_HOST, where)),
             "values": _values(shown.get("values", {}), where),
-            "deviations": _records(StoredDeviation, shown, "deviations", {"key": str}, where),
-            "additions": _records(StoredAddition, shown, "additions", {"name": str}, where),
+            "deviations": _records(Deviation, shown, "deviations", {"key": str}, where),
+            "additions": _records(Addition, shown, "additions", {"name": str}, where),
         }
         plan = _made(cls, {**shown, **converted})
         type_check.check(plan, where, skip=("case",))
@@ -210,14 +242,14 @@ def _metric(body: Mapping[str, Any], where: str) -> StoredMetric:
     return _made(StoredMetric, {**body, **ranges})
 
 
-def _left_out(body: Any, where: str) -> StoredLeftOut | None:
+def _left_out(body: Any, where: str) -> LeftOut | None:
     if body is None:
         return None
     need({"left_out": body}, {"left_out": dict}, where)
-    shares = {name: number(body.get(name)) for name in StoredLeftOut.__dataclass_fields__}
+    shares = {name: number(body.get(name)) for name in LeftOut.__dataclass_fields__}
     if wrong := [name for name, share in shares.items() if not share >= 0]:
         raise FormatError(f"{where}: left_out.{wrong[0]} is {body.get(wrong[0])!r:.40}; expected a number from 0")
-    return StoredLeftOut(**shares)
+    return LeftOut(**shares)
 
 
 def _host(body: Mapping[str, Any], where: str) -> StoredHost:
@@ -228,10 +260,10 @@ def _host(body: Mapping[str, Any], where: str) -> StoredHost:
     return _made(StoredHost, {**body, **lists})
 
 
-def _values(body: Any, where: str) -> dict[str, StoredValue]:
+def _values(body: Any, where: str) -> dict[str, Value]:
     need({"values": body}, {"values": dict}, where)
     need(body, dict.fromkeys(body, dict), f"{where}: values")
-    return {str(key): _made(StoredValue, value) for key, value in body.items()}
+    return {str(key): _made(Value, value) for key, value in body.items()}
 
 
 def _records(cls: type[T], body: Mapping[str, Any], key: str, kinds: Mapping[str, type], where: str) -> tuple[T, ...]:

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.plan import PlanError, make_plan
+from pytest_flagperf.plan import PlanError, PlanRequest, make_plan
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.trees import tree, write
@@ -24,7 +24,7 @@ def test_a_config_file_that_plants_code_is_refused_and_not_run(tmp_path: Path) -
     write(tmp_path, f"{OWN}/config/config_common.py", common)
     write(tmp_path, f"{OWN}/config/config_X9x1x8.py", "from config_common import *\n")
     with pytest.raises(PlanError) as caught:
-        make_plan(Catalog.scan([tmp_path]), Case.parse(CASE), vendor="acme", synthetic=True)
+        make_plan(Catalog.scan([tmp_path]), PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True))
     (problem,) = caught.value.problems
     assert f"{OWN}/config/config_common.py:2: if open('...', '...').write('...'): config files are read" in problem
     assert not planted.exists()
@@ -34,7 +34,7 @@ def test_a_command_in_a_variables_value_is_listed_as_a_command(tmp_path: Path) -
     tree(tmp_path)
     file = f"{OWN}/config/environment_variables.sh"
     write(tmp_path, file, "export FAST=1\nexport SLY=$(touch ran)\n")
-    plan = make_plan(Catalog.scan([tmp_path]), Case.parse(CASE), vendor="acme", synthetic=True)
+    plan = make_plan(Catalog.scan([tmp_path]), PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True))
     added = [addition for addition in plan.additions if not addition.name.startswith("setting ")]
     listed = {addition.name: (addition.value, addition.where) for addition in added}
     assert listed == {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Suite
-from pytest_flagperf.plan import make_plan
+from pytest_flagperf.plan import PlanRequest, make_plan
 from pytest_flagperf.results.logs.ranklog import Target
 from pytest_flagperf.results.verdicts.reference import FEWEST
 from tools import markers
@@ -59,7 +59,7 @@ def problems(text: str, target: Target, max_steps: int) -> list[str]:
 def test_a_small_target_is_three_deviations_below_the_mean() -> None:
     for suite in SUITES:
         case = Case.parse(f"{suite.name}:CPU:1:1:1")
-        steps = make_plan(CATALOG, case, vendor="cpu", scale="small").config["max_steps"]
+        steps = make_plan(CATALOG, PlanRequest(case, vendor="cpu", scale="small")).config["max_steps"]
         text, target = (suite.path / "README.md").read_text(encoding="utf-8"), target_of(suite)
         assert problems(text, target, steps) == [], suite.name
         # The table has the form that the command writes.

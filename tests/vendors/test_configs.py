@@ -12,7 +12,7 @@ import pytest
 
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.plan import Plan, make_plan
+from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.running.forecast import most_samples
 
 REPO = Path(__file__).resolve().parent.parent.parent
@@ -44,12 +44,14 @@ def planned(vendor: str, suite: str, hardware: str, shape: Shape, throughput_onl
     case = Case.parse(f"{suite}:{hardware}:{shape.nnodes}:{shape.nproc}:1")
     return make_plan(
         CATALOG,
-        case,
-        vendor=vendor,
-        scale="reference",
-        throughput_only=throughput_only,
-        data_dir="/data",
-        check_data=False,
+        PlanRequest(
+            case,
+            vendor=vendor,
+            scale="reference",
+            throughput_only=throughput_only,
+            data_dir="/data",
+            check_data=False,
+        ),
     )
 
 
@@ -92,7 +94,9 @@ def test_every_config_plans_a_training_that_can_reach_its_target() -> None:
 def test_the_small_scale_needs_no_config() -> None:
     for name, vendor in CATALOG.vendors.items():
         for suite in sorted(ALL):
-            plan = make_plan(CATALOG, Case.parse(f"{suite}:{vendor.hardware}:1:2:1"), vendor=name, scale="small")
+            plan = make_plan(
+                CATALOG, PlanRequest(Case.parse(f"{suite}:{vendor.hardware}:1:2:1"), vendor=name, scale="small")
+            )
             assert plan.device == vendor.toml.framework[suite.rpartition(":")[2]].device
 
 

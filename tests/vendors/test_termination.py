@@ -16,7 +16,7 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.plan import Plan, make_plan
+from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 
 REPO = Path(__file__).resolve().parent.parent.parent
 CATALOG = Catalog.scan([REPO])
@@ -69,11 +69,13 @@ AS_ON_A100 = [
 def planned(vendor: str, case: str) -> Plan:
     return make_plan(
         CATALOG,
-        Case.parse(f"{case}:1"),
-        vendor=vendor,
-        scale="reference",
-        data_dir="/data",
-        check_data=False,
+        PlanRequest(
+            Case.parse(f"{case}:1"),
+            vendor=vendor,
+            scale="reference",
+            data_dir="/data",
+            check_data=False,
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import has_converged
 from pytest_flagperf.stored.layout import rank_log
-from pytest_flagperf.stored.plan import StoredPlan, StoredValue
+from pytest_flagperf.stored.plan import StoredPlan, Value
 
 MARK = ":::MLLOG "
 _EVENTS = (
@@ -139,7 +139,7 @@ def _configuration(outcome: Outcome, plan: StoredPlan, begin: Record) -> Iterato
     config = plan.config
 
     def entry(key: str, value: object, option: str) -> MllogEntry:
-        setting = plan.values.get(option) or StoredValue(file=begin.file, line=begin.lineno)
+        setting = plan.values.get(option) or Value(file=begin.file, line=begin.lineno)
         return MllogEntry(key, begin.time_ms, value, {"file": setting.file, "lineno": setting.line})
 
     if outcome.seed is not None:

@@ -34,7 +34,7 @@ from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import KNOWN_PROBLEM, CaseResult, CaseSummary
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log, round_folder
-from pytest_flagperf.stored.plan import StoredDeviation, StoredPlan, StoredValue
+from pytest_flagperf.stored.plan import Deviation, StoredPlan, Value
 from pytest_flagperf.stored.round_dir import RoundDir
 
 FIRST = (
@@ -361,7 +361,7 @@ def _additions(plan: StoredPlan) -> str:
     return folded(title, table(("what", "here", "without it", "from"), rows)) if rows else ""
 
 
-def _setting(key: str, setting: StoredValue, deviation: StoredDeviation | None) -> tuple[str, ...]:
+def _setting(key: str, setting: Value, deviation: Deviation | None) -> tuple[str, ...]:
     reference = "" if deviation is None else repr(deviation.reference)
     return key, repr(setting.value), reference, _place(setting.file, setting.line), setting.layer
 

@@ -12,7 +12,7 @@ from pytest_flagperf.results.figures.units import compared, quantity
 from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
 from pytest_flagperf.results.logs.ranklog import RankLog, whole
 from pytest_flagperf.results.measured.sampled import Counted
-from pytest_flagperf.stored.plan import StoredLeftOut
+from pytest_flagperf.stored.plan import LeftOut
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class RankFigures:
     """Its TRAIN_START by this rank's clock."""
     round_s: float | None = None
     clock_set_s: float = 0.0
-    left_out: StoredLeftOut | None = None
+    left_out: LeftOut | None = None
     """The most that p_core may leave out, by the suite; None in older plans."""
     counted: tuple[Counted, ...] = ()
     """The energies of the devices of all hosts; only set for the first rank."""

@@ -96,7 +96,6 @@ def measure(round_dir: Path) -> Outcome:
             machine=ran_on,
             compared=compared,
             unverified_chip=chip,
-            replaced_vendor=plan.replaced_vendor,
         )
     )
 
@@ -183,20 +182,22 @@ def _outcome(
 ) -> Outcome:
     first = logs[0]
     finished = first.finished or {}
+    facts = plan.facts()
     return Outcome(
+        **{
+            **facts,
+            "sample_unit": plan.sample_unit or "samples",
+            "fingerprint": _fingerprint(plan, first.init_end),
+            "reference": plan.reference or None,
+        },
         case=str(plan.case),
         model=plan.case.model,
         framework=plan.case.framework_name,
-        vendor=plan.vendor,
         hardware=plan.case.hardware,
         nnodes=plan.case.nnodes,
         nproc=plan.case.nproc,
         round=plan.round,
         seed=plan.seed,
-        scale=plan.scale,
-        synthetic=plan.synthetic,
-        throughput_only=plan.throughput_only,
-        sample_unit=plan.sample_unit or "samples",
         state=end.state if end else "unknown",
         target=target,
         failures=failures,
@@ -209,7 +210,6 @@ def _outcome(
         losses=_losses(logs, finished),
         quality=_quality(first, finished, target),
         environment=_environment(plan, first, finished),
-        fingerprint=_fingerprint(plan, first.init_end),
         started_ms=end.started_ms if end else None,
         ended_ms=end.ended_ms if end else None,
         impossible=tuple(figure for log in logs for figure in log.impossible),
@@ -219,7 +219,6 @@ def _outcome(
         warnings=warnings,
         limits=_limits(plan),
         parity_samples=_count(plan.config.get("parity_samples")),
-        reference=plan.reference or None,
         phases=phases,
     )
 

@@ -19,6 +19,7 @@ from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored import FormatError, files, type_check
 from pytest_flagperf.stored.layout import round_folder
+from pytest_flagperf.stored.plan import CaseFacts
 from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 __all__ = ["SCHEMA", "Evaluation", "Failure", "MetricValue", "Outcome", "Step", "Target"]
@@ -83,22 +84,17 @@ class Quality:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(CaseFacts):
     """The result of one round; ``ok`` means that it finished, not that it converged."""
 
     case: str
     model: str
     framework: str
-    vendor: str
     hardware: str
     nnodes: int
     nproc: int
     round: int
     seed: int | None
-    scale: str
-    synthetic: bool
-    throughput_only: bool
-    sample_unit: str
     state: str
     target: Target
     failures: tuple[Failure, ...] = ()
@@ -113,7 +109,6 @@ class Outcome:
     losses: Losses = Losses()
     quality: Quality = Quality()
     environment: Mapping[str, str] = field(default_factory=dict)
-    fingerprint: Mapping[str, Any] = field(default_factory=dict)
     started_ms: int | None = None
     ended_ms: int | None = None
     impossible: tuple[Impossible, ...] = ()
@@ -132,12 +127,8 @@ class Outcome:
     """The limits of the training that the config sets: max_steps, max_epochs, max_samples."""
     parity_samples: int | None = None
     """The length of a parity training, which is judged by the reference's loss curve instead of the target."""
-    reference: Mapping[str, Any] | None = None
-    """The suite's reference curves, as the plan has them."""
     unverified_chip: str = ""
     """Why the chip is not verified: its devices did not report it. No table and no baseline has such figures."""
-    replaced_vendor: str = ""
-    """What has a vendor of this name, which the vendor's folder replaced in this round."""
 
     @property
     def ok(self) -> bool:
