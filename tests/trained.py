@@ -23,7 +23,7 @@ CASE = "{}:CPU:1:2:1"
 def hash_of(catalog: Catalog, suite: Suite) -> str:
     """Hash the code as the fingerprint knows it, and what the fingerprint leaves out: the config and the target."""
     plan = make_plan(catalog, PlanRequest(Case.parse(CASE.format(suite.name)), vendor="cpu", scale="small"))
-    used = [plan.fingerprint["key"], plan.config, plan.target, dict(plan.also)]
+    used = [plan.fingerprint["key"], plan.config, plan.metric.target, dict(plan.metric.also)]
     return hashlib.sha256(json.dumps(used, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
