@@ -1,8 +1,8 @@
-"""Let a process of this machine look like macOS or Windows to our modules: ``python other_system.py SYSTEM ARGUMENTS``.
+"""Let a process of this machine look like Windows to our modules: ``python other_system.py PROGRAM ARGUMENTS``.
 
-Our modules, and only they, cannot import the modules that the system lacks, find the functions and constants that it
-lacks, read /proc and /sys, or use options of subprocess that it refuses. On Windows they also cannot open folders or
-create files whose names Windows refuses. Paths stay those of this machine.
+Our modules, and only they, cannot import the modules that Windows lacks, find the functions and constants that it
+lacks, read /proc and /sys, open folders, or create files whose names Windows refuses. What macOS lacks, Windows lacks,
+too. Paths stay those of this machine.
 
 The arguments are those of pytest, or commands of flagperf that are separated by ``--``.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import builtins
 import os
-import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -20,16 +19,10 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, cast
 
 OURS = ("pytest_flagperf", "flagperf_driver")
-NOT_ON_MACOS: dict[str, str] = {
+LACKING: dict[str, str] = {
     "os": "memfd_create sched_getaffinity sched_setaffinity pidfd_open posix_fadvise fdatasync eventfd setns unshare"
-    " splice copy_file_range getrandom listxattr getxattr O_PATH O_TMPFILE O_DIRECT getresuid getresgid",
-    "time": "CLOCK_BOOTTIME",
-    "select": "epoll",
-    "signal": "sigtimedwait sigwaitinfo",
-    "socket": "AF_NETLINK SO_PEERCRED AF_PACKET",
-}
-NOT_ON_WINDOWS: dict[str, str] = {
-    "os": f"{NOT_ON_MACOS['os']} getuid geteuid getgid getegid getgroups getpgid getpgrp setpgid getsid setsid setuid"
+    " splice copy_file_range getrandom listxattr getxattr O_PATH O_TMPFILE O_DIRECT getresuid getresgid"
+    " getuid geteuid getgid getegid getgroups getpgid getpgrp setpgid getsid setsid setuid"
     " killpg fork forkpty openpty ctermid chown fchown lchown chroot fchmod lchmod mkfifo mknod nice getpriority"
     " pread pwrite preadv readv writev sendfile statvfs fstatvfs sync sysconf uname wait wait3 wait4 waitid"
     " posix_spawn register_at_fork getloadavg confstr pathconf sched_yield lockf"
@@ -38,13 +31,11 @@ NOT_ON_WINDOWS: dict[str, str] = {
     "select": "epoll poll POLLIN POLLOUT POLLHUP POLLERR",
     "signal": "SIGKILL SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM SIGCHLD SIGPIPE SIGCONT SIGSTOP SIGTSTP alarm setitimer"
     " pthread_sigmask pthread_kill sigwait sigtimedwait sigwaitinfo SIG_BLOCK SIG_UNBLOCK SIG_SETMASK siginterrupt",
-    "socket": f"{NOT_ON_MACOS['socket']} AF_UNIX CMSG_LEN CMSG_SPACE SCM_RIGHTS",
+    "socket": "AF_NETLINK SO_PEERCRED AF_PACKET AF_UNIX CMSG_LEN CMSG_SPACE SCM_RIGHTS",
 }
 MODULES_NOT_ON_WINDOWS = {
     "fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog", "posix", "curses", "readline",
 }  # fmt: skip
-REFUSED_BY_WINDOWS = {"pass_fds", "preexec_fn", "process_group", "user", "group", "extra_groups", "umask"}
-"""The options of subprocess that raise ValueError on Windows if they are set."""
 IN_NAMES = set('<>:"|?*')
 """The characters that no name of a file may have on Windows."""
 
@@ -63,31 +54,24 @@ class Lacking(types.ModuleType):
         return getattr(self._module, name)
 
 
-def become(system: str) -> None:
-    """Let our modules that are imported from now on find themselves on ``darwin`` or ``win32``."""
-    windows = system == "win32"
-    assert windows or system == "darwin"
-    lacking = NOT_ON_WINDOWS if windows else NOT_ON_MACOS
-    proxies: dict[str, types.ModuleType] = {}
-    for name, lacks in lacking.items():
-        module = __import__(name)
-        instead = {"open": _without_folders(os.open)} if windows and name == "os" else {}
-        proxies[name] = Lacking(module, lacks, instead)
-    if windows:
-        checked = {name: _checked(getattr(subprocess, name)) for name in ("Popen", "run", "check_output", "check_call")}
-        proxies["subprocess"] = Lacking(subprocess, "", checked)
-    proxies["sys"] = Lacking(sys, "", {"platform": system})
+def become_windows() -> None:
+    """Let our modules that are imported from now on find themselves on Windows."""
+    instead: dict[str, dict[str, Any]] = {"os": {"open": _without_folders(os.open)}}
+    proxies: dict[str, types.ModuleType] = {
+        name: Lacking(__import__(name), lacks, instead.get(name, {})) for name, lacks in LACKING.items()
+    }
+    proxies["sys"] = Lacking(sys, "", {"platform": "win32"})
     import_module = builtins.__import__
 
     def guarded(name: str, importer: Any = None, *arguments: Any, **named: Any) -> Any:
         package = str((importer or {}).get("__name__", "")).partition(".")[0]
-        if package in OURS and windows and name.partition(".")[0] in MODULES_NOT_ON_WINDOWS:
+        if package in OURS and name.partition(".")[0] in MODULES_NOT_ON_WINDOWS:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         proxy = proxies.get(name) if package in OURS else None
         return proxy or import_module(name, importer, *arguments, **named)
 
     builtins.__import__ = cast("Any", guarded)
-    sys.addaudithook(_no_proc(windows))
+    sys.addaudithook(_hear)
 
 
 def _without_folders(open_file: Callable[..., int]) -> Callable[..., int]:
@@ -99,31 +83,19 @@ def _without_folders(open_file: Callable[..., int]) -> Callable[..., int]:
     return opened
 
 
-def _checked(start: Callable[..., Any]) -> Callable[..., Any]:
-    def started(*arguments: Any, **named: Any) -> Any:
-        refused = sorted(name for name in REFUSED_BY_WINDOWS & named.keys() if named[name])
-        if refused:
-            raise ValueError(f"{refused[0]} is not supported on Windows platforms")
-        return start(*arguments, **named)
-
-    return started
-
-
-def _no_proc(windows: bool) -> Callable[[str, tuple[Any, ...]], None]:
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in ("open", "os.listdir", "os.scandir", "os.mkdir", "os.rename"):
-            return
-        for path in arguments[:2] if event == "os.rename" else arguments[:1]:
-            if not isinstance(path, (str, os.PathLike)):
-                continue
-            text = os.fspath(path)
-            if text.startswith(("/proc/", "/sys/")) and _called_by_us():
-                raise FileNotFoundError(2, "No such file or directory", text)
-            created = event in ("os.mkdir", "os.rename") or (event == "open" and _writes(arguments))
-            if windows and created and not is_name(Path(text).name):
-                raise OSError(22, "Invalid argument: a name that Windows refuses", text)
-
-    return hook
+def _hear(event: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse to read what Linux alone has, and to create what Windows refuses."""
+    if event not in ("open", "os.listdir", "os.scandir", "os.mkdir", "os.rename"):
+        return
+    for path in arguments[:2] if event == "os.rename" else arguments[:1]:
+        if not isinstance(path, (str, os.PathLike)):
+            continue
+        text = os.fspath(path)
+        if text.startswith(("/proc/", "/sys/")) and _called_by_us():
+            raise FileNotFoundError(2, "No such file or directory", text)
+        created = event in ("os.mkdir", "os.rename") or (event == "open" and _writes(arguments))
+        if created and not is_name(Path(text).name):
+            raise OSError(22, "Invalid argument: a name that Windows refuses", text)
 
 
 def _writes(arguments: tuple[Any, ...]) -> bool:
@@ -148,8 +120,8 @@ if __name__ == "__main__":
     # What our modules share with this process is loaded before, with all that the system has.
     import pytest
 
-    become(sys.argv[1])
-    program, *words = sys.argv[2:]
+    become_windows()
+    program, *words = sys.argv[1:]
     if program == "pytest":
         sys.exit(pytest.main(words))
     else:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +29,6 @@ from pytest_flagperf.plan.ranks import expected_placement, rank_processes
 from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.stored.round_dir import RoundDir
-from tests.conftest import listens_to_ctrl_c
 from tests.rounds import WELL, processes_of, run_tiny, tiny_plan
 
 pytestmark = pytest.mark.integration
@@ -209,12 +208,6 @@ def test_a_fault_on_one_host_stops_the_other(tmp_path: Path) -> None:
     assert [host.ranks[0].cause for host in end.hosts] == ["stopped", "crash"]
 
 
-def test_a_missing_interpreter_is_a_fault_that_names_it(tmp_path: Path) -> None:
-    end = run_tiny(tmp_path, tiny_plan(nproc=1), python="/no/such/python")
-    assert end.fault is not None
-    assert (end.fault.kind, "/no/such/python" in end.fault.sentence) == ("start", True)
-
-
 class Elsewhere(LocalHost):
     """The local machine as a remote host."""
 
@@ -285,21 +278,6 @@ def test_the_logs_of_a_killed_agent_are_fetched(
     assert [line.split(" (")[0] for line in end.swept] == strays
 
 
-def test_the_ranks_of_a_killed_agent_end_and_the_agent_is_named(tmp_path: Path) -> None:
-    with killing(tmp_path):
-        end = run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000}), KILL_AGENT)
-    assert (end.state, end.fault and end.fault.kind) == ("failed", "agent")
-    assert "the agent on h0 is gone" in str(end.fault)
-    assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
-
-
-def test_a_daemon_of_a_rank_is_ended(tmp_path: Path) -> None:
-    daemon = at_step("subprocess.Popen(['sleep', '300'], start_new_session=True)", rank=0)
-    end = run_tiny(tmp_path, tiny_plan(config={"max_steps": 3}), daemon)
-    assert end.state == "finished"
-    assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
-
-
 class Unreachable(LocalHost):
     """A host on which no program starts."""
 
@@ -317,78 +295,6 @@ def test_a_host_without_an_agent_leaves_no_device_held_on_others(tmp_path: Path)
 
 
 # -- interruptions -----------------------------------------------------------------------------------------
-
-CONTROLLER = """
-import sys
-sys.path[:0] = [{repo!r}]
-from pathlib import Path
-from tests.rounds import tiny_plan, run_tiny
-def say(progress):
-    if progress.step: print("TRAINS", flush=True)
-plan = tiny_plan(config={{"max_steps": 100_000, "step_s": 0.02}})
-run_tiny(Path({tmp!r}), plan, listener=say, fault={fault!r})
-"""
-STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ndef fault(rank, step): pass\n"
-
-
-def start_controller(tmp_path: Path, repo: Path, fault: str = WELL) -> subprocess.Popen[str]:
-    text = CONTROLLER.format(repo=str(repo), tmp=str(tmp_path), fault=fault)
-    process = subprocess.Popen(
-        [sys.executable, "-c", text],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=listens_to_ctrl_c,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "TRAINS\n"
-    return process
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return condition()
-
-
-def test_ctrl_c_ends_the_ranks_in_order_and_is_raised_again(tmp_path: Path, repo: Path) -> None:
-    controller = start_controller(tmp_path, repo)
-    logs = tmp_path / "round1" / "h0_noderank0"
-    assert len(processes_of(logs)) == 2  # control: they are found while they run
-    controller.send_signal(signal.SIGINT)
-    _, err = controller.communicate(timeout=20)
-    assert "KeyboardInterrupt" in err
-    assert processes_of(logs) == []
-    written = read(tmp_path / "round1" / "round.json")
-    assert written["state"] == "interrupted"
-    assert [rank["cause"] for rank in written["hosts"][0]["ranks"]] == ["stopped", "stopped"]
-    assert "STEP_END" in (logs / "rank0.out.log").read_text()
-
-
-def test_a_killed_controller_leaves_no_rank(tmp_path: Path, repo: Path) -> None:
-    controller = start_controller(tmp_path, repo, STUBBORN)
-    logs = tmp_path / "round1" / "h0_noderank0"
-    assert len(processes_of(logs)) == 2
-    controller.kill()
-    controller.communicate(timeout=10)
-    assert wait_until(lambda: processes_of(logs) == [], 10)
-    assert not (tmp_path / "round1" / "round.json").exists()
-
-
-def test_devices_stay_leased_until_the_ranks_of_a_killed_controller_are_gone(tmp_path: Path, repo: Path) -> None:
-    directory = tmp_path / "leases"
-    controller = start_controller(tmp_path, repo, STUBBORN)
-    logs = tmp_path / "round1" / "h0_noderank0"
-    assert any("device0 is held" in line for line in holders(directory))
-    controller.kill()
-    controller.communicate(timeout=10)
-    assert processes_of(logs) != []  # they ignore SIGTERM until the grace period ends
-    while holders(directory):
-        time.sleep(0.01)
-    assert processes_of(logs) == []
 
 
 def test_an_exception_of_a_listener_ends_the_round(tmp_path: Path) -> None:

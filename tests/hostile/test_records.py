@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
-import random
 import re
 import shutil
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,8 @@ from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.results_help import replay_dir
 from tests.stored_runs import add_case, finish
+
+from .test_any_input import changed_json
 
 HUGE = int("9" * 400)
 NASTY: tuple[Any, ...] = (
@@ -207,27 +208,6 @@ def test_the_largest_numbers_are_drawn(value: float) -> None:
 # -- damaged files --------------------------------------------------------------------------------------------
 
 
-def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    inside = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
-    for name, item in inside:
-        yield (*place, name)
-        yield from _places(item, (*place, name))
-
-
-def _damage(path: Path, chance: random.Random) -> None:
-    """Change or remove one value of a JSON file."""
-    body = json.loads(path.read_text())
-    *parents, last = chance.choice(list(_places(body)))
-    around = body
-    for name in parents:
-        around = around[name]
-    if isinstance(around, dict) and chance.random() < 0.2:
-        del around[last]
-    else:
-        around[last] = chance.choice(NASTY)
-    path.write_text(json.dumps(body))
-
-
 def _run_of_two(folder: Path) -> Path:
     run = folder / "run1"
     add_case(run, "throttled")
@@ -240,7 +220,6 @@ FILES = [
     "plan.json",
     "round.json",
     "localhost_noderank0/monitors.json",
-    "localhost_noderank0/rank0.exit.json",
     "../verdicts/*.json",
     "../../results.json",
 ]
@@ -252,28 +231,28 @@ def test_a_stored_file_with_any_value_changed_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     whole = _run_of_two(tmp_path)
-    for seed in range(5):
-        run = tmp_path / f"{seed}" / "run1"
-        shutil.copytree(whole, run)
-        chance = random.Random(f"{name} {seed}")
-        round_dir = next(run.glob("toy_pytorch_*")) / "round1"
-        for path in (
-            [*round_dir.parent.glob(name.removeprefix("../"))] if name.startswith("../v") else [round_dir / name]
-        ):
-            if path.exists():
-                _damage(path.resolve(), chance)
+    (file, *_) = whole.glob(f"toy_pytorch_*/round1/{name}")
+    place, numbers = file.resolve().relative_to(whole), itertools.count()
+
+    @settings(FEW, max_examples=5, derandomize=True, database=None)
+    @given(changed_json(json.loads(file.read_text())))
+    def try_one(text: str) -> None:
+        folder = tmp_path / str(next(numbers))
+        run = Path(shutil.copytree(whole, folder / "run1"))
+        (run / place).write_bytes(text.encode("utf-8", "surrogatepass"))
         if name != "outcome.json":
-            (round_dir / "outcome.json").unlink()  # it is measured again
+            (next(run.glob("toy_pytorch_*")) / "round1/outcome.json").unlink()  # it is measured again
         read = assert_reported(run)
         assert any(case.case.startswith("toy:other:") and case.outcomes[0].ok for case in read.cases)
-        to = f"--to={tmp_path}/made{seed}"
+        to = f"--to={folder}/made"
         for command in (
             ["show", run, "--figures"], ["report", run], ["compare", whole, run],
             ["export", run, to, "--format=markdown"], ["bundle", run, "--incomplete", to],
         ):  # fmt: skip
             assert flagperf([str(word) for word in command]) in (0, 1, 2)
         assert "Error" not in capsys.readouterr().err
-        shutil.rmtree(run)
+
+    try_one()
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "[" * 100_000, '{"schema": ' + "9" * 5000])

@@ -131,19 +131,6 @@ def kill_agent(host: LabHost, *, with_reaper: bool) -> None:
     host.run(["kill", "-9", *killed])
 
 
-def test_the_logs_of_an_agent_that_is_killed_are_fetched(cluster: ClusterToy) -> None:
-    going = cluster.start("-k", "converges", _SLOW)
-    going.wait_for(lambda: cluster.trains(cluster.hosts[1]), "the training")
-    kill_agent(cluster.hosts[1], with_reaper=False)
-    assert going.wait() == 1, going.text
-    assert "round 1: the agent on h2 is gone: " in going.text
-    assert "left no log" not in going.text
-    assert cluster.round_json()["missing"] == []
-    (log,) = cluster.toy.runs[-1].glob("*/round1/h2_noderank1/rank1.out.log")
-    assert "STEP_END" in log.read_text()
-    assert_nothing_left(cluster.hosts)
-
-
 def test_the_container_of_an_agent_that_is_killed_with_its_janitor_is_removed(cluster: ClusterToy) -> None:
     cluster.use_docker(nodes="2x1")
     going = cluster.start("-k", "converges", _SLOW)

@@ -38,22 +38,18 @@ def require(toy: Toy, line: str) -> None:
         (toy.root / "suites" / model / "plain" / "requirements.txt").write_text(f"{line}\n")
 
 
-@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "workers"])
-def test_four_cases_build_one_environment(toy: Toy, index: PackageIndex, workers: tuple[str, ...]) -> None:
+def test_four_cases_in_two_workers_build_one_environment(toy: Toy, index: PackageIndex) -> None:
     require(toy, "frame==1.0")
-    result = toy.run("suites", *workers)
+    result = toy.run("suites", "-n2")
     assert result.ret == 0, result.outlines
     assert len({path.parent.name for path in toy.runs[0].glob("*/round1")}) == 4
     assert index.times("simple", "frame") == 2, "for the size of the environment, and for its build"
     assert len(list((toy.root / "cache" / "venv").glob("plain-*/complete.json"))) == 1
 
 
-@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "workers"])
-def test_a_failed_build_fails_all_tests_and_is_tried_once(
-    toy: Toy, index: PackageIndex, workers: tuple[str, ...]
-) -> None:
+def test_a_failed_build_fails_all_tests_and_is_tried_once(toy: Toy, index: PackageIndex) -> None:
     require(toy, "frame==3.0")
-    result = toy.run("suites", *workers)
+    result = toy.run("suites", "-n2")
     assert result.ret == 1
     outcomes = result.parseoutcomes()
     assert outcomes["failed" if "failed" in outcomes else "errors"] >= 4

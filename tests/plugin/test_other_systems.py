@@ -1,4 +1,4 @@
-"""macOS and Windows, as far as they can be simulated here (other_system.py): plans and reports work, rounds do not."""
+"""macOS and Windows, as far as other_system.py simulates Windows: plans and reports work, rounds do not."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from .conftest import Toy
 SCRIPT = Path(__file__).parents[1] / "other_system.py"
 
 
-def on(system: str, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, str(SCRIPT), system, *map(str, arguments)]
+def on_windows(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, str(SCRIPT), *map(str, arguments)]
     environment = {**os.environ, "COLUMNS": "150"}
     return subprocess.run(argv, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
@@ -48,7 +48,7 @@ def test_show_compare_and_report_do_the_same_as_on_linux(
     expected = capsys.readouterr()
     own_page = page.standalone(new, new / layout.PAGE)
     (new / layout.PAGE).unlink()
-    done = on("win32", "flagperf", *(word for command in commands for word in (*command, "--")), cwd=tmp_path)
+    done = on_windows("flagperf", *(word for command in commands for word in (*command, "--")), cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (1, expected.out, expected.err)
     assert (new / layout.PAGE).read_text(encoding="utf-8") == own_page
 
@@ -57,7 +57,7 @@ def test_show_compare_and_report_do_the_same_as_on_linux(
 def test_watch_shows_a_run_whose_process_is_on_linux(tmp_path: Path) -> None:
     running = training_run(tmp_path / "run20261121093000")
     running.close()
-    done = on("win32", "flagperf", "watch", "--once", running.path, cwd=tmp_path)
+    done = on_windows("flagperf", "watch", "--once", running.path, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     first, _, _, case, *_ = done.stdout.splitlines()
     assert "probably died: no sign of life of its process" in first, "the record is old"
@@ -65,23 +65,19 @@ def test_watch_shows_a_run_whose_process_is_on_linux(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("system", ["darwin", "win32"])
-def test_a_plan_is_printed_and_a_run_is_refused(toy: Toy, system: str) -> None:
+def test_a_plan_is_printed_and_a_run_is_refused(toy: Toy) -> None:
     shutil.rmtree(toy.root / "suites" / "beta")
     arguments = ("pytest", "-p", "no:cacheprovider", "suites", "--nodes=1x2")
-    planned = on(system, *arguments, "--plan", cwd=toy.root)
+    planned = on_windows(*arguments, "--plan", cwd=toy.root)
     assert planned.returncode == 0, planned.stdout + planned.stderr
     assert planned.stdout.splitlines().count("alpha:plain:CPU:1:2:1") == 1
     assert [line.split()[:2] for line in planned.stdout.splitlines() if "train_batch_size" in line] == [
         ["train_batch_size", "2"]
     ]
-    run = on(system, *arguments, cwd=toy.root)
+    run = on_windows(*arguments, cwd=toy.root)
     assert run.returncode == pytest.ExitCode.USAGE_ERROR
-    reason = {
-        "darwin": "rounds cannot run on macOS: pass --cluster with hosts that run Linux;",
-        "win32": "rounds cannot be started on Windows: start the run on Linux;",
-    }
-    assert f"ERROR: {reason[system]} --plan and the commands show, compare and report work here" in run.stderr
+    reason = "rounds cannot be started on Windows: start the run on Linux;"
+    assert f"ERROR: {reason} --plan and the commands show, compare and report work here" in run.stderr
     assert not (toy.root / "reports").exists()
 
 
@@ -94,10 +90,19 @@ def test_systems_that_may_start_rounds(monkeypatch: pytest.MonkeyPatch, system: 
     )
 
 
-def test_windows_starts_no_rounds_on_other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(systems, "sys", SimpleNamespace(platform="win32"))
-    with pytest.raises(Problems, match="rounds cannot be started on Windows"):
-        systems.check_system(only_other_hosts=True)
+@pytest.mark.parametrize(
+    ("system", "other_hosts", "reason"),
+    [
+        ("win32", True, "rounds cannot be started on Windows: start the run on Linux;"),
+        ("darwin", False, "rounds cannot run on macOS: pass --cluster with hosts that run Linux;"),
+    ],
+)
+def test_systems_that_may_not_start_rounds(
+    monkeypatch: pytest.MonkeyPatch, system: str, other_hosts: bool, reason: str
+) -> None:
+    monkeypatch.setattr(systems, "sys", SimpleNamespace(platform=system))
+    with pytest.raises(Problems, match=reason):
+        systems.check_system(only_other_hosts=other_hosts)
 
 
 # -- files -----------------------------------------------------------------------------------------------------

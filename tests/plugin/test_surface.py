@@ -301,26 +301,6 @@ def test_an_unused_framework_version_is_reported(toy: Toy) -> None:
     result.stdout.fnmatch_lines(["*alpha:plain_1.8:CPU:1:1:1: the version selects a container image*"])
 
 
-def test_throughput_only_shapes_have_no_convergence_test(toy: Toy) -> None:
-    toy.config("alpha", "1x1", "train_batch_size = 4\n")
-    toy.config("alpha", "1x2", "train_batch_size = 4\n")
-    data = toy.root / "data"
-    data.mkdir()
-    result = toy.run("suites/alpha", "--vendor=acme", f"--data-dir={data}", "--collect-only", "-q")
-    assert "test_converges[alpha:plain:X1:1:1:1-round1]" not in result.stdout.str()
-    assert "test_converges[alpha:plain:X1:1:2:1-round1]" in result.stdout.str()
-    shown = toy.run("suites/alpha", "--vendor=acme", f"--data-dir={data}", "--collect-only").stdout.str()
-    assert "throughput only" in shown
-    planned = toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--plan")
-    planned.stdout.fnmatch_lines(["*throughput_only *True *default of 1x1 at the reference scale"])
-
-
-def test_a_run_for_throughput(toy: Toy) -> None:
-    result = toy.run("suites/alpha", "--throughput-only", "-v")
-    result.assert_outcomes(passed=3)
-    assert "test_converges" not in result.stdout.str()
-
-
 # -- modes of pytest that run no tests ----------------------------------------------------------------------
 
 
