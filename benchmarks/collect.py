@@ -6,6 +6,8 @@ import statistics
 import tempfile
 from pathlib import Path
 
+from tests.trees import PLAIN_SUITE_TOML, PLAIN_VENDOR_TOML, write
+
 from .section import PYTEST, Goal, Section, Took, table, timed
 
 SIZES = (10, 25, 50, 100)
@@ -15,30 +17,6 @@ PAIRS = 3
 OUTPUTS = {"without the header": ["-qq"], "with the header": ["-o", "verbosity_test_cases=-2"]}
 """Options that print the number of items of each file; printing the items would take longer than collecting them."""
 
-SUITE = """
-sample_unit = "samples"
-[metric]
-name = "accuracy"
-direction = "higher"
-unit = "fraction"
-range = [0, 1]
-[scales.reference]
-target = 0.9
-[scales.small]
-target = 0.5
-"""
-VENDOR = """
-name = "Acme"
-runtime = "host"
-scale = "{scale}"
-shapes = ["1x1"]
-lease = "host"
-[framework.pytorch]
-device = "cpu"
-backend = "gloo"
-[chips.X1]
-devices_per_host = 64
-"""
 PLAIN = """
 import pytest
 class TestIt:
@@ -55,22 +33,19 @@ SHAPES = [f"{hosts}x{cards}" for hosts in range(1, 11) for cards in range(1, 11)
 
 def tree(root: Path, suites: int, scale: str) -> None:
     """Write a tree of suites with 100 shapes each."""
-    (root / "vendors" / "acme").mkdir(parents=True)
-    (root / "vendors" / "acme" / "vendor.toml").write_text(VENDOR.format(scale=scale))
+    vendor = PLAIN_VENDOR_TOML.format(name="Acme", scale=scale, chip="X1")
+    write(root, "vendors/acme/vendor.toml", vendor.replace('"device"', '"host"').replace("host = 8", "host = 64"))
     for number in range(suites):
-        model = root / "suites" / f"model{number:03}"
-        config = model / "pytorch" / "config"
-        config.mkdir(parents=True)
-        (model / f"test_model{number:03}.py").write_text(TEST)
-        (model / "pytorch" / "suite.toml").write_text(SUITE)
-        (config / "_base.py").write_text("train_batch_size = 8\nlearning_rate = 0.1\n")
-        (config / "mutable_params.py").write_text("mutable_params = []\n")
+        name = f"model{number:03}"
+        write(root, f"suites/{name}/test_{name}.py", TEST)
+        write(root, f"suites/{name}/plain/suite.toml", PLAIN_SUITE_TOML)
+        write(root, f"suites/{name}/plain/config/_base.py", "train_batch_size = 8\nlearning_rate = 0.1\n")
+        write(root, f"suites/{name}/plain/config/mutable_params.py", "mutable_params = []\n")
         if scale == "reference":
-            tuned = root / "vendors" / "acme" / f"model{number:03}-pytorch" / "config"
-            tuned.mkdir(parents=True)
-            (tuned / "config_common.py").write_text("learning_rate = 0.2\n")
+            tuned = f"vendors/acme/{name}-plain/config"
+            write(root, f"{tuned}/config_common.py", "learning_rate = 0.2\n")
             for shape in SHAPES:
-                (tuned / f"config_X1x{shape}.py").write_text("from config_common import *\ntrain_batch_size = 4\n")
+                write(root, f"{tuned}/config_X1x{shape}.py", "from config_common import *\ntrain_batch_size = 4\n")
 
 
 def plain_tree(root: Path, files: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sphinx.cmd.build import build_main
 
-from docsite import blocks, pages, reference
+from docsite import pages, reference
 from docsite.navigation import CHINESE, ENGLISH, Language
 
 HERE = Path(__file__).resolve().parent
@@ -19,10 +19,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m docsite", description=__doc__)
     parser.add_argument("--to", type=Path, default=pages.REPO / "build" / "site", help="folder of the site")
     site: Path = parser.parse_args().to.resolve()
-    of_documents = blocks.all_blocks(pages.REPO)
-    print(blocks.summary(of_documents))
-    if problems := blocks.problems(of_documents):
-        sys.exit("\n".join(problems))
     code = build(site)
     if code == 0:
         print(f"open {site / 'index.html'}")

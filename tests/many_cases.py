@@ -17,12 +17,12 @@ from typing import Any
 from flagperf_driver import defaults
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline, Figure, judge
-from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts import OneCard, Verdict
-from tests.recording import BATCH, Sampling, Training, write
+from tests.recording import BATCH, Sampling, Training
+from tests.stored_runs import finish, store_rounds
 
 START_MS = 1_795_200_000_000
 MODELS = {
@@ -81,28 +81,17 @@ def make(run_dir: Path, cases: int, log_factor: int = 1) -> Path:
     one_card: dict[tuple[str, str], float] = {}
     for case in planned_cases(cases):
         case_dir = run_dir / case.case.replace(":", "_")
-        outcomes = [_round(case, case_dir, number, log_factor) for number in range(1, case.rounds + 1)]
+        rounds = (training(case, number, log_factor) for number in range(1, case.rounds + 1))
+        outcomes = store_rounds(case_dir, *rounds)
         _judge(case, case_dir, outcomes, one_card)
     command = ("pytest", "suites", "--nodes=1x1,1x2,1x4,1x8,2x8")
     info = RunInfo(command, {"pytest-flagperf": "0.1.0"}, START_MS, START_MS + 8_000_000, 1)
-    store.write_run(run_dir, info, store.load_run(run_dir).cases)
-    return run_dir
-
-
-def _round(case: PlannedCase, case_dir: Path, number: int, log_factor: int) -> Outcome:
-    round_dir = write(training(case, number, log_factor), case_dir / f"round{number}")
-    outcome = measure(round_dir)
-    store.save_outcome(round_dir, outcome)
-    return outcome
+    return finish(run_dir, info)
 
 
 def _judge(
     case: PlannedCase, case_dir: Path, outcomes: Sequence[Outcome], one_card: dict[tuple[str, str], float]
 ) -> None:
-    for outcome in outcomes:
-        if not outcome.throughput_only:
-            test = f"test_converges[{case.case}-round{outcome.round}]"
-            store.save_verdicts(case_dir, test, verdicts.converges(outcome))
     found = [*verdicts.throughput(outcomes), *(verdicts.valid(outcome, strict=False) for outcome in outcomes)]
     store.save_verdicts(case_dir, f"test_throughput[{case.case}]", [*found, *_against_baseline(case, outcomes)])
     p_core = outcomes[0].value("p_core")

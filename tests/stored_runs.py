@@ -99,6 +99,13 @@ def _submitted(root: Path, nnodes: int, nproc: int, of_shape: Mapping[str, Mappi
 def trained(run_dir: Path, *rounds: Training) -> Path:
     """A finished run of one case, whose figures follow from its logs."""
     case_dir = run_dir / rounds[0].case.replace(":", "_")
+    outcomes = store_rounds(case_dir, *rounds)
+    store.save_verdicts(case_dir, f"test_throughput[{rounds[0].case}]", verdicts.throughput(outcomes))
+    return finish(run_dir)
+
+
+def store_rounds(case_dir: Path, *rounds: Training) -> list[Outcome]:
+    """Write and measure rounds, and judge their convergence."""
     outcomes = []
     for training in rounds:
         round_dir = write(training, case_dir / f"round{training.round}")
@@ -110,8 +117,7 @@ def trained(run_dir: Path, *rounds: Training) -> Path:
         if not training.throughput_only:
             test = f"test_converges[{training.case}-round{training.round}]"
             store.save_verdicts(case_dir, test, verdicts.converges(outcomes[-1]))
-    store.save_verdicts(case_dir, f"test_throughput[{rounds[0].case}]", verdicts.throughput(outcomes))
-    return finish(run_dir)
+    return outcomes
 
 
 def cases_of(run_dir: Path) -> tuple[CaseResult, ...]:

@@ -40,26 +40,6 @@ ALLOWED = [
     "(temporary / 'somebody').mkdir()",
 ]
 TEST = """
-from tests import own_places
-own_places.move_in()
-own_places._PATIENCE_S = 0.5
-own_places.is_alone = lambda: {alone}
-def pytest_configure(config):
-    own_places.watch(config)
-"""
-# What a test may leave, by where: the user's cache and temporary folder come from the environment as it was.
-LEAVES = {
-    "nothing": "pass",
-    "cache": "(cache / 'venv/plain-1').mkdir(parents=True)",
-    "temporary": "(temporary / 'torchelastic_x').mkdir()",
-    "round": "(temporary / 'pytest-flagperf-0/rounds/r1').mkdir(parents=True)",
-    "process": "Path(f'pid.{subprocess.Popen([*SLEEP]).pid}').touch()",
-    "own": "Path(os.environ['TMPDIR'], 'pytest-flagperf-0/tmp/r1').mkdir(parents=True)",
-    "shared environment": "(cache / 'venv/pytorch-1').mkdir(parents=True)",
-    "another framework's": "(cache / 'venv/paddle-1').mkdir(parents=True)",
-    "another program": "(temporary / 'somebody').mkdir()",
-}
-TEST = """
 import os, subprocess
 from pathlib import Path
 

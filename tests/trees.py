@@ -54,6 +54,31 @@ anything = None
 train_batch_size = 32
 precision = "bf16"
 """
+PLAIN_SUITE_TOML = """\
+sample_unit = "samples"
+[metric]
+name = "accuracy"
+direction = "higher"
+unit = "fraction"
+range = [0, 1]
+[scales.reference]
+target = 0.9
+[scales.small]
+target = 0.8
+"""
+PLAIN_VENDOR_TOML = """\
+name = "{name}"
+runtime = "host"
+scale = "{scale}"
+shapes = ["1x1", "1x2"]
+lease = "device"
+min_efficiency = 0.8
+[framework.plain]
+device = "cpu"
+backend = "gloo"
+[chips.{chip}]
+devices_per_host = 8
+"""
 MUTABLE = 'mutable_params = ["width", "ratio", "layers", "names", "flag", "note", "anything"]\n'
 
 

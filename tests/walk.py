@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -12,22 +11,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from docsite.blocks import blocks_of
+
 REPO = Path(__file__).resolve().parent.parent
-_BLOCK = re.compile(r"(?:^`([\w./-]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def steps(page: str, end: str | None = None) -> Iterator[tuple[str, str]]:
     """Yield the steps of a page in order, up to a heading: a file's name and its text, or "" and a command."""
-    walk = (REPO / "docs" / page).read_text(encoding="utf-8")
+    text = (REPO / "docs" / page).read_text(encoding="utf-8")
     if end is not None:
-        walk, heading, _ = walk.partition(f"\n## {end}\n")
+        text, heading, _ = text.partition(f"\n## {end}\n")
         assert heading, f"docs/{page}: no heading {end}"
-    for name, language, text in _BLOCK.findall(walk):
-        if language == "sh":
-            yield from (("", line) for line in text.splitlines())
-        else:
-            assert name, f"a block without the name of its file: {text:.60}"
-            yield name, text
+    for block in blocks_of(page, text):
+        if block.language == "sh" and block.fenced:
+            yield from (("", line) for line in block.text.splitlines())
+        elif block.language != "sh":
+            assert block.name, f"{block.place}: a block without the name of its file"
+            yield block.name, block.text
 
 
 class Copy:

@@ -10,38 +10,13 @@ from typing import Any
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.running.header import header
 from pytest_flagperf.running.run import Run
+from tests.trees import PLAIN_SUITE_TOML, PLAIN_VENDOR_TOML, write
 
 CASE = "alpha:plain:CPU:1:1:1"
-SUITE_TOML = """\
-sample_unit = "samples"
-[metric]
-name = "accuracy"
-direction = "higher"
-range = [0, 1]
-unit = "fraction"
-[scales.reference]
-target = 0.9
-[scales.small]
-target = 0.8
-"""
-VENDOR_TOML = """\
-name = "Cpu"
-runtime = "host"
-scale = "small"
-shapes = ["1x1", "1x2"]
-min_efficiency = 0.8
-[framework.plain]
-device = "cpu"
-backend = "gloo"
-[environment]
-ACME_MODE = "fast"
-[container]
-options = ["--memory", "1g"]
-[chips.CPU]
-devices_per_host = 8
-"""
+CONTAINER = '[environment]\nACME_MODE = "fast"\n[container]\noptions = ["--memory", "1g"]\n'
+VENDOR_TOML = PLAIN_VENDOR_TOML.format(name="Cpu", scale="small", chip="CPU").replace("[chips", f"{CONTAINER}[chips")
 FILES = {
-    "suites/alpha/plain/suite.toml": SUITE_TOML,
+    "suites/alpha/plain/suite.toml": PLAIN_SUITE_TOML,
     "suites/alpha/plain/config/_base.py": 'train_batch_size = 4\nlearning_rate = 0.05\nmax_steps = 30\nnote = "a"\n',
     "suites/alpha/plain/config/_small.py": "train_batch_size = 2\n",
     "suites/alpha/plain/config/mutable_params.py": 'mutable_params = ["note"]\n',
@@ -57,9 +32,7 @@ FILES = {
 def make_tree(root: Path) -> Path:
     """Write one suite and one vendor."""
     for name, text in FILES.items():
-        file = root / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        write(root, name, text)
     return root
 
 

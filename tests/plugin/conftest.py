@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.trees import PLAIN_SUITE_TOML, PLAIN_VENDOR_TOML
+
 TRAINING = Path(__file__).parent / "toy_training.py"
 QUIET = Path(__file__).parent / "machine"
 TEST = """
@@ -27,33 +29,6 @@ speed = 100.0
 efficiency = 0.9
 fault = ""
 """
-SUITE = """
-sample_unit = "samples"
-
-[metric]
-name = "accuracy"
-direction = "higher"
-unit = "fraction"
-range = [0, 1]
-
-[scales.reference]
-target = 0.9
-[scales.small]
-target = 0.8
-"""
-VENDOR = """
-name = "{name}"
-runtime = "host"
-scale = "{scale}"
-shapes = ["1x1", "1x2"]
-lease = "device"
-min_efficiency = 0.8
-[framework.plain]
-device = "cpu"
-backend = "gloo"
-[chips.{chip}]
-devices_per_host = 8
-"""
 
 
 class Toy:
@@ -68,13 +43,13 @@ class Toy:
     def vendor(self, name: str, chip: str, scale: str) -> None:
         folder = self.root / "vendors" / name
         folder.mkdir(parents=True)
-        (folder / "vendor.toml").write_text(VENDOR.format(name=name.title(), chip=chip, scale=scale))
+        (folder / "vendor.toml").write_text(PLAIN_VENDOR_TOML.format(name=name.title(), chip=chip, scale=scale))
 
     def suite(self, model: str, base: str = "") -> None:
         folder = self.root / "suites" / model / "plain"
         (folder / "config").mkdir(parents=True)
         (folder.parent / f"test_{model}.py").write_text(TEST.format(name=model.title()))
-        (folder / "suite.toml").write_text(SUITE)
+        (folder / "suite.toml").write_text(PLAIN_SUITE_TOML)
         (folder / "config" / "_base.py").write_text(BASE + base)
         (folder / "config" / "_small.py").write_text("train_batch_size = 2\n")
         mutable = ["step_s", "speed", "efficiency", "fault"]

@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from docsite.blocks import blocks_of_file
 from tests.plugin_packages import install_package
 
 from .conftest import Toy
 
 EXAMPLE = Path(__file__).parents[1] / "example_plugin"
-DOCUMENT = EXAMPLE.parents[1] / "docs" / "extending.md"
-BLOCK = re.compile(r"^```(?:python|toml)\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_the_document_shows_each_file_of_the_example() -> None:
-    shown = dict(BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")))
+    blocks = blocks_of_file(EXAMPLE.parents[1], "docs/extending.md")
+    files_and_texts = (block.text.split("\n", 1) for block in blocks if block.text.startswith("# "))
+    shown = {line.removeprefix("# "): text for line, text in files_and_texts}
     assert shown.pop("flagperf.toml")
     files = ["pyproject.toml", *(path.relative_to(EXAMPLE).as_posix() for path in EXAMPLE.glob("*/*.py"))]
     assert sorted(shown) == sorted(files)

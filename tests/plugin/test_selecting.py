@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import SUITE, TEST, Toy
+from tests.trees import PLAIN_SUITE_TOML
+
+from .conftest import TEST, Toy
 
 pytestmark = pytest.mark.slow
 
@@ -139,7 +141,7 @@ def foreign_suite(root: Path, model: str = "mlp") -> Path:
     """Create a suite with a test class in a folder below pytest's rootdir."""
     folder = root / "proj" / "suites" / model
     (folder / "plain" / "config").mkdir(parents=True)
-    (folder / "plain" / "suite.toml").write_text(SUITE)
+    (folder / "plain" / "suite.toml").write_text(PLAIN_SUITE_TOML)
     for name in ("_base.py", "_small.py"):
         (folder / "plain" / "config" / name).write_text("max_steps = 1\n")
     (folder / f"test_{model}.py").write_text(TEST.format(name=model.title()))

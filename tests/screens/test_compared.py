@@ -39,9 +39,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
-@pytest.mark.parametrize("name", ["compared", "trend"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, TABLET, DESK])
+@pytest.mark.parametrize(
+    ("name", "dark", "width"),
+    [("compared", False, PHONE), ("compared", True, DESK), ("trend", False, TABLET), ("trend", True, PHONE)],
+)
 def test_no_elements_overlap_and_every_chart_is_drawn(
     browser: Browser, pages: dict[str, Path], pictures: Path, name: str, dark: bool, width: int
 ) -> None:
