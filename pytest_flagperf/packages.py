@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-_PACKAGES = {"modelarts": "pytest-flagperf-modelarts"}
+_ADVICE = {
+    "modelarts": (
+        "pip install pytest-flagperf-modelarts; it has --engine=modelarts, the table [engines.modelarts] and the command"
+        " flagperf-modelarts"
+    ),
+    "mlperf": "pip install pytest-flagperf-mlperf; it has flagperf export --format=mlperf",
+}
 
 
 def advice(part: str) -> str | None:
     """Return what to install for a part that is a package of its own; None for any other name."""
-    package = _PACKAGES.get(part)
-    if package is None:
-        return None
-    return f"pip install {package}; it has --engine={part}, the table [engines.{part}] and the command flagperf-{part}"
+    return _ADVICE.get(part)

@@ -353,7 +353,7 @@ def test_bundle_names_the_failure_of_a_round(tmp_path: Path, capsys: Capture) ->
     assert "1x2: no successful round: round 1: rank 1" in out
 
 
-@pytest.mark.parametrize("name", ["readme", "calibrate", "affected", "import-vendor", "table"])
+@pytest.mark.parametrize("name", ["readme", "calibrate", "affected", "import-vendor", "mllog", "table"])
 def test_a_removed_command_names_its_replacement(name: str, capsys: Capture) -> None:
     (line,) = errors_of(capsys, name, "RUN")
     assert line.startswith(f"{name} was removed; ")

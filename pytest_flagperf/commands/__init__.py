@@ -21,7 +21,6 @@ from pytest_flagperf.commands import (
     bundle,
     compare,
     export,
-    mllog,
     report,
     show,
     verify,
@@ -46,7 +45,6 @@ COMMANDS: dict[str, ModuleType] = {
     "compare": compare,
     "accept": accept,
     "export": export,
-    "mllog": mllog,
     "bundle": bundle,
 }
 _REMOVED = {
@@ -54,6 +52,7 @@ _REMOVED = {
         name: f"run python -m tools.{name} in a checkout of pytest-flagperf"
         for name in ("affected", "calibrate", "readme")
     },
+    "mllog": "install pytest-flagperf-mlperf and run flagperf export RUN --format=mlperf",
     "table": "run flagperf export RUN --format=markdown",
     "import-vendor": "FlagPerf's config folders work unchanged: copy them to vendors/NAME/",
 }

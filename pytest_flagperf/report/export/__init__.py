@@ -1,1 +1,1 @@
-"""Export runs to the formats of other tools: JUnit, GitHub, Markdown, MLPerf."""
+"""Export runs to the formats of other tools: JUnit, GitHub, Markdown."""

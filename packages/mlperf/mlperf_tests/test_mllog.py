@@ -17,17 +17,19 @@ from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
 from mlperf_logging.mllog import mllog as official
 
 from pytest_flagperf.commands import main
-from pytest_flagperf.report.export.mllog import Benchmark, MllogEntry, NotExportable
-from pytest_flagperf.report.export.mlperf import Export, benchmark_of, export, rules
+from pytest_flagperf.hooks.plugins import _load
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Target
 from pytest_flagperf.results.tables.store import load_run
 from pytest_flagperf.stored import FormatError
+from pytest_flagperf_mlperf.mllog import Benchmark, MllogEntry, NotExportable
+from pytest_flagperf_mlperf.submission import Export, benchmark_of, export, rules
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.results_help import NAMES, REPLAYS, edit_json, replay_dir
+from tests.stored_runs import finish
 
-SUITES = Path(__file__).resolve().parent.parent / "suites"
+SUITES = Path(__file__).resolve().parents[3] / "suites"
 OFFICIAL = Path(mlperf_logging.__file__).parent / "compliance_checker"
 LEFT_OUT = {
     "crashed_rank": "the training did not start",
@@ -41,6 +43,7 @@ NO_CONVERGENCE = {"parity"}
 REFUSED = {"nan_metric"}
 """Evaluations of these are not numbers, also in the result file."""
 Json = dict[str, Any]
+Capture = pytest.CaptureFixture[str]
 
 
 def shape(replay: str) -> str:
@@ -61,7 +64,7 @@ def run_of(at: Path, replays: Iterable[str], model: str = "toy") -> Path:
 
 def exported(at: Path, replays: Iterable[str], model: str = "toy") -> Export:
     """Export recorded rounds to the folder ``to``."""
-    return export(load_run(run_of(at / "run", replays, model)), at / "to", suites=SUITES)
+    return export([load_run(run_of(at / "run", replays, model))], at / "to", suites=SUITES)
 
 
 def accepted(file: Path, ruleset: str = "6.1.0", config: Path | None = None) -> bool:
@@ -128,7 +131,7 @@ def test_a_suites_ruleset_is_the_newest_that_knows_its_benchmark(model: str) -> 
 def test_the_package_checker_accepts_an_export_and_refuses_a_tampered_one(tmp_path: Path) -> None:
     run_of(tmp_path / "run", ["converged_1x1"] * 10, "bert")
     run_of(tmp_path / "run", ["converged_1x1"] * 5, "resnet50")
-    assert len(export(load_run(tmp_path / "run"), tmp_path / "to", suites=SUITES).cases) == 2
+    assert len(export([load_run(tmp_path / "run")], tmp_path / "to", suites=SUITES).cases) == 2
 
     def check() -> str:
         command = [sys.executable, "-m", "mlperf_logging.package_checker", "to", "training", "4.0.0"]
@@ -184,7 +187,7 @@ def test_options_have_the_file_and_line_that_set_them(tmp_path: Path) -> None:
         "train_batch_size": 32, "gradient_accumulation_steps": 4, "optimizer": "lamb", "learning_rate": 0.001,
         "beta1": 0.9, "weight_decay": 0.01, "max_steps": 7,
     })  # fmt: skip
-    result = export(load_run(run), tmp_path / "to", suites=SUITES)
+    result = export([load_run(run)], tmp_path / "to", suites=SUITES)
     lines = entries(tmp_path / "to" / result.cases[0].files[0])
     value = {line["key"]: line["value"] for line in lines}
     assert value["global_batch_size"] == 32 * 4 * 2
@@ -199,7 +202,7 @@ def test_options_have_the_file_and_line_that_set_them(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_new_run_is_accepted(toy: Toy) -> None:
     toy.run("suites", "-k", "alpha")
-    result = export(load_run(toy.runs[0]), toy.root / "to")
+    result = export([load_run(toy.runs[0])], toy.root / "to")
     assert [case.case for case in result.cases] == ["alpha:plain:CPU:1:1:1", "alpha:plain:CPU:1:2:1"]
     for case in result.cases:
         (file,) = (toy.root / "to" / name for name in case.files)
@@ -207,18 +210,27 @@ def test_a_new_run_is_accepted(toy: Toy) -> None:
         assert accepted(file, config=toy.root / "to" / case.rules)
 
 
-def test_the_command_writes_a_folder_or_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.integration
+def test_the_installed_package_adds_the_format(
+    package_site: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.syspath_prepend(package_site("mlperf"))
+    _load.cache_clear()
     good, bad = run_of(tmp_path / "run", ["converged_1x1", "crashed_rank"]), run_of(tmp_path / "bad", ["crashed_rank"])
-    to = tmp_path / "to"
-    assert main(["mllog", str(good), "--to", str(to)]) == 0
-    out = capsys.readouterr().out
-    assert "results/CPU_1x1_pytorch/toy: 1 round of toy:pytorch:CPU:1:1:1" in out
-    assert "left out: toy:pytorch:CPU:1:1:1 round 2: the training did not start" in out
-    assert accepted(to / "results/CPU_1x1_pytorch/toy/result_0.txt", config=to / "rules/CPU_1x1_pytorch/toy.yaml")
-    assert main(["mllog", str(good), "--to", str(to)]) == 2
-    assert main(["mllog", str(bad), "--to", str(tmp_path / "other")]) == 2
-    assert "the training did not start" in capsys.readouterr().err
-    assert not (tmp_path / "other").exists()
+    for run in (good, bad):
+        finish(run)
+    try:
+        assert main(["export", str(good), "--format=mlperf"]) == 0
+        out, notes = capsys.readouterr()
+        assert f"{good}/mlperf/results/CPU_1x1_pytorch/toy/result_0.txt\n" in out
+        assert "note: left out: toy:pytorch:CPU:1:1:1 round 2: the training did not start" in notes
+        rules_file = good / "mlperf/rules/CPU_1x1_pytorch/toy.yaml"
+        assert accepted(good / "mlperf/results/CPU_1x1_pytorch/toy/result_0.txt", config=rules_file)
+        assert main(["export", str(bad), "--format=mlperf"]) == 2
+        assert "the training did not start" in capsys.readouterr().err
+        assert not (bad / "mlperf").exists()
+    finally:
+        _load.cache_clear()
 
 
 # -- refused files ------------------------------------------------------------------------------------
@@ -318,17 +330,11 @@ def test_a_model_without_a_file_keeps_its_name(tmp_path: Path) -> None:
             benchmark_of("toy", tmp_path)
 
 
-def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
-    exported(tmp_path, ["converged_1x1"])
-    with pytest.raises(FormatError, match="is not empty"):
-        export(load_run(tmp_path / "run"), tmp_path / "to")
-
-
 def test_cases_that_differ_only_in_their_rounds_have_own_folders(tmp_path: Path) -> None:
     run_of(tmp_path / "run", ["converged_1x1"])
     (tmp_path / "run" / "toy_pytorch_CPU_1_1_1").rename(tmp_path / "run" / "toy_pytorch_CPU_1_1_2")
     edit_json(tmp_path / "run" / "toy_pytorch_CPU_1_1_2" / "round1" / "plan.json", case="toy:pytorch:CPU:1:1:2")
     run_of(tmp_path / "run", ["converged_1x1"])
-    result = export(load_run(tmp_path / "run"), tmp_path / "to")
+    result = export([load_run(tmp_path / "run")], tmp_path / "to")
     folders = [case.files[0].parent.as_posix() for case in result.cases]
     assert folders == ["results/CPU_1x1_pytorch/toy", "results/CPU_1x1_pytorch_2/toy"]

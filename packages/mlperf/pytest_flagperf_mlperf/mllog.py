@@ -21,6 +21,7 @@ from pytest_flagperf.stored.layout import rank_log
 from pytest_flagperf.stored.plan import StoredPlan, Value
 
 MARK = ":::MLLOG "
+SUBMITTER = "unverified"
 _EVENTS = (
     events.INIT_START, events.TRAIN_START, events.TRAIN_END, events.EPOCH_BEGIN, events.EPOCH_END, events.EVALUATE,
     events.FINISHED, events.FAILED,
@@ -92,9 +93,7 @@ def rank0_records(round_dir: Path, outcome: Outcome) -> list[Record]:
         raise NotExportable(f"cannot read {log}: {error.strerror}") from error
 
 
-def entries(
-    outcome: Outcome, plan: StoredPlan, records: Iterable[Record], benchmark: Benchmark, org: str
-) -> list[MllogEntry]:
+def entries(outcome: Outcome, plan: StoredPlan, records: Iterable[Record], benchmark: Benchmark) -> list[MllogEntry]:
     """Return the lines of the result file in the order and with the times of the log; raises NotExportable."""
     if unverified := marks.unverified_chip([outcome]):
         raise NotExportable(unverified)
@@ -105,20 +104,20 @@ def entries(
     if all(record.event != events.EVALUATE for record in records):
         raise NotExportable("throughput only, no evaluations" if outcome.throughput_only else "no evaluations")
     head = [
-        *_submission(outcome, benchmark, org, begin),
+        *_submission(outcome, benchmark, begin),
         *_configuration(outcome, plan, begin),
         *_samples(outcome, benchmark, begin),
     ]
     return [*head, *_EventConverter(outcome, records).lines()]
 
 
-def _submission(outcome: Outcome, benchmark: Benchmark, org: str, begin: Record) -> Iterator[MllogEntry]:
+def _submission(outcome: Outcome, benchmark: Benchmark, begin: Record) -> Iterator[MllogEntry]:
     device = outcome.environment.get("device") or outcome.hardware
     values = {
         "cache_clear": None,  # not stored
         "submission_benchmark": benchmark.name,
         "submission_division": "open",
-        "submission_org": org,
+        "submission_org": SUBMITTER,
         "submission_platform": f"{outcome.nnodes}x{outcome.nproc} {device}",
         "submission_status": "research",
         "flagperf_case": outcome.case,

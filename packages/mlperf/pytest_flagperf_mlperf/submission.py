@@ -1,25 +1,28 @@
-"""Export the rounds of a run in the folders of an MLPerf submission, with additional rules to check them."""
+"""Export the rounds of runs in the folders of an MLPerf submission, with additional rules to check them."""
 
 from __future__ import annotations
 
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
-from pytest_flagperf.report.export.mllog import Benchmark, NotExportable, entries, rank0_records
+from pytest_flagperf.catalog import bundled
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.outcome import Outcome, Target
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts.case_result import CaseResult
+from pytest_flagperf.settings import find_root
 from pytest_flagperf.stored import FormatError, write, write_text
 from pytest_flagperf.stored.layout import SYSTEM
 from pytest_flagperf.stored.round_dir import RoundDir
 
-RULES = Path(__file__).parent / "mllog_rules" / "training.yaml"
+from .mllog import SUBMITTER, Benchmark, NotExportable, entries, rank0_records
+
+RULES = Path(__file__).with_name("training.yaml")
 PARSER = "6.1.0"
 """The ruleset whose parser reads files that only the additional rules check."""
 UNKNOWN = "not recorded"
@@ -82,14 +85,18 @@ def rules(benchmark: Benchmark, target: Target) -> str:
     return Template(text).substitute(benchmark=benchmark.name, sign=sign, target=repr(float(target.value)))
 
 
-def export(run: StoredRun, to: Path, *, suites: Path | None = None, org: str = "unverified") -> Export:
-    """Write ``results/<system>/<benchmark>/result_<i>.txt``, ``systems`` and ``rules``; ``to`` must be new or empty."""
-    if to.exists() and any(to.iterdir()):
-        raise FormatError(f"{to}: is not empty; expected a new or empty folder")
+def suites_folder() -> Path | None:
+    """Return the folder with ``<model>/mlperf.toml``: that of the current tree, else the wheel's."""
+    root = find_root(Path.cwd()) or bundled()
+    return root / "suites" if root else None
+
+
+def export(runs: Sequence[StoredRun], to: Path, *, suites: Path | None = None) -> Export:
+    """Write ``results/<system>/<benchmark>/result_<i>.txt``, ``systems`` and ``rules`` into a new folder."""
     done: list[Exported] = []
     left_out: list[str] = []
-    for case in run.cases:
-        exported = _export_case(run, case, to, benchmark_of(case.outcomes[0].model, suites), org, left_out)
+    for run, case in [(one, case) for one in runs for case in one.cases]:
+        exported = _export_case(run, case, to, benchmark_of(case.outcomes[0].model, suites), left_out)
         if exported is not None:
             done.append(exported)
     if done:
@@ -98,13 +105,13 @@ def export(run: StoredRun, to: Path, *, suites: Path | None = None, org: str = "
 
 
 def _export_case(
-    run: StoredRun, case: CaseResult, to: Path, benchmark: Benchmark, org: str, left_out: list[str]
+    run: StoredRun, case: CaseResult, to: Path, benchmark: Benchmark, left_out: list[str]
 ) -> Exported | None:
     texts = []
     for outcome in case.outcomes:
         try:
             checks = rules(benchmark, outcome.target)
-            texts.append(_text(run.directory / outcome.directory, outcome, benchmark, org))
+            texts.append(_text(run.directory / outcome.directory, outcome, benchmark))
         except (NotExportable, FormatError) as error:
             left_out.append(f"{outcome.case} round {outcome.round}: {error}")
     if not texts:
@@ -117,14 +124,14 @@ def _export_case(
         write_text(to / path, text)
     rules_path = Path("rules", system, f"{benchmark.name}.yaml")
     write_text(to / rules_path, checks)
-    write(to / "systems" / f"{system}.json", _system(run, first, system, org))
+    write(to / "systems" / f"{system}.json", _system(run, first, system))
     return Exported(case.case, rules_path, benchmark.ruleset, tuple(files))
 
 
-def _text(round_dir: Path, outcome: Outcome, benchmark: Benchmark, org: str) -> str:
+def _text(round_dir: Path, outcome: Outcome, benchmark: Benchmark) -> str:
     plan = RoundDir(round_dir).read_plan()
     records = rank0_records(round_dir, outcome)
-    return "".join(f"{entry}\n" for entry in entries(outcome, plan, records, benchmark, org))
+    return "".join(f"{entry}\n" for entry in entries(outcome, plan, records, benchmark))
 
 
 def _system_name(outcome: Outcome, to: Path, benchmark: Benchmark) -> str:
@@ -138,11 +145,11 @@ def _system_name(outcome: Outcome, to: Path, benchmark: Benchmark) -> str:
     return unique
 
 
-def _system(run: StoredRun, outcome: Outcome, name: str, org: str) -> dict[str, str]:
+def _system(run: StoredRun, outcome: Outcome, name: str) -> dict[str, str]:
     """Return MLPerf's description of a system, in which every value is a string."""
     host = _host(run.directory / outcome.directory, outcome)
     known = {
-        "submitter": org,
+        "submitter": SUBMITTER,
         "division": "open",
         "status": "Research, Development, or Internal (RDI)",
         "system_name": name,
