@@ -17,8 +17,7 @@ pytest_plugins = ["pytester"]
 
 def pytest_configure(config: pytest.Config) -> None:
     """Fail a session without the other tests, too, that leaves something outside its own places."""
-    if not config.pluginmanager.has_plugin("own-places-watch"):
-        own_places.watch(config)
+    own_places.watch(config)
 
 
 @pytest.fixture(scope="session")

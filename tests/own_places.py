@@ -184,5 +184,5 @@ def _say(session: pytest.Session, lines: list[str]) -> None:
 
 def watch(config: pytest.Config) -> None:
     """Look in the process that began the session: what its workers and their tests start, others may still need."""
-    if _moved_in:
+    if _moved_in and not config.pluginmanager.has_plugin("own-places-watch"):
         config.pluginmanager.register(Watch(), "own-places-watch")
