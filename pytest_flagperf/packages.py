@@ -4,8 +4,8 @@ from __future__ import annotations
 
 _ADVICE = {
     "modelarts": (
-        "pip install pytest-flagperf-modelarts; it has --engine=modelarts, the table [engines.modelarts] and the command"
-        " flagperf-modelarts"
+        "pip install pytest-flagperf-modelarts; it has --engine=modelarts, the table [engines.modelarts] and the"
+        " command flagperf-modelarts"
     ),
     "mlperf": "pip install pytest-flagperf-mlperf; it has flagperf export --format=mlperf",
 }

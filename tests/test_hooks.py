@@ -210,8 +210,7 @@ def test_unknown_and_missing_formats_are_reported(site: Site, tmp_path: Path, ca
     assert export(capsys, run, "--format=other")[1].endswith(
         "unknown format; choose from csv, parquet, markdown, text\n"
     )
-    missing = "flagperf: --format=mlperf: not installed; run: pip install pytest-flagperf-mlperf\n"
-    assert export(capsys, run, "--format=mlperf") == (2, missing)
+    assert "--format=mlperf: pip install pytest-flagperf-mlperf" in export(capsys, run, "--format=mlperf")[1]
 
 
 def test_names_of_formats_that_are_taken_or_invalid_are_reported(site: Site, tmp_path: Path, capsys: Capture) -> None:

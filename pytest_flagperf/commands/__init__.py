@@ -52,7 +52,7 @@ _REMOVED = {
         name: f"run python -m tools.{name} in a checkout of pytest-flagperf"
         for name in ("affected", "calibrate", "readme")
     },
-    "mllog": "install pytest-flagperf-mlperf and run flagperf export RUN --format=mlperf",
+    "mllog": advice("mlperf"),
     "table": "run flagperf export RUN --format=markdown",
     "import-vendor": "FlagPerf's config folders work unchanged: copy them to vendors/NAME/",
 }

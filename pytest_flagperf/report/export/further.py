@@ -9,11 +9,9 @@ from pathlib import Path
 
 from pytest_flagperf.hooks import Exporter, Plugin
 from pytest_flagperf.hooks.plugins import guard, named
+from pytest_flagperf.packages import advice
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.results.tables.store import StoredRun
-
-_PACKAGES = {"mlperf": "pytest-flagperf-mlperf"}
-"""The packages of this project that have a format."""
 
 
 def find_exporter(name: str, own: Collection[str]) -> tuple[Plugin, Exporter]:
@@ -22,12 +20,11 @@ def find_exporter(name: str, own: Collection[str]) -> tuple[Plugin, Exporter]:
     ``own`` are the formats of pytest-flagperf.
     """
     exporters = named("flagperf_exporters", Exporter, own)
-    if name not in exporters and name in _PACKAGES:
-        raise Problems([f"--format={name}: not installed; run: pip install {_PACKAGES[name]}"])
     if name not in exporters:
         choices = [*own, *exporters]
-        advice = near(name, choices) or f"; choose from {', '.join(choices)}"
-        raise Problems([f"--format={name}: unknown format{advice}"])
+        hint = near(name, choices) or f"; choose from {', '.join(choices)}"
+        problem = advice(name) or f"unknown format{hint}"
+        raise Problems([f"--format={name}: {problem}"])
     return exporters[name]
 
 
