@@ -12,9 +12,9 @@ from docsite.tables import dataclass_keys, module_keys, table, type_in_toml
 from pytest_flagperf.catalog.suite import DataItem, Goal, SuiteMetric, _ScaleTable, _SuiteTable
 from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, FrameworkNames, VendorToml
 from pytest_flagperf.commands import COMMANDS, parser
+from pytest_flagperf.engines.agents.slurm.config import SlurmConfig
 from pytest_flagperf.expected import Expected, KnownProblem
 from pytest_flagperf.hosts.cluster import ClusterConfig
-from pytest_flagperf.hosts.slurm.config import SlurmConfig
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.measured.validity import WARNINGS
 from pytest_flagperf.results.tables.columns import COLUMNS

@@ -31,8 +31,8 @@ from pytest_flagperf.catalog import toml_reader
 from pytest_flagperf.catalog.suite import _SuiteTable
 from pytest_flagperf.catalog.vendor import VendorToml
 from pytest_flagperf.commands import main as flagperf
+from pytest_flagperf.engines.agents.slurm.config import read_slurm
 from pytest_flagperf.hosts.cluster import read_cluster
-from pytest_flagperf.hosts.slurm.config import read_slurm
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.settings import read_settings
 from tests.recording import Training

@@ -16,7 +16,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.engines.agents import engine, environments
 from pytest_flagperf.engines.agents.agents import Agents
-from pytest_flagperf.engines.agents.allocations.fixed import FixedHosts
+from pytest_flagperf.engines.agents.allocation import FixedHosts
 from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.engines.agents.preflight import HostRequirements
 from pytest_flagperf.engines.agents.runtime_request import runtime_request

@@ -10,8 +10,8 @@ import pytest
 
 from pytest_flagperf.commands import main
 from pytest_flagperf.engines import Engine
+from pytest_flagperf.engines.open_engine import open_engine
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.running.engine import open_engine
 from pytest_flagperf.settings import read_settings
 from pytest_flagperf.stored import WriteError
 

@@ -17,19 +17,19 @@ from typing import Any
 import pytest
 
 from flagperf_driver.node.agent.archive import LogLimits
-from pytest_flagperf.engines.agents.allocations.choice import allocate
-from pytest_flagperf.engines.agents.allocations.slurm import JobPerCase
+from pytest_flagperf.engines.agents.allocate import allocate
 from pytest_flagperf.engines.agents.late_logs import LateLogs
+from pytest_flagperf.engines.agents.slurm import commands
+from pytest_flagperf.engines.agents.slurm.allocation import JobPerCase
+from pytest_flagperf.engines.agents.slurm.commands import Job, Node, SlurmError, parse_job, parse_node
+from pytest_flagperf.engines.agents.slurm.config import SlurmConfig, SlurmConfigError, read_slurm
+from pytest_flagperf.engines.agents.slurm.explanation import explain
+from pytest_flagperf.engines.agents.slurm.request import JobRequest
+from pytest_flagperf.engines.agents.slurm.srun_link import RelayLink
 from pytest_flagperf.hosts import HostError, HostLost
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.remote import RemoteHost
 from pytest_flagperf.hosts.session import BOOT
-from pytest_flagperf.hosts.slurm import commands
-from pytest_flagperf.hosts.slurm.commands import Job, Node, SlurmError, parse_job, parse_node
-from pytest_flagperf.hosts.slurm.config import SlurmConfig, SlurmConfigError, read_slurm
-from pytest_flagperf.hosts.slurm.explanation import explain
-from pytest_flagperf.hosts.slurm.link import RelayLink
-from pytest_flagperf.hosts.slurm.request import JobRequest
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.settings import SettingsError, read_settings
 from pytest_flagperf.stored.round_dir import MissingLogs
@@ -57,9 +57,9 @@ def test_a_job_is_read() -> None:
 def test_a_round_whose_job_has_ended_is_looked_for_in_the_present_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_flagperf.engines.agents.allocations.slurm.require_commands", lambda: None)
+    monkeypatch.setattr("pytest_flagperf.engines.agents.slurm.allocation.require_commands", lambda: None)
     ended = replace(parse_job(JOB), state="NODE_FAIL")
-    monkeypatch.setattr("pytest_flagperf.engines.agents.allocations.slurm.read_job", lambda _: ended)
+    monkeypatch.setattr("pytest_flagperf.engines.agents.slurm.allocation.read_job", lambda _: ended)
     allocation = JobPerCase(SlurmConfig(), lambda _: False, 60)
     allocation._job = replace(ended, number="13", state="RUNNING")
     allocation._pool = HostPool((RelayHost(),))
@@ -288,7 +288,7 @@ def test_the_loss_of_srun_differs_from_the_end_of_a_program(host: RelayHost) -> 
 
 
 def test_a_silent_relay_is_lost(host: RelayHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_flagperf.hosts.slurm.link.SILENCE_S", 0.5)
+    monkeypatch.setattr("pytest_flagperf.hosts.silence.LINK_S", 0.5)
     host.run(["true"], timeout_s=30)
     host.srun.send_signal(signal.SIGSTOP)
     try:

@@ -20,14 +20,12 @@ from typing import Any, NoReturn
 import fabric
 import paramiko
 
-from . import HostError, HostLost
+from . import HostError, HostLost, silence
 from .cluster import Address, ClusterConfig, parse_host
 from .remote import RemoteHost
 from .session import Stream
 
 CONNECT_S = 10.0
-PING_S = 2.0
-SILENCE_S = 8.0
 # sshd allows ten sessions a connection by default; the other two may still be ending.
 SESSIONS = 8
 _BUSY_S = 0.05
@@ -63,11 +61,11 @@ class _Wire:
         except OSError as error:
             if isinstance(error, TimeoutError):
                 pinged_at = self.pinged_at  # read once: another thread resets it
-                late = pinged_at is not None and time.monotonic() - max(pinged_at, self._received_at) > SILENCE_S
+                late = pinged_at is not None and time.monotonic() - max(pinged_at, self._received_at) > silence.LINK_S
                 # paramiko ignores a TimeoutError, also the kernel's when it gives up the connection.
                 if not late and error.errno is None:
                     raise
-                error = ConnectionAbortedError(errno.ECONNABORTED, f"no answer for {SILENCE_S:g} s")
+                error = ConnectionAbortedError(errno.ECONNABORTED, f"no answer for {silence.LINK_S:g} s")
             self.reason = _text(error)
             raise error from None
         self._received_at = time.monotonic()
@@ -173,7 +171,7 @@ class Link:
             self._free.notify_all()
 
     def _ping(self) -> None:
-        while not self._closed.wait(PING_S) and self.transport.is_active():
+        while not self._closed.wait(silence.PING_S) and self.transport.is_active():
             self._wait_for_answer()
 
     def _wait_for_answer(self) -> None:
@@ -329,7 +327,7 @@ def _socket(host: str, port: int) -> socket.socket:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_S * 1000))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(silence.LINK_S * 1000))
     return sock
 
 

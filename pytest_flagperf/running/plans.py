@@ -13,6 +13,7 @@ from pytest_flagperf.catalog import REFERENCE, Catalog
 from pytest_flagperf.config import Value
 from pytest_flagperf.engines import Engine, Finding
 from pytest_flagperf.engines.agents.systems import check_system
+from pytest_flagperf.engines.open_engine import ENGINES
 from pytest_flagperf.plan import HEAD, Plan, PlanRequest, make_plan, overview
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
@@ -23,7 +24,6 @@ from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError, layout
 
 from .directory import RunDirectory, relative
-from .engine import ENGINES
 
 if TYPE_CHECKING:  # the modules that read results load slowly, and a run checks its hosts before it needs them
     from pytest_flagperf.results.comparing.stored_runs import StoredRuns

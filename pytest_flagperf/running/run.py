@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_flagperf import original, stored
 from pytest_flagperf.catalog import Catalog, scan
 from pytest_flagperf.engines import Engine
+from pytest_flagperf.engines.open_engine import open_engine
 from pytest_flagperf.hooks.roots import installed_roots
 from pytest_flagperf.original import TestConf
 from pytest_flagperf.problems import Problems
@@ -26,7 +27,6 @@ from pytest_flagperf.stored.live_record import CASES, END, LiveRecord
 from . import controller
 from .case_lookup import CaseLookup
 from .directory import RunDirectory
-from .engine import open_engine
 from .plans import Plans
 from .resume import save_options, set_failed_rounds_aside, with_stored_options
 

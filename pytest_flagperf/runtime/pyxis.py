@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from pytest_flagperf import redaction
 from pytest_flagperf.hosts import Completed, Host
@@ -36,15 +37,21 @@ _HELP_S = 30.0
 _MOUNTS = "--container-mounts="
 
 
+@runtime_checkable
+class HostOfJob(Protocol):
+    """A host of a Slurm job."""
+
+    def step(self) -> list[str]:
+        """Return the command in front of a program that runs on this host beside all other steps of the job."""
+
+
 class _Pyxis(Runtime):
     uses_images = True
     needs = "Slurm with pyxis"
 
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:  # noqa: ARG002
         """Read the facts of the image on a node; return its Python with the parameters of its container."""
-        from pytest_flagperf.hosts.slurm.host import SlurmHost  # only runs with Slurm need it
-
-        if not isinstance(host, SlurmHost):
+        if not isinstance(host, HostOfJob):
             raise RuntimeSetupError(
                 f"{host.name}: --runtime=pyxis needs --cluster=slurm; on other hosts use --runtime=apptainer or docker"
             )

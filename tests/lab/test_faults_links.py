@@ -19,11 +19,11 @@ from tests.lab.runs import ClusterToy, Going, assert_nothing_left
 # Loaded by the run itself. A loss is noticed after two seconds where it takes ten; what agents tell is written down.
 CONFTEST = """
 import json
-from pytest_flagperf.engines.agents import acquire, watch
-from pytest_flagperf.hosts import ssh
+from pytest_flagperf.engines.agents import watch
+from pytest_flagperf.hosts import silence, ssh
 
 if {impatient}:
-    ssh.PING_S, ssh.SILENCE_S, ssh.CONNECT_S, acquire._SILENCE_S = 0.2, 1.0, 1.0, 1.5
+    silence.PING_S, silence.LINK_S, ssh.CONNECT_S, silence.CONTROLLER_S = 0.2, 1.0, 1.0, 1.5
 
 take = watch._take
 
@@ -247,7 +247,7 @@ def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: Cluster
 
 @pytest.mark.slow
 def test_the_host_without_power_is_the_cause_and_not_the_rank_that_complains_of_it(cluster: ClusterToy) -> None:
-    one, two = prepare(cluster, more="ssh.SILENCE_S = 4.0")
+    one, two = prepare(cluster, more="silence.LINK_S = 4.0")
     going = start(cluster, "--set=step_s=0.8", "--set=fault=exit")
     one.power_off()
     assert going.wait() == 1, going.text

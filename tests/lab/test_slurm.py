@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.engines.agents.slurm.commands import SlurmError, read_job
+from pytest_flagperf.engines.agents.slurm.config import SlurmConfig
+from pytest_flagperf.engines.agents.slurm.host import hosts_of
+from pytest_flagperf.engines.agents.slurm.request import JobRequest, submit
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.host_pool import run_on_all
-from pytest_flagperf.hosts.slurm.commands import SlurmError, read_job
-from pytest_flagperf.hosts.slurm.config import SlurmConfig
-from pytest_flagperf.hosts.slurm.host import hosts_of
-from pytest_flagperf.hosts.slurm.request import JobRequest, submit
 from pytest_flagperf.runtime import RuntimeRequest, runtimes
 from tests.lab.lab import PYTHON, Lab, until
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs

@@ -15,7 +15,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.engines import FAIL, OK, WARN, Finding
 from pytest_flagperf.engines.agents.agents import Agents, HostAgent
-from pytest_flagperf.engines.agents.allocations.fixed import FixedHosts
+from pytest_flagperf.engines.agents.allocation import FixedHosts
 from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.engines.agents.preflight import sentences
 from pytest_flagperf.engines.agents.round import run_round

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node import lease
-from pytest_flagperf.hosts import Channel, Host, HostError, HostLost, InvalidReply, Message
+from pytest_flagperf.hosts import Channel, Host, HostError, HostLost, InvalidReply, Message, silence
 from pytest_flagperf.hosts.deploy import Code, open_module
 from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
 
@@ -27,8 +27,6 @@ _PINGS = 3
 _POLL_S = 0.25
 _REPORT_EVERY_S = 10.0
 """The shortest time between two lines about changed holders."""
-# An agent on another host gives up its controller after this time without a message; a local agent sees its pipe close.
-_SILENCE_S = 10.0
 
 OnWait = Callable[[str], None]
 
@@ -149,7 +147,7 @@ def _hello(agent: HostAgent, request: DeviceRequest) -> dict[str, Any]:
         "log_dir": str(agent.folder) if local else None,
         "name": f"{request.name}-{agent.name}",
         "lease_s": agent.lease_s,
-        "silence_s": None if local else _SILENCE_S,
+        "silence_s": None if local else silence.CONTROLLER_S,
     }
 
 

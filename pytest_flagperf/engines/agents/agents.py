@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagperf_driver.node.agent.archive import LogLimits
-from pytest_flagperf.hosts import Channel, Host, HostError, HostLost, InvalidReply, Message
+from pytest_flagperf.hosts import Channel, Host, HostError, HostLost, InvalidReply, Message, silence
 from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.plan import StoredHost
 
-from .lost_hosts import ANSWER_S, connect_to_agent, give_up_time, reconnect_to_agent
+from .lost_hosts import connect_to_agent, give_up_time, reconnect_to_agent
 from .unpack import DEFAULT_LIMITS, LogsTooLarge
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("flagperf.agents")
 GRACE_S = 3.0  # seconds from SIGTERM to SIGKILL
 MARGIN_S = 15.0  # additional seconds for a container's end or a slow host
-# An agent that watches ranks sends a message every second; an agent that is silent for longer than this is stuck.
-SILENCE_S = 60.0
 _ACK_S = 1.0
 
 _ANSWERS = frozenset(["hello", "pong", "leased", "busy", "released", "chunk", "attached", "end", "error"])
@@ -102,12 +100,12 @@ class HostAgent:
         _log.debug("%s: sent %s", self.name, message["op"])
         self.channel.send(message)
 
-    def ask(self, message: Message, *answers: str, timeout_s: float = ANSWER_S) -> Message:
+    def ask(self, message: Message, *answers: str, timeout_s: float = silence.ANSWER_S) -> Message:
         """Send a message and return the answer of one of these types."""
         self.send(message)
         return self.expect(*answers, timeout_s=timeout_s)
 
-    def expect(self, *answers: str, timeout_s: float = ANSWER_S) -> Message:
+    def expect(self, *answers: str, timeout_s: float = silence.ANSWER_S) -> Message:
         """Return the next answer of one of these types."""
         deadline, losses = time.monotonic() + timeout_s, self.losses
         while not (self.gone and self.answers.empty()):
@@ -239,8 +237,8 @@ class Agents:
                     received_at = now
                     _log.debug("%s: received %s", agent.name, message["type"])
                     self._take(agent, message)
-                elif agent.started and not agent.over and now - received_at > SILENCE_S:
-                    raise HostError(f"no message from its agent for {SILENCE_S:g} s")
+                elif agent.started and not agent.over and now - received_at > silence.AGENT_S:
+                    raise HostError(f"no message from its agent for {silence.AGENT_S:g} s")
                 if now - acked_at >= _ACK_S:
                     acked_at = now
                     _acknowledge(agent)

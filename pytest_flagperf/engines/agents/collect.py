@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from flagperf_driver.node.agent.archive import LogLimits
-from pytest_flagperf.hosts import Channel, Host, HostError, InvalidReply, Message
+from pytest_flagperf.hosts import Channel, Host, HostError, InvalidReply, Message, silence
 from pytest_flagperf.hosts.amounts import Report, reporter
 from pytest_flagperf.hosts.deploy import Code, attach, open_module, pack
 from pytest_flagperf.stored.round_dir import MissingLogs
 
 from .acquire import MODULE
 from .agents import GRACE_S, MARGIN_S, HostAgent, Refused, refusal
-from .lost_hosts import ANSWER_S
 from .unpack import LogsTooLarge, check_limits, unpack
 
 _IN_MEMORY = 1 << 26
@@ -158,7 +157,7 @@ def _unless_refused(ask: Callable[[], T]) -> T:
 
 
 def _next(channel: Channel, host: Host, kind: str) -> Message:
-    deadline = time.monotonic() + ANSWER_S
+    deadline = time.monotonic() + silence.ANSWER_S
     while (message := _receive(channel, host, deadline)) is not None:
         if message["type"] == kind:
             return message
@@ -171,7 +170,7 @@ def _receive(channel: Channel, host: Host, deadline: float) -> Message | None:
     try:
         return channel.receive(max(0.0, deadline - time.monotonic()))
     except TimeoutError as error:
-        raise HostError(f"{host.name}: no answer in {ANSWER_S:g} s") from error
+        raise HostError(f"{host.name}: no answer in {silence.ANSWER_S:g} s") from error
 
 
 def _archive(

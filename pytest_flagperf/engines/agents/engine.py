@@ -27,7 +27,7 @@ from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, runs_beside
 
 from . import acquire, preflight
 from .agents import Agents, attach_agent
-from .allocations import Allocation
+from .allocation import Allocation
 from .environments import Environments
 from .late_logs import LateLogs
 from .orders import RoundOptions

@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from pytest_flagperf.hosts import Channel, Host, HostError, HostGone, HostLost
+from pytest_flagperf.hosts import Channel, Host, HostError, HostGone, HostLost, silence
 from pytest_flagperf.hosts.deploy import attach
 
-ANSWER_S = 60.0
-"""How long an agent may take to answer."""
 _AGAIN_S = 1.0
 """Seconds between two attempts."""
 _AFTER_A_FAULT_S = 5.0
@@ -49,7 +47,7 @@ def connect_to_agent(host: Host, log_dir: str, after: int) -> Channel:
     channel = attach(host, log_dir)
     try:
         channel.send({"op": "attach", "after": after})
-        first = channel.receive(ANSWER_S)
+        first = channel.receive(silence.ANSWER_S)
         if first is None or first["type"] != "attached":
             reason = channel.error_output().strip() or f"it answered {first}"
             raise HostError(f"the agent is not running: the host was restarted, or the agent was killed: {reason}")

@@ -11,7 +11,7 @@ from pytest_flagperf.hosts.session import BOOT
 
 from .commands import Job, SlurmError, environment, read_job, read_nodes
 from .explanation import end_of, explain
-from .link import CONNECT_S, RECONNECT_S, RelayLink
+from .srun_link import CONNECT_S, RECONNECT_S, RelayLink
 
 # srun would search the program on this machine's PATH.
 _RESOLVED_THERE = ("/bin/sh", "-c", 'exec "$0" "$@"')

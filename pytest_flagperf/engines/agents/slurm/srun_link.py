@@ -15,13 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from pytest_flagperf.hosts import HostError, HostLost, InvalidReply
+from pytest_flagperf.hosts import HostError, HostLost, InvalidReply, silence
 from pytest_flagperf.hosts.replies import parse_object
 from pytest_flagperf.hosts.session import MARKER, Stream
 
-PING_S = 2.0
-SILENCE_S = 8.0  # without an answer for this time a node is lost
-RELAY_SILENCE_S = 30.0  # the relay gives up its controller after this time without a ping
 CONNECT_S, RECONNECT_S = 60.0, 10.0  # the first time, Slurm may still prepare the node
 _CLOSE_S = 5.0
 _WINDOW = 1 << 20  # WINDOW of relay.py
@@ -196,7 +193,7 @@ class RelayLink:
         self._into, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._into, False)
         try:
-            text = json.dumps({**request, "silence_s": RELAY_SILENCE_S}).encode()
+            text = json.dumps({**request, "silence_s": silence.RELAY_S}).encode()
             with suppress(OSError):  # srun has ended; the missing greeting is reported with its reason
                 self._write(b"%d\n%s%d\n%s" % (len(_RELAY), _RELAY, len(text), text))
             rest = self._greeting(timeout_s)
@@ -321,7 +318,7 @@ class RelayLink:
             stream.take(kind, payload)
 
     def _ping(self) -> None:
-        while not self._closed.wait(PING_S) and not self._lost_because:
+        while not self._closed.wait(silence.PING_S) and not self._lost_because:
             self._wait_for_answer()
 
     def _wait_for_answer(self) -> None:
@@ -330,13 +327,13 @@ class RelayLink:
             self._pong.clear()
             pinged_at = time.monotonic()
             # Pings wait behind other data; a full connection is not a lost one as long as data arrives.
-            if self._writing.acquire(timeout=SILENCE_S):
+            if self._writing.acquire(timeout=silence.LINK_S):
                 self._writing.release()
             with suppress(OSError):
                 self.write(0, b"p")
             while not self._pong.wait(0.2) and not self._lost_because:
-                if time.monotonic() - max(pinged_at, self._received_at) > SILENCE_S:
-                    self._lose(f"no answer for {SILENCE_S:g} s")
+                if time.monotonic() - max(pinged_at, self._received_at) > silence.LINK_S:
+                    self._lose(f"no answer for {silence.LINK_S:g} s")
 
     def _lose(self, reason: str) -> None:
         with self._lock:

@@ -9,14 +9,13 @@ from flagperf_driver.node.agent import archive
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf import original
 from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.engines.agents.slurm import config as slurm
 from pytest_flagperf.hosts.cluster import ClusterConfig, read_cluster, split_hosts
-from pytest_flagperf.hosts.slurm import config as slurm
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.settings import Settings
 
-from . import Allocation
-from .fixed import FixedHosts
+from .allocation import Allocation, FixedHosts
 
 
 def allocate(settings: Settings, catalog: Catalog, root: Path) -> tuple[Allocation, LogLimits]:
@@ -51,7 +50,7 @@ def _cluster(settings: Settings, conf: ClusterConfig | None) -> ClusterConfig | 
 
 
 def _slurm(settings: Settings, catalog: Catalog, conf: slurm.SlurmConfig) -> Allocation:
-    from .slurm import slurm_allocation  # only runs with Slurm need it
+    from .slurm.allocation import slurm_allocation  # only runs with Slurm need it
 
     def exclusive(plan: Plan) -> bool:
         return (settings.lease or catalog.vendors[plan.vendor].toml.lease) == "host"

@@ -16,8 +16,15 @@ from typing import Any
 from pytest_flagperf import stored
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
-from pytest_flagperf.hosts.slurm import request
-from pytest_flagperf.hosts.slurm.commands import (
+from pytest_flagperf.plan import Plan
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.layout import PLAN
+
+from ..allocation import shown
+from . import request
+from .commands import (
     RUNNING,
     Job,
     SlurmError,
@@ -26,16 +33,9 @@ from pytest_flagperf.hosts.slurm.commands import (
     read_nodes,
     require_commands,
 )
-from pytest_flagperf.hosts.slurm.config import SlurmConfig
-from pytest_flagperf.hosts.slurm.explanation import explain
-from pytest_flagperf.hosts.slurm.host import SlurmHost, hosts_of, wait_until_settled
-from pytest_flagperf.plan import Plan
-from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.terminal.live import Live
-from pytest_flagperf.stored import FormatError
-from pytest_flagperf.stored.layout import PLAN
-
-from .fixed import shown
+from .config import SlurmConfig
+from .explanation import explain
+from .host import SlurmHost, hosts_of, wait_until_settled
 
 _log = logging.getLogger("flagperf.slurm")
 JOB_ID = "SLURM_JOB_ID"

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines import Engine
-from pytest_flagperf.engines.agents.allocations.choice import allocate
+from pytest_flagperf.engines.agents.allocate import allocate
 from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.hooks import EngineFactory, Plugin
 from pytest_flagperf.hooks.plugins import guard, named
