@@ -460,14 +460,6 @@ def test_a_failed_build_reports_its_last_lines_and_a_fix(
     assert near.lab.containers() == []
 
 
-def test_a_dockerfile_that_cannot_be_read_is_a_failed_build(
-    near: Near, required: RuntimeRequest, vendor: Path, cache: Path
-) -> None:
-    write(vendor / "images/frame/Dockerfile", "FORM x\n")
-    with pytest.raises(RuntimeSetupError, match=r"(?s)docker build failed.*FORM"):
-        prepare(near, required, quiet)
-
-
 def test_an_image_without_required_packages_is_refused(near: Near, required: RuntimeRequest, cache: Path) -> None:
     write(required.requirements[0], "pip\nNot_there>=1\n")
     with pytest.raises(RuntimeSetupError, match=r"has no Not_there, required by frame suites"):

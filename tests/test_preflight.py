@@ -692,33 +692,6 @@ def reach(lab: Lab) -> Iterator[Callable[..., tuple[SSHHost, ...]]]:
         host.close()
 
 
-def test_the_problems_of_all_hosts_are_found_in_one_check(lab: Lab, reach: Callable[..., tuple[SSHHost, ...]]) -> None:
-    from tests.lab.lab import CACHE  # the hosts use the same folder as this machine
-
-    well, late, empty, full, dark = lab.hosts(5)
-    late.clock(3600)
-    for host in (well, late, full):
-        host.run(["mkdir", "-p", "/data"])
-        host.run(["tee", "/data/train"], input="12345")
-    full.limit_disk(str(CACHE), 4 << 20)
-    dark.power_off()
-    empty.wear()
-    limits = Thresholds(others_warn=9, stolen_warn=9)  # the hosts share one machine, which may be busy
-    requirements = HostRequirements(CODE, nnodes=2, data=(Data("/data", (DataItem("train", size=5),)),), limits=limits)
-    findings = inspect(reach([well, late, empty, full, dark]), requirements)
-    assert bad(findings) == {
-        (late.name, "clock"),
-        (empty.name, "data"),
-        (full.name, "disk"),
-        (dark.name, "host"),
-    } | {(full.name, "host")} & bad(findings)  # where even the code does not fit
-    (clock,) = [one for one in findings if (one.host, one.kind) == (late.name, "clock")]
-    assert (clock.level, clock.sentence[:12]) == (WARN, "1.0 h ahead ")
-    (missing,) = [one for one in findings if (one.host, one.kind) == (empty.name, "data")]
-    assert missing.sentence == "/data: data directory not found"
-    assert {one.host for one in findings if one.fatal} == {empty.name, full.name, dark.name}
-
-
 def test_devices_are_read_with_nvml(lab: Lab, reach: Callable[..., tuple[SSHHost, ...]]) -> None:
     well, other, taken = lab.hosts(3)
     well.nvml.on()

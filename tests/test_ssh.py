@@ -479,24 +479,6 @@ def test_a_frozen_host_is_detected_and_reconnected(host: SSHHost, there: LabHost
     assert host.run(["true"], timeout_s=30).code == 0
 
 
-def test_a_host_without_power_is_detected_and_reconnected(host: SSHHost, there: LabHost) -> None:
-    took, _ = lost_after(host, there.power_off)
-    assert took < 30
-    there.boot()
-    host.reconnect()
-    assert host.run(["true"], timeout_s=30).code == 0
-
-
-@pytest.mark.slow
-def test_a_slow_link_is_not_lost(host: SSHHost, there: LabHost, tmp_path: Path) -> None:
-    there.delay(150)
-    try:
-        time.sleep(1)
-        assert host.run(["sleep", "5"], timeout_s=30).code == 0
-    finally:
-        there.delay(0)
-
-
 # Forwarded sockets
 
 SERVER = """

@@ -57,6 +57,9 @@ def test_an_accepted_run_passes_and_a_regression_fails_the_test_junit_and_the_ex
     again.assert_outcomes(passed=1, deselected=1)
     again.stdout.fnmatch_lines([f"*baselines: 1 of 1 case: {baseline(toy).parent}"])
     assert verdicts(toy)["baseline p_core"]["ok"]
+    unlike = ("--set=train_batch_size=8", "--ignore-differences")
+    toy.run(*THROUGHPUT, *unlike).assert_outcomes(passed=1, deselected=1)
+    assert "although different: batch_per_card: 2 -> 8" in verdicts(toy)["baseline p_core"]["sentence"]
     slower(toy, 0.9)
     worse = toy.run(*THROUGHPUT)
     worse.assert_outcomes(failed=1, deselected=1)
@@ -66,28 +69,6 @@ def test_an_accepted_run_passes_and_a_regression_fails_the_test_junit_and_the_ex
     assert not verdicts(toy)["baseline p_core"]["ok"]
     (failure,) = junit(toy).iter("failure")
     assert "10.0 % below the baseline's" in (failure.text or "") + failure.get("message", "")
-
-
-def test_a_change_within_the_bounds_passes_and_bounds_can_be_edited(toy: Toy) -> None:
-    toy.run(*ONE, "--accept-baseline")
-    slower(toy, 0.96)
-    toy.run(*THROUGHPUT).assert_outcomes(passed=1, deselected=1)
-    body = json.loads(baseline(toy).read_text())
-    body["metrics"]["p_core"]["lower"] = -0.03
-    baseline(toy).write_text(json.dumps(body))
-    toy.run(*THROUGHPUT).assert_outcomes(failed=1, deselected=1)
-    toy.run(*ONE, "--accept-baseline").assert_outcomes(passed=2)
-    kept = json.loads(baseline(toy).read_text())["metrics"]["p_core"]
-    assert (kept["value"], kept["lower"]) == (96, -0.03)
-
-
-def test_rounds_that_differ_from_the_baseline_fail_unless_the_comparison_is_forced(toy: Toy) -> None:
-    toy.run(*ONE, "--accept-baseline")
-    unlike = toy.run(*THROUGHPUT, "--set=train_batch_size=8")
-    unlike.assert_outcomes(failed=1, deselected=1)
-    unlike.stdout.fnmatch_lines(["*cannot be compared with the baseline*batch_per_card: 2 -> 8*--ignore-differences*"])
-    toy.run(*THROUGHPUT, "--set=train_batch_size=8", "--ignore-differences").assert_outcomes(passed=1, deselected=1)
-    assert "although different: batch_per_card: 2 -> 8" in verdicts(toy)["baseline p_core"]["sentence"]
 
 
 def test_an_unreadable_baseline_is_an_error_before_anything_runs(toy: Toy) -> None:
@@ -111,13 +92,6 @@ def test_a_missing_folder_of_baselines_is_an_error(toy: Toy) -> None:
     result.stderr.fnmatch_lines(
         ["*/flagperf.toml: baselines = '*file': is a file; expected the folder of the baselines*"]
     )
-
-
-def test_a_failed_run_is_not_accepted(toy: Toy) -> None:
-    result = toy.run(*ONE, "--accept-baseline", "--set=learning_rate=0")
-    assert result.ret == 1
-    assert "not accepted: alpha:plain:CPU:1:1:1: round 1: accuracy reached 0" in output(result)
-    assert not baseline(toy).exists()
 
 
 # -- validity warnings -----------------------------------------------------------------------------------------
@@ -161,18 +135,6 @@ def test_an_expected_failure_passes_and_all_reports_have_its_reason(toy: Toy) ->
     toy.run("suites/alpha", "--set=efficiency=0.7", "--runxfail").assert_outcomes(passed=4, failed=1)
 
 
-def test_an_expected_failure_hides_no_other(toy: Toy) -> None:
-    (toy.root / "flagperf.toml").write_text(EXPECTED.replace("efficiency", "speedup"))
-    result = toy.run("suites/alpha", "--set=efficiency=0.4", "-k", "speedup")
-    result.assert_outcomes(failed=1, deselected=4)
-    result.stdout.fnmatch_lines(
-        [
-            "*efficiency 40.0 %*expected at least 80.0 %",
-            "expected failure: two cores share one cache: *",
-        ]
-    )
-
-
 def test_an_expected_failure_that_passes_is_reported_and_fails_under_strict(toy: Toy) -> None:
     (toy.root / "flagperf.toml").write_text(EXPECTED)
     result = toy.run("suites/alpha")
@@ -182,15 +144,3 @@ def test_an_expected_failure_that_passes_is_reported_and_fails_under_strict(toy:
     strict = toy.run("suites/alpha", "--strict")
     strict.assert_outcomes(passed=4, failed=1)
     assert sentence in output(strict)
-
-
-def test_an_expected_failure_of_an_unknown_verdict_is_reported(toy: Toy) -> None:
-    (toy.root / "flagperf.toml").write_text(EXPECTED.replace("efficiency", "eficiency"))
-    assert "unknown verdict 'eficiency'; did you mean efficiency" in output(toy.run("suites/alpha"))
-
-
-def test_an_invalid_expected_failure_is_an_error_before_anything_runs(toy: Toy) -> None:
-    (toy.root / "flagperf.toml").write_text('[[expected]]\ncase = "a"\nverdict = "x"\nreason = "y"\n')
-    result = toy.run("suites/alpha")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*flagperf.toml*case = 'a': expected model*"])

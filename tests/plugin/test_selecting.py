@@ -68,10 +68,11 @@ def test_a_k_that_selects_nothing_has_a_suggestion(toy: Toy, expression: str, sh
         result.stdout.fnmatch_lines([shown])
 
 
-def test_a_k_that_selects_nothing_of_other_tests_has_no_suggestion(toy: Toy) -> None:
+def test_a_run_of_other_tests_shows_no_cases_and_no_suggestion(toy: Toy) -> None:
     toy.pytester.mkpydir("elsewhere").joinpath("test_it.py").write_text("def test_it(): pass\n")
     result = toy.run("elsewhere", "-k", "nothing")
     assert "flagperf: " not in result.stdout.str()
+    assert "selected:" not in result.stdout.str()
 
 
 # -- the count -----------------------------------------------------------------------------------------------
@@ -92,11 +93,6 @@ def test_cases_that_need_more_hosts_cannot_run(toy: Toy) -> None:
             "  cannot run here: alpha:plain:CPU:2:1:1: needs 2 hosts, 1 available",
         ]
     )
-
-
-def test_a_run_of_other_tests_shows_no_cases(toy: Toy) -> None:
-    toy.pytester.mkpydir("elsewhere").joinpath("test_it.py").write_text("def test_it(): pass\n")
-    assert "selected" not in toy.run("elsewhere").stdout.str()
 
 
 # -- convergence ---------------------------------------------------------------------------------------------
