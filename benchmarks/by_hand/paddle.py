@@ -12,8 +12,10 @@ from paddle import nn
 
 from flagperf_driver.driver import Rank
 from flagperf_driver.paddle import Context, Steps
-from flagperf_driver.paddle.main import create
+from flagperf_driver.paddle.main import join
+from flagperf_driver.paddle.trainer import PaddleTrainer
 from flagperf_driver.training.meeting import Meeting
+from flagperf_driver.training.steps import context_fields
 
 
 def make_model(width: int, layers: int) -> nn.Layer:
@@ -45,4 +47,6 @@ def trainer(rank: Rank, model: nn.Layer, steps: dict[str, Any]) -> Any:
     made = Steps(
         create_model=lambda _: model, calculate_loss=loss, evaluate_batch=lambda *_: paddle.zeros([1]), **steps
     )
-    return create(made, rank, Path(), Meeting(rank.world))
+    meeting = Meeting(rank.world)
+    join(rank, meeting)
+    return PaddleTrainer(rank, Context(**context_fields(rank, Path())), made, meeting)

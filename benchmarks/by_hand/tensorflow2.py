@@ -12,8 +12,10 @@ import tensorflow as tf
 
 from flagperf_driver.driver import Rank
 from flagperf_driver.tensorflow2 import Context, Steps, device
-from flagperf_driver.tensorflow2.main import create
+from flagperf_driver.tensorflow2.main import join
+from flagperf_driver.tensorflow2.trainer import TensorFlowTrainer
 from flagperf_driver.training.meeting import Meeting
+from flagperf_driver.training.steps import context_fields
 
 device.set_device("CPU", 0)  # before TensorFlow starts its threads
 
@@ -54,4 +56,6 @@ def trainer(rank: Rank, model: keras.Model, steps: dict[str, Any]) -> Any:
         return mean_loss(module, *batch)
 
     made = Steps(create_model=lambda _: model, calculate_loss=loss, evaluate_batch=lambda *_: tf.zeros(1), **steps)
-    return create(made, rank, Path(), Meeting(rank.world))
+    meeting = Meeting(rank.world)
+    join(rank, meeting)
+    return TensorFlowTrainer(rank, Context(**context_fields(rank, Path())), made, meeting)

@@ -8,13 +8,10 @@ from typing import Any, Sequence
 import mindspore as ms
 
 from flagperf_driver.training.timeline import HostMarks, Marks
+from flagperf_driver.training.trainer import DeviceError
 
 LOWER = {"bf16": ms.bfloat16, "fp16": ms.float16}
 """The data type of automatic mixed precision, by precision."""
-
-
-class DeviceError(RuntimeError):
-    """The case's device was not found or does not support the case's settings."""
 
 
 def set_device(name: str, local_rank: int) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import sys
 import time
-from pathlib import Path
 
 import mindspore as ms
 
@@ -17,7 +15,6 @@ from flagperf_driver.mindspore.steps import Steps
 from flagperf_driver.mindspore.trainer import MindSporeTrainer
 from flagperf_driver.training import program
 from flagperf_driver.training.meeting import Meeting
-from flagperf_driver.training.steps import Context, context_fields
 
 _GRACE_S = 10.0
 """How long a rank may still work after another one has ended: the last ranks do not finish at the same time."""
@@ -25,13 +22,7 @@ _GRACE_S = 10.0
 
 def main(steps: Steps) -> None:
     """Run this process's rank of the training, then exit."""
-    program.run(functools.partial(create, steps))
-
-
-def create(steps: Steps, rank: Rank, suite_dir: Path, meeting: Meeting) -> MindSporeTrainer:
-    """Connect this rank with the others and return its trainer."""
-    join(rank, meeting)
-    return MindSporeTrainer(rank, Context(**context_fields(rank, suite_dir)), steps, meeting)
+    program.run(steps, join, MindSporeTrainer)
 
 
 def join(rank: Rank, meeting: Meeting) -> None:

@@ -40,7 +40,7 @@ class MindSporeTrainer(BaseTrainer):
         self.optimizer = Optimizer(config, {weight.name: weight for weight in self._weights})
         scaling = LossScaling(config.precision, self.optimizer)
         self._graphs = Graphs(ctx, steps, self.model, scaling)
-        self._in_graph: bool | None = None
+        self._evaluate_in_graph = self._graphs.evaluate
         self.marks, self._on_host = device.marks(), device.is_host()
         super().__init__(rank, ctx, steps, meeting, MindSporeStates(self.model, self.optimizer, scaling.state))
 
@@ -54,33 +54,21 @@ class MindSporeTrainer(BaseTrainer):
     # -- training ------------------------------------------------------------------------------------------
 
     def _prepared(self, batches: Iterator[Any]) -> Iterator[Any]:
-        prepare: Any = self._steps.prepare_batch  # type: ignore[attr-defined]
         # Nestings that are not mutable would be constants of a graph, which is compiled again for each batch.
-        return (ms.mutable(prepare(self._ctx, batch)) for batch in batches)
+        return map(ms.mutable, super()._prepared(batches))
 
-    def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
-        samples, batch, loss = 0, first, None
-        for micro in range(1, self._accumulation + 1):
-            if micro > 1:
-                batch = next(more, None)
-                if batch is None:
-                    self._graphs.drop()
-                    timeline.drop()
-                    return None
-            timeline.begin()
-            samples += self._steps.count_samples(self._ctx, batch)
-            if micro < self._accumulation:
-                part = self._graphs.add(batch)
-            else:
-                # A tensor from a number takes 33 us longer.
-                rate = ms.Tensor.from_numpy(np.array(self._next_rate(), np.float32))
-                part = self._graphs.step(batch, rate)
-            loss = part if loss is None else loss + part
-            if self._on_host:
-                loss.asnumpy()  # the call of a graph returns before its step ends, and the CPU has no events
-            timeline.end()
-        self._losses.append(loss)
-        return samples
+    def _micro_step(self, batch: Any, timeline: Timeline, *, last: bool) -> Any:  # noqa: ARG002 - a graph has no marks
+        if last:
+            # A tensor from a number takes 33 us longer.
+            loss = self._graphs.step(batch, ms.Tensor.from_numpy(np.array(self._next_rate(), np.float32)))
+        else:
+            loss = self._graphs.add(batch)
+        if self._on_host:
+            loss.asnumpy()  # the call of a graph returns before its step ends, and the CPU has no events
+        return loss
+
+    def _forget_gradients(self) -> None:
+        self._graphs.drop()
 
     # -- evaluation ----------------------------------------------------------------------------------------
 
@@ -89,13 +77,6 @@ class MindSporeTrainer(BaseTrainer):
         self.model.set_train(False)
         yield
         self.model.set_train(True)
-
-    def _evaluate_batch(self, batch: Any) -> Any:
-        if self._in_graph:
-            return self._graphs.evaluate(batch).asnumpy()
-        result = self._steps.evaluate_batch(self._ctx, self.model, batch)
-        self._in_graph = not isinstance(result, list)  # a list of predictions is made of values, not of tensors
-        return result.asnumpy() if self._in_graph else result
 
     # -- the device ----------------------------------------------------------------------------------------
 

@@ -7,10 +7,7 @@ from typing import Any, Sequence
 import paddle
 
 from flagperf_driver.training.timeline import HostMarks, Marks
-
-
-class DeviceError(RuntimeError):
-    """The case's device was not found or does not support the case's settings."""
+from flagperf_driver.training.trainer import DeviceError
 
 
 def set_device(name: str, local_rank: int) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from pathlib import Path
 
 import paddle
 
@@ -14,18 +12,11 @@ from flagperf_driver.paddle.steps import Steps
 from flagperf_driver.paddle.trainer import PaddleTrainer
 from flagperf_driver.training import program
 from flagperf_driver.training.meeting import Meeting
-from flagperf_driver.training.steps import Context, context_fields
 
 
 def main(steps: Steps) -> None:
     """Run this process's rank of the training, then exit."""
-    program.run(functools.partial(create, steps))
-
-
-def create(steps: Steps, rank: Rank, suite_dir: Path, meeting: Meeting) -> PaddleTrainer:
-    """Connect this rank with the others and return its trainer."""
-    join(rank, meeting)
-    return PaddleTrainer(rank, Context(**context_fields(rank, suite_dir)), steps, meeting)
+    program.run(steps, join, PaddleTrainer)
 
 
 def join(rank: Rank, meeting: Meeting) -> None:

@@ -38,7 +38,7 @@ class PaddleTrainer(BaseTrainer):
         self._wrapped = paddle.DataParallel(self.model) if ctx.world_size > 1 else self.model
         self._scaler = paddle.amp.GradScaler() if config.precision == "fp16" else None
         self._seed = seeds.derive(ctx.seed, seeds.RANK, ctx.rank)
-        self._prepare_batch, self._calculate_loss = steps.prepare_batch, steps.calculate_loss
+        self._calculate_loss = steps.calculate_loss
         self.marks = device.marks()
         super().__init__(rank, ctx, steps, meeting, PaddleStates(self.model, self.optimizer, self._scaler))
 
@@ -53,36 +53,25 @@ class PaddleTrainer(BaseTrainer):
 
     # -- training ------------------------------------------------------------------------------------------
 
-    def _prepared(self, batches: Iterator[Any]) -> Iterator[Any]:
-        return (self._prepare_batch(self._ctx, batch) for batch in batches)
-
     def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
         # Paddle cannot save the states of its random generators, so each step begins with its own seed.
         paddle.seed((self._seed + self.progress.step) % 2**32)
-        samples, batch, whole = 0, first, None
-        for micro in range(1, self._accumulation + 1):
-            if micro > 1:
-                batch = next(more, None)
-                if batch is None:
-                    self.optimizer.clear_grad()
-                    timeline.drop()
-                    return None
-            timeline.begin()
-            last = micro == self._accumulation
-            with _NOTHING if last or self._wrapped is self.model else self._wrapped.no_sync():
-                with self._autocast():
-                    loss = self._calculate_loss(self._ctx, self._wrapped, batch)
-                timeline.begin_backward()
-                if self._accumulation > 1:
-                    loss = loss / self._accumulation
-                (loss if self._scaler is None else self._scaler.scale(loss)).backward()
-            whole = loss.detach() if whole is None else whole + loss.detach()
-            samples += self._steps.count_samples(self._ctx, batch)
-            if last:
-                self._update()
-            timeline.end()
-        self._losses.append(whole)
-        return samples
+        return super().step(first, more, timeline)
+
+    def _micro_step(self, batch: Any, timeline: Timeline, *, last: bool) -> Any:
+        with _NOTHING if last or self._wrapped is self.model else self._wrapped.no_sync():
+            with self._autocast():
+                loss = self._calculate_loss(self._ctx, self._wrapped, batch)
+            timeline.begin_backward()
+            if self._accumulation > 1:
+                loss = loss / self._accumulation
+            (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+        if last:
+            self._update()
+        return loss.detach()
+
+    def _forget_gradients(self) -> None:
+        self.optimizer.clear_grad()
 
     def _update(self) -> None:
         """Update the weights."""
@@ -110,10 +99,6 @@ class PaddleTrainer(BaseTrainer):
         with paddle.no_grad(), self._autocast():
             yield
         self.model.train()
-
-    def _evaluate_batch(self, batch: Any) -> Any:
-        result = self._steps.evaluate_batch(self._ctx, self.model, batch)
-        return result if isinstance(result, list) else result.numpy()
 
     # -- the device --------------------------------------------------------------------------------------
 

@@ -14,10 +14,7 @@ from typing import Any, ContextManager, Iterable, Iterator
 import torch
 
 from flagperf_driver.training.batches import converted
-
-
-class DeviceError(RuntimeError):
-    """The case's device was not found or does not support the case's settings."""
+from flagperf_driver.training.trainer import DeviceError
 
 
 def backend(device: torch.device) -> Any:

@@ -13,6 +13,7 @@ from torch import distributed as dist
 from torch import nn
 
 from flagperf_driver.pytorch import device as devices
+from flagperf_driver.training.trainer import DeviceError
 
 
 @contextlib.contextmanager
@@ -40,7 +41,7 @@ def check_backend(backend: str) -> None:
     missing = [name for name in names if name not in available]
     if missing:
         choices = ", ".join(name for name in available if name != "undefined")
-        raise devices.DeviceError(
+        raise DeviceError(
             f"backend {missing[0]!r} not found in torch {torch.__version__} of {sys.executable}; "
             f"add the module that registers it to modules of [framework.pytorch] in vendor.toml, "
             f"or choose from {choices}"

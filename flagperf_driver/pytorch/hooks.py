@@ -16,8 +16,8 @@ from flagperf_driver import extern
 from flagperf_driver.driver import RunCase, World
 from flagperf_driver.pytorch import clock
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch.device import DeviceError
 from flagperf_driver.training.timeline import Marks
+from flagperf_driver.training.trainer import DeviceError
 
 
 @dataclass(frozen=True)

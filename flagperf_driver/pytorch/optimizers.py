@@ -31,8 +31,6 @@ def create(config: Any, groups: Groups) -> Optimizer:
         "adamw": (torch.optim.AdamW, _adam(config)),
         "lamb": (Lamb, _adam(config)),
     }
-    if config.optimizer not in kinds:
-        raise ValueError("optimizer={!r}: unknown optimizer; choose from {}".format(config.optimizer, ", ".join(kinds)))
     kind, options = kinds[config.optimizer]
     fused = {"fused": True} if config.fused_optimizer and kind is not Lamb and _supports_fused(kind, groups) else {}
     return kind(groups, **options, **fused)

@@ -10,13 +10,10 @@ import keras
 import tensorflow as tf
 
 from flagperf_driver.training.timeline import HostMarks, Marks
+from flagperf_driver.training.trainer import DeviceError
 
 POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
 """Keras' policy of data types, by precision."""
-
-
-class DeviceError(RuntimeError):
-    """The case's device was not found."""
 
 
 def set_device(name: str, local_rank: int) -> None:

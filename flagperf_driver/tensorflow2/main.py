@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
-
 from flagperf_driver.driver import Rank
 from flagperf_driver.tensorflow2 import device, distributed
 from flagperf_driver.tensorflow2.steps import Steps
 from flagperf_driver.tensorflow2.trainer import TensorFlowTrainer
 from flagperf_driver.training import program
 from flagperf_driver.training.meeting import Meeting
-from flagperf_driver.training.steps import Context, context_fields
 
 
 def main(steps: Steps) -> None:
     """Run this process's rank of the training, then exit."""
-    program.run(functools.partial(create, steps))
-
-
-def create(steps: Steps, rank: Rank, suite_dir: Path, meeting: Meeting) -> TensorFlowTrainer:
-    """Connect this rank with the others and return its trainer."""
-    join(rank, meeting)
-    return TensorFlowTrainer(rank, Context(**context_fields(rank, suite_dir)), steps, meeting)
+    program.run(steps, join, TensorFlowTrainer)
 
 
 def join(rank: Rank, meeting: Meeting) -> None:

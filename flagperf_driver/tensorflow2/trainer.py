@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -40,12 +40,11 @@ class TensorFlowTrainer(BaseTrainer):
         # The loss scale, and the number of steps since its last change.
         self._scale = tf.Variable([_FIRST_SCALE if scales else 1.0, 0.0], trainable=False)
         self._scales = scales
-        self._sums = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in self._weights]
-        self._whole = tf.function(self._step_of_one, autograph=False, jit_compile=config.compile or None)
+        summed = self._weights if config.gradient_accumulation_steps > 1 else ()
+        self._sums = [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in summed]
         self._more = tf.function(self._add, autograph=False, jit_compile=config.compile or None)
-        self._last = tf.function(self._step_of_several, autograph=False, jit_compile=config.compile or None)
-        self._evaluate = tf.function(self._evaluate_in_graph, autograph=False)
-        self._in_graph: bool | None = None
+        self._last = tf.function(self._step, autograph=False, jit_compile=config.compile or None)
+        self._evaluate_in_graph = tf.function(self._evaluate_eagerly, autograph=False)
         self.marks = device.marks()
         super().__init__(rank, ctx, steps, meeting, TensorFlowStates(self.model, self.optimizer, self._scale))
 
@@ -65,14 +64,18 @@ class TensorFlowTrainer(BaseTrainer):
             scaled = loss * self._scale[0] if self._scales else loss
         return loss, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(scaled, self._weights)]
 
-    def _step_of_one(self, batch: Any, rate: tf.Tensor) -> tf.Tensor:
-        """Compute an optimizer step of one micro-step."""
+    def _step(self, batch: Any, rate: tf.Tensor) -> tf.Tensor:
+        """Compute the last micro-step, and the update with the gradients of all of them."""
         loss, gradients = distributed.replicated(self._averaged, batch)
         self._update(gradients, rate)
+        for total in self._sums:
+            total.assign(tf.zeros_like(total))
         return loss
 
     def _averaged(self, batch: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
         loss, gradients = self._gradients(batch)
+        if self._sums:
+            gradients = [total + gradient for total, gradient in zip(self._sums, gradients)]
         return loss, distributed.mean(gradients)
 
     def _add(self, batch: Any) -> tf.Tensor:
@@ -81,18 +84,6 @@ class TensorFlowTrainer(BaseTrainer):
         for total, gradient in zip(self._sums, gradients):
             total.assign_add(gradient)
         return loss
-
-    def _step_of_several(self, batch: Any, rate: tf.Tensor) -> tf.Tensor:
-        """Compute the last micro-step, and the update with the gradients of all of them."""
-        loss, gradients = distributed.replicated(self._averaged_with_sums, batch)
-        self._update(gradients, rate)
-        for total in self._sums:
-            total.assign(tf.zeros_like(total))
-        return loss
-
-    def _averaged_with_sums(self, batch: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        loss, gradients = self._gradients(batch)
-        return loss, distributed.mean([total + gradient for total, gradient in zip(self._sums, gradients)])
 
     def _update(self, gradients: list[tf.Tensor], rate: tf.Tensor) -> None:
         """Update the weights; with a loss scale, leave out a step whose gradients are not finite."""
@@ -112,43 +103,12 @@ class TensorFlowTrainer(BaseTrainer):
 
     # -- training ------------------------------------------------------------------------------------------
 
-    def _prepared(self, batches: Iterator[Any]) -> Iterator[Any]:
-        prepare: Any = self._steps.prepare_batch  # type: ignore[attr-defined]
-        return (prepare(self._ctx, batch) for batch in batches)
+    def _micro_step(self, batch: Any, timeline: Timeline, *, last: bool) -> Any:  # noqa: ARG002 - a graph has no marks
+        return self._last(batch, tf.constant(self._next_rate(), tf.float32)) if last else self._more(batch)
 
-    def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
-        samples, batch, loss = 0, first, None
-        for micro in range(1, self._accumulation + 1):
-            if micro > 1:
-                batch = next(more, None)
-                if batch is None:
-                    for total in self._sums:
-                        total.assign(tf.zeros_like(total))
-                    timeline.drop()
-                    return None
-            timeline.begin()
-            samples += self._steps.count_samples(self._ctx, batch)
-            if micro < self._accumulation:
-                part = self._more(batch)
-            else:
-                rate = tf.constant(self._next_rate(), tf.float32)
-                part = self._whole(batch, rate) if self._accumulation == 1 else self._last(batch, rate)
-            loss = part if loss is None else loss + part
-            timeline.end()
-        self._losses.append(loss)
-        return samples
-
-    # -- evaluation ----------------------------------------------------------------------------------------
-
-    def _evaluate_batch(self, batch: Any) -> Any:
-        if self._in_graph:
-            return self._evaluate(batch).numpy()
-        result = self._evaluate_in_graph(batch)
-        self._in_graph = not isinstance(result, list)  # a list of predictions is made of values, not of tensors
-        return result.numpy() if self._in_graph else result
-
-    def _evaluate_in_graph(self, batch: Any) -> Any:
-        return self._steps.evaluate_batch(self._ctx, self.model, batch)
+    def _forget_gradients(self) -> None:
+        for total in self._sums:
+            total.assign(tf.zeros_like(total))
 
     # -- the device ----------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from flagperf_driver.training.evaluation import Loading
 from flagperf_driver.training.meeting import Meeting
 from flagperf_driver.training.schedules import Factor, factor
 from flagperf_driver.training.steps import Context, Steps
-from flagperf_driver.training.timeline import Marks
+from flagperf_driver.training.timeline import Marks, Timeline
 from flagperf_driver.training.trainer import RankEvaluation, Trainer
 
 Arrays = Dict[str, Any]
@@ -52,6 +52,7 @@ class BaseTrainer(ABC):
     A framework's trainer creates its model and optimizer, then calls ``__init__``.
     """
 
+    model: Any
     marks: Marks
     compiles = False
     comparison: Comparison | None = None
@@ -69,6 +70,7 @@ class BaseTrainer(ABC):
         self._eval_data = steps.create_eval_data(ctx)
         self._factor: Factor = factor(ctx.config, self.progress.steps_per_epoch)
         self._losses: list[Any] = []
+        self._evaluate_batch: Callable[[Any], Any] = self._evaluate_eagerly
 
     # -- a framework's part --------------------------------------------------------------------------------
 
@@ -77,8 +79,18 @@ class BaseTrainer(ABC):
         return contextlib.nullcontext()
 
     @abstractmethod
-    def _evaluate_batch(self, batch: Any) -> Any:
-        """Return the result of the suite's ``evaluate_batch``: a list of predictions, or sums as a numpy array."""
+    def _micro_step(self, batch: Any, timeline: Timeline, *, last: bool) -> Any:
+        """Compute the gradients of a batch, and with the last batch of a step update the weights; return the loss.
+
+        The loss is the batch's part of the step's loss.
+        """
+
+    @abstractmethod
+    def _forget_gradients(self) -> None:
+        """Forget the gradients of an incomplete step."""
+
+    _evaluate_in_graph: Callable[[Any], Any] | None = None
+    """The suite's ``evaluate_batch`` as a graph, for a framework that has graphs."""
 
     def _read_losses(self, losses: list[Any]) -> list[float]:
         """Read the losses of steps from the device."""
@@ -86,7 +98,8 @@ class BaseTrainer(ABC):
 
     def _prepared(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Return the batches as the steps expect them."""
-        return batches
+        prepare: Any = self._steps.prepare_batch  # type: ignore[attr-defined]
+        return (prepare(self._ctx, batch) for batch in batches)
 
     def _described(self, libraries: Mapping[str, str], device: str, optimizer: Any) -> dict[str, Any]:
         """Return the description for INIT_END without the number of parameters; the framework is the first library."""
@@ -109,6 +122,23 @@ class BaseTrainer(ABC):
     def epoch(self, number: int, start: int) -> Iterator[Any]:
         first, end = begin_epoch(self._train_data, number, start, self._minimum)
         return self._prepared(itertools.islice(self._train_data, first, end))
+
+    def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
+        samples, batch, loss = 0, first, None
+        for micro in range(1, self._accumulation + 1):
+            if micro > 1:
+                batch = next(more, None)
+                if batch is None:
+                    self._forget_gradients()
+                    timeline.drop()
+                    return None
+            timeline.begin()
+            samples += self._steps.count_samples(self._ctx, batch)
+            part = self._micro_step(batch, timeline, last=micro == self._accumulation)
+            loss = part if loss is None else loss + part
+            timeline.end()
+        self._losses.append(loss)
+        return samples
 
     def _next_rate(self) -> float:
         """Return the learning rate of the step that begins."""
@@ -134,10 +164,15 @@ class BaseTrainer(ABC):
                     predictions += result
                 else:
                     sums.append(np.asarray(result, dtype=np.float64))
+                    # A list of predictions is made of values, which a graph does not have.
+                    self._evaluate_batch = self._evaluate_in_graph or self._evaluate_eagerly
                 samples += self._steps.count_samples(self._ctx, batch)
                 beat()
         added = np.sum(sums, axis=0).tolist() if sums else []
         return RankEvaluation(added, predictions, samples, batches.seconds())
+
+    def _evaluate_eagerly(self, batch: Any) -> Any:
+        return self._steps.evaluate_batch(self._ctx, self.model, batch)
 
     def summarize(self, results: list[Any]) -> dict[str, float]:
         return self._steps.summarize(self._ctx, results)

@@ -7,33 +7,37 @@ import multiprocessing
 import os
 import sys
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 from flagperf_driver import driver, heartbeat
 from flagperf_driver.driver import Rank
 from flagperf_driver.training.loop import Training
 from flagperf_driver.training.meeting import Meeting, meet
+from flagperf_driver.training.steps import Context, Steps, context_fields
 from flagperf_driver.training.trainer import Trainer
 
-Create = Callable[[Rank, Path, Meeting], Trainer]
-"""Join the framework's ranks and return this rank's trainer, from the rank, the suite's folder and the meeting."""
+Join = Callable[[Rank, Meeting], None]
+"""Set this rank's device and connect it with the other ranks."""
+TrainerOf = Callable[[Rank, Context, Any, Meeting], Trainer]
+"""Return the framework's trainer; the third argument are the suite's steps."""
 
 
-def run(create: Create) -> None:
+def run(steps: Steps, join: Join, trainer_of: TrainerOf) -> None:
     """Run this process's rank of the training, then exit."""
     suite_dir = Path(sys.argv[0]).resolve().parent
-    driver.run(functools.partial(_run, create, suite_dir))
+    driver.run(functools.partial(_run, steps, join, trainer_of, suite_dir))
     exit_now()
 
 
-def _run(create: Create, suite_dir: Path, rank: Rank) -> None:
+def _run(steps: Steps, join: Join, trainer_of: TrainerOf, suite_dir: Path, rank: Rank) -> None:
     rank.heartbeat.beat(0, heartbeat.INIT)
     if rank.case.extern is not None:
         raise driver.DriverError(
             f"{rank.case.extern}: a vendor's own steps are not supported in {rank.case.framework}; remove the folder"
         )
     with meet(rank) as meeting:
-        trainer = create(rank, suite_dir, meeting)
+        join(rank, meeting)
+        trainer = trainer_of(rank, Context(**context_fields(rank, suite_dir)), steps, meeting)
         Training(rank, trainer).run()
         meeting.gather(None)  # no rank ends before all are done
     rank.heartbeat.beat(trainer.progress.step, heartbeat.DONE)

@@ -33,6 +33,10 @@ class RankEvaluation:
         return len(self.sums) or (0 if self.predictions else None)
 
 
+class DeviceError(RuntimeError):
+    """The case's device was not found or does not support the case's settings."""
+
+
 class Trainer(Protocol):
     """One framework's side of one rank's training. The loop calls it once per optimizer step."""
 

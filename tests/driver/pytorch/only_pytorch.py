@@ -224,7 +224,6 @@ def units() -> dict[str, Any]:
         "lamb_from_zero": lamb_from_zero(),
         "linear": rates(8, lr_schedule="linear", lr_warmup=2, max_steps=6),
         "compile_mode": [compile_mode(), compile_mode(compile_mode="max-autotune")],
-        "no_optimizer": error_of(lambda: optimizers.create(config(optimizer="lion"), [])),
         "switches": switches(),
         "no_device": error_of(lambda: devices.set_device("acme", 0, 1)),
         "no_module": error_of(lambda: hooks.import_modules(["json", "torch_acme"], "acme")),

@@ -92,7 +92,6 @@ def test_the_compile_mode_reaches_torch(alone: RankResults) -> None:
 @pytest.mark.parametrize(
     ("scenario", "words"),
     [
-        ("no_optimizer", ["ValueError", "'lion'", "choose from sgd, adam, adamw, lamb"]),
         ("no_device", ["DeviceError", "'acme'", "has no torch.acme", "modules of [framework.pytorch] in vendor.toml"]),
         ("no_module", ["DeviceError", "module 'torch_acme'", "cannot be imported", "torch 2", "install it beside"]),
         (
