@@ -105,25 +105,6 @@ def test_a_rank_that_hangs_is_reported_and_logs_its_stack(lab: Lab) -> None:
     assert lab.exit(0)["cause"] == "stopped"
 
 
-def test_of_hanging_ranks_the_one_in_another_phase_is_reported(lab: Lab) -> None:
-    lab.start(
-        "train(1, 5); time.sleep(1000)",
-        "train(1, 5); time.sleep(1000)",
-        "train(1, 5); heart.beat(4, heartbeat.EVALUATE); time.sleep(1000)",
-        hang_timeout_s=1.0,
-    )
-    fault = lab.wait_for("fault")
-    lab.end()
-    assert fault["rank"] == 2
-    assert "at step 4 in evaluation" in fault["sentence"]
-
-
-def test_a_slow_rank_does_not_hang(lab: Lab) -> None:
-    lab.start("for step in range(1, 5): heart.beat(step, 1); time.sleep(0.6)", hang_timeout_s=1.5)
-    lab.end()
-    assert lab.of("fault") == []
-
-
 def test_a_rank_that_does_not_reach_its_first_step(lab: Lab) -> None:
     lab.start("print('loading'); time.sleep(1000)", init_timeout_s=1.0)
     fault = lab.wait_for("fault")
@@ -153,15 +134,11 @@ def test_stop_order(lab: Lab) -> None:
     assert "another host failed" in (lab.log_dir / "start_task.log").read_text()
 
 
-@pytest.mark.parametrize("lease_s", [0, 1.0])
-def test_lost_controller(lab: Lab, lease_s: float) -> None:
-    lab.hello(lease_s=lease_s)
+def test_lost_controller(lab: Lab) -> None:
     lab.start(FOREVER)
     lab.wait_for("beat")
-    at = time.monotonic()
     lab.disconnect()
     fault = lab.wait_for("fault")
-    assert lease_s <= time.monotonic() - at
     lab.end()
     assert fault["kind"] == "lost_controller"
     assert lab.exit(0)["cause"] == "stopped"
@@ -176,12 +153,11 @@ def test_ranks_may_end_within_the_lease_of_a_lost_controller(lab: Lab) -> None:
     assert lab.exit(0)["code"] == 0
 
 
-GRANDCHILD = "subprocess.Popen(['sleep', '1000']); "
-ESCAPED = "subprocess.Popen(['sleep', '1000'], start_new_session=True); "
+CHILDREN = "for apart in (False, True): subprocess.Popen(['sleep', '1000'], start_new_session=apart)\n"
 
 
 def test_ranks_and_their_children_end_with_a_killed_agent(lab: Lab) -> None:
-    lab.start(GRANDCHILD + FOREVER, FOREVER)
+    lab.start("subprocess.Popen(['sleep', '1000']); " + FOREVER, FOREVER)
     lab.wait_for("beat")
     assert len(lab.living()) >= 4
     lab.agent.kill()
@@ -189,9 +165,8 @@ def test_ranks_and_their_children_end_with_a_killed_agent(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("how", ["pass", "sys.exit(1)", "os.kill(os.getpid(), 9)"])
-@pytest.mark.parametrize("child", [GRANDCHILD, ESCAPED])
-def test_grandchildren_end_with_their_rank(lab: Lab, child: str, how: str) -> None:
-    lab.start(child + how)
+def test_grandchildren_end_with_their_rank(lab: Lab, how: str) -> None:
+    lab.start(CHILDREN + how)
     lab.end()  # fails if processes are left
 
 

@@ -185,6 +185,9 @@ def test_a_pause_of_the_agent_does_not_count_as_silence(tmp_path: Path) -> None:
     assert mine.idle_s < 10
     mine.read(0.5)
     assert mine.idle_s > 2
+    Heartbeat(mine.path).beat(1, heartbeat.TRAIN)
+    mine.read(0.5)
+    assert mine.idle_s == 0.0, "a beat ends the silence"
 
 
 # -- the last lines of a log ---------------------------------------------------------------------------------

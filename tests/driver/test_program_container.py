@@ -50,16 +50,6 @@ def test_a_round_sends_the_same_messages_as_on_a_host(lab: Lab) -> None:
     lab.wait_until_empty()
 
 
-def test_a_failed_rank_is_reported(lab: Lab) -> None:
-    start(lab, FOREVER, "import no_such_module")
-    fault = lab.wait_for("fault")
-    lab.end()
-    assert (fault["kind"], fault["rank"]) == ("crash", 1)
-    assert "No module named 'no_such_module'" in fault["sentence"]
-    assert lab.exit(0)["cause"] == "stopped"
-    lab.wait_until_empty()
-
-
 def test_a_killed_program_is_reported_and_takes_its_ranks_along(lab: Lab) -> None:
     start(lab, "print(os.environ['TMPDIR'], flush=True); " + FOREVER, FOREVER)
     lab.wait_for("started", rank=1)
@@ -108,16 +98,6 @@ def test_the_program_of_a_killed_agent_ends(lab: Lab) -> None:
     start(lab, FOREVER)
     lab.wait_for("started")
     lab.agent.kill()
-    lab.wait_until_empty()
-
-
-def test_the_program_of_a_lost_controller_ends_after_the_lease(lab: Lab) -> None:
-    lab.hello(lease_s=0.5)
-    start(lab, FOREVER)
-    lab.wait_for("started")
-    lab.vanish()
-    assert lab.agent.wait(10) == 0
-    assert json.loads((lab.log_dir / "agent.json").read_text())["fault"]["kind"] == "lost_controller"
     lab.wait_until_empty()
 
 
