@@ -79,18 +79,6 @@ def test_the_paths_to_open_exist() -> None:
     assert [path for path in paths if not (REPO / path).exists()] == []
 
 
-def test_a_path_to_open_is_read_from_the_second_column() -> None:
-    rows = "| to change | open |\n|---|---|\n| `x` | `a.py`, [b](b.md), `c/` |\n"
-    text = f"\n## To change X, open Y\n\n{rows}\n## Next\n| d | `e` |\n"
-    assert paths_to_open(text) == ["a.py", "c/"]
-
-
-def test_readme_begins_with_the_two_commands() -> None:
-    for name in ("README.md", "README.zh.md"):
-        commands = re.findall(r"^    (\S.*?)(?:  .*)?$", (REPO / name).read_text(encoding="utf-8"), re.MULTILINE)
-        assert commands[:2] == ["make bench", "make test"], name
-
-
 @pytest.mark.parametrize(("target", "selection"), [("bench", benched()), ("bench-all", ["suites"])])
 def test_make_bench_trains_three_models_and_bench_all_trains_all(target: str, selection: list[str]) -> None:
     assert len([argument for argument in benched() if argument.startswith("suites/")]) == 3

@@ -7,8 +7,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 REPO = Path(__file__).resolve().parent.parent
 LIMIT = 60
 SUFFIXES = {".py", ".md", ".toml", ".js", ".sh"}
@@ -55,28 +53,19 @@ def test_few_lines_are_hard_to_read() -> None:
     assert len(lines) <= LIMIT, "\n".join(lines)
 
 
-@pytest.mark.parametrize(
-    "sentence",
-    [
+def test_unclear_sentences_are_listed_and_clear_ones_are_not() -> None:
+    unclear = (
         "3 hosts are wanted and there is 1: h1",
         "A missing figure is told, a made-up one is not found out.",
         "--launcher=foo: there is none of this name",
         "Mend it, or remove it.",
         "What lacks a reason, and whoever asks.",
-    ],
-)
-def test_an_unclear_sentence_is_listed(sentence: str) -> None:
-    assert [number for number, _ in problems(f"A clear line.\n{sentence}\n")] == [2]
-
-
-@pytest.mark.parametrize(
-    "sentence",
-    [
+    )
+    clear = (
         "needs 3 hosts, 1 available: h1",
         "--launcher=foo: unknown launcher; choose from env, torchrun",
         "round 1: 6 of 7 cases passed, 1 not run; got 0.4, expected at least 0.5",
         "Return the settings that differ from the suite's.",
-    ],
-)
-def test_a_clear_sentence_is_not_listed(sentence: str) -> None:
-    assert list(problems(sentence)) == []
+    )
+    assert [sentence for sentence in unclear if not list(problems(sentence))] == []
+    assert [sentence for sentence in clear if list(problems(sentence))] == []

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.trees import write, write_suite, write_vendor
+from tests.trees import write, write_suite
 
 pytestmark = pytest.mark.integration
 
@@ -213,21 +213,6 @@ def test_pytest_reports_a_path_that_does_not_exist(wheel: Wheel, empty: Path) ->
         assert f"file or directory not found: {path}" in done.stderr
 
 
-@pytest.mark.slow
-def test_a_run_without_suites_is_not_changed(wheel: Wheel, empty: Path) -> None:
-    (empty / "test_it.py").write_text(
-        "import sys\ndef test_it(): assert 'pytest_flagperf.running.run' not in sys.modules\n"
-    )
-    assert wheel.run(empty, "pytest", "test_it.py").returncode == 0
-
-
-def test_the_commands_list_the_suites_of_the_wheel(wheel: Wheel, empty: Path) -> None:
-    done = wheel.run(empty, "pytest_flagperf", "list")
-    assert done.returncode == 0, done.stderr
-    for word in ("bert:pytorch", "glm:pytorch", "resnet50:pytorch", "cpu", "pytest-flagperf 0."):
-        assert word in done.stdout
-
-
 # -- own suites and vendors ----------------------------------------------------------------------------------
 
 
@@ -262,17 +247,6 @@ def test_own_suites_work_with_the_wheels_suites(wheel: Wheel, empty: Path) -> No
 
 def models(tests: list[str]) -> set[str]:
     return {test.partition("[")[2].partition(":")[0] for test in tests}
-
-
-@pytest.mark.slow
-def test_an_own_vendor_replaces_the_wheels_vendor_of_the_same_name(wheel: Wheel, empty: Path) -> None:
-    write_vendor(empty, "cpu")
-    plan = wheel.run(empty, "pytest", "suites/glm", "--scale=small", "--nodes=1x1", "--plan")
-    assert plan.returncode == 0, plan.stdout + plan.stderr
-    assert "glm:pytorch:X9:1:1:1" in plan.stdout
-    (empty / "vendors" / "cpu" / "vendor.toml").unlink()
-    plan = wheel.run(empty, "pytest", "suites/glm", "--scale=small", "--nodes=1x1", "--plan")
-    assert "glm:pytorch:CPU:1:1:1" in plan.stdout
 
 
 # -- imports -------------------------------------------------------------------------------------------------
