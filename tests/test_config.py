@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,19 @@ CONFIG = "vendors/acme/toy-pytorch/config/config_X9x1x8.py"
 def problems(root: Path, config: str = "", settings: tuple[str, ...] = (), scale: str = "reference") -> list[str]:
     with pytest.raises(ConfigError) as caught:
         resolved(root, config, settings, scale=scale)
+    return caught.value.problems
+
+
+def of(catalog: Catalog, *settings: str, scale: str = "reference", **options: Any) -> Resolved:
+    """Resolve the config of the toy at 1x8 from its files as they are."""
+    suite, vendor, case = catalog.suite("toy", "pytorch"), catalog.vendor("acme"), Case.parse("toy:pytorch:X9:1:8:1")
+    given = {**parse_settings(settings), **options.pop("given", {})}
+    return resolve(suite, vendor, case, scale, given, catalog=catalog, **{"check_data": False, **options})
+
+
+def problems_of(catalog: Catalog, *settings: str, **options: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        of(catalog, *settings, **options)
     return caught.value.problems
 
 
@@ -90,11 +104,8 @@ def test_none_overrides(tmp_path: Path) -> None:
 
 
 def test_the_harness_sets_the_cases_own_keys(tmp_path: Path) -> None:
-    catalog = tree(tmp_path, 'vendor = "other"\n')
     given = {"data_dir": Value("/data", "--data-dir", 0, "case")}
-    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
-    case = Case.parse("toy:pytorch:X9:1:8:1")
-    values = resolve(suite, vendor, case, "reference", given, catalog=catalog, check_data=False).values
+    values = of(tree(tmp_path, 'vendor = "other"\n'), given=given).values
     assert (values["vendor"].value, values["data_dir"].where) == ("acme", "--data-dir")
 
 
@@ -298,6 +309,14 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         ("layers=3", "expected a list"),
         ("names=[]", "expected a dict"),
         ("learning_rate=None", "is None; expected a number"),
+        ("learning_rate=nan", "is a str; expected a number"),
+        ("learning_rate=1e999", "expected a finite number"),
+        ("max_steps=-1", "expected at least 0"),
+        ("throughput_steps=-5", "expected at least 0"),
+        ("hang_timeout_s=-0.5", "expected at least 0"),
+        ("max_time_s=-1", "expected at least 0"),
+        ("min_efficiency=0", "expected more than 0 and at most 1.5"),
+        ("min_efficiency=1.6", "expected more than 0 and at most 1.5"),
         ("precision=bf61", "expected 'fp32' or 'tf32' or 'bf16' or 'fp16'; did you mean bf16"),
         ("max_steps=ten", "is a str; expected a whole number or None"),
         ("max_time_s=ten", "is a str; expected a number or None"),
@@ -305,7 +324,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         ("gradient_accumulation_steps=-1", "expected at least 1"),
     ],
 )
-def test_a_value_of_another_type_is_refused(tmp_path: Path, setting: str, message: str) -> None:
+def test_a_value_of_another_type_or_out_of_range_is_refused(tmp_path: Path, setting: str, message: str) -> None:
     (problem,) = problems(tmp_path, settings=(setting,))
     assert message in problem
     assert problem.startswith(f"--set {setting}: ")
@@ -328,11 +347,7 @@ def test_annotations_define_the_types_of_a_key(tmp_path: Path) -> None:
     )
     write(tmp_path, "suites/toy/pytorch/config/_base.py", BASE + base)
     write_config(tmp_path, "width = 'x'\nratio = 'x'\nnote = 'c'\nlayers = None\n")
-    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
-    case = Case.parse("toy:pytorch:X9:1:8:1")
-    with pytest.raises(ConfigError) as caught:
-        resolve(suite, vendor, case, "reference", {}, catalog=catalog, check_data=False)
-    assert [problem.partition("expected ")[2] for problem in caught.value.problems] == [
+    assert [problem.partition("expected ")[2] for problem in problems_of(catalog)] == [
         "a whole number or None",
         "a number or None",
         "'a' or 'b'",
@@ -350,36 +365,25 @@ def test_the_target_may_be_repeated_but_not_changed(tmp_path: Path, name: str) -
 def test_a_small_scales_file_may_only_set_keys_that_exist(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     write(tmp_path, "suites/toy/pytorch/config/_small.py", "frozen = 9\nwdth = 8\n")
-    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
-    with pytest.raises(ConfigError) as caught:
-        resolve(suite, vendor, Case.parse("toy:pytorch:X9:1:8:1"), "small", {}, catalog=catalog)
-    assert caught.value.problems == [
+    assert problems_of(catalog, scale="small") == [
         "suites/toy/pytorch/config/_small.py:2: wdth: toy:pytorch has no such key; did you mean width?"
     ]
-
-
-def resolve_again(catalog: Catalog, *, check_data: bool = True, defaults: Path = DEFAULTS) -> list[str]:
-    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
-    case = Case.parse("toy:pytorch:X9:1:8:1")
-    with pytest.raises(ConfigError) as caught:
-        resolve(suite, vendor, case, "reference", {}, catalog=catalog, check_data=check_data, defaults=defaults)
-    return caught.value.problems
 
 
 def test_mutable_params_must_name_keys_that_exist(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     file = "suites/toy/pytorch/config/mutable_params.py"
     write(tmp_path, file, MUTABLE.replace('"width"', '"widht"'))
-    message = resolve_again(catalog)
+    message = problems_of(catalog)
     assert f"{file}:1: mutable_params contains 'widht': toy:pytorch has no such key; did you mean width?" in message
     write(tmp_path, file, "mutable_params = 'width'")
-    assert "expected a list of keys" in resolve_again(catalog)[0]
+    assert "expected a list of keys" in problems_of(catalog)[0]
 
 
 def test_a_missing_required_key_is_reported(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     defaults = write(tmp_path, "driver/defaults.py", 'MUTABLE = []\nvendor = ""\n')
-    assert "suites/toy/pytorch/config/_base.py: data_dir is missing; set a value" in resolve_again(
+    assert "suites/toy/pytorch/config/_base.py: data_dir is missing; set a value" in problems_of(
         catalog, defaults=defaults
     )
 
@@ -387,18 +391,16 @@ def test_a_missing_required_key_is_reported(tmp_path: Path) -> None:
 def test_a_missing_base_is_reported(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     (tmp_path / "suites/toy/pytorch/config/_base.py").unlink()
-    assert "suites/toy/pytorch/config/_base.py: no such file" in resolve_again(catalog)
+    assert "suites/toy/pytorch/config/_base.py: no such file" in problems_of(catalog)
 
 
 # -- data --------------------------------------------------------------------------------------------------
 
 
 def data_problems(root: Path, data_dir: object, config: str = "", scale: str = "reference") -> list[str]:
-    catalog = tree(root, config)
-    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
     given = {"data_dir": Value(data_dir, "--data-dir", 0, "case")}
     try:
-        resolve(suite, vendor, Case.parse("toy:pytorch:X9:1:8:1"), scale, given, catalog=catalog)
+        of(tree(root, config), scale=scale, given=given, check_data=True)
     except ConfigError as error:
         return error.problems
     return []
@@ -462,7 +464,7 @@ def test_a_config_folder_of_flagperf_loads_or_its_unknown_keys_are_reported(tmp_
     for name, text in ORIGINALS.items():
         write_config(tmp_path, text, name)
     catalog = Catalog.scan([tmp_path])
-    assert {problem.partition(": toy")[0] for problem in resolve_again(catalog, check_data=False)} == {
+    assert {problem.partition(": toy")[0] for problem in problems_of(catalog)} == {
         f"{CONFIG}:6: warmup_steps = 2000",
         f"{CONFIG}:7: lr_rate = 0.0001",
     }
@@ -506,26 +508,6 @@ def test_a_vendors_config_may_ask_for_more_and_the_user_for_less(tmp_path: Path)
 # -- numbers and the case's own keys -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("max_steps=-1", "expected at least 0"),
-        ("throughput_steps=-5", "expected at least 0"),
-        ("hang_timeout_s=-0.5", "expected at least 0"),
-        ("max_time_s=-1", "expected at least 0"),
-        ("min_efficiency=0", "expected more than 0 and at most 1.5"),
-        ("min_efficiency=1.6", "expected more than 0 and at most 1.5"),
-        ("learning_rate=1e999", "expected a finite number"),
-        ("learning_rate=nan", "is a str; expected a number"),
-        ("train_batch_size=0", "expected at least 1"),
-    ],
-)
-def test_a_number_out_of_range_is_refused_with_the_allowed_range(tmp_path: Path, setting: str, message: str) -> None:
-    (problem,) = problems(tmp_path, settings=(setting,))
-    assert problem.startswith(f"--set {setting}: ")
-    assert message in problem
-
-
 def test_numbers_at_the_limits_are_accepted(tmp_path: Path) -> None:
     fine = ("max_steps=0", "min_efficiency=1.5", "hang_timeout_s=0.5", "num_workers=0", "max_time_s=None")
     assert resolved(tmp_path, settings=fine).values["max_steps"].value == 0
@@ -541,13 +523,7 @@ def test_keys_of_the_case_have_their_own_options() -> None:
 def test_only_the_invalid_file_is_reported(tmp_path: Path, name: str) -> None:
     catalog = tree(tmp_path, "width = 128\n")
     write(tmp_path, f"suites/toy/pytorch/config/{name}", "width = = 3\n")
-    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
-    given = parse_settings(["ratio=0.1"])
-    with pytest.raises(ConfigError) as caught:
-        resolve(
-            suite, vendor, Case.parse("toy:pytorch:X9:1:8:1"), "reference", given, catalog=catalog, check_data=False
-        )
-    assert [problem.partition(" invalid")[0] for problem in caught.value.problems] == [
+    assert [problem.partition(" invalid")[0] for problem in problems_of(catalog, "ratio=0.1")] == [
         f"suites/toy/pytorch/config/{name}:1:"
     ]
 
@@ -562,8 +538,7 @@ def evaluations(root: Path, *settings: str, base: str = EVERY, config: str = "")
     """Resolve a config at 1x8 with a batch of 32; the suite requires an evaluation every 2,000 samples, or 7 steps."""
     catalog = tree(root, config)
     write(root, "suites/toy/pytorch/config/_base.py", BASE + base)
-    suite, vendor, case = catalog.suite("toy", "pytorch"), catalog.vendor("acme"), Case.parse("toy:pytorch:X9:1:8:1")
-    return resolve(suite, vendor, case, "reference", parse_settings(settings), catalog=catalog, check_data=False)
+    return of(catalog, *settings)
 
 
 @pytest.mark.parametrize(

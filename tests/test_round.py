@@ -25,7 +25,6 @@ from pytest_flagperf.engines.agents.orders import _only_leased
 from pytest_flagperf.engines.agents.progress import Bounds, Mark, Tracker, time_left
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.plan.ranks import expected_placement, rank_processes
 from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.stored.round_dir import RoundDir
@@ -357,13 +356,9 @@ def test_an_agent_does_not_import_modules_from_the_current_folder(tmp_path: Path
     assert b"wrong json" not in done.stderr
 
 
-def test_ranks_that_see_only_their_devices_get_no_variable_of_them() -> None:
+def test_devices_are_hidden_only_if_all_hosts_hide_them() -> None:
     assert [_only_leased([None]), _only_leased([{"only_leased": False}]), _only_leased([{"only_leased": True}])] == [
         False,
         False,
         True,
     ]
-    plan = tiny_plan(visible_devices="ACME_VISIBLE")
-    for only_leased in (False, True):
-        ((first, _),) = rank_processes(plan, expected_placement(plan, [], only_leased=only_leased))
-        assert ("ACME_VISIBLE" in first.env) is not only_leased
