@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ from pytest_flagperf.engines.agents.acquire import DeviceRequest, acquire
 from pytest_flagperf.engines.agents.agents import Agents
 from pytest_flagperf.engines.agents.orders import RoundOptions
 from pytest_flagperf.engines.agents.round import run_round
-from pytest_flagperf.engines.agents.watch import Listener
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan
+from pytest_flagperf.report.terminal.live import silent
+from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.stored.plan import LeftOut, StoredMetric, Value
 from pytest_flagperf.stored.round_dir import RoundRecord
@@ -120,7 +121,7 @@ def run_tiny(
     directory: Path | None = None,
     hosts: Iterable[Host] | None = None,
     python: str = sys.executable,
-    listener: Listener = lambda _: None,
+    progress: Callable[[RoundProgress], None] = lambda _: None,
     options: RoundOptions | None = None,
     lease_s: float = 0.0,
     devices: int | None = None,
@@ -140,6 +141,8 @@ def run_tiny(
         lease_s=lease_s,
         lease_here_s=lease_s,
     )
+    live = silent()
+    vars(live)["progress"] = progress
     with Agents() as agents:
         acquire(HostPool(chosen), code, request, agents)
         return run_round(
@@ -148,7 +151,7 @@ def run_tiny(
             directory,
             agents=agents,
             interpreters={host.name: Interpreter(python) for host in chosen},
-            listener=listener,
+            live=live,
             options=options or RoundOptions(),
         )
 

@@ -106,9 +106,9 @@ def test_a_round_that_runs_again_continues_its_training_and_another_run_has_its_
     assert other != first
 
 
-def test_the_listener_gets_step_loss_and_metric(tmp_path: Path) -> None:
+def test_the_live_view_gets_step_loss_and_metric(tmp_path: Path) -> None:
     seen: list[RoundProgress] = []
-    run_tiny(tmp_path, tiny_plan(config=QUICK), listener=seen.append)
+    run_tiny(tmp_path, tiny_plan(config=QUICK), progress=seen.append)
     assert seen[0].phase == "starting"
     assert sorted({each.step for each in seen}) == [0, 1, 2]
     last = seen[-1]
@@ -296,13 +296,13 @@ def test_a_host_without_an_agent_leaves_no_device_held_on_others(tmp_path: Path)
 # -- interruptions -----------------------------------------------------------------------------------------
 
 
-def test_an_exception_of_a_listener_ends_the_round(tmp_path: Path) -> None:
+def test_an_exception_of_the_live_view_ends_the_round(tmp_path: Path) -> None:
     def broken(progress: RoundProgress) -> None:
         if progress.step:
             raise RuntimeError("no terminal")
 
     with pytest.raises(RuntimeError, match="no terminal"):
-        run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000}), listener=broken)
+        run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000}), progress=broken)
     assert read(tmp_path / "round1" / "round.json")["state"] == "interrupted"
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
 

@@ -236,8 +236,7 @@ class ModelArtsEngine(AgentsEngine):
                 directory,
                 agents=agents,
                 interpreters={agent.name: self._interpreter(plan, vendor) for agent in agents.all},
-                listener=watch.progress,
-                on_host=watch.host,
+                live=watch,
                 options=self._round_options(plan, vendor, directory, watch),
             )
         self._rounds_with_missing_logs += [directory] if end.missing else []

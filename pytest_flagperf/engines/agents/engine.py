@@ -232,8 +232,7 @@ class AgentsEngine(Engine):
                     directory,
                     agents=agents,
                     interpreters=self._environments.interpreters(plan, vendor, hosts, watch),
-                    listener=watch.progress,
-                    on_host=watch.host,
+                    live=watch,
                     options=self._round_options(plan, vendor, directory, watch),
                 )
             self._rounds_with_missing_logs += [directory] if end.missing else []
@@ -296,16 +295,7 @@ class AgentsEngine(Engine):
                     raise
                 action = "ending it" if end_because else "resuming it"
                 watch.note(f"{directory.parent.name} {directory.name} still runs: {action}")
-                show = watch.log if watch.follow else None
-                follow_round(
-                    directory,
-                    agents,
-                    watch.progress,
-                    show,
-                    on_host=watch.host,
-                    end_because=end_because,
-                    explain=self._explained,
-                )
+                follow_round(directory, agents, watch, end_because=end_because, explain=self._explained)
         except HostError:
             return False
         finally:
@@ -371,7 +361,7 @@ class AgentsEngine(Engine):
             },
             clear_caches=self._settings.clear_caches,
             labels={"flagperf.run": directory.parent.parent.name, "flagperf.case": str(plan.case)},
-            show=watch.log if watch.follow else None,
+            show=watch.follow,
             # An installed package may lie inside the repository of another project.
             plan_entries={
                 "checkout": {} if suite.root in self._catalog.packages else checkout(suite.root),

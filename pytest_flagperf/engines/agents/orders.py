@@ -19,7 +19,6 @@ from pytest_flagperf.stored.round_dir import RoundDir, RoundFault
 from .acquire import MODULE
 from .agents import GRACE_S, HostAgent
 
-Show = Callable[[int, str], None]
 Explain = Callable[[RoundFault], RoundFault]
 
 
@@ -35,7 +34,7 @@ class RoundOptions:
     monitors: Mapping[str, Any] | None = None  # the sampler's orders without the devices
     clear_caches: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)  # labels of the round's containers
-    show: Show | None = None  # called with every line of the ranks' logs
+    show: bool = False  # the agents send every line of the ranks' logs
     plan_entries: Mapping[str, Any] = field(default_factory=dict)  # additional entries of plan.json
     explain: Explain = unchanged  # adds why the hosts ended a failed round
     hidden: Sequence[str] = ()  # folders that ranks may not read: earlier rounds and runs
@@ -73,7 +72,7 @@ def make_orders(
             "container": containers[agent.name],
             "monitors": _monitors(plan, options, agent, containers[agent.name]),
             "clear_caches": options.clear_caches,
-            "show": options.show is not None,
+            "show": options.show,
             "vendor_code": any(addition.runs_code for addition in plan.additions),
             "writable": [folder] if (folder := plan.config.get("checkpoint_dir")) else [],
             "hidden": list(options.hidden),

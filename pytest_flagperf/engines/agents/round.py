@@ -12,6 +12,7 @@ from pytest_flagperf import stored
 from pytest_flagperf.hosts import HostError
 from pytest_flagperf.hosts.deploy import pack, sweep
 from pytest_flagperf.plan import Plan
+from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import (
@@ -26,8 +27,8 @@ from pytest_flagperf.stored.round_dir import (
 
 from .agents import Agents, HostAgent
 from .collect import collect
-from .orders import NO_OPTIONS, Explain, RoundOptions, Show, make_orders, unchanged, write_inputs
-from .watch import HostListener, Listener, Listeners, ignore_host, ranks, start_tracker, unfinished, watch
+from .orders import NO_OPTIONS, Explain, RoundOptions, make_orders, unchanged, write_inputs
+from .watch import ranks, start_tracker, unfinished, watch
 
 _log = logging.getLogger("flagperf.rounds")
 
@@ -39,8 +40,7 @@ def run_round(
     *,
     agents: Agents,
     interpreters: Mapping[str, Interpreter],
-    listener: Listener = lambda _: None,
-    on_host: HostListener = ignore_host,
+    live: Live,
     options: RoundOptions = NO_OPTIONS,
 ) -> RoundRecord:
     """Run a round to its end, good or bad, and leave no process; a KeyboardInterrupt is raised again afterwards.
@@ -61,8 +61,7 @@ def run_round(
         agents.start(orders)
 
     stored_plan = StoredPlan.from_json(stored.to_json_types(begun), f"case {plan.case}")
-    listeners = Listeners(listener, options.show, on_host)
-    return _run_to_end(agents, stored_round, stored_plan, started_ms, begin, listeners, start, options.explain)
+    return _run_to_end(agents, stored_round, stored_plan, live, start, options.explain, started_ms, begin)
 
 
 def _identity(directory: RoundDir) -> dict[str, str]:
@@ -78,10 +77,8 @@ def _identity(directory: RoundDir) -> dict[str, str]:
 def follow_round(
     directory: Path,
     agents: Agents,
-    listener: Listener = lambda _: None,
-    show: Show | None = None,
+    live: Live,
     *,
-    on_host: HostListener = ignore_host,
     end_because: str | None = None,
     explain: Explain = unchanged,
 ) -> RoundRecord:
@@ -99,25 +96,24 @@ def follow_round(
         if end_because is not None:
             raise HostError(end_because)
 
-    listeners = Listeners(listener, show, on_host)
-    return _run_to_end(agents, stored_round, plan, begun_ms(stored_round), None, listeners, started, explain)
+    return _run_to_end(agents, stored_round, plan, live, started, explain, begun_ms(stored_round))
 
 
 def _run_to_end(
     agents: Agents,
     directory: RoundDir,
     plan: StoredPlan,
-    started_ms: int,
-    begin: float | None,
-    listeners: Listeners,
+    live: Live,
     start: Callable[[], None],
     explain: Explain,
+    started_ms: int,
+    begin: float | None = None,
 ) -> RoundRecord:
     tracker = start_tracker(plan, started_ms)
     fault, state = None, "failed"
     try:
         start()
-        fault = watch(agents, tracker, listeners) or unfinished(agents.all, plan)
+        fault = watch(agents, tracker, live) or unfinished(agents.all, plan)
         state = "failed" if fault else "finished"
     except (HostError, TimeoutError) as error:
         fault = RoundFault("agent", "", None, str(error))

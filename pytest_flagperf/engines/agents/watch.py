@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 from flagperf_driver import events
 from pytest_flagperf.hosts import Message
+from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import RoundFault
 
 from .agents import Agents, HostAgent
-from .orders import Show
 from .progress import Bounds, Tracker
-
-Listener = Callable[[RoundProgress], None]
-HostListener = Callable[[str, Mapping[str, Any]], None]
-"""Called with a host's name, and with its ranks or its samples."""
-
-
-def ignore_host(host: str, values: Mapping[str, Any]) -> None:
-    """Do nothing with the values of a host."""
-
-
-@dataclass(frozen=True)
-class Listeners:
-    """Callbacks for progress and log lines while a round runs."""
-
-    progress: Listener
-    show: Show | None = None
-    host: HostListener = ignore_host
 
 
 def start_tracker(plan: StoredPlan, started_ms: int) -> Tracker:
@@ -45,12 +27,12 @@ def start_tracker(plan: StoredPlan, started_ms: int) -> Tracker:
     return Tracker(start, Bounds.of(plan.config), started_ms)
 
 
-def watch(agents: Agents, tracker: Tracker, listeners: Listeners) -> RoundFault | None:
+def watch(agents: Agents, tracker: Tracker, live: Live) -> RoundFault | None:
     """Read messages until all agents are done; the first fault of any agent stops all. Return the first cause."""
     faults: list[tuple[HostAgent, RoundFault]] = []
-    listeners.progress(tracker.now)
+    live.progress(tracker.now)
     for agent, message in agents.messages():
-        fault = _take(agent, message, tracker, listeners)
+        fault = _take(agent, message, tracker, live)
         if fault is not None:
             faults.append((agent, fault))
             agents.stop(fault.sentence)
@@ -66,22 +48,22 @@ def _priority(entry: tuple[HostAgent, RoundFault]) -> int:
     return 1 if killed and fault.kind == "crash" else 2
 
 
-def _take(agent: HostAgent, message: Message, tracker: Tracker, listeners: Listeners) -> RoundFault | None:
+def _take(agent: HostAgent, message: Message, tracker: Tracker, live: Live) -> RoundFault | None:
     kind = message["type"]
     if kind == "perflog":
-        _take_event(agent, message, tracker, listeners.progress)
-    elif kind == "lines" and listeners.show is not None:
+        _take_event(agent, message, tracker, live)
+    elif kind == "lines":
         for line in message["lines"]:
-            listeners.show(message["rank"], line)
+            live.log(message["rank"], line)
     elif kind == "exit":
         agent.exits[message["rank"]] = message
     elif kind == "beat":
         for slow, ratio in message["slow"].items():
             agent.slow[slow] = max(ratio, agent.slow.get(slow, 0.0))
         if message.get("ranks"):
-            listeners.host(agent.name, {"ranks": message["ranks"], "slow": message["slow"]})
+            live.host(agent.name, {"ranks": message["ranks"], "slow": message["slow"]})
     elif kind == "samples":
-        listeners.host(agent.name, {"samples": {name: message[name] for name in ("host", "devices")}})
+        live.host(agent.name, {"samples": {name: message[name] for name in ("host", "devices")}})
     elif kind == "warning":
         agent.warnings.append(f"{agent.name}: {message['sentence']}")
     elif kind == "fault":
@@ -93,14 +75,14 @@ def _take(agent: HostAgent, message: Message, tracker: Tracker, listeners: Liste
     return None
 
 
-def _take_event(agent: HostAgent, message: Message, tracker: Tracker, listener: Listener) -> None:
+def _take_event(agent: HostAgent, message: Message, tracker: Tracker, live: Live) -> None:
     rank, event, value = message["rank"], message["event"], message.get("value") or {}
     if event == events.FINISHED:
         agent.finished.add(rank)
     elif event == events.FAILED:
         agent.failed.setdefault(rank, message)
     if rank == 0:
-        listener(tracker.take(event, value, message["time_ms"] - round(agent.clock_offset_s * 1000)))
+        live.progress(tracker.take(event, value, message["time_ms"] - round(agent.clock_offset_s * 1000)))
 
 
 def _with_details(agent: HostAgent, fault: RoundFault) -> RoundFault:
