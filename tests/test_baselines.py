@@ -93,7 +93,7 @@ def test_which_side_is_worse_is_the_metrics(value: float, direction: str | None,
     found = p_core(rounds(value), with_figure(accepted(), direction=direction))
     assert (found.ok, found.warning) == (ok, warning)
     if warning:
-        assert "accept a new baseline (--accept-baseline)" in found.sentence
+        assert "accept a new baseline (flagperf accept)" in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_another_machine_or_config_is_refused_or_compared_with_a_label() -> None
     (found,) = baselines.judge(other, baseline)
     assert (found.name, found.ok) == ("baseline", False)
     assert "cannot be compared with the baseline" in found.sentence
-    assert "driver: 550 -> 560; accept a new baseline (--accept-baseline)" in found.sentence
+    assert "driver: 550 -> 560; accept a new baseline (flagperf accept)" in found.sentence
     verdict = p_core(rounds(1.0, machine={"driver": "560"}), baseline, ignore_differences=True)
     assert (verdict.ok, verdict.warning) == (True, True)
     assert verdict.sentence.endswith("; compared although different: driver: 550 -> 560")

@@ -158,7 +158,7 @@ class Commands:
             tests = next(word for word in arguments if not word.startswith("-"))
             assert (REPO / tests).exists(), tests
             return
-        for option, count in (("--preflight", 1), ("-n", 2), ("--accept-baseline", 1), ("--strict", 1)):
+        for option, count in (("--preflight", 1), ("-n", 2), ("--strict", 1)):
             if option in arguments:
                 at = arguments.index(option)
                 del arguments[at : at + count]

@@ -22,6 +22,7 @@ import pytest
 
 from benchmarks.busy import benched
 from pytest_flagperf.catalog import Catalog, Suite
+from pytest_flagperf.commands import main
 from tests import trained
 from tests.conftest import listens_to_ctrl_c
 from tests.processes import running
@@ -189,20 +190,21 @@ def other_work() -> Iterator[list[int]]:
 
 @alone
 def test_other_work_causes_a_warning_prevents_a_baseline_and_fails_no_speed_up(
-    repo: Path, torch_python: str, tmp_path: Path, other_work: list[int]
+    repo: Path, torch_python: str, tmp_path: Path, other_work: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    baselines = site(repo, tmp_path, baselines=str(tmp_path))
-    finished = run(repo, tmp_path, "--accept-baseline", *baselines, tests="(throughput or speedup)", suites=[RESNET50])
+    finished = run(repo, tmp_path, *site(repo, tmp_path), tests="(throughput or speedup)", suites=[RESNET50])
     assert finished.code == 0, finished.out
     # The warning comes before the first round, and after each case.
     assert "flagperf: warning: localhost: load: other processes use " in finished.out
+    assert main(["accept", str(finished.directory), f"--baselines={tmp_path / 'baselines'}"]) == 1
+    refused = capsys.readouterr().out
     for case in cases(finished):
         (outcome,) = case["outcomes"]
         # The hypervisor may add another warning.
         assert {warning["kind"] for warning in outcome["validity_warnings"]} == {"busy"}, outcome["validity_warnings"]
         (waited,) = (metric["value"] for metric in outcome["metrics"] if metric["name"] == "core_wait")
         assert waited > 0.2
-        assert f"not accepted: {case['case']}: round 1: localhost: a rank waited for a core" in finished.out
+        assert f"not accepted: {case['case']}: round 1: localhost: a rank waited for a core" in refused
     named = [pid for pid in other_work if f"(pid {pid}, " in finished.out]
     assert named
 

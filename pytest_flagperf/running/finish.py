@@ -35,9 +35,8 @@ def finish(run: Run, command: Sequence[str], exit_status: int, *, had_workers: b
     run.notes += judging.unknown_verdicts(expected, results.cases)
     with run.records.collecting_write_errors():
         run.notes += _finish_engine(run, results)
-    if run.settings.accept_baseline:
-        with run.records.collecting_write_errors():
-            run.notes += judging.accepted_lines(*judging.accept(results, Path(run.settings.baselines)))
+    if judging.would_change(results, Path(run.settings.baselines)):
+        run.notes.append(f"flagperf accept {relative(directory)} accepts the figures of this run as baselines")
 
 
 def _finish_engine(run: Run, results: store.StoredRun) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from pytest_flagperf.results.comparing import baselines
@@ -45,8 +44,4 @@ class Gates:
             return [baselines.unreadable(error)]
         if baseline is None:
             return []
-        verdicts = baselines.judge(outcomes, baseline, ignore_differences=self._settings.ignore_differences)
-        if self._settings.accept_baseline:
-            # A run that replaces the baseline does not fail because of the previous baseline.
-            return [verdict if verdict.ok else replace(verdict, ok=True, warning=True) for verdict in verdicts]
-        return verdicts
+        return baselines.judge(outcomes, baseline, ignore_differences=self._settings.ignore_differences)

@@ -80,6 +80,22 @@ def _reason_to_refuse(case: CaseResult, all_cases: Iterable[CaseResult]) -> str 
     return baselines.refusal(case)
 
 
+def would_change(run: store.StoredRun, folder: Path) -> bool:
+    """Return True if accepting the run would add a baseline to the folder, or replace one that the run differs from."""
+    if not folder.is_dir():
+        return False
+    return any(
+        _reason_to_refuse(case, run.cases) is None
+        and (not (folder / baseline_file(case.case)).exists() or _differs(case))
+        for case in run.cases
+    )
+
+
+def _differs(case: CaseResult) -> bool:
+    verdicts = (verdict for judged in case.verdicts.values() for verdict in judged)
+    return any(baselines.is_comparison(verdict) and (not verdict.ok or verdict.warning) for verdict in verdicts)
+
+
 def accepted_lines(written: Iterable[Written], refused: Iterable[str]) -> list[str]:
     """Return a line for each accepted baseline with its file, and for each refused case with the reason."""
     lines = []

@@ -188,8 +188,9 @@ def check_baseline(settings: Settings, case: str) -> None:
     folder = Path(settings.baselines)
     if folder.exists() and not folder.is_dir():
         raise Problems([f"{settings.as_written('baselines')}: is a file; expected the folder of the baselines"])
-    if settings.given("baselines") and not settings.accept_baseline and not folder.is_dir():
-        raise Problems([f"{settings.as_written('baselines')}: folder not found; --accept-baseline creates it"])
+    if settings.given("baselines") and not folder.is_dir():
+        advice = "create it, and fill it with flagperf accept"
+        raise Problems([f"{settings.as_written('baselines')}: folder not found; {advice}"])
     if not (folder / layout.baseline_file(case)).exists():
         return
     from .judging import stored_baseline

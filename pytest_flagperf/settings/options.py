@@ -165,12 +165,6 @@ class Settings:
     )
     reports: str = option(RESULTS, "folder of the run directories", "DIR", "reports", path=True)
     baselines: str = option(SITE, "folder of the accepted baselines", "DIR", "reports/baselines", path=True)
-    accept_baseline: bool = option(
-        RESULTS,
-        "save the measurements of each case that passes as its new baseline; do not compare with the old one",
-        default=False,
-        flag=True,
-    )
     ignore_differences: bool = option(
         RESULTS,
         "also compare with a baseline of another machine, driver or config, and report the differences",
@@ -276,5 +270,8 @@ _BY_KEY = {option.key: option for option in OPTIONS}
 COMMAND_LINE_OPTIONS = tuple(option for option in OPTIONS if option.group != SITE)
 RENAMED = {"hosts": "cluster"}
 """Former names of options, each with the name that replaced it."""
-REMOVED = {"launcher": "the agent of a host starts its ranks, and their result is the same as with torchrun"}
+REMOVED = {
+    "launcher": "the agent of a host starts its ranks, and their result is the same as with torchrun",
+    "accept-baseline": "flagperf accept RUN accepts the figures of a run after it",
+}
 """Former options and settings, each with what holds without it."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.commands import main
 from tests.trees import set_options
 
 from .conftest import Toy
@@ -47,15 +48,22 @@ def junit(toy: Toy) -> ET.Element:
 # -- baselines ------------------------------------------------------------------------------------------------
 
 
+def accept(toy: Toy) -> None:
+    assert main(["accept", str(toy.runs[-1])]) == 0
+
+
 def test_an_accepted_run_passes_and_a_regression_fails_the_test_junit_and_the_exit_code(toy: Toy) -> None:
-    accepted = toy.run(*ONE, "--accept-baseline", "--repeat=2")
-    accepted.assert_outcomes(passed=3)
-    line = "accepted: alpha:plain:CPU:1:1: p_core 100 samples/s, 2 rounds; a change counts from * on (its *): "
-    accepted.stdout.fnmatch_lines([f"{line}{baseline(toy)}"])
+    baseline(toy).parent.mkdir(parents=True)
+    first = toy.run(*ONE, "--repeat=2")
+    first.assert_outcomes(passed=3)
+    advice = "flagperf accept reports/run* accepts the figures of this run as baselines"
+    first.stdout.fnmatch_lines([advice])
+    accept(toy)
     assert json.loads(baseline(toy).read_text())["accepted"]["run"] == toy.runs[0].name
     again = toy.run(*THROUGHPUT)
     again.assert_outcomes(passed=1, deselected=1)
     again.stdout.fnmatch_lines([f"*baselines: 1 of 1 case: {baseline(toy).parent}"])
+    again.stdout.no_fnmatch_line(advice)
     assert verdicts(toy)["baseline p_core"]["ok"]
     unlike = ("--set=train_batch_size=8", "--ignore-differences")
     toy.run(*THROUGHPUT, *unlike).assert_outcomes(passed=1, deselected=1)
@@ -65,7 +73,7 @@ def test_an_accepted_run_passes_and_a_regression_fails_the_test_junit_and_the_ex
     worse.assert_outcomes(failed=1, deselected=1)
     assert worse.ret == 1
     sentence = "*p_core is 90 samples/s (1 round), 10.0 % below the baseline's 100 samples/s; expected at least 95*"
-    worse.stdout.fnmatch_lines([f"{sentence}{toy.runs[0].name}*"])
+    worse.stdout.fnmatch_lines([f"{sentence}{toy.runs[0].name}*", advice])
     assert not verdicts(toy)["baseline p_core"]["ok"]
     (failure,) = junit(toy).iter("failure")
     assert "10.0 % below the baseline's" in (failure.text or "") + failure.get("message", "")
@@ -84,10 +92,10 @@ def test_a_missing_folder_of_baselines_is_an_error(toy: Toy) -> None:
     set_options(toy.root, baselines="nowhere")
     result = toy.run(*ONE)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*/flagperf.toml: baselines = '*nowhere': folder not found; --accept-baseline*"])
+    result.stderr.fnmatch_lines(["*/flagperf.toml: baselines = '*nowhere': folder not found; create it*"])
     (toy.root / "file").touch()
     set_options(toy.root, baselines="file")
-    result = toy.run(*ONE, "--accept-baseline")
+    result = toy.run(*ONE)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         ["*/flagperf.toml: baselines = '*file': is a file; expected the folder of the baselines*"]

@@ -139,7 +139,7 @@ def _refused(texts: Sequence[str], baseline: Baseline) -> Verdict:
     got, expected = ", ".join(texts), "the accepted config and machine"
     sentence = (
         f"cannot be compared with the baseline ({baseline.source}): {got};"
-        " accept a new baseline (--accept-baseline), or compare anyway with --ignore-differences"
+        " accept a new baseline (flagperf accept), or compare anyway with --ignore-differences"
     )
     return Verdict(PREFIX, False, got, expected, sentence, kind=VerdictKind.INCOMPARABLE)
 
@@ -180,7 +180,7 @@ def _judged(
         sentence += f"; changed since then: {', '.join(changed)}"
     if better:
         first = f"{noise.IMPLAUSIBLE}: check the run before you " if judgement.is_implausible else ""
-        sentence += f"; it is better by more than its bound: {first}accept a new baseline (--accept-baseline)"
+        sentence += f"; it is better by more than its bound: {first}accept a new baseline (flagperf accept)"
     return Verdict(
         title,
         not worse,
