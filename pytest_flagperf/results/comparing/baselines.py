@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,26 +148,25 @@ def _refused(texts: Sequence[str], baseline: Baseline) -> Verdict:
 def _judged(
     name: str, figure: Figure, outcomes: Sequence[Outcome], baseline: Baseline, label: str, changed: Sequence[str]
 ) -> Verdict:
-    title = f"{PREFIX} {name}"
+    verdict = partial(Verdict, f"{PREFIX} {name}", kind=VerdictKind.BASELINE)
     values = finite(outcome.value(name) for outcome in outcomes if outcome.valid)
     judgement = figure.judge(values)
     low, high = _limits(figure, judgement)
     expected = _expected(figure, low, high)
     if not any(outcome.valid for outcome in outcomes):
-        sentence = f"{name} is not judged: no valid round"
-        kind = VerdictKind.BASELINE
-        return Verdict(title, True, "not judged", expected, sentence, warning=True, kind=kind, judged=False)
+        return verdict(
+            True, "not judged", expected, f"{name} is not judged: no valid round", warning=True, judged=False
+        )
+    measured = [metric for outcome in outcomes for metric in outcome.metrics]
     if not values:
-        near = get_close_matches(name, {metric.name for outcome in outcomes for metric in outcome.metrics}, n=1)
+        near = get_close_matches(name, {metric.name for metric in measured}, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        sentence = f"{name} is missing, expected {expected} ({baseline.source}){hint}"
-        return Verdict(title, False, "missing", expected, sentence, kind=VerdictKind.BASELINE)
-    units = {metric.unit for outcome in outcomes for metric in outcome.metrics if metric.name == name}
+        return verdict(False, "missing", expected, f"{name} is missing, expected {expected} ({baseline.source}){hint}")
+    units = {metric.unit for metric in measured if metric.name == name}
     if figure.unit not in units:
         got = " and ".join(sorted(units))
         sentence = f"{name} is measured in {got!r}, but in {figure.unit!r} in the baseline ({baseline.source})"
-        sentence += "; fix the file, or accept a new baseline"
-        return Verdict(title, False, got, figure.unit, sentence, kind=VerdictKind.BASELINE)
+        return verdict(False, got, figure.unit, f"{sentence}; fix the file, or accept a new baseline")
     value = statistics.median(values)
     worse, better = judgement.word in (noise.WORSE, noise.CHANGED), judgement.word == noise.BETTER
     exceeded = (low if value < figure.value else high) if worse or better else None
@@ -176,20 +176,13 @@ def _judged(
         f"{name} is {got} ({rounds}), {_deviation(value, figure)}; expected {expected} ({baseline.source}); "
         f"{judgement.rule(BOUND)}{label}"
     )
-    if worse and changed:
-        sentence += f"; changed since then: {', '.join(changed)}"
+    if worse:
+        sentence += f"; changed since then: {', '.join(changed)}" if changed else ""
+        return verdict(False, got, expected, sentence)
     if better:
         first = f"{noise.IMPLAUSIBLE}: check the run before you " if judgement.is_implausible else ""
         sentence += f"; it is better by more than its bound: {first}accept a new baseline (flagperf accept)"
-    return Verdict(
-        title,
-        not worse,
-        got,
-        expected,
-        sentence,
-        warning=not worse and bool(better or label),
-        kind=VerdictKind.BASELINE,
-    )
+    return verdict(True, got, expected, sentence, warning=bool(better or label))
 
 
 def _limits(figure: Figure, judgement: Judgement) -> tuple[float | None, float | None]:

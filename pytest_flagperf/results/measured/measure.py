@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,75 +31,100 @@ from pytest_flagperf.results.measured import (
 )
 from pytest_flagperf.results.measured import phases as phases_of
 from pytest_flagperf.results.measured.consistency_pairs import RankFigures
-from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Losses, MetricQuality, Outcome, Quality, TrainingWork, unreadable
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round_dir import RankEnd, RoundDir, RoundRecord
+from pytest_flagperf.stored.round_dir import RoundDir, RoundRecord
+
+
+class Round:
+    """What a round left: its plan, its record, and the logs of its ranks, agents and samplers; each is read once."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the plan and the record; raise FormatError for an unreadable plan."""
+        self.path, self._files = path, RoundDir(path)
+        self.plan = self._files.read_plan()
+        metric, nproc = self.plan.metric, self.plan.case.nproc
+        self.target = Target(metric.name, metric.direction, metric.unit, metric.target, metric.also)
+        self.places = [
+            RankLocation(noderank * nproc + local, self.plan.host(noderank).name, noderank)
+            for noderank in range(self.plan.case.nnodes)
+            for local in range(nproc)
+        ]
+        self.end: RoundRecord | None = None
+        self.unreadable_end: str | None = None
+        try:
+            self.end = self._files.read_record() if self._files.has_record else None
+        except FormatError as error:
+            self.unreadable_end = str(error)
+
+    @cached_property
+    def logs(self) -> dict[int, RankLog]:
+        plan, warmup = self.plan, whole(self.plan.config.get("timing_warmup_steps"))
+        paths = {place.rank: self.path / place.folder / rank_log(place.rank) for place in self.places}
+        return {
+            rank: read_rank(path, rank, self.target, warmup, plan.metric, plan.sample_unit)
+            for rank, path in paths.items()
+        }
+
+    @property
+    def first(self) -> RankLog:
+        return self.logs[self.places[0].rank]
+
+    @cached_property
+    def exits(self) -> dict[int, Exit]:
+        """The exit of each rank from round.json; without an entry there from the agent's file."""
+        known = {
+            (host.noderank, rank.rank): rank for host in (self.end.hosts if self.end else ()) for rank in host.ranks
+        }
+        exits = {}
+        for place in self.places:
+            end = known.get((place.noderank, place.rank))
+            with suppress(FormatError):
+                end = end or self._files.read_rank_end(place.folder, place.rank)
+            exits[place.rank] = Exit(end.code, end.signal, end.cause) if end else Exit()
+        return exits
+
+    @cached_property
+    def milestones(self) -> dict[int, MilestoneTimes]:
+        folders = dict.fromkeys(place.folder for place in self.places)
+        by_folder = [milestone_times.read(self.path / folder) for folder in folders]
+        return {rank: times for ranks in by_folder for rank, times in ranks.items()}
+
+    @cached_property
+    def samples(self) -> dict[str, Samples]:
+        return monitors.read(self.path)
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        return phases_of.of_round(self.logs.values(), self.plan.host(0).clock_offset_s)
+
+    @property
+    def training(self) -> Phase | None:
+        return phases_of.training(self.phases)
+
+    @property
+    def clocks(self) -> dict[int, float]:
+        """The most seconds by which the clock of each rank's host was set, by its agent and by the sampler."""
+        on_hosts = {
+            folder: sum(abs(event.seconds) for event in samples.events) for folder, samples in self.samples.items()
+        }
+        seen = {rank: times.clock_set_s for rank, times in self.milestones.items()}
+        return {place.rank: on_hosts.get(place.folder, 0.0) + seen.get(place.rank, 0.0) for place in self.places}
 
 
 def measure(round_dir: Path) -> Outcome:
     """Return the outcome of a round; raise FormatError only for an unreadable plan.json, all else is a failure."""
-    directory = RoundDir(round_dir)
-    plan = directory.read_plan()
-    end, unreadable_end = _end(directory)
-    target = Target(plan.metric.name, plan.metric.direction, plan.metric.unit, plan.metric.target, plan.metric.also)
-    places = _places(plan)
-    warmup = whole(plan.config.get("timing_warmup_steps"))
-    logs = {
-        place.rank: read_rank(
-            round_dir / place.folder / rank_log(place.rank), place.rank, target, warmup, plan.metric, plan.sample_unit
-        )
-        for place in places
-    }
-    exits = {place.rank: _exit(directory, end, place) for place in places}
-    milestones = _milestone_times(round_dir, places)
-    failures = failures_of.find(plan.round, end, places, exits, logs, unreadable_end)
-    phases = phases_of.of_round(logs.values(), plan.host(0).clock_offset_s)
-    of_ranks = metrics.of_round(plan, logs.values(), target)
-    samples, training = monitors.read(round_dir), phases_of.training(phases)
-    clocks = {place.rank: _clock_set(samples, milestones, place) for place in places}
-    failures += tuple(log_ownership.find(plan, end, places, logs, milestones, clocks))
-    compared = 0
-    if not failures:
-        ranks = _compared_ranks(plan, end, places, logs, milestones, clocks, sampled.counted(samples, training))
-        compared, failures = consistency.check(ranks, plan.round)
-    p_whole = next((metric.value for metric in of_ranks if metric.name == "p_whole"), None)
-    reports = monitors.reports(round_dir)
-    load = busy.figures(samples, reports, training)
-    values = (*of_ranks, *stragglers.spread(logs), *sampled.figures(samples, training, p_whole), *load)
-    reasons = {place.folder: milestone_times.not_confined(round_dir / place.folder) for place in places}
-    not_confined, remarks = vendor_code.confinement(plan, reasons)
-    warnings = (
-        *_warnings(plan, end),
-        *remarks,
-        *stragglers.find(places, logs),
-        *monitors.warnings(round_dir),
-        *monitors.dropped(samples),
-        *sampled.energy_warnings(samples, training),
-        *busy.own_load_warnings(samples, reports, training),
-    )
-    validity_warnings = (
-        *validity.validity_warnings(round_dir, plan, samples, training),
-        *vendor_code.validity_warnings(plan, logs.values()),
-        *not_confined,
-    )
-    ran_on = machine.facts(round_dir, plan, logs[places[0].rank].init_end)
-    outcome = _outcome(round_dir, plan, end, target, failures, warnings, list(logs.values()), values, phases)
+    measured_round = Round(round_dir)
+    plan, outcome = measured_round.plan, _outcome(measured_round)
     if plan.token is not None:
-        outcome = replace(outcome, failures=(*failures, *equal_rounds.find(round_dir, outcome)))
-    chip = machine.unverified_chip(round_dir, plan, logs[places[0].rank].init_end) if outcome.ok else ""
-    return _printable(
-        replace(
-            outcome,
-            validity_warnings=validity_warnings,
-            machine=ran_on,
-            compared=compared,
-            unverified_chip=chip,
-        )
-    )
+        outcome = replace(outcome, failures=(*outcome.failures, *equal_rounds.find(round_dir, outcome)))
+    if outcome.ok:
+        chip = machine.unverified_chip(round_dir, plan, measured_round.first.init_end)
+        outcome = replace(outcome, unverified_chip=chip)
+    return _printable(outcome)
 
 
 def measured(round_dir: Path) -> Outcome:
@@ -123,69 +150,57 @@ def _printable(outcome: Outcome) -> Outcome:
     return outcome if escaped == body else Outcome.from_json(escaped)
 
 
-def _milestone_times(round_dir: Path, places: Iterable[RankLocation]) -> dict[int, MilestoneTimes]:
-    folders = dict.fromkeys(place.folder for place in places)
-    by_folder = [milestone_times.read(round_dir / folder) for folder in folders]
-    return {rank: times for ranks in by_folder for rank, times in ranks.items()}
+def _failures(of: Round) -> tuple[int, tuple[Failure, ...]]:
+    """Return the number of compared pairs of figures, which are compared if nothing else failed, and the failures."""
+    failures = failures_of.find(of.plan.round, of.end, of.places, of.exits, of.logs, of.unreadable_end)
+    failures += tuple(log_ownership.find(of.plan, of.end, of.places, of.logs, of.milestones, of.clocks))
+    return (0, failures) if failures else consistency.check(_compared_ranks(of), of.plan.round)
 
 
-def _clock_set(samples: Mapping[str, Samples], milestones: Mapping[int, MilestoneTimes], place: RankLocation) -> float:
-    """The most seconds by which the clock of a rank's host was set, by its agent and by the sampler."""
-    on_host = samples.get(place.folder)
-    sampled_s = sum(abs(event.seconds) for event in on_host.events) if on_host else 0.0
-    return sampled_s + (milestones[place.rank].clock_set_s if place.rank in milestones else 0.0)
-
-
-def _compared_ranks(
-    plan: StoredPlan,
-    end: RoundRecord | None,
-    places: Iterable[RankLocation],
-    logs: Mapping[int, RankLog],
-    milestones: Mapping[int, MilestoneTimes],
-    clocks: Mapping[int, float],
-    counted: tuple[sampled.Counted, ...],
-) -> list[tuple[RankLocation, RankFigures]]:
-    places = list(places)
-    first = logs[places[0].rank]
-    started_ms = math.nan if first.train_start_ms is None else first.train_start_ms
-    offsets = {place.rank: plan.host(place.noderank).clock_offset_s for place in places}
+def _compared_ranks(of: Round) -> list[tuple[RankLocation, RankFigures]]:
+    plan, clocks, first = of.plan, of.clocks, of.places[0]
+    started_ms = math.nan if of.first.train_start_ms is None else of.first.train_start_ms
+    offsets = {place.rank: plan.host(place.noderank).clock_offset_s for place in of.places}
     return [
         (
             place,
             RankFigures(
                 plan.config,
                 plan.cards,
-                logs[place.rank],
-                milestones.get(place.rank),
-                first={} if place is places[0] else first.finished or {},
-                first_start_ms=started_ms + 1000 * (offsets[place.rank] - offsets[places[0].rank]),
-                round_s=end.seconds if end else None,
+                of.logs[place.rank],
+                of.milestones.get(place.rank),
+                first={} if place is first else of.first.finished or {},
+                first_start_ms=started_ms + 1000 * (offsets[place.rank] - offsets[first.rank]),
+                round_s=of.end.seconds if of.end else None,
                 clock_set_s=clocks[place.rank],
                 left_out=plan.left_out,
-                counted=counted if place is places[0] else (),
+                counted=sampled.counted(of.samples, of.training) if place is first else (),
             ),
         )
-        for place in places
+        for place in of.places
     ]
 
 
-def _outcome(
-    round_dir: Path,
-    plan: StoredPlan,
-    end: RoundRecord | None,
-    target: Target,
-    failures: tuple[Failure, ...],
-    warnings: tuple[str, ...],
-    logs: list[RankLog],
-    values: tuple[MetricValue, ...],
-    phases: tuple[Phase, ...],
-) -> Outcome:
-    first = logs[0]
+def _outcome(of: Round) -> Outcome:
+    plan, end, samples, training = of.plan, of.end, of.samples, of.training
+    first, logs = of.first, list(of.logs.values())
     finished = first.finished or {}
-    facts = plan.facts()
+    compared, failures = _failures(of)
+    of_ranks = metrics.of_round(plan, logs, of.target)
+    p_whole = next((metric.value for metric in of_ranks if metric.name == "p_whole"), None)
+    reports = monitors.reports(of.path)
+    load = busy.figures(samples, reports, training)
+    reasons = {place.folder: milestone_times.not_confined(of.path / place.folder) for place in of.places}
+    not_confined, remarks = vendor_code.confinement(plan, reasons)
+    monitored = (
+        *monitors.warnings(of.path),
+        *monitors.dropped(samples),
+        *sampled.energy_warnings(samples, training),
+        *busy.own_load_warnings(samples, reports, training),
+    )
     return Outcome(
         **{
-            **facts,
+            **plan.facts(),
             "sample_unit": plan.sample_unit or "samples",
             "fingerprint": _fingerprint(plan, first.init_end),
             "reference": plan.reference or None,
@@ -199,27 +214,34 @@ def _outcome(
         round=plan.round,
         seed=plan.seed,
         state=end.state if end else "unknown",
-        target=target,
+        target=of.target,
         failures=failures,
         stop_reason=_text(finished.get("stop_reason")),
-        metrics=values,
+        metrics=(*of_ranks, *stragglers.spread(of.logs), *sampled.figures(samples, training, p_whole), *load),
         steps=first.steps,
         evaluations=first.evaluations,
         untrained=first.untrained,
         work=_work(plan, finished),
         losses=_losses(logs, finished),
-        quality=_quality(first, finished, target),
+        quality=_quality(first, finished, of.target),
         environment=_environment(plan, first, finished),
         started_ms=end.started_ms if end else None,
         ended_ms=end.ended_ms if end else None,
         impossible=tuple(figure for log in logs for figure in log.impossible),
         broken_lines=sum(log.broken_lines for log in logs),
         other_lines=sum(log.other_lines for log in logs),
-        logs=tuple(log.path.relative_to(round_dir).as_posix() for log in logs if log.present),
-        warnings=warnings,
+        logs=tuple(log.path.relative_to(of.path).as_posix() for log in logs if log.present),
+        warnings=(*_warnings(plan, end), *remarks, *stragglers.find(of.places, of.logs), *monitored),
         limits=_limits(plan),
         parity_samples=_count(plan.config.get("parity_samples")),
-        phases=phases,
+        phases=of.phases,
+        validity_warnings=(
+            *validity.validity_warnings(of.path, plan, samples, training),
+            *vendor_code.validity_warnings(plan, logs),
+            *not_confined,
+        ),
+        machine=machine.facts(of.path, plan, first.init_end),
+        compared=compared,
     )
 
 
@@ -229,42 +251,6 @@ def _fingerprint(plan: StoredPlan, init_end: Mapping[str, Any]) -> Mapping[str, 
     if not reported:
         return fingerprint
     return {**fingerprint, "deviations": {**_mapping(fingerprint.get("deviations")), **reported}}
-
-
-def _end(directory: RoundDir) -> tuple[RoundRecord | None, str | None]:
-    """Read round.json: the record, or the reason why it cannot be read; both are None without a file."""
-    if not directory.has_record:
-        return None, None
-    try:
-        return directory.read_record(), None
-    except FormatError as error:
-        return None, str(error)
-
-
-def _places(plan: StoredPlan) -> list[RankLocation]:
-    """The planned ranks in order."""
-    nproc = plan.case.nproc
-    return [
-        RankLocation(noderank * nproc + local, plan.host(noderank).name, noderank)
-        for noderank in range(plan.case.nnodes)
-        for local in range(nproc)
-    ]
-
-
-def _exit(directory: RoundDir, end: RoundRecord | None, place: RankLocation) -> Exit:
-    """The exit of a rank from round.json; without an entry there from the agent's file."""
-    hosts = [host for host in (end.hosts if end else ()) if host.noderank == place.noderank]
-    ends = {rank.rank: rank for host in hosts for rank in host.ranks}
-    if place.rank in ends:
-        return _exit_of(ends[place.rank])
-    try:
-        return _exit_of(directory.read_rank_end(place.folder, place.rank))
-    except FormatError:
-        return Exit()
-
-
-def _exit_of(end: RankEnd) -> Exit:
-    return Exit(end.code, end.signal, end.cause)
 
 
 def _warnings(plan: StoredPlan, end: RoundRecord | None) -> tuple[str, ...]:
