@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.commands import main
+from pytest_flagperf.plugin.further_verdicts import of_plugins
 from pytest_flagperf.report.page import page
 from pytest_flagperf.results import Outcome, Verdict, load_runs
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import VerdictKind, is_regression
-from pytest_flagperf.results.verdicts.of_plugins import of_plugins
 
 from .plugin_packages import Site
 from .stored_runs import run_of

@@ -100,7 +100,7 @@ def scaling(selected: Selected, trainings: list[Outcome], flagperf_run: Run) -> 
 @pytest.fixture
 def plugin_verdicts(trainings: list[Outcome]) -> list[Verdict]:
     """The verdicts of the installed plugins on all rounds of the case."""
-    from pytest_flagperf.results.verdicts.of_plugins import of_plugins
+    from pytest_flagperf.plugin.further_verdicts import of_plugins
 
     return of_plugins(trainings)
 
