@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from flagperf_driver.perflog import number
 from pytest_flagperf.case import Case, CaseError
 from pytest_flagperf.printable import printable_in
 
 from . import type_check
-from .files import FormatError, check_schema, listed, need, read
+from .files import FormatError, check_schema, need, read
 from .layout import host_folder
 
 SCHEMA = 1
 KNOWN_PROBLEM = "known problem"
 """The first words of an addition's name that is a problem which the vendor states."""
 _MOST_RANKS = 100_000
-_REQUIRED: Mapping[str, type] = {
-    "case": str, "round": int, "seed": int, "vendor": str, "scale": str, "synthetic": bool, "throughput_only": bool,
-    "metric": dict, "sample_unit": str, "config": dict,
-}  # fmt: skip
-_OF_A_HOST: Mapping[str, type] = {"name": str, "noderank": int}
-
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
 class StoredMetric:
@@ -198,20 +189,11 @@ class StoredPlan(PlanFacts):
     def from_json(cls, body: Mapping[str, Any], where: str) -> StoredPlan:
         """Check and convert a stored plan; raise FormatError with the invalid key, its value and the expected type."""
         check_schema(body, SCHEMA, where)
-        need(body, _REQUIRED, where)
-        shown = printable_in(body)
-        converted = {
-            "case": _case(body["case"], where),
-            "metric": _metric(shown["metric"], where),
-            "left_out": _left_out(shown.get("left_out"), where),
-            "chip_names": _tuple(body.get("chip_names", [])),
-            "hosts": tuple(_host(item, where) for item in listed(body, "hosts", _OF_A_HOST, where)),
-            "values": _values(shown.get("values", {}), where),
-            "deviations": _records(Deviation, shown, "deviations", {"key": str}, where),
-            "additions": _records(Addition, shown, "additions", {"name": str}, where),
-        }
-        plan = _made(cls, {**shown, **converted})
-        type_check.check(plan, where, skip=("case",))
+        need(body, {"case": str}, where)
+        as_written = {name: body[name] for name in ("hosts", "chip_names") if name in body}
+        known = {**printable_in(body), **as_written, "case": _case(body["case"], where)}
+        plan = type_check.typed(cls, known, where)
+        _check(plan, where)
         return plan
 
 
@@ -234,46 +216,11 @@ def _case(text: str, where: str) -> Case:
     return case
 
 
-def _metric(body: Mapping[str, Any], where: str) -> StoredMetric:
-    need(body, {"name": str}, f"{where}: metric")
-    ranges = {
-        name: tuple(map(number, body[name])) for name in ("range", "loss_range") if isinstance(body.get(name), list)
-    }
-    return _made(StoredMetric, {**body, **ranges})
-
-
-def _left_out(body: Any, where: str) -> LeftOut | None:
-    if body is None:
-        return None
-    need({"left_out": body}, {"left_out": dict}, where)
-    shares = {name: number(body.get(name)) for name in LeftOut.__dataclass_fields__}
-    if wrong := [name for name, share in shares.items() if not share >= 0]:
-        raise FormatError(f"{where}: left_out.{wrong[0]} is {body.get(wrong[0])!r:.40}; expected a number from 0")
-    return LeftOut(**shares)
-
-
-def _host(body: Mapping[str, Any], where: str) -> StoredHost:
-    name = body["name"]
-    if "/" in name or "\0" in name:
-        raise FormatError(f"{where}: the name of a host is {name!r:.40}; expected a name without / and NUL")
-    lists = {name: _tuple(body[name]) for name in ("devices", "cores") if name in body}
-    return _made(StoredHost, {**body, **lists})
-
-
-def _values(body: Any, where: str) -> dict[str, Value]:
-    need({"values": body}, {"values": dict}, where)
-    need(body, dict.fromkeys(body, dict), f"{where}: values")
-    return {str(key): _made(Value, value) for key, value in body.items()}
-
-
-def _records(cls: type[T], body: Mapping[str, Any], key: str, kinds: Mapping[str, type], where: str) -> tuple[T, ...]:
-    return tuple(_made(cls, item) for item in listed({key: [], **body}, key, kinds, where))
-
-
-def _made(cls: type[T], body: Mapping[str, Any]) -> T:
-    """Make a record from its known keys; ``type_check`` checks the values."""
-    return cls(**{name: body[name] for name in cls.__dataclass_fields__ if name in body})  # type: ignore[attr-defined]
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _check(plan: StoredPlan, where: str) -> None:
+    """Raise FormatError for what the types allow and a plan does not."""
+    for host in plan.hosts:
+        if "/" in host.name or "\0" in host.name:
+            raise FormatError(f"{where}: the name of a host is {host.name!r:.40}; expected a name without / and NUL")
+    for name, share in vars(plan.left_out).items() if plan.left_out is not None else ():
+        if not share >= 0:
+            raise FormatError(f"{where}: left_out.{name} is {share!r:.40}; expected a number from 0")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import digests, layout, type_check
-from .files import FormatError, check_schema, listed, need, read, write, writing
+from .files import FormatError, check_schema, need, read, write, writing
 from .plan import StoredHost, StoredPlan, read_plan
 
 SCHEMA = 1
@@ -78,23 +78,7 @@ class RoundRecord:
     @classmethod
     def from_json(cls, body: Mapping[str, Any], where: str) -> RoundRecord:
         check_schema(body, SCHEMA, where)
-        need(body, {"state": str}, where)
-        record = cls(
-            **{
-                **_known(cls, body),
-                "fault": _fault(body.get("fault"), where),
-                "hosts": tuple(_host_end(item, where) for item in _listed(body, "hosts", {"noderank": int}, where)),
-                "missing": tuple(
-                    MissingLogs(**_known(MissingLogs, item))
-                    for item in _listed(
-                        body, "missing", {"host": str, "noderank": int, "log_dir": str, "why": str}, where
-                    )
-                ),
-                **{name: _tuple(body.get(name, [])) for name in ("swept", "warnings")},
-            }
-        )
-        type_check.check(record, where)
-        return record
+        return type_check.typed(cls, {name: value for name, value in body.items() if value is not None}, where)
 
 
 @dataclass(frozen=True)
@@ -153,9 +137,7 @@ class RoundDir:
     def read_rank_end(self, folder: str, rank: int) -> RankEnd:
         """Return how a rank ended, as the agent wrote it into the folder of its host."""
         path = self.path / folder / layout.rank_exit(rank)
-        end = RankEnd(**{**_known(RankEnd, read(path)), "rank": rank})
-        type_check.check(end, str(path))
-        return end
+        return type_check.typed(RankEnd, {**read(path), "rank": rank}, str(path))
 
     def write_inputs(self, plan: Mapping[str, Any], case: Mapping[str, Any]) -> None:
         """Write the case and the plan before the start; the plan comes last, since it marks the round as started."""
@@ -230,28 +212,3 @@ def case_folders(run_dir: Path) -> list[Path]:
 def planned_rounds(run_dir: Path) -> list[RoundDir]:
     """Return all started rounds of a run, including one-card rounds and failed rounds."""
     return [RoundDir(path.parent) for path in sorted(run_dir.glob(f"*/*/{layout.PLAN}"))]
-
-
-def _known(cls: Any, body: Mapping[str, Any]) -> dict[str, Any]:
-    return {field.name: body[field.name] for field in dataclasses.fields(cls) if field.name in body}
-
-
-def _listed(body: Mapping[str, Any], key: str, kinds: Mapping[str, type], where: str) -> list[dict[str, Any]]:
-    return listed(body, key, kinds, where) if body.get(key) is not None else []
-
-
-def _fault(body: Any, where: str) -> RoundFault | None:
-    if body is None:
-        return None
-    need({"fault": body}, {"fault": dict}, where)
-    need(body, {"kind": str}, f"{where}: fault")
-    return RoundFault(**{**_known(RoundFault, body), "last_lines": _tuple(body.get("last_lines") or [])})
-
-
-def _host_end(body: Mapping[str, Any], where: str) -> HostEnd:
-    ranks = [RankEnd(**_known(RankEnd, item)) for item in _listed(body, "ranks", {"rank": int}, f"{where}: hosts")]
-    return HostEnd(**{**_known(HostEnd, body), "ranks": tuple(ranks)})
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -1,18 +1,20 @@
-"""Check that values read from a file have the types that their class declares."""
+"""Values that are read from a file get the types that their class declares, or are refused."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
 from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from pytest_flagperf.whole_numbers import LARGEST_INT
 
 from .files import FormatError
 
 _SHOWN = 40
+T = TypeVar("T")
 
 
 def check(record: Any, where: str, skip: Collection[str] = ()) -> None:
@@ -31,6 +33,66 @@ def check_json(value: Any, kind: Any, where: str) -> None:
     """Raise FormatError if a JSON value does not have an annotated type, such as a TypedDict."""
     for problem in _problems(value, kind, ""):
         raise FormatError(f"{where}: {problem}")
+
+
+def typed(kind: type[T], value: Any, where: str) -> T:
+    """Return a JSON value as the annotated type, such as a dataclass with dataclasses in it; else raise FormatError.
+
+    Unknown keys are ignored. The strings "nan" and "inf" are numbers, as in PerfLog.
+    """
+    try:
+        made: T = _typed(value, kind, "")
+    except _WrongType as problem:
+        raise FormatError(f"{where}: {problem}") from None
+    return made
+
+
+class _WrongType(ValueError):
+    """A value of another type."""
+
+
+def _typed(value: Any, kind: Any, at: str) -> Any:
+    origin, inside = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        (member,) = (each for each in inside if each is not types.NoneType)
+        return None if value is None else _typed(value, member, at)
+    if is_dataclass(kind):
+        return _record(value, kind, at)
+    if origin is tuple and isinstance(value, (list, tuple)):
+        return tuple(_typed(item, inside[0], f"{at}[]") for item in value)
+    if origin is not None and issubclass(origin, Mapping) and isinstance(value, Mapping):
+        return {name: _typed(item, inside[1], f"{at}.{name}") for name, item in value.items()}
+    if kind is float and value in ("nan", "inf", "-inf"):
+        return float(value)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value) if value in list(kind) else _refuse(value, kind, at)
+    for problem in _problems(value, kind, at):
+        raise _WrongType(problem)
+    return float(value) if kind is float else value
+
+
+def _record(value: Any, kind: Any, at: str) -> Any:
+    if isinstance(value, kind):
+        return value
+    if not isinstance(value, Mapping):
+        _refuse(value, dict, at)
+    below = f"{at}." if at else ""
+    for field in fields(kind):
+        if field.name not in value and field.default is MISSING and field.default_factory is MISSING:
+            raise _WrongType(f"{below}{field.name} is missing")
+    return kind(
+        **{
+            name: _typed(value[name], declared, f"{below}{name}")
+            for name, declared in _kinds(kind).items()
+            if name in value
+        }
+    )
+
+
+def _refuse(value: Any, kind: Any, at: str) -> NoReturn:
+    raise _WrongType(_sentence(value, kind, at))
 
 
 @cache

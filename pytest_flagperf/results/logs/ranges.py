@@ -233,9 +233,3 @@ def _pair(bounds: Sequence[float] | None) -> Range | None:
         return None
     low, high = bounds
     return Range(low, high) if low < high else None
-
-
-def impossible_from_json(body: Mapping[str, Any]) -> Impossible:
-    allowed = body["allowed"]
-    range_ = Range(number(allowed["low"]), number(allowed["high"]), str(allowed["unit"]))
-    return Impossible(**{**body, "first": number(body["first"]), "allowed": range_})

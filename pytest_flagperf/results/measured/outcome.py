@@ -11,7 +11,7 @@ from flagperf_driver.perflog import number
 from pytest_flagperf import case as case_names
 from pytest_flagperf.case import Case
 from pytest_flagperf.results.logs.failures import Failure
-from pytest_flagperf.results.logs.ranges import Impossible, impossible_from_json
+from pytest_flagperf.results.logs.ranges import Impossible
 from pytest_flagperf.results.logs.ranklog import Evaluation, Step, Target, whole
 from pytest_flagperf.results.measured import consistency, validity, vendor_code
 from pytest_flagperf.results.measured.metrics import MetricValue
@@ -197,14 +197,14 @@ class Outcome(CaseFacts):
     @classmethod
     def from_json(cls, body: Mapping[str, Any], where: str = "outcome") -> Outcome:
         files.check_schema(body, SCHEMA, where)
-        try:
-            outcome = _from_json(cls, body)
-        except FormatError:
-            raise
+        try:  # these are too many to look up the type of each value
+            curves = {
+                "steps": tuple(map(_step, body.get("steps", ()))),
+                "evaluations": tuple(map(_evaluation, body.get("evaluations", ()))),
+            }
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"{where}: not a valid outcome: {type(error).__name__}: {error}") from error
-        type_check.check(outcome, where, skip=("steps", "evaluations"))  # converted above; too many to check again
-        return outcome
+        return type_check.typed(cls, {**body, **curves}, where)
 
 
 def unreadable(round_dir: Path, reason: str) -> Outcome:
@@ -233,45 +233,6 @@ def unreadable(round_dir: Path, reason: str) -> Outcome:
     )
 
 
-_LISTS = ("failures", "metrics", "steps", "evaluations", "logs", "warnings", "validity_warnings", "phases")
-
-
-def _from_json(cls: type[Outcome], body: Mapping[str, Any]) -> Outcome:
-    for name in _LISTS:
-        if not isinstance(body.get(name, []), list):
-            raise TypeError(f"{name} is {body[name]!r:.40}; expected a list")
-    plain = {name: body[name] for name in cls.__dataclass_fields__ if name in body}
-    plain["target"] = Target(**{**body["target"], "value": _float(body["target"]["value"])})
-    plain["failures"] = tuple(
-        Failure(**{**item, "last_lines": tuple(item["last_lines"])}) for item in body.get("failures", ())
-    )
-    plain["metrics"] = tuple(
-        MetricValue(**{**item, "value": number(item["value"])}) for item in body.get("metrics", ())
-    )
-    plain["steps"] = tuple(_step(item) for item in body.get("steps", ()))
-    plain["evaluations"] = tuple(_evaluation(item) for item in body.get("evaluations", ()))
-    plain["untrained"] = _optional_evaluation(body.get("untrained"))
-    plain["work"] = TrainingWork(**body.get("work", {}))
-    losses = body.get("losses", {})
-    plain["losses"] = Losses(
-        **{**losses, "first_bad": _float(losses.get("first_bad")), "final": _float(losses.get("final"))}
-    )
-    quality = body.get("quality", {})
-    floats = {name: _float(quality.get(name)) for name in ("best", "last", "program_final")}
-    also = {
-        name: MetricQuality(**{key: _float(value) for key, value in item.items()})
-        for name, item in quality.get("also", {}).items()
-    }
-    reached = _optional_evaluation(quality.get("reached"))
-    plain["quality"] = Quality(**{**quality, **floats, "also": also, "reached": reached})
-    plain["impossible"] = tuple(impossible_from_json(item) for item in body.get("impossible", ()))
-    plain["logs"] = tuple(body.get("logs", ()))
-    plain["warnings"] = tuple(body.get("warnings", ()))
-    plain["validity_warnings"] = tuple(ValidityWarning(**item) for item in body.get("validity_warnings", ()))
-    plain["phases"] = tuple(Phase(**item) for item in body.get("phases", ()))
-    return cls(**plain)
-
-
 def _step(item: Mapping[str, Any]) -> Step:
     return Step(
         _integer(item["step"]),
@@ -290,11 +251,3 @@ def _integer(value: object) -> int:
     if type(value) is not int or abs(value) > LARGEST_COUNT:
         raise TypeError(f"{value!r:.40} is not a count")
     return value
-
-
-def _optional_evaluation(item: Mapping[str, Any] | None) -> Evaluation | None:
-    return None if item is None else _evaluation(item)
-
-
-def _float(value: object) -> float | None:
-    return None if value is None else number(value)
