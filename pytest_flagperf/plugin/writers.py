@@ -54,10 +54,11 @@ class Writers:
         """Keep the verdicts of a test that were not stored."""
         from pytest_flagperf.case import Case
         from pytest_flagperf.results.verdicts import Verdict
+        from pytest_flagperf.stored import type_check
 
         unrecorded: Mapping[str, Any] | None = getattr(report, _UNRECORDED, None)
         if unrecorded is not None:
-            verdicts = [Verdict.from_json(verdict) for verdict in unrecorded["verdicts"]]
+            verdicts = [type_check.typed(Verdict, verdict, "unrecorded") for verdict in unrecorded["verdicts"]]
             self._run.records.keep(Case.parse(unrecorded["case"]), unrecorded["test"], verdicts)
 
     @pytest.hookimpl(wrapper=True)

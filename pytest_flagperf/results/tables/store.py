@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.perflog import number
 from pytest_flagperf.results.figures import statistics
 from pytest_flagperf.results.measured.measure import measured, or_unreadable
 from pytest_flagperf.results.measured.metrics import MetricValue
@@ -108,9 +107,8 @@ def is_unreadable(verdict: Verdict) -> bool:
 
 
 def _verdicts(items: Iterable[Mapping[str, Any]], where: str) -> tuple[Verdict, ...]:
-    verdicts = tuple(Verdict.from_json(item) for item in items)
+    verdicts = tuple(type_check.typed(Verdict, item, f"{where}: verdicts") for item in items)
     for verdict in verdicts:
-        type_check.check(verdict, where)
         if not verdict.name.strip():
             raise FormatError(f"{where}: a verdict has no name")
     return verdicts
@@ -169,7 +167,7 @@ def _case_from_json(body: Mapping[str, Any], where: str) -> CaseResult:
     verdicts = {str(test): _verdicts(items, where) for test, items in body["verdicts"].items()}
     one_card = body.get("one_card")
     return CaseResult(
-        outcomes[0].case, outcomes, verdicts, None if one_card is None else _one_card_from(one_card, where)
+        outcomes[0].case, outcomes, verdicts, None if one_card is None else type_check.typed(OneCard, one_card, where)
     )
 
 
@@ -189,16 +187,11 @@ def load_info(run_dir: Path, problems: list[str], found: Mapping[str, str | None
     try:
         body = digests.read(path, SCHEMA)
         problems += digests.changed_in_run(run_dir, body, digests.of_run(run_dir) if found is None else found)
-        run = dict(body["run"])
-        run.pop("unsupported", None)  # earlier versions listed cases that nobody selected
-        for name in ("command", "selected", "not_run"):
-            run[name] = tuple(run.get(name) or ())
-        info = RunInfo(**run)
-        type_check.check(info, str(path))
-        return info
+        run = {name: value for name, value in body["run"].items() if value is not None}
+        return type_check.typed(RunInfo, run, str(path))
     except FormatError as error:
         problems.append(str(error))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, AttributeError) as error:
         problems.append(f"{path}: not a valid run: {error}")
     return None
 
@@ -209,19 +202,12 @@ def load_one_card(case_dir: Path, problems: list[str]) -> OneCard | None:
     if not path.exists():
         return None
     try:
-        return _one_card_from(digests.read(path, SCHEMA)["one_card"], str(path))
+        return type_check.typed(OneCard, digests.read(path, SCHEMA)["one_card"], str(path))
     except FormatError as error:
         problems.append(str(error))
     except (KeyError, TypeError) as error:
         problems.append(f"{path}: no valid figure of one card: {error}")
     return None
-
-
-def _one_card_from(body: Mapping[str, Any], where: str) -> OneCard:
-    p_core, known = body["p_core"], {name: tuple(map(number, body.get(name, ()))) for name in ("values", "many")}
-    one_card = OneCard(**{**body, "p_core": None if p_core is None else number(p_core), **known})
-    type_check.check(one_card, where)
-    return one_card
 
 
 def case_json(case: CaseResult, info: RunInfo) -> dict[str, Any]:

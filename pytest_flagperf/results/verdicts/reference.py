@@ -10,7 +10,7 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +19,7 @@ from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.logs.curves import CurveDistance
 from pytest_flagperf.results.logs.ranklog import Target
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.stored import FormatError, files
+from pytest_flagperf.stored import FormatError, files, type_check
 
 SCHEMA = 1
 FEWEST = 5
@@ -126,14 +126,12 @@ class Reference:
     @classmethod
     def from_json(cls, body: Mapping[str, Any], where: str = "reference") -> Reference:
         files.check_schema(body, SCHEMA, where)
-        try:
-            of = body["of"]
-            named = {name: str(of[name]) for name in ("model", "framework", "scale", "sample_unit")}
-            batches = sorted(map(_batch, of["batches"]), key=lambda batch: batch.global_batch)
-            also = {str(name): float(value) for name, value in of["target"].get("also", {}).items()}
-            return cls(**named, target=Target(**{**of["target"], "also": also}), batches=tuple(batches))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FormatError(f"{where}: not a valid reference: {type(error).__name__}: {error}") from error
+        reference = type_check.typed(cls, body.get("of"), where)
+        for batch in reference.batches:
+            problem = _problem(batch)
+            if problem:
+                raise FormatError(f"{where}: global_batch {batch.global_batch}: {problem}")
+        return replace(reference, batches=tuple(sorted(reference.batches, key=lambda batch: batch.global_batch)))
 
 
 def global_batch(outcome: Outcome) -> int | None:
@@ -208,25 +206,9 @@ def _short(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def _batch(body: Mapping[str, Any]) -> Batch:
-    batch = Batch(
-        global_batch=int(body["global_batch"]),
-        shapes=tuple(body["shapes"]),
-        seeds=tuple(body["seeds"]),
-        runs=tuple(body["runs"]),
-        to_target=tuple(map(float, body["to_target"])),
-        interval=float(body["interval"]),
-        metric=_curves(body["metric"]),
-        loss=_curves(body["loss"]),
-    )
-    if len(batch.to_target) < FEWEST or min(batch.to_target) <= 0:
-        raise ValueError(f"global_batch {batch.global_batch}: to_target must have at least {FEWEST} numbers above 0")
+def _problem(batch: Batch) -> str:
+    if len(batch.to_target) < FEWEST or not min(batch.to_target) > 0:
+        return f"to_target must have at least {FEWEST} numbers above 0"
     if len(batch.loss.rounds) < 2 or any(len(values) != len(batch.loss.samples) for values in batch.loss.rounds):
-        raise ValueError(
-            f"global_batch {batch.global_batch}: loss must have at least 2 rounds, each with as many values as samples"
-        )
-    return batch
-
-
-def _curves(body: Mapping[str, Any]) -> Curves:
-    return Curves(tuple(map(float, body["samples"])), tuple(tuple(map(float, values)) for values in body["rounds"]))
+        return "loss must have at least 2 rounds, each with as many values as samples"
+    return ""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.logs.log_ownership import LOG
@@ -57,10 +56,6 @@ class Verdict:
     kind: VerdictKind = VerdictKind.OTHER
     judged: bool = True
     """False: the verdict passed because nothing could be judged; the headline of the run counts it."""
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Verdict:
-        return cls(**{**body, "kind": VerdictKind(body.get("kind", VerdictKind.OTHER))})
 
 
 _AGREE = "figures that agree"
