@@ -91,7 +91,7 @@ def test_what_is_no_reference_is_refused(wrong: dict[str, Any]) -> None:
     for also in ([0.5], {"top5": "high"}, {"top5": None}):
         body = json.loads(HELD.text())
         body["of"]["target"]["also"] = also
-        with pytest.raises(FormatError, match="reference: target.also"):
+        with pytest.raises(FormatError, match=r"reference: target\.also"):
             Reference.from_json(body)
     found = {one.name: one for one in converges(replace(TEN[0], reference={"schema": 1, "of": {}}))}
     assert not found["not_too_early"].ok

@@ -19,6 +19,7 @@ KNOWN_PROBLEM = "known problem"
 """The first words of an addition's name that is a problem which the vendor states."""
 _MOST_RANKS = 100_000
 
+
 @dataclass(frozen=True)
 class StoredMetric:
     """The metric of the suite with its target, as the plan has it."""
