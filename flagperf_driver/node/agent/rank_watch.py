@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter, deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Callable, Collection, Iterator, Mapping, NamedTuple, Sequence
 
-from flagperf_driver import perflog
+from flagperf_driver import events, layout, perflog
 from flagperf_driver.heartbeat import DONE, PHASES, TRAIN, Beat, read_heartbeat
 from flagperf_driver.node import silence
+from flagperf_driver.node.agent.messages import Messages
+from flagperf_driver.node.agent.milestones import MILESTONES, Milestones, Moment
 
+_FINAL_EVENTS = (events.FAILED, events.FINISHED)
 _READ_BYTES = 1 << 22
 _TAIL_BYTES = 1 << 16
 _RECENT_BEATS = 120  # the number of beats, about a minute, from which a rank's pace is computed
@@ -75,6 +79,43 @@ def last_error(lines: Sequence[str]) -> str:
     """Return the line that probably names the reason for the end: the last error, else the last line."""
     errors = [line for line in lines if _ERROR_LINE.match(line)]
     return (errors or list(lines) or [""])[-1].strip()
+
+
+class WatchedRank:
+    """What the agent reads of one rank: its log, with the milestones and the reason of a failure, and its heartbeat."""
+
+    def __init__(self, rank: int, messages: Messages, *, every_record: bool, show: bool) -> None:
+        """With ``every_record`` send all records of the log, otherwise the final ones; with ``show`` its lines too."""
+        self.milestones = Milestones(every_record)
+        self.error: perflog.Record | None = None
+        self._rank, self._messages, self._every_record = rank, messages, every_record
+        self._log = messages.folder.path / layout.rank_log(rank)
+        events_to_read = None if every_record else {*_FINAL_EVENTS, *MILESTONES}
+        self._tail = LogTail(self._log, events_to_read, self._show if show else None)
+        self.heartbeat = RankHeartbeat(messages.folder.path / f"rank{rank}.progress")
+        with suppress(OSError):  # a heartbeat file of an earlier round would look like a sign of life of this one
+            self.heartbeat.path.unlink()
+
+    def read_log(self, to_the_end: bool = False) -> None:
+        """Read the new records and send them."""
+        begin = Moment.now()
+        for record in self._tail.new(to_the_end):
+            self.milestones.add(record.event, Moment.now(), record.time_ms)
+            if record.event == events.FAILED:
+                self.error = self.error or record
+            final = record.event in _FINAL_EVENTS
+            if self._every_record or final:
+                message = {"event": record.event, "value": dict(record.value), "time_ms": record.time_ms}
+                self._messages.send({"type": "perflog", "rank": self._rank, **message}, expendable=not final)
+        if self._tail.at_the_end:
+            self.milestones.read_completely(begin)
+
+    def last_lines(self) -> list[str]:
+        """Return the log's last lines."""
+        return last_lines(self._log)
+
+    def _show(self, lines: list[str]) -> None:
+        self._messages.send({"type": "lines", "rank": self._rank, "lines": lines}, expendable=True)
 
 
 class RankHeartbeat:

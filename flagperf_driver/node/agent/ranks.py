@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Sequence
 
-from flagperf_driver import events, layout, perflog
+from flagperf_driver import layout
 from flagperf_driver.node import processes
 from flagperf_driver.node.agent import oom, rank_watch
 from flagperf_driver.node.agent.messages import Messages, now_ms
-from flagperf_driver.node.agent.milestones import MILESTONES, SCHEMA, Milestones, Moment
+from flagperf_driver.node.agent.milestones import SCHEMA
 from flagperf_driver.node.agent.rank_orders import RankOrders
 from flagperf_driver.node.agent.timer import Timer
 from flagperf_driver.node.confinement import ConfinedThread, Limits, shared_memory
@@ -32,7 +32,6 @@ _BEAT_S = 1.0
 _TRACES_S = 0.7  # time for a rank to write its stacks after SIGUSR1
 _KILLED_S = 15.0  # a process that is still alive so long after SIGKILL is stuck in the kernel
 _FULL_DISK_BYTES = 1 << 16  # a disk with less free space is considered full
-_FINAL_EVENTS = (events.FAILED, events.FINISHED)
 
 
 class Process:
@@ -64,15 +63,10 @@ class Ranks:
         self._reaper = reaper
         self._own_limit = own_limit  # a memory limit is the container's
         self._live: dict[int, Process] = {}
-        self._errors: dict[int, perflog.Record] = {}
+        self._watched: dict[int, rank_watch.WatchedRank] = {}
         self._ending = False
-        ranks = [order.rank for order in orders.ranks]
-        self._first = ranks[0]
-        self._tails = {rank: self._tail(rank) for rank in ranks}
-        self._milestones: dict[int, Milestones] = {}
-        self._heartbeats = {rank: rank_watch.RankHeartbeat(self._path(rank, "progress")) for rank in ranks}
         self._timer = Timer()
-        self._timer.every(_TICK_S, lambda _: self._stream())
+        self._timer.every(_TICK_S, lambda _: self._read_logs())
         self._timer.every(_HEARTBEAT_S, self._check_heartbeats)
         self._timer.every(_BEAT_S, lambda _: self._send_beats())
         self._memory = oom.count()
@@ -85,7 +79,10 @@ class Ranks:
 
     def start(self) -> None:
         """Start all ranks; if one cannot be started, end the others."""
-        self._milestones = {rank: Milestones(rank == self._first) for rank in self._tails}
+        for order in self._orders.ranks:
+            self._watched[order.rank] = rank_watch.WatchedRank(
+                order.rank, self._messages, every_record=not self._watched, show=self._orders.show
+            )
         self._confined = ConfinedThread(self._limits())
         for order in self._orders.ranks:
             if not self._start(order):
@@ -119,15 +116,13 @@ class Ranks:
             self.fail("disk", None, self._folder.write_error)
             self._end("stopped")
         if self.over:
-            self._stream(to_the_end=True)
-            ranks = {str(rank): milestones.to_json() for rank, milestones in self._milestones.items()}
+            self._read_logs(to_the_end=True)
+            ranks = {str(rank): watched.milestones.to_json() for rank, watched in self._watched.items()}
             not_confined = self._confined.problem if self._confined else None
             seen = {"schema": SCHEMA, "ranks": ranks, "not_confined": not_confined}
             self._folder.write(layout.MILESTONE_TIMES, json.dumps(seen) + "\n")
 
     def _start(self, order: RankProcess) -> bool:
-        with suppress(OSError):  # a heartbeat file of an earlier round would look like a sign of life of this one
-            self._path(order.rank, "progress").unlink()
         try:
             log = self._folder.path / layout.rank_log(order.rank)
             env, cores = order.environment(os.environ, self._temporary.env), self._cores(order)
@@ -178,52 +173,19 @@ class Ranks:
             return
         sentence = "the round took longer than {:g} s (round_timeout_s): {}".format(
             self._orders.round_s,
-            ", ".join(f"rank {rank} {self._heartbeats[rank].where}" for rank in [*self._live][:8]),
+            ", ".join(f"rank {rank} {self._watched[rank].heartbeat.where}" for rank in [*self._live][:8]),
         )
         self.fail("timeout", next(iter(self._live), None), sentence)
         self._end("timeout")
 
-    # -- the ranks' logs -----------------------------------------------------------------------------------
+    # -- what the ranks write ------------------------------------------------------------------------------
 
-    def _tail(self, rank: int) -> rank_watch.LogTail:
-        events_to_read = None if rank == self._first else {*_FINAL_EVENTS, *MILESTONES}
-
-        def show(lines: list[str]) -> None:
-            self._messages.send({"type": "lines", "rank": rank, "lines": lines}, expendable=True)
-
-        log = self._folder.path / layout.rank_log(rank)
-        return rank_watch.LogTail(log, events_to_read, show if self._orders.show else None)
-
-    def _stream(self, to_the_end: bool = False) -> None:
-        for rank in self._tails:
-            self._stream_one(rank, to_the_end)
-
-    def _stream_one(self, rank: int, to_the_end: bool = False) -> None:
-        tail = self._tails.get(rank)
-        if tail is None:
-            return
-        begin = Moment.now()
-        for record in tail.new(to_the_end):
-            self._milestones[rank].add(record.event, Moment.now(), record.time_ms)
-            if record.event == events.FAILED:
-                self._errors.setdefault(rank, record)
-            if rank != self._first and record.event not in _FINAL_EVENTS:
-                continue
-            self._messages.send(
-                {
-                    "type": "perflog",
-                    "rank": rank,
-                    "event": record.event,
-                    "value": dict(record.value),
-                    "time_ms": record.time_ms,
-                },
-                expendable=record.event not in _FINAL_EVENTS,
-            )
-        if tail.at_the_end:
-            self._milestones[rank].read_completely(begin)
+    def _read_logs(self, to_the_end: bool = False) -> None:
+        for watched in self._watched.values():
+            watched.read_log(to_the_end)
 
     def _check_heartbeats(self, passed_s: float) -> None:
-        alive = {rank: self._heartbeats[rank] for rank in self._live}
+        alive = {rank: self._watched[rank].heartbeat for rank in self._live}
         for heartbeat in alive.values():
             heartbeat.read(passed_s)
         silence = None if self._ending else rank_watch.find_silence(alive, self._orders.limits)
@@ -231,19 +193,19 @@ class Ranks:
             self._end_silence(silence)
 
     def _send_beats(self) -> None:
+        heartbeats = {rank: watched.heartbeat for rank, watched in self._watched.items()}
         ranks = {
             str(rank): {"step": beat.step, "phase": beat.phase, "idle_s": round(heartbeat.idle_s, 2)}
-            for rank, heartbeat in self._heartbeats.items()
+            for rank, heartbeat in heartbeats.items()
             if (beat := heartbeat.beat) is not None
         }
         # Sent also without any rank's beat: the controller considers a silent agent lost.
         if self._messages.connected:
-            self._messages.send(
-                {"type": "beat", "ranks": ranks, "slow": rank_watch.find_slow(self._heartbeats)}, expendable=True
-            )
+            slow = rank_watch.find_slow(heartbeats)
+            self._messages.send({"type": "beat", "ranks": ranks, "slow": slow}, expendable=True)
 
     def _end_silence(self, silence: rank_watch.Silence) -> None:
-        lines = rank_watch.last_lines(self._folder.path / layout.rank_log(silence.rank))
+        lines = self._watched[silence.rank].last_lines()
         last_line = f"; its last line: {lines[-1].strip()}" if lines else ""
         self.fail(silence.kind, silence.rank, silence.sentence + last_line)
         self._live[silence.rank].cause = "hang" if silence.kind == "hang" else "timeout"
@@ -259,7 +221,7 @@ class Ranks:
         for process in ended:
             self._reap(process)
         if ended:
-            self._stream()
+            self._read_logs()
         for process in sorted(ended, key=self._fault_order):
             self._report_end(process)
 
@@ -269,11 +231,11 @@ class Ranks:
         process.child.wait()
         self._reaper.forget(process.child.pid)
         del self._live[rank]
-        self._stream_one(rank, to_the_end=True)
+        self._watched[rank].read_log(to_the_end=True)
 
     def _fault_order(self, process: Process) -> tuple[bool, bool, float]:
         code = process.child.returncode
-        error = self._errors.get(process.order.rank)
+        error = self._watched[process.order.rank].error
         return code == 0, code > 0, error.time_ms if error is not None else float("inf")
 
     def _report_end(self, process: Process) -> None:
@@ -290,9 +252,9 @@ class Ranks:
     def _crash_sentence(self, process: Process) -> str:
         code = process.child.returncode
         how = f"ended with exit code {code}" if code > 0 else f"was killed by {self._signal_with_cause(-code)}"
-        error = self._errors.get(process.order.rank)
+        error = self._watched[process.order.rank].error
         if error is None:
-            reason = rank_watch.last_error(self._last_lines(process))
+            reason = rank_watch.last_error(self._watched[process.order.rank].last_lines())
             return f"rank {process.order.rank} {how}: {reason or 'no output'}{self._disk_full()}"
         reason = f"{error.value.get('type')}: {_one_line(error.value.get('error'))}"
         return f"rank {process.order.rank} {how}: {reason}"
@@ -344,14 +306,8 @@ class Ranks:
             cause=cause,
             pid=process.child.pid,
             started_ms=process.started_ms,
-            last_lines=self._last_lines(process),
+            last_lines=self._watched[process.order.rank].last_lines(),
         )
-
-    def _last_lines(self, process: Process) -> Sequence[str]:
-        return rank_watch.last_lines(self._folder.path / layout.rank_log(process.order.rank))
-
-    def _path(self, rank: int, what: str) -> Path:
-        return self._folder.path / f"rank{rank}.{what}"
 
 
 def _signal_name(number: int) -> str:
