@@ -13,7 +13,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.engines.agents.acquire import DeviceRequest, acquire
 from pytest_flagperf.engines.agents.agents import Agents
 from pytest_flagperf.engines.agents.orders import RoundOptions
-from pytest_flagperf.engines.agents.round import run_round
+from pytest_flagperf.engines.agents.run_round import run_round
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.host_pool import HostPool

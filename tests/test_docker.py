@@ -21,7 +21,7 @@ from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.runtime import Image, RuntimeRequest, RuntimeSetupError
 from pytest_flagperf.runtime.docker.containers import _container_name, prepare
 from pytest_flagperf.runtime.docker.images import case_recipe, image_name, vendor_recipe
-from pytest_flagperf.runtime.docker.options import Options, OptionsError, parse
+from pytest_flagperf.runtime.docker.run_options import Options, OptionsError, parse
 from tests.python_image import python_files
 
 if TYPE_CHECKING:

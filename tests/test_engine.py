@@ -14,10 +14,10 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
-from pytest_flagperf.engines.agents import engine, environments
+from pytest_flagperf.engines.agents import agents_engine, environments
 from pytest_flagperf.engines.agents.agents import Agents
+from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
 from pytest_flagperf.engines.agents.allocation import FixedHosts
-from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.engines.agents.preflight import HostRequirements
 from pytest_flagperf.engines.agents.runtime_request import runtime_request
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS
@@ -104,7 +104,7 @@ def test_agents_keep_their_logs_if_another_agent_cannot_be_attached(
         self._closing = True
         kept.append(keep)
 
-    monkeypatch.setattr(engine, "attach_agent", attach_agent)
+    monkeypatch.setattr(agents_engine, "attach_agent", attach_agent)
     monkeypatch.setattr(Agents, "join", join)
     monkeypatch.setattr(Agents, "dismiss", dismiss)
     assert not engine_with_hosts("h1", "h2").resume(round_dir, silent())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.catalog.images import find, unused
+from pytest_flagperf.catalog.vendor_images import find, unused
 
 NAMED = {"frame": "maker/frame:any", "frame_2.10": "maker/frame:2.10"}
 

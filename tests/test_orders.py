@@ -14,8 +14,8 @@ import pytest
 
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines import OK, Finding
+from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
 from pytest_flagperf.engines.agents.allocation import FixedHosts
-from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.engines.agents.orders import RoundOptions, _cores, _placement, make_orders
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost

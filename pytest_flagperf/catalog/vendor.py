@@ -16,11 +16,11 @@ from pytest_flagperf.stored.plan import is_cpu
 from ..case import CaseError, Shape
 from ..expected import KnownProblem
 from ..problems import near
-from ..runtime.docker import options as docker_options
-from . import images
-from .images import VendorImage
+from ..runtime.docker import run_options as docker_options
+from . import vendor_images
 from .suite import REFERENCE, SCALES
 from .toml_reader import choice, raise_if_any, read, where
+from .vendor_images import VendorImage
 
 LEASES = ("device", "host")
 RUNTIMES = ("host", "venv", "docker", "apptainer", "pyxis")
@@ -148,11 +148,11 @@ class Vendor:
 
     def image(self, framework: str) -> VendorImage | None:
         """Return the image for a framework or a version of it."""
-        return images.find(self.toml.images, self.path / "vendor.toml", framework)
+        return vendor_images.find(self.toml.images, self.path / "vendor.toml", framework)
 
     def unused_images(self, framework: str, frameworks: Collection[str]) -> list[str]:
         """Return notes on images without effect; ``frameworks`` are the frameworks of all suites."""
-        return images.unused(self.toml.images, self.path / "vendor.toml", framework, frameworks)
+        return vendor_images.unused(self.toml.images, self.path / "vendor.toml", framework, frameworks)
 
     def misspelled_frameworks(self, frameworks: Collection[str]) -> list[str]:
         """Return the tables whose framework no suite uses and whose name is like the name of a suite's framework."""
@@ -210,7 +210,7 @@ def _problems(file: Path, table: VendorToml) -> Iterator[str]:
         yield from _framework(file, name, names)
     yield from _efficiency(file, table)
     yield from _container(file, table.container)
-    yield from images.problems(table.images, file)
+    yield from vendor_images.problems(table.images, file)
     yield from (
         f"{where(file, 'environment', name)}: environment.{name}: invalid name of a variable; "
         "expected letters, digits and _, not beginning with a digit"

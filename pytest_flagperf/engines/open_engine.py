@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines import Engine
+from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
 from pytest_flagperf.engines.agents.allocate import allocate
-from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.hooks import EngineFactory, Plugin
 from pytest_flagperf.hooks.plugins import guard, named
 from pytest_flagperf.packages import advice

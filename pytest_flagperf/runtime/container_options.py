@@ -9,7 +9,7 @@ from typing import Any
 from pytest_flagperf import docker_run_options
 from pytest_flagperf.problems import Problems, near
 
-from .docker import options as docker
+from .docker import run_options as docker
 
 # Docker's options without an equivalent, whose absence can change what a case measures.
 _NOTED = {

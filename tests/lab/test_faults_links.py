@@ -329,7 +329,7 @@ def test_a_case_that_needs_the_lost_host_says_so_and_logs_come_at_the_runs_end(c
 @pytest.mark.slow
 def test_a_host_that_is_back_when_the_next_case_begins_is_used_again(cluster: ClusterToy) -> None:
     """Its agent did not hear that the round is over, and would hold the devices as long as its lease."""
-    more = WAITING.format(module="engines.agents.engine", owner="AgentsEngine", name="_fetch_missing_logs")
+    more = WAITING.format(module="engines.agents.agents_engine", owner="AgentsEngine", name="_fetch_missing_logs")
     one, _ = prepare(
         cluster,
         more=more + "\nfrom pytest_flagperf.engines.agents import lost_hosts\nlost_hosts._AFTER_A_FAULT_S = 0.5",

@@ -15,10 +15,10 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.engines import FAIL, OK, WARN, Finding
 from pytest_flagperf.engines.agents.agents import Agents, HostAgent
+from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
 from pytest_flagperf.engines.agents.allocation import FixedHosts
-from pytest_flagperf.engines.agents.engine import AgentsEngine
 from pytest_flagperf.engines.agents.preflight import sentences
-from pytest_flagperf.engines.agents.round import run_round
+from pytest_flagperf.engines.agents.run_round import run_round
 from pytest_flagperf.engines.agents.systems import check_system
 from pytest_flagperf.hosts import Channel, HostError, Message
 from pytest_flagperf.hosts.host_pool import HostPool

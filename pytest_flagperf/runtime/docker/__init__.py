@@ -47,10 +47,10 @@ class _Docker(Runtime):
         return f"{image.image}, of {image.image_source}" if image.image else f"built from {image.image_source}"
 
     def sees_all_devices(self, request: RuntimeRequest) -> bool:
-        from . import options
+        from . import run_options
 
         image = _image(request)
-        return not options.parse(image.options, image.options_source).only_leased
+        return not run_options.parse(image.options, image.options_source).only_leased
 
     def engine(self, request: RuntimeRequest) -> EngineRequirements:
         from . import images
@@ -66,16 +66,16 @@ def _image(request: RuntimeRequest) -> Image:
 
 
 def _invalid_options(image: Image) -> Iterator[str]:
-    from . import options
+    from . import run_options
 
     if image.unreadable:
         yield image.unreadable
     try:
-        options.parse(image.options, image.options_source)
-    except options.OptionsError as error:
+        run_options.parse(image.options, image.options_source)
+    except run_options.OptionsError as error:
         yield from error.problems
     try:
-        options.size(image.shm_size or options.SHM_SIZE)
+        run_options.size(image.shm_size or run_options.SHM_SIZE)
     except ValueError as error:
         yield f"{image.shm_size_source}: {error}"
 

@@ -25,7 +25,7 @@ from pytest_flagperf.runtime.image_facts import check_complete, read_image_facts
 from .images import Recipe, case_recipe, vendor_recipe
 from .mounts import own_mounts
 from .new_containers import merged, runner
-from .options import SHM_SIZE, Options, OptionsError, parse, size
+from .run_options import SHM_SIZE, Options, OptionsError, parse, size
 
 with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
     import fcntl

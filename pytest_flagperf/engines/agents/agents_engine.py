@@ -32,7 +32,7 @@ from .environments import Environments
 from .late_logs import LateLogs
 from .orders import RoundOptions
 from .preflight import Data
-from .round import follow_round, run_round
+from .run_round import follow_round, run_round
 from .unpack import DEFAULT_LIMITS
 
 _log = logging.getLogger("flagperf.preflight")
