@@ -52,28 +52,6 @@ def refusal(root: Path, config: str = "", adapter: str = "") -> str:
 # -- forbidden changes -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("what", "config", "message"),
-    [
-        ("the model's size", "frozen = 4", "frozen = 4: cannot be set here: it is not in mutable_params"),
-        ("the optimizer", "optimizer = 'sgd'", "optimizer = 'sgd': cannot be set here: it is not in mutable_params"),
-        (
-            "the data",
-            "train_data = 'tiny'",
-            "train_data = 'tiny': expected the suite's 'train'",
-        ),
-        (
-            "the checkpoint",
-            "init_checkpoint = 'x'",
-            "init_checkpoint = 'x': expected the suite's",
-        ),
-        ("the target", "target_top1 = 0.5", "target_top1 = 0.5: expected the suite's target 0.75 at scale"),
-    ],
-)
-def test_a_vendors_config_cannot_set_these_keys(tmp_path: Path, what: str, config: str, message: str) -> None:
-    assert refusal(tmp_path, config).startswith(f"{OWN}/config/config_X9x1x8.py:1: {message}"), what
-
-
 def test_the_user_but_not_a_vendor_may_set_data_and_checkpoint(tmp_path: Path) -> None:
     mutable = 'mutable_params = ["train_data", "init_checkpoint"]\n'
     catalog = tree(tmp_path, "init_checkpoint = 'x.pt'\ntrain_data = 'train'\n")

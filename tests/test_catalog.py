@@ -263,25 +263,6 @@ def test_the_range_of_a_metric_must_contain_its_targets(tmp_path: Path, change: 
     assert message in problems_of_suite(tmp_path, SUITE_TOML.replace(*change))[0]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (('"1x8"]', '"8"]'), "shapes: shape '8': expected NxP"),
-        (('backend = "acl"\n', ""), "backend is missing"),
-        (("min_efficiency = 0.85", 'runtime = "vemv"'), "did you mean venv"),
-        (("devices_per_host", "devices_per_hots"), "chips.X9.devices_per_hots: no such key; did you mean"),
-        (("min_efficiency = 0.85", "min_efficiency = true"), "min_efficiency: expected a number; got True"),
-    ],
-)
-def test_an_invalid_vendor_toml_is_reported(tmp_path: Path, change: tuple[str, str], message: str) -> None:
-    write_vendor(tmp_path, toml=VENDOR_TOML.replace(*change))
-    vendor = Catalog.scan([tmp_path]).vendor("acme")
-    with pytest.raises(CatalogError) as caught:
-        _ = vendor.shapes
-    assert message in str(caught.value)
-    assert "vendor.toml" in str(caught.value)
-
-
 def test_no_file_is_read_before_its_first_use(tmp_path: Path) -> None:
     write_suite(tmp_path, toml="= broken")
     write_vendor(tmp_path, toml="= broken")
@@ -307,22 +288,6 @@ def test_ten_thousand_cases_are_found_and_no_config_is_read(tmp_path: Path) -> N
     assert set(sys.modules) == modules
 
 
-@pytest.mark.parametrize("bad", ["min_efficiency = 0", "min_efficiency = 1.6", "min_efficiency = nan"])
-def test_an_efficiency_out_of_range_is_refused(tmp_path: Path, bad: str) -> None:
-    write_vendor(tmp_path, toml=VENDOR_TOML.replace("min_efficiency = 0.85", bad))
-    with pytest.raises(
-        CatalogError,
-        match=r"min_efficiency(: expected a finite number; got nan| is (0\.0|1\.6); expected at least 0\.8 and)",
-    ):
-        _ = Catalog.scan([tmp_path]).vendor("acme").chips
-
-
-def test_a_host_has_at_least_one_device(tmp_path: Path) -> None:
-    write_vendor(tmp_path, toml=VENDOR_TOML.replace("devices_per_host = 8", "devices_per_host = 0"))
-    with pytest.raises(CatalogError, match=r"chips\.X9\.devices_per_host is 0; expected at least 1"):
-        _ = Catalog.scan([tmp_path]).vendor("acme").chips
-
-
 def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     (write_vendor(tmp_path) / "vendor.toml").write_bytes(b'name = "\xff"')
     with pytest.raises(CatalogError, match=r"vendor\.toml: not UTF-8"):
@@ -332,10 +297,7 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
         _ = Catalog.scan([tmp_path]).suite("toy", "pytorch").metric
 
 
-def test_the_names_of_a_chip_are_checked_and_a_probe_is_found(tmp_path: Path) -> None:
-    write_vendor(tmp_path, toml=VENDOR_TOML + 'names = ["Fast ?1", "(open"]\n')
-    with pytest.raises(CatalogError, match=r"names: '\(open' is not a regular expression: missing \)"):
-        _ = Catalog.scan([tmp_path]).vendor("acme").chips
+def test_the_names_of_a_chip_and_a_probe_are_found(tmp_path: Path) -> None:
     write_vendor(tmp_path, toml=VENDOR_TOML + 'names = ["Fast ?1"]\n')
     vendor = Catalog.scan([tmp_path]).vendor("acme")
     assert list(vendor.chips.values())[-1].names == ("Fast ?1",)

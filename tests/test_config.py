@@ -491,6 +491,7 @@ def test_a_config_folder_of_flagperf_loads_or_its_unknown_keys_are_reported(tmp_
             'checkpoint_dir = "trained"',
             "expected the suite's None; a vendor's config cannot continue from a checkpoint",
         ),
+        ('train_data = "tiny"', "expected the suite's 'train'"),
         ('data_dir = "easy"', "expected the suite's ''; a vendor's config cannot choose the data"),
     ],
 )

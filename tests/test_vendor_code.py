@@ -28,8 +28,8 @@ from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.results_help import recorded, replay_dir
 from tests.stored_runs import add_case
-from tests.test_adaptation import ADAPTER, CASE, OWN
-from tests.trees import VENDOR_TOML, tree, write, write_vendor
+from tests.test_adaptation import CASE, OWN
+from tests.trees import tree, write
 
 NAMED = "acme's own step backward, hook events, module torch_acme"
 
@@ -177,25 +177,18 @@ def brings(root: Path) -> Mapping[str, tuple[str, str]]:
     return {one.name: (one.value, one.where) for one in plan.additions}
 
 
-def test_imported_modules_and_scripts_are_listed(tmp_path: Path) -> None:
+def test_a_module_of_hooks_and_a_script_of_variables_are_listed_by_their_contents(tmp_path: Path) -> None:
+    """tests/test_adaptation.py tests the other additions."""
     tree(tmp_path)
-    modules = 'modules = ["torch_acme", "acme.ccl"]\n'
-    write_vendor(tmp_path, toml=VENDOR_TOML.replace("[chips", f"{modules}[chips", 1))
+    script = f"{OWN}/config/environment_variables.sh"
     write(tmp_path, "vendors/acme/device.py", "import time\n")
-    file = "config/environment_variables.sh"
-    write(tmp_path, f"{OWN}/{file}", "# fast\n\nexport ACME_FAST=1\nsource /opt/acme/env\n")
+    write(tmp_path, script, "export ACME_FAST=1\n")
     listed = brings(tmp_path)
-    assert listed["module torch_acme"] == ("imported by each rank", "vendors/acme/vendor.toml")
-    assert listed["module acme.ccl"] == listed["module torch_acme"]
     assert listed["module device.py"] == ("imported by each rank", "vendors/acme/device.py")
-    assert listed["command environment_variables.sh:4"] == ("source /opt/acme/env", f"{OWN}/{file}:4")
-    write(tmp_path, "vendors/acme/device.py", "def synchronize(device): ...\n")
-    write(tmp_path, f"{OWN}/{file}", "# fast\n\nexport ACME_FAST=1\n")
-    write(tmp_path, ADAPTER, "def backward(ctx, loss): ...\n")
-    listed = brings(tmp_path)
-    assert {"hook synchronize", "step backward", "variable ACME_FAST"} <= listed.keys()
-    assert "module device.py" not in listed, "its hooks are listed"
     assert not any(name.startswith("command ") for name in listed), "it only sets variables"
+    write(tmp_path, "vendors/acme/device.py", "def synchronize(device): ...\n")
+    assert "hook synchronize" in brings(tmp_path)
+    assert "module device.py" not in brings(tmp_path), "its hooks are listed"
 
 
 # -- what the ranks reported ---------------------------------------------------------------------------------------
