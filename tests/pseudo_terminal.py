@@ -1,11 +1,8 @@
-"""Programs in a terminal of a given size: what they print, what the screen shows, and recordings of it."""
+"""Programs in a terminal of a given size: what they print, and what the screen shows."""
 
 from __future__ import annotations
 
-import codecs
 import fcntl
-import html
-import json
 import os
 import pty
 import re
@@ -21,12 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pyte
-
-_COLOURS = {
-    "default": "#d0d0d0", "black": "#444444", "red": "#ff6b6b", "green": "#6bd968", "brown": "#e5c07b",
-    "blue": "#61afef", "magenta": "#c678dd", "cyan": "#56b6c2", "white": "#ffffff",
-}  # fmt: skip
-_CHAR, _LINE = 8.4, 17
 
 
 def _take_control() -> None:
@@ -125,57 +116,3 @@ class Terminal:
 
     def text(self, until_s: float = float("inf")) -> str:
         return "\n".join(line.rstrip() for line in self.screen(until_s).display)
-
-    def cast(self, title: str) -> str:
-        """Return the recording in asciinema's format, version 2."""
-        head = {"version": 2, "width": self.columns, "height": self.rows, "title": title}
-        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        events = [[round(at, 2), "o", decode(data)] for at, data in self.output]
-        return "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in (head, *events))
-
-
-def animation(screens: Sequence[Any], seconds: float) -> str:
-    """Return an SVG picture that shows each screen for some seconds, again and again."""
-    columns, rows = screens[0].columns, screens[0].lines
-    width, height = columns * _CHAR + 20, rows * _LINE + 20
-    share = 100 / len(screens)
-    style = (
-        "text{white-space:pre;font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:14px}"
-        f".f{{visibility:hidden;animation:show {seconds * len(screens):g}s steps(1) infinite}}"
-        f"@keyframes show{{0%{{visibility:visible}}{share:g}%{{visibility:hidden}}}}"
-    )
-    frames = "".join(
-        f'<g class="f" style="animation-delay:{number * seconds:g}s">{_frame(screen)}</g>'
-        for number, screen in enumerate(screens)
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height}" role="img" '
-        f'aria-label="flagperf watch while three cases run"><style>{style}</style>'
-        f'<rect width="100%" height="100%" rx="6" fill="#16181d"/>{frames}</svg>\n'
-    )
-
-
-def _frame(screen: Any) -> str:
-    lines = [(row, run) for row in range(screen.lines) for run in _runs(screen.buffer[row], screen.columns)]
-    return "".join(_part(row, *run) for row, run in lines)
-
-
-def _part(row: int, column: int, text: str, colour: str, is_bold: bool) -> str:
-    weight = ' font-weight="bold"' if is_bold else ""
-    place = f'x="{10 + column * _CHAR:g}" y="{24 + row * _LINE}" textLength="{len(text) * _CHAR:g}"'
-    return f'<text {place} fill="{colour}"{weight}>{html.escape(text)}</text>'
-
-
-def _runs(line: Any, columns: int) -> list[tuple[int, str, str, bool]]:
-    """Return the parts of a line that look alike: column, text, colour and weight; without blank ones."""
-    runs: list[tuple[int, str, str, bool]] = []
-    for column in range(columns):
-        char = line[column]
-        look = _COLOURS.get(char.fg, f"#{char.fg}" if len(char.fg) == 6 else _COLOURS["default"]), bool(char.bold)
-        if runs and (runs[-1][2:] == look or char.data == " "):
-            start, text, *_ = runs[-1]
-            runs[-1] = (start, text + char.data, *runs[-1][2:])
-        else:
-            runs.append((column, char.data, *look))
-    stripped = [(start + len(text) - len(text.lstrip()), text.strip(), *look) for start, text, *look in runs]
-    return [run for run in stripped if run[1]]  # type: ignore[misc]

@@ -93,7 +93,8 @@ def test_cases_that_an_earlier_version_listed_without_a_request_are_ignored(tmp_
 
 
 def test_results_json_has_figures_and_verdicts_and_no_curves(tmp_path: Path) -> None:
-    outcome = recorded("converged_1x2")
+    outcome = recorded("as_the_reference")
+    assert outcome.reference
     rounds_ = tuple(with_metric(outcome, "p_core", value) for value in (1.0, 2.0, 6.0))
     store.write_run(tmp_path, INFO, [CaseResult(outcome.case, rounds_)])
     body = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
@@ -104,7 +105,7 @@ def test_results_json_has_figures_and_verdicts_and_no_curves(tmp_path: Path) -> 
     assert case["metrics"]["p_core"]["unit"] == "images/s"
     assert case["converged"] == 3
     assert case["ok"] is False, "no verdicts"
-    assert "steps" not in case["outcomes"][0]
+    assert not {"steps", "evaluations", "reference"} & case["outcomes"][0].keys()
 
 
 def test_results_csv_has_one_row_per_round_and_the_documented_columns(tmp_path: Path) -> None:
@@ -270,10 +271,3 @@ def test_a_round_judged_by_parity_did_not_converge_and_was_not_asked_to() -> Non
     assert not verdicts.has_converged(outcome)
     assert CaseResult(outcome.case, (outcome,)).converged is None
     assert columns.row("run1", outcome)["converged"] is None
-
-
-def test_the_run_s_file_holds_no_curves(tmp_path: Path) -> None:
-    outcome = replace(recorded("converged_1x1"), reference={"schema": 1})
-    store.write_run(tmp_path, RunInfo(), [CaseResult(outcome.case, (outcome,))])
-    (outcome,) = json.loads((tmp_path / "results.json").read_text())["cases"][0]["outcomes"]
-    assert not {"steps", "evaluations", "reference"} & outcome.keys()

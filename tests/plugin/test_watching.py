@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.pseudo_terminal import Terminal
-from tests.screens.record_watch import start_run, toy_tree, watch
+from tests.watched_run import start_run, toy_tree, watch
 
 pytestmark = pytest.mark.slow
 Run = subprocess.Popen[bytes]

@@ -1,16 +1,10 @@
-"""Record ``flagperf watch`` while three cases run: ``python -m tests.screens.record_watch FOLDER``.
-
-The cases are toy trainings in three workers of pytest-xdist, on devices that a probe makes up. FOLDER gets the
-recording ``watch.cast`` for asciinema and the picture ``watch.svg``.
-"""
+"""A run of toy trainings on devices that a probe makes up, and ``flagperf watch`` beside it in a terminal."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,10 +13,9 @@ from typing import Any, cast
 import pytest
 
 from tests.plugin.conftest import QUIET, TRAINING, Toy
-from tests.pseudo_terminal import Terminal, animation
+from tests.pseudo_terminal import Terminal
 
 CASES = "alpha", "beta", "gamma"
-FRAME_S = 2.0
 PROBE = '''
 """Devices whose power and temperature follow the clock."""
 import json
@@ -87,28 +80,3 @@ def start_run(root: Path, *arguments: str) -> subprocess.Popen[bytes]:
 def watch(root: Path, *arguments: str, env: Mapping[str, str] | None = None, **size: Any) -> Terminal:
     argv = ["flagperf", "watch", *arguments]
     return Terminal(argv, cwd=root, env={**environment(root), **(env or {})}, **size)
-
-
-def main(folder: Path) -> None:
-    root = Path(tempfile.mkdtemp(prefix="flagperf-watch-"))
-    try:
-        toy_tree(root)
-        run = start_run(root, "-m", "converges", "-k", "1x1", "-n", "3")
-        while not list(root.glob("reports/run*/live/*.jsonl")):
-            if run.poll() is not None:
-                raise SystemExit((root / "pytest.log").read_text())
-        terminal = watch(root)
-        code = terminal.end(300)
-        print(f"pytest: exit code {run.wait(60)}; flagperf watch: exit code {code}")
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "watch.cast").write_text(terminal.cast("flagperf watch"), encoding="utf-8")
-    last = terminal.output[-1][0]
-    screens = [terminal.screen(number * FRAME_S) for number in range(1, int(last / FRAME_S))]
-    (folder / "watch.svg").write_text(animation(screens, FRAME_S), encoding="utf-8")
-    terminal.close()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
