@@ -16,19 +16,22 @@ from pathlib import Path
 from typing import Any
 
 REPO = Path(__file__).resolve().parents[2]
+MARK = "RESULT "
+"""Begins a line of results; frameworks print other lines."""
 SHARED = ("torch", "torch._dynamo", "torchvision")
 
 
 def print_results(function: Callable[..., Any], arguments: str) -> None:
-    """Print the results by suite as JSON, null after an error, which is printed to stderr.
+    """Print a line for each suite when it is done: MARK, and a JSON list of the suite and its result.
 
-    ``arguments`` is a JSON object: by suite, the list of the function's further arguments.
+    The result is null after an error, which is printed to stderr. ``arguments`` is a JSON object: by suite, the list
+    of the function's further arguments.
     """
     for name in SHARED:
         with suppress(ImportError):
             importlib.import_module(name)
-    tasks = json.loads(arguments)
-    print(json.dumps({suite: _result(function, Path(suite).resolve(), *given) for suite, given in tasks.items()}))
+    for suite, given in json.loads(arguments).items():
+        print(MARK + json.dumps([suite, _result(function, Path(suite).resolve(), *given)]), flush=True)
 
 
 def _result(function: Callable[..., Any], suite: Path, *arguments: Any) -> Any:

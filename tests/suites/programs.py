@@ -4,42 +4,70 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_flagperf.catalog import Suite
+from tests.suites.children import MARK
 
 REPO = Path(__file__).resolve().parents[2]
 
 
-@dataclass
 class Results:
-    """What a program printed."""
+    """What a program prints, by suite; a test waits only for its own suite."""
 
-    by_suite: dict[Path, Any] = field(default_factory=dict)
-    errors: str = ""
+    def __init__(self, coming: Iterator[tuple[Path, Any]], errors: list[str]) -> None:
+        self._coming, self._errors, self._results = coming, errors, dict[Path, Any]()
 
     def __getitem__(self, suite: Path) -> Any:
-        assert self.by_suite[suite] is not None, self.errors
-        return self.by_suite[suite]
+        result = self.get(suite)
+        assert result is not None, self.errors
+        return result
+
+    def get(self, suite: Path) -> Any:
+        """Return the suite's result, None after an error."""
+        while suite not in self._results:
+            found, result = next(self._coming)
+            self._results[found] = result
+        return self._results[suite]
+
+    @property
+    def errors(self) -> str:
+        """What the program printed to stderr until its end."""
+        self._results.update(self._coming)
+        return "".join(self._errors)
 
 
 def run(python: Callable[[Path], str], arguments: Mapping[Path, Sequence[Any]], program: str, *options: str) -> Results:
     """Run a program once for all suites that share an environment, with further arguments for each suite."""
-    results = Results()
+    errors: list[str] = []
+    return Results(_results(python, arguments, [program, *options], errors), errors)
+
+
+def _results(
+    python: Callable[[Path], str], arguments: Mapping[Path, Sequence[Any]], program: Sequence[str], errors: list[str]
+) -> Iterator[tuple[Path, Any]]:
     for interpreter in dict.fromkeys(map(python, arguments)):
         tasks = {str(suite): given for suite, given in arguments.items() if python(suite) == interpreter}
-        argv = [interpreter, "-B", "-m", f"tests.suites.{program}", *options, json.dumps(tasks)]
-        done = subprocess.run(argv, cwd=REPO, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        printed = json.loads(done.stdout.splitlines()[-1])
-        results.by_suite.update({Path(suite): result for suite, result in printed.items()})
-        results.errors += done.stderr
-    return results
+        argv = [interpreter, "-B", "-m", f"tests.suites.{program[0]}", *program[1:], json.dumps(tasks)]
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as stderr:
+            with subprocess.Popen(argv, cwd=REPO, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
+                assert process.stdout is not None
+                try:
+                    for line in process.stdout:
+                        if line.startswith(MARK):
+                            suite, result = json.loads(line.removeprefix(MARK))
+                            yield Path(suite), result
+                except GeneratorExit:
+                    process.terminate()  # nobody needs the other results
+                    raise
+            stderr.seek(0)
+            errors.append(stderr.read())
+        assert process.returncode == 0, errors[-1]
 
 
 def selected(request: pytest.FixtureRequest, *names: str) -> list[tuple[Any, ...]]:

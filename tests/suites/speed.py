@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,13 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 from torch.utils.module_tracker import ModuleTracker
 
+from flagperf_driver.driver import Config
 from tests.suites import children
 from tests.suites.flops import BATCH, context
 from tests.suites.trainers import steps_of
 
 BATCHES = 20
+FEWER_PIXELS = {"shapes": [(256, 320)]}
 LOWER = 0.99
 """The least share of the FLOPs that bf16 must have."""
 READ_BACKS = {
@@ -165,11 +168,18 @@ class Launches(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
 def launches(suite: Path, device: str = "meta") -> int:
     """Count forward and backward pass of a step of the reference model; optimizers are fused.
 
-    On meta the step has no values; on cpu it has one sample.
+    On meta the step has no values; on cpu it has one sample, and a detector gets fewer pixels, which as many operations
+    read.
     """
     steps, samples = steps_of(suite), 1 if device == "cpu" else BATCH
-    batch = next(iter(steps.create_train_data(context(suite, "reference", "cpu", samples))))
-    ctx = context(suite, "reference", device, samples)
+
+    def on(place: str) -> Any:
+        ctx = context(suite, "reference", place, samples)
+        fewer = FEWER_PIXELS if device == "cpu" else {}
+        return replace(ctx, config=Config({**ctx.config.as_dict(), **fewer}))
+
+    batch = next(iter(steps.create_train_data(on("cpu"))))
+    ctx = on(device)
     with ctx.device:
         model = steps.create_model(ctx).train()
     batch = steps.prepare_batch(ctx, batch)
@@ -234,10 +244,6 @@ def graph_problems(steps: Any, suite: Path) -> list[str]:
 
 
 def _context(suite: Path, **settings: Any) -> Any:
-    from dataclasses import replace
-
-    from flagperf_driver.driver import Config
-
     ctx = context(suite, "small", "cpu")
     return replace(ctx, config=Config({**ctx.config.as_dict(), **settings}))
 

@@ -96,7 +96,7 @@ def test_a_model_whose_shapes_depend_on_values_is_counted_on_the_cpu(torch_pytho
         programs.run(lambda _: torch_python, {suite: [{"small": device}, config]}, "flops")
         for device in ("meta", "cpu")
     )
-    assert on_meta.by_suite == {suite: None}
+    assert on_meta.get(suite) is None
     assert "nonzero" in on_meta.errors, on_meta.errors
     forward = on_cpu[suite][config]["small"]
     assert forward == 2 * 5 * 7 * 3
