@@ -85,7 +85,7 @@ def shown(browser: Browser, file: Path, width: int = DESK, *, dark: bool = False
         viewport={"width": width, "height": HEIGHT}, color_scheme="dark" if dark else "light", offline=True
     )
     page = context.new_page()
-    page.set_default_timeout(60_000)  # on a busy machine the charts of 200 cases take long
+    page.set_default_timeout(60_000)  # on a busy machine the charts of many cases take long
     seen = Shown(page, file)
     page.on("console", lambda message: _console(seen.complaints, message.type, message.text))
     page.on("pageerror", lambda error: seen.complaints.append(f"an error in a script: {error}"))
