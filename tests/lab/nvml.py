@@ -105,10 +105,6 @@ class Gpu:
     def uuid(self) -> str:
         return bytes(self._device.uuid).decode()
 
-    def energy_j(self) -> float:
-        """The exact integral of its power until now."""
-        return self._energy_uj(time.monotonic_ns()) / 1e6
-
     def processes(self, *running: tuple[int, int]) -> None:
         """Say who computes on it: (pid, bytes) of each."""
         with _Writing(self._state):

@@ -1,4 +1,4 @@
-"""Options, settings, fixtures and markers have other names than those of the most used plugins.
+"""Options, fixtures and markers have other names than those of the most used plugins.
 
 ``other_plugins.json`` lists the names of the versions that it gives.
 """
