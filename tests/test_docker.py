@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,6 +22,7 @@ from pytest_flagperf.runtime.docker.containers import _container_name, prepare
 from pytest_flagperf.runtime.docker.images import case_recipe, image_name, vendor_recipe
 from pytest_flagperf.runtime.docker.run_options import Options, OptionsError, parse
 from tests.python_image import python_files
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
@@ -385,12 +385,9 @@ def quiet(_: str) -> None:
     pass
 
 
-def ended(far: DockerEngine, container: str, timeout_s: float = 30) -> docker_engine.ContainerState:
-    deadline = time.monotonic() + timeout_s
-    while (state := far.state(container)).running:
-        assert time.monotonic() < deadline, "still running"
-        time.sleep(0.02)
-    return state
+def ended(far: DockerEngine, container: str) -> docker_engine.ContainerState:
+    until(lambda: not far.state(container).running, "the end of the container")
+    return far.state(container)
 
 
 BACKEND = """

@@ -20,6 +20,7 @@ import pytest
 
 from flagperf_driver.node.lease import Lease, LeaseError, default_directory, holders, open_lock, owner
 from flagperf_driver.node.lease import take as attempt
+from tests.waiting import until
 
 HOLDER = """
 import sys
@@ -93,11 +94,9 @@ def free(directory: Path, count: int, how: str = "device") -> bool:
         return False
 
 
-def becomes_free(directory: Path, count: int, within_s: float = 60) -> bool:
-    deadline = time.monotonic() + within_s
-    while not free(directory, count) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return free(directory, count)
+def becomes_free(directory: Path, count: int) -> bool:
+    until(lambda: free(directory, count), f"{count} free devices")
+    return True
 
 
 def test_leases_at_the_same_time_have_different_devices(directory: Path) -> None:

@@ -24,6 +24,7 @@ from pytest_flagperf.hosts import HostError, HostLost
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.host_pool import cluster_pool, run_on_all
 from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
@@ -58,18 +59,14 @@ def running(there: LabHost, word: str) -> list[str]:
     return [process.cmdline for process in there.processes() if word in process.cmdline]
 
 
-def comes(there: LabHost, word: str, within_s: float = 60) -> bool:
-    deadline = time.monotonic() + within_s
-    while not running(there, word) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return bool(running(there, word))
+def comes(there: LabHost, word: str) -> bool:
+    until(lambda: running(there, word), f"{word} on the host")
+    return True
 
 
-def gone(there: LabHost, word: str, within_s: float = 60) -> bool:
-    deadline = time.monotonic() + within_s
-    while running(there, word) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not running(there, word)
+def gone(there: LabHost, word: str) -> bool:
+    until(lambda: not running(there, word), f"the end of {word}")
+    return True
 
 
 # Passed data
@@ -494,10 +491,7 @@ while True: threading.Thread(target=serve, args=(server.accept()[0],)).start()
 
 def serve(there: LabHost, path: str) -> None:
     there.start(["python3", "-c", SERVER, path], log="/tmp/server.log")
-    deadline = time.monotonic() + 10
-    while not (there.root / path.lstrip("/")).exists():
-        assert time.monotonic() < deadline, there.run(["cat", "/tmp/server.log"]).stdout
-        time.sleep(0.02)
+    until((there.root / path.lstrip("/")).exists, "the server")
 
 
 def ask(path: str, data: bytes) -> bytes:

@@ -9,11 +9,11 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
-from tests.plugin.conftest import Toy
+from tests.plugin.conftest import Going, Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.plugin.test_resume import ONE, Local
 from tests.processes import running
@@ -25,19 +25,15 @@ ENDLESS = "step_s = 0.1\nmax_steps = 100000\nlearning_rate = 0\n"
 
 
 @pytest.fixture
-def local(toy: Toy) -> Iterator[Local]:
+def local(toy: Toy) -> Local:
     """A tree in which the case of alpha finishes and that of beta trains until it is ended."""
     (toy.root / "suites" / "beta" / "plain" / "config" / "_small.py").write_text(ENDLESS)
-    made = Local(toy)
-    yield made
-    for process in made.going:
-        process.kill()
-        process.wait(10)
+    return Local(toy)
 
 
 def in_terminal(local: Local, argv: Sequence[str]) -> Terminal:
     terminal = Terminal(argv, cwd=local.toy.root)
-    local.going.append(terminal.process)  # type: ignore[arg-type]
+    local.toy.going.append(Going(terminal.process, local.toy.root / "terminal.log"))
     return terminal
 
 
@@ -107,7 +103,7 @@ def test_a_run_whose_output_has_no_reader_leaves_its_reports(local: Local) -> No
     """As after a dropped SSH session without a terminal: no signal is sent, the next line cannot be written."""
     (local.toy.root / "suites" / "beta" / "plain" / "config" / "_small.py").write_text("step_s = 0.2\n")
     process = subprocess.Popen([*PYTEST, "-v"], cwd=local.toy.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    local.going.append(process)  # type: ignore[arg-type]
+    local.toy.going.append(Going(process, local.toy.root / "pipe.log"))
     wait_for_beta(local)
     assert process.stdout is not None
     process.stdout.close()
@@ -138,7 +134,7 @@ def test_a_closed_terminal_is_one_event_however_often_it_is_reported(
     local: Local, numbers: tuple[signal.Signals, ...]
 ) -> None:
     """A session manager sends SIGTERM and SIGHUP together; a shell and the kernel send SIGHUP each."""
-    process = local.start("suites", *ONE)
+    process = local.start("suites", *ONE).process
     wait_for_beta(local)
     for number in numbers:
         process.send_signal(number)

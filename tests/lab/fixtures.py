@@ -47,7 +47,7 @@ def cluster(lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
     made = ClusterToy(toy, lab, lab.hosts(2))
     made.settings(nodes="2x1", runtime="host")
     yield made
-    made.end()
+    made.toy.end()
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def gpus(cluster: ClusterToy) -> ClusterToy:
 @pytest.fixture
 def foreign_pid(gpus: ClusterToy) -> Iterator[int]:
     """The pid of a foreign process on the host, which does not use a device yet."""
-    from tests.lab.lab import until
+    from tests.waiting import until
 
     host = gpus.hosts[0]
     host.start(["sleep", "1000"])

@@ -11,8 +11,7 @@ import stat
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from tests.lab.needs import SYSTEM_PATH, path_of
 from tests.lab.nvml import Nvml
 from tests.lab.place import MAX_HOSTS, Place, claim, ip, start_reaper
 from tests.own_places import shared_cache
+from tests.waiting import until
 
 REPO = Path(__file__).resolve().parents[2]
 CACHE = shared_cache()  # the path is the same on a host, what is there is not
@@ -89,15 +89,6 @@ class Bad:
 
     delay_s: float = 0.0
     loss: float = 0.0
-
-
-def until(ready: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
-    """Wait for it, or say what did not come."""
-    deadline = time.monotonic() + timeout_s
-    while not ready():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {timeout_s:g} s")
-        time.sleep(0.01)
 
 
 class LabHost:

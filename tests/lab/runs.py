@@ -4,62 +4,21 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import listens_to_ctrl_c
-from tests.lab.lab import PYTHON, REPO, Lab, LabHost, until
-from tests.plugin.conftest import Toy
+from tests.lab.lab import PYTHON, REPO, Lab, LabHost
+from tests.plugin.conftest import Going, Toy
 from tests.trees import set_options
 
 # What a host runs when it is idle.
 _OWN = ("sshd", "dockerd", "containerd", "containerd-shim", "munged", "slurmctld", "slurmd")
-
-
-@dataclass
-class Going:
-    """A run that was started and goes on."""
-
-    process: subprocess.Popen[str]
-    log: Path
-
-    @property
-    def text(self) -> str:
-        """What the user has seen so far."""
-        return self.log.read_text(errors="replace")
-
-    def wait(self, timeout_s: float = 180) -> int:
-        """Return its exit code."""
-        return self.process.wait(timeout_s)
-
-    def wait_for(self, ready: Callable[[], bool], what: str, timeout_s: float = 90) -> None:
-        """Wait until the condition holds; fail with the run's output if the run ends before."""
-
-        def there() -> bool:
-            if ready():
-                return True
-            assert self.process.poll() is None, f"it ended before {what}:\n{self.text}"
-            return False
-
-        until(there, f"{what}; output:\n{self.text}", timeout_s)
-
-    def interrupt(self) -> None:
-        self.process.send_signal(signal.SIGINT)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(10)
 
 
 @dataclass
@@ -69,7 +28,6 @@ class ClusterToy:
     toy: Toy
     lab: Lab
     hosts: list[LabHost]
-    going: list[Going] = field(default_factory=list)
     always: dict[str, Any] = field(default_factory=dict)
     """Settings that each call of ``settings`` writes as well."""
 
@@ -88,21 +46,7 @@ class ClusterToy:
         set_options(self.root, **options)
 
     def start(self, *arguments: str, env: dict[str, str] | None = None) -> Going:
-        log = self.root / f"run{len(self.going)}.log"
-        with log.open("w") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suites", *arguments],
-                cwd=self.root,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                text=True,
-                # Into a file it would write block by block, and tests wait for words; and for whole sentences.
-                env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "1000", **(env or {})},
-                preexec_fn=listens_to_ctrl_c,
-            )
-        self.going.append(Going(process, log))
-        return self.going[-1]
+        return self.toy.start("suites", *arguments, env={"COLUMNS": "1000", **(env or {})})  # whole sentences
 
     def run(self, *arguments: str, timeout_s: float = 180, env: dict[str, str] | None = None) -> tuple[int, str]:
         """Return the exit code and the output."""
@@ -128,12 +72,6 @@ class ClusterToy:
         assert code == expected, output
         assert_nothing_left(self.hosts)
         return output
-
-    def end(self) -> None:
-        for going in self.going:
-            with suppress(ProcessLookupError):
-                going.process.kill()
-            going.process.wait(10)
 
     # -- what came of it ---------------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ from types import TracebackType
 from typing import final
 
 from tests.lab.built import built
-from tests.lab.lab import Lab, LabHost, until
+from tests.lab.lab import Lab, LabHost
 from tests.lab.needs import path_of
+from tests.waiting import until
 
 FOLDER = "/shared/slurm"
 KILL_WAIT_S = 30

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.lab import LabHost, until
+from tests.lab.lab import LabHost
 from tests.lab.nvml import GPU_IS_LOST
 from tests.lab.runs import ClusterToy, assert_nothing_left
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

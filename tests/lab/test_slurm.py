@@ -20,12 +20,13 @@ from pytest_flagperf.engines.agents.slurm.request import JobRequest, submit
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.host_pool import run_on_all
 from pytest_flagperf.runtime import RuntimeRequest, runtimes
-from tests.lab.lab import PYTHON, Lab, until
+from tests.lab.lab import PYTHON, Lab
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs
-from tests.lab.runs import ClusterToy, Going, assert_nothing_left
+from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.lab.slurm import Slurm
-from tests.plugin.conftest import Toy, ignore_other_load
+from tests.plugin.conftest import Going, Toy, ignore_other_load
 from tests.test_runtime import write_wheel
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +72,7 @@ def slurm_toy(
     made = SlurmToy(tree, lab, list(slurm.hosts), slurm=slurm, always=always)
     made.settings()
     yield made
-    made.end()
+    made.toy.end()
     try:
         slurm.wait_until_idle()
         assert_nothing_left(slurm.hosts)
@@ -114,7 +115,7 @@ class Started:
 def started_beside(toy: SlurmToy, slurm: Slurm, step_s: float) -> Started:
     """Start a run of one node, beside others."""
     before = slurm.nodes_of_jobs()
-    going = toy.start("-k", "converges", f"--set=step_s={step_s}", f"--reports=reports{len(toy.going)}")
+    going = toy.start("-k", "converges", f"--set=step_s={step_s}", f"--reports=reports{len(toy.toy.going)}")
     going.wait_for(lambda: slurm.nodes_of_jobs().keys() > before.keys(), "a job")
     ((job, node),) = slurm.nodes_of_jobs().items() - before.items()
     (host,) = (host for host in slurm.hosts if host.name == node)

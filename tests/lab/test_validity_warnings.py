@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.results.measured.outcome import Outcome
-from tests.lab.lab import LabHost, until
-from tests.lab.runs import ClusterToy, Going, assert_nothing_left
+from tests.lab.lab import LabHost
+from tests.lab.runs import ClusterToy, assert_nothing_left
+from tests.plugin.conftest import Going
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.conftest import listens_to_ctrl_c
 from tests.trees import PLAIN_SUITE_TOML, PLAIN_VENDOR_TOML
+from tests.waiting import until
 
 TRAINING = Path(__file__).parent / "toy_training.py"
 QUIET = Path(__file__).parent / "machine"
@@ -31,12 +39,48 @@ fault = ""
 """
 
 
+@dataclass
+class Going:
+    """A run that was started and goes on."""
+
+    process: subprocess.Popen[Any]
+    log: Path
+
+    @property
+    def text(self) -> str:
+        """What the user has seen so far."""
+        return self.log.read_text(errors="replace")
+
+    def wait(self, timeout_s: float = 180) -> int:
+        """Return its exit code."""
+        return self.process.wait(timeout_s)
+
+    def wait_for(self, ready: Callable[[], object], what: str, timeout_s: float = 90) -> None:
+        """Wait until the condition holds; fail with the run's output if the run ends before."""
+
+        def there() -> bool:
+            if ready():
+                return True
+            assert self.process.poll() is None, f"it ended before {what}:\n{self.text}"
+            return False
+
+        until(there, f"{what}; output:\n{self.text}", timeout_s)
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+
 class Toy:
     """The tree, and methods to run pytest in it."""
 
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
         self.root = pytester.path
+        self.going: list[Going] = []
         self.vendor("cpu", "CPU", "small")
         self.vendor("acme", "X1", "reference")
 
@@ -64,6 +108,25 @@ class Toy:
     def run(self, *arguments: str) -> pytest.RunResult:
         return self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
 
+    def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> Going:
+        """Start a run that a test watches while it goes on; the end of the test ends it."""
+        log = self.root / f"run{len(self.going)}.log"
+        with log.open("w") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+                cwd=self.root, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, text=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},  # into a file it would write blocks
+                preexec_fn=listens_to_ctrl_c,
+            )  # fmt: skip
+        self.going.append(Going(process, log))
+        return self.going[-1]
+
+    def end(self) -> None:
+        for going in self.going:
+            with suppress(ProcessLookupError):
+                going.process.kill()
+            going.process.wait(60)
+
     @property
     def runs(self) -> list[Path]:
         return sorted((self.root / "reports").glob("run*"))
@@ -76,7 +139,7 @@ def ignore_other_load(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def toy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Toy:
+def toy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
     """A tree with two suites that run at the small scale on any machine."""
     monkeypatch.setenv("FLAGPERF_CACHE", str(pytester.path / "cache"))
     monkeypatch.setenv("FLAGPERF_LEASES", str(pytester.path / "leases"))
@@ -86,4 +149,5 @@ def toy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Toy:
     tree = Toy(pytester)
     tree.suite("alpha")
     tree.suite("beta")
-    return tree
+    yield tree
+    tree.end()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,30 +62,15 @@ def test_a_build_does_not_wait_for_devices_that_another_process_holds(toy: Toy, 
     require(toy, "frame==1.0")
     held = take(8, candidates=range(8), whole_host=True, owner=owner(case="another"), directory=toy.root / "leases")
     assert held is not None
-    arguments = ["suites/alpha", "--nodes=1x1"]
-    output = toy.root / "output.txt"
-    with output.open("w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments], cwd=toy.root, stdout=file
-        )
+    going = toy.start("suites/alpha", "--nodes=1x1")
     try:
-        assert until(lambda: "is held by pid" in output.read_text(), process)
+        going.wait_for(lambda: "is held by pid" in going.text, "that it waits", 120)
         # The case waits for its device, and its environment is built.
         assert list((toy.root / "cache" / "venv").glob("plain-*/complete.json"))
         assert not list(toy.root.glob("reports/run*/*/round1/plan.json"))
     finally:
         held.release()
-    assert process.wait(120) == 0, output.read_text()
-
-
-def until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> bool:
-    """Return True if the condition is met before the process ends or two minutes pass."""
-    deadline = time.monotonic() + 120
-    while not condition():
-        if process.poll() is not None or time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
+    assert going.wait() == 0, going.text
 
 
 def test_a_running_build_is_shown(toy: Toy, index: PackageIndex) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +15,11 @@ import pytest
 
 from pytest_flagperf.results import verification
 from pytest_flagperf.stored import digests
-from tests.conftest import listens_to_ctrl_c
 from tests.processes import running
 from tests.trees import set_options
+from tests.waiting import until
 
-from .conftest import Toy
+from .conftest import Going, Toy
 
 pytestmark = pytest.mark.slow
 # A training that runs until it is stopped.
@@ -35,36 +32,21 @@ class Local:
 
     def __init__(self, toy: Toy) -> None:
         self.toy = toy
-        self.going: list[subprocess.Popen[str]] = []
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        with self._log(len(self.going)).open("w") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-                cwd=self.toy.root,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                text=True,
-                preexec_fn=listens_to_ctrl_c,
-            )
-        self.going.append(process)
-        return process
+    def start(self, *arguments: str) -> Going:
+        return self.toy.start(*arguments)
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        code = self.start(*arguments).wait(120)
-        return code, self.output
+        going = self.start(*arguments)
+        return going.wait(), going.text
 
     @property
     def output(self) -> str:
         """The output of the last run so far."""
-        return self._log(len(self.going) - 1).read_text(errors="replace")
+        return self.toy.going[-1].text
 
     def resume(self, *arguments: str, tests: str = "suites") -> tuple[int, str]:
         return self.run(tests, f"--resume={self.run_directory}", *arguments)
-
-    def _log(self, number: int) -> Path:
-        return self.toy.root / f"output{number}.log"
 
     @property
     def run_directory(self) -> Path:
@@ -78,18 +60,11 @@ class Local:
         }
 
     def wait_for(self, ready: Callable[[], object], event: str) -> None:
-        deadline = time.monotonic() + 60
-        while not ready():
-            assert self.going[-1].poll() is None, f"pytest ended before {event}:\n{self.output}"
-            assert time.monotonic() < deadline, f"timeout waiting for {event}:\n{self.output}"
-            time.sleep(0.02)
+        self.toy.going[-1].wait_for(ready, event)
 
     def wait_until(self, ready: Callable[[], object]) -> None:
         """Wait for a condition that does not depend on a running pytest."""
-        deadline = time.monotonic() + 60
-        while not ready():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(ready, "the condition")
 
     def wait_for_steps(self, case: str = "*", count: int = 2) -> None:
         self.wait_for(lambda: self.steps(case) >= count, f"{count} steps of {case}")
@@ -100,8 +75,7 @@ class Local:
 
     def kill(self) -> None:
         """Kill pytest with SIGKILL."""
-        self.going[-1].kill()
-        self.going[-1].wait(60)
+        self.toy.going[-1].kill()
 
     def processes(self) -> list[str]:
         """Return the agents and ranks of this tree's rounds."""
@@ -117,13 +91,8 @@ class Local:
 
 
 @pytest.fixture
-def local(toy: Toy) -> Iterator[Local]:
-    made = Local(toy)
-    yield made
-    for process in made.going:
-        with suppress(ProcessLookupError):
-            process.kill()
-        process.wait(10)
+def local(toy: Toy) -> Local:
+    return Local(toy)
 
 
 # -- pytest is killed ----------------------------------------------------------------------------------------
@@ -287,11 +256,11 @@ def test_resuming_something_else_is_an_error(local: Local) -> None:
 def test_an_interrupt_keeps_finished_rounds(local: Local, number: signal.Signals, workers: tuple[str, ...]) -> None:
     slow = local.toy.root / "suites" / "beta" / "plain" / "config" / "_small.py"
     slow.write_text("step_s = 0.1\nmax_steps = 100000\nlearning_rate = 0\n")
-    process = local.start("suites", *ONE, "-v", *workers)
+    going = local.start("suites", *ONE, "-v", *workers)
     local.wait_for(lambda: "PASSED" in local.output, "the first case's end")
     local.wait_for_steps("beta*")
-    process.send_signal(number)
-    assert process.wait(30) == pytest.ExitCode.INTERRUPTED, local.output
+    going.process.send_signal(number)
+    assert going.wait(30) == pytest.ExitCode.INTERRUPTED, local.output
     local.assert_nothing_runs()
     assert re.search(r"(?m)^flagperf: interrupted: 1 of 2 cases passed, 1 not finished", local.output), local.output
     assert re.search(r"(?m)^--resume=reports/run", local.output)
