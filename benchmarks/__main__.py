@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 
 from flagperf_driver.node.sampling.host_counters import facts
 
-from . import collect, logs, preflight, readers, report, rounds, sampler, slurm, step, whole_run
+from . import collect, logs, preflight, report, rounds, sampler, slurm, step, whole_run
 from .section import REPO, Section
 
 BENCHMARKS: Mapping[str, Callable[[], Section]] = {
@@ -28,7 +28,6 @@ BENCHMARKS: Mapping[str, Callable[[], Section]] = {
     "slurm": slurm.measure,
     "sampler": sampler.measure,
     "step": step.measure,
-    "readers": readers.measure,
     "collect": collect.measure,
     "logs": logs.measure,
     "report": report.measure,

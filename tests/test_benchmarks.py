@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import collect, logs, readers
-from benchmarks.section import REPO, Goal, Section, table, timed
+from benchmarks import collect, logs
+from benchmarks.section import Goal, Section, table, timed
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 
@@ -63,36 +61,6 @@ def test_reading_logs_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_section_without_goals_has_no_table_of_goals() -> None:
     assert Section([table(("a", "b"), [("1", "2")])], []).text == "| a | b |\n| --- | --- |\n| 1 | 2 |"
-
-
-READERS = [(model, config) for model, _, config in readers.READERS if model in ("resnet50", "faster_rcnn", "bert")]
-"""One of each set of shared code."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("model", "config"), READERS)
-def test_a_reader_reads_all_whole_batches(torch_python: str, model: str, config: Sequence[str]) -> None:
-    measured = readers.read(torch_python, model, 48, config)
-    batch = 18 if model == "bert" else 32
-    assert measured["samples"] == 48 // batch * batch
-    assert measured["per_cpu_second"] > 0
-
-
-SMALL_PICTURES = """
-from benchmarks import read_batches
-read_batches.PICTURE = (60, 44)
-read_batches.main()
-"""
-
-
-@pytest.mark.slow
-def test_a_reader_reads_more_of_smaller_pictures(torch_python: str, tmp_path: Path) -> None:
-    large = readers.read(torch_python, "resnet50", 64)
-    command = [torch_python, "-c", SMALL_PICTURES, "resnet50", "64", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(tmp_path)}
-    small = json.loads(timed(command, environment=environment).stdout)
-    assert small["bytes_per_sample"] < large["bytes_per_sample"] / 10
-    assert small["per_cpu_second"] > 1.5 * large["per_cpu_second"], "the control: the figure follows the work"
 
 
 @pytest.mark.slow

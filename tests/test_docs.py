@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.busy import benched
 from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, OPTIONS, SITE
+from tests import trained
 
 REPO = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
@@ -79,9 +79,9 @@ def test_the_paths_to_open_exist() -> None:
     assert [path for path in paths if not (REPO / path).exists()] == []
 
 
-@pytest.mark.parametrize(("target", "selection"), [("bench", benched()), ("bench-all", ["suites"])])
+@pytest.mark.parametrize(("target", "selection"), [("bench", trained.benched()), ("bench-all", ["suites"])])
 def test_make_bench_trains_three_models_and_bench_all_trains_all(target: str, selection: list[str]) -> None:
-    assert len([argument for argument in benched() if argument.startswith("suites/")]) == 3
+    assert len([argument for argument in trained.benched() if argument.startswith("suites/")]) == 3
     # A make that calls these tests would pass on its flags, and print the folder it enters.
     argv = ["make", "--dry-run", "--no-print-directory", "--old-file=setup", target, "BENCH=-k glm"]
     command = subprocess.run(argv, cwd=REPO, capture_output=True, text=True, check=True).stdout.split()

@@ -1,4 +1,4 @@
-"""Verdicts and sections of the page by plugins: their names, and errors that lose neither the run nor the page."""
+"""Verdicts by plugins: their names, and errors that do not lose the run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.commands import main
 from pytest_flagperf.plugin.further_verdicts import of_plugins
 from pytest_flagperf.report.page import page
 from pytest_flagperf.results import Outcome, Verdict, load_runs
@@ -18,7 +17,6 @@ from .stored_runs import run_of
 
 LABEL = "the installed made_maker 1.2"
 VERDICTS = "@hookimpl\ndef flagperf_verdicts(rounds):\n    {body}\n"
-SECTIONS = "@hookimpl\ndef flagperf_sections(run):\n    {body}\n"
 
 
 @pytest.fixture
@@ -72,59 +70,3 @@ def test_stored_verdicts_of_plugins_are_read_without_the_plugin(rounds: tuple[Ou
     (run,) = load_runs(tmp_path / "run1")
     assert run.cases[0].verdicts["test_plugins"] == (verdict,)
     assert "too much power" in page.body(run.directory, tmp_path)
-
-
-# -- sections --------------------------------------------------------------------------------------------------
-
-
-def test_a_section_is_at_the_end_of_the_page_and_its_texts_are_escaped(site: Site, tmp_path: Path) -> None:
-    body = (
-        "return [Section('A <b>', ['x < y', Table(['case', '<n>'], [[c.case, 3.0] for c in run.cases]), Html('<hr>')])]"
-    )
-    site.install(SECTIONS.format(body=body))
-    run = run_of(tmp_path / "run1")
-    case = load_runs(run)[0].cases[0].case
-    text = page.standalone(run, run / "report.html")
-    head = '<h2 id="plugin-made-1">A &lt;b&gt; <small>from made_maker 1.2</small></h2><p>x &lt; y</p>'
-    _, _, section = text.partition(head)
-    assert section.split("</main>")[0] == (
-        '<div class="wide" tabindex="0"><table><thead><tr><th>case</th><th class=number>&lt;n&gt;</th></tr></thead>'
-        f"<tbody><tr><td>{case}</td><td class=number>3</td></tr></tbody></table></div><hr>"
-    )
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("1 / 0", "flagperf_sections() raised ZeroDivisionError: division by zero ("),
-        ("return ['text']", "flagperf_sections() returned a list with &#x27;text&#x27;; expected a list of Section"),
-        ("return [Section('')]", "the title is &#x27;&#x27;; expected a text"),
-        ("return [Section('A', [3])]", "the content has 3; expected a text, Table or Html"),
-        (
-            "return [Section('A', [Table(['a'], [['b', 'c']])])]",
-            "a row is [&#x27;b&#x27;, &#x27;c&#x27;]; expected 1 ce",
-        ),
-    ],
-)
-def test_an_error_of_a_plugin_is_shown_in_the_page(site: Site, tmp_path: Path, body: str, message: str) -> None:
-    run = run_of(tmp_path / "run1")
-    before = page.body(run, run)
-    site.install(SECTIONS.format(body=body))
-    site.install(SECTIONS.format(body="yield Section('Good')"), "made_b", "other")
-    text = page.body(run, run)
-    begin, _, added = text.partition('<p class="bad">the installed made_maker 1.2')
-    assert begin == before.removesuffix("</main>")
-    assert message in added
-    assert '<h2 id="plugin-other-1">Good ' in added
-
-
-def test_a_page_with_a_plugin_that_cannot_be_loaded_is_refused(
-    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = run_of(tmp_path / "run1")
-    site.install("import no_such_module")
-    assert main(["report", str(run)]) == 2
-    assert capsys.readouterr().err.startswith(
-        f"flagperf: {LABEL}: entry point made = 'made_maker' of flagperf: cannot be"
-    )
-    assert not (run / "report.html").exists()

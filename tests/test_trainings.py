@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.busy import benched
 from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.commands import main
 from tests import trained
@@ -33,7 +32,7 @@ pytestmark = pytest.mark.slow
 alone = pytest.mark.alone
 CATALOG = Catalog.scan([Path(__file__).resolve().parents[1]])
 SMALL = [suite for suite in CATALOG.suites.values() if "small" in suite.scales]
-BENCHED = [suite for suite in SMALL if {f"suites/{suite.model}", suite.framework} <= set(benched())]
+BENCHED = [suite for suite in SMALL if {f"suites/{suite.model}", suite.framework} <= set(trained.benched())]
 OTHERS = [suite for suite in SMALL if suite not in BENCHED]
 BERT, GLM, RESNET50 = (CATALOG.suite(model, "pytorch") for model in ("bert", "glm", "resnet50"))
 OF_HOMES = programs.first_of_homes(SMALL)

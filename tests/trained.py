@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -41,3 +42,10 @@ def record(catalog: Catalog, suites: Iterable[Suite]) -> None:
     """Write the hashes of suites that have trained."""
     lines = [f'"{name}" = "{value}"\n' for name, value in sorted((s.name, hash_of(catalog, s)) for s in suites)]
     FILE.write_text(HEAD + "".join(lines), encoding="utf-8")
+
+
+def benched() -> list[str]:
+    """Return what ``make bench`` passes to pytest: the folders of three models, and their framework."""
+    makefile = FILE.parents[1] / "Makefile"
+    (arguments,) = re.findall(r"(?m)^BENCHED := (.*)", makefile.read_text(encoding="utf-8"))
+    return str(arguments).split()

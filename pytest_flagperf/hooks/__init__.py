@@ -1,4 +1,4 @@
-"""Hooks: an installed package adds roots, verdicts, sections of the page, exporters and engines (docs/extending.md).
+"""Hooks: an installed package adds roots, verdicts, exporters and engines (docs/extending.md).
 
 >>> from pytest_flagperf import hooks
 >>> @hooks.hookimpl
@@ -9,15 +9,12 @@
 from __future__ import annotations
 
 from .plugins import Plugin, installed_plugins
-from .specs import EngineFactory, Exporter, Html, Section, Table, hookimpl
+from .specs import EngineFactory, Exporter, hookimpl
 
 __all__ = [
     "EngineFactory",
     "Exporter",
-    "Html",
     "Plugin",
-    "Section",
-    "Table",
     "hookimpl",
     "installed_plugins",
 ]

@@ -21,29 +21,12 @@ if TYPE_CHECKING:
 PROJECT = "flagperf"
 """The name of pluggy's project, and of the group of entry points that lists the plugins."""
 
+REMOVED = {"flagperf_sections": "write a file of its own with flagperf_exporters()"}
+"""Hooks of earlier versions, and what a plugin can do instead."""
+
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 """The decorator for the hooks of a plugin."""
-
-
-class Html(str):
-    """Trusted HTML of a section: it is written as it is, so escape all texts in it."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of a section: texts are escaped, numbers are aligned to the right; each row has a cell per head."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str | float]]
-
-
-@dataclass(frozen=True)
-class Section:
-    """A section of the page: a title and its paragraphs, tables and HTML in order; title and paragraphs are escaped."""
-
-    title: str
-    content: Sequence[str | Table | Html] = ()
 
 
 @dataclass(frozen=True)
@@ -83,11 +66,6 @@ def flagperf_verdicts(rounds: Sequence[Outcome]) -> Iterable[Verdict]:  # type: 
 
     The name of each verdict gets the name of the plugin as a prefix: ``power`` of plugin ``lab`` becomes ``lab.power``.
     """
-
-
-@hookspec
-def flagperf_sections(run: StoredRun) -> Iterable[Section]:  # type: ignore[empty-body]
-    """Return sections for the end of the HTML page of a stored run."""
 
 
 @hookspec

@@ -99,18 +99,10 @@ def body(run_dir: Path, page_dir: Path, problems: list[str] | None = None) -> st
         '<h2 id="cases">Cases <button class="plain" data-all="open">open all</button> '
         '<button class="plain" data-all="close">close all</button></h2>',
         *(text for _, text in sections),
-        *_of_plugins(run_dir),
     ]
     text = f'<main class="flagperf">{"".join(parts)}</main>'
     # Logs may contain characters that cannot be encoded.
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _of_plugins(run_dir: Path) -> Iterator[str]:
-    """Yield the sections of the installed plugins."""
-    from pytest_flagperf.report.page import plugin_sections  # loads the plugins
-
-    yield from plugin_sections.sections(run_dir)
 
 
 class _Earlier:

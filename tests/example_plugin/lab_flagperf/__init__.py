@@ -3,7 +3,6 @@
 from .engine import flagperf_engines
 from .exporter import flagperf_exporters
 from .roots import flagperf_roots
-from .sections import flagperf_sections
 from .verdicts import flagperf_verdicts
 
-__all__ = ["flagperf_engines", "flagperf_exporters", "flagperf_roots", "flagperf_sections", "flagperf_verdicts"]
+__all__ = ["flagperf_engines", "flagperf_exporters", "flagperf_roots", "flagperf_verdicts"]
