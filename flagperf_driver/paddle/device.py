@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
-
 import paddle
 
-from flagperf_driver.training.timeline import HostMarks, Marks
+from flagperf_driver.training.timeline import EventMarks, HostMarks, Marks
 from flagperf_driver.training.trainer import DeviceError
 
 
@@ -50,26 +48,6 @@ def allow_tf32(allowed: bool) -> None:
             function(allowed)
 
 
-class DeviceMarks:
-    """Marks by events in the device's stream; the events are reused."""
-
-    name = "device events"
-
-    def __init__(self) -> None:
-        self._free: list[Any] = []
-
-    def mark(self) -> Any:
-        event = self._free.pop() if self._free else paddle.device.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def seconds(self, marks: Sequence[Any]) -> list[float]:
-        marks[-1].synchronize()
-        gaps = [before.elapsed_time(after) / 1e3 for before, after in zip(marks, marks[1:])]
-        self._free.extend(marks)
-        return gaps
-
-
 def marks() -> Marks:
     """Return the marks for the device's timeline."""
-    return HostMarks() if is_host() else DeviceMarks()
+    return HostMarks() if is_host() else EventMarks(paddle.device.Event)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import random
 import sys
-from dataclasses import fields, is_dataclass
-from typing import Any, ContextManager, Iterable, Iterator
+from typing import Any, ContextManager
 
 import torch
 
 from flagperf_driver.training.batches import converted
+from flagperf_driver.training.timeline import EventMarks, HostMarks, Marks
 from flagperf_driver.training.trainer import DeviceError
 
 
@@ -107,6 +107,11 @@ def pins(device: torch.device) -> bool:
         return False
 
 
+def events(device: torch.device) -> Marks:
+    """Return the marks for the device's timeline."""
+    return HostMarks() if is_host(device) else EventMarks(required(device, "Event", "events"))
+
+
 # -- random numbers ----------------------------------------------------------------------------------------
 
 
@@ -194,17 +199,14 @@ def to_device(batch: Any, device: torch.device) -> Any:
     return converted(batch, convert)
 
 
-def tensors(batch: Any) -> Iterator[torch.Tensor]:
-    """Yield every tensor of a batch; the items of a dict are sorted by key."""
-    if isinstance(batch, torch.Tensor):
-        yield batch
-        return
-    parts: Iterable[Any] = ()
-    if isinstance(batch, dict):
-        parts = (batch[key] for key in sorted(batch, key=str))
-    elif isinstance(batch, (list, tuple)):
-        parts = batch
-    elif is_dataclass(batch) and not isinstance(batch, type):
-        parts = (getattr(batch, item.name) for item in fields(batch))
-    for part in parts:
-        yield from tensors(part)
+def tensors(batch: Any) -> list[torch.Tensor]:
+    """Return every tensor of a batch."""
+    found: list[torch.Tensor] = []
+
+    def note(item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            found.append(item)
+        return item
+
+    converted(batch, note)
+    return found

@@ -14,7 +14,6 @@ import torch
 
 from flagperf_driver import extern
 from flagperf_driver.driver import RunCase, World
-from flagperf_driver.pytorch import clock
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.training.timeline import Marks
 from flagperf_driver.training.trainer import DeviceError
@@ -47,7 +46,7 @@ class Hooks:
     stream, tensors must have ``record_stream``. Default: ``torch.<type>.Stream()``, None if torch has no such class."""
     synchronize: Callable[[torch.device], None] = devices.synchronize
     """``(device)``: wait for all work of the device. Default: ``torch.<type>.synchronize``."""
-    events: Callable[[torch.device], Marks] = clock.events
+    events: Callable[[torch.device], Marks] = devices.events
     """``(device)``: return marks on the device's timeline, ``Marks`` in ``training/timeline.py``; steps do not wait for
     them. Default: ``torch.<type>.Event(enable_timing=True)``; on the CPU, the host's clock."""
     memory: Callable[[torch.device], int | None] = devices.memory

@@ -6,7 +6,7 @@ import statistics
 import time
 from array import array
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Sequence
+from typing import Any, Callable, Protocol, Sequence
 
 
 class Marks(Protocol):
@@ -30,6 +30,28 @@ class HostMarks:
 
     def seconds(self, marks: Sequence[float]) -> list[float]:
         return [after - before for before, after in zip(marks, marks[1:])]
+
+
+class EventMarks:
+    """Marks by events in the device's stream; the events are reused."""
+
+    name = "device events"
+
+    def __init__(self, event: Callable[..., Any]) -> None:
+        """``event`` is the framework's class of events."""
+        self._event = event
+        self._free: list[Any] = []
+
+    def mark(self) -> Any:
+        event = self._free.pop() if self._free else self._event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, marks: Sequence[Any]) -> list[float]:
+        marks[-1].synchronize()
+        gaps = [before.elapsed_time(after) / 1e3 for before, after in zip(marks, marks[1:])]
+        self._free.extend(marks)
+        return gaps
 
 
 @dataclass
