@@ -90,6 +90,25 @@ def running(tmp_path: Path) -> Iterator[Any]:
 # -- health, before and in a round -----------------------------------------------------------------------------
 
 
+def test_a_survey_contains_the_facts_for_preflight(tmp_path: Path) -> None:
+    nv, env = gpus(tmp_path, 8)
+    nv[1].processes((os.getpid(), 5 << 30))
+    nv[2].set(ecc_uncorrected=3, rows_pending=1, clock_reasons=0x1 | 0x8)
+    nv[4].set(error=GPU_IS_LOST)
+    result = survey_of(code_root(tmp_path), env)
+    assert (result["driver"], result["error"], len(result["devices"])) == ("550.54.15", None, 8)
+    sampled = result["devices"][1]
+    assert sampled["uuid"].startswith("GPU-")
+    assert sampled["memory_total"] == 81920
+    (process,) = sampled["processes"]
+    assert (process["pid"], process["memory"]) == (os.getpid(), 5 << 10)
+    assert process["name"] == Path("/proc/self/comm").read_text().strip()
+    sick = result["devices"][2]
+    assert (sick["ecc_uncorrected"], sick["row_remap_pending"], sick["throttle"]) == (3, True, ["hw_slowdown"])
+    assert result["devices"][3]["throttle"] == []
+    assert result["devices"][4]["error"] == "GPU is lost"
+
+
 def test_a_survey_contains_links_pcie_limits_and_partitions(tmp_path: Path) -> None:
     nv, env = gpus(tmp_path, 4)
     nv[0].set(links=10, links_down=2, link_errors=5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import re
@@ -10,7 +9,6 @@ import shutil
 import signal
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -535,38 +533,6 @@ def test_a_broken_library_and_a_missing_module_are_reported(start: Start, tmp_pa
     running.until(lambda: running.rows("host"))
     running.end()
     assert any("the pynvml module cannot be imported" in sentence for sentence in running.report()["missing"])
-
-
-def survey_of(root: Path, env: dict[str, str]) -> dict[str, Any]:
-    code = (
-        "import json, sys; sys.path.insert(0, sys.argv[1]); "
-        "from flagperf_driver.node.sampling.nvml.facts import survey; "
-        "print(json.dumps(survey()))"
-    )
-    words = [sys.executable, "-I", "-S", "-c", code, str(root)]
-    done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, check=True, timeout=30)
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
-
-
-@with_gpus
-def test_a_survey_contains_the_facts_for_preflight(devices: tuple[Nvml, dict[str, str]], tmp_path: Path) -> None:
-    nv, env = devices
-    nv[1].processes((os.getpid(), 5 << 30))
-    nv[2].set(ecc_uncorrected=3, rows_pending=1, clock_reasons=0x1 | 0x8)
-    nv[4].set(error=GPU_IS_LOST)
-    result = survey_of(code_root(tmp_path), env)
-    assert (result["driver"], result["error"], len(result["devices"])) == ("550.54.15", None, 8)
-    sampled = result["devices"][1]
-    assert sampled["uuid"].startswith("GPU-")
-    assert sampled["memory_total"] == 81920
-    (process,) = sampled["processes"]
-    assert (process["pid"], process["memory"]) == (os.getpid(), 5 << 10)
-    assert process["name"] == Path("/proc/self/comm").read_text().strip()
-    sick = result["devices"][2]
-    assert (sick["ecc_uncorrected"], sick["row_remap_pending"], sick["throttle"]) == (3, True, ["hw_slowdown"])
-    assert result["devices"][3]["throttle"] == []
-    assert result["devices"][4]["error"] == "GPU is lost"
 
 
 # -- devices through the tool of their vendor ----------------------------------------------------------------

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 from flagperf_driver import driver, perflog
 from flagperf_driver.heartbeat import Heartbeat
+from flagperf_driver.training import timeline
 from flagperf_driver.training.checkpoint import CheckpointError
 from flagperf_driver.training.checks import replicas
 from flagperf_driver.training.checks.comparison import Comparison
@@ -22,7 +24,7 @@ from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.evaluation import Loading, ModelTime, evaluate
 from flagperf_driver.training.loop import MAX_WINDOW, DataError, NonFiniteLoss, Training
 from flagperf_driver.training.progress import TrainingProgress
-from flagperf_driver.training.timeline import Marks, Timeline
+from flagperf_driver.training.timeline import EventMarks, HostMarks, Marks, Timeline, Window
 from flagperf_driver.training.trainer import EvaluationError, RankEvaluation, Trainer
 from flagperf_driver.training.weight_decay import without_decay
 from tests.driver.frameworks.toy_data import case
@@ -243,6 +245,70 @@ def test_the_throughputs_follow_from_the_marks() -> None:
     assert run.finished["pure_training_computing_time"] == pytest.approx(6 * 2.0)
     assert run.finished["forward_time"] == pytest.approx(1.0)
     assert (run.finished["timing"], run.finished["measured_steps"]) == ("test clock", 4)
+
+
+class Ticks:
+    """Device events whose time the test sets."""
+
+    now, made = 0.0, 0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        Ticks.made += 1
+
+    def record(self) -> None:
+        self.at = Ticks.now
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, later: Ticks) -> float:
+        return (later.at - self.at) * 1e3
+
+
+def test_device_events_separate_work_from_waiting() -> None:
+    """Two windows of two steps of two micro-steps: each waits 1 s, then takes 4 s forward and 6 s backward."""
+    line = Timeline(EventMarks(Ticks), warmup_steps=1)
+    for _ in range(2):
+        line.resume()
+        for number in range(4):
+            for passed, mark in ((1, line.begin), (4, line.begin_backward), (6, line.end)):
+                Ticks.now += passed
+                mark()
+            if number % 2:
+                line.step(3)
+        Ticks.now += 1
+        line.begin()
+        line.drop()
+        assert line.close() == Window(steps=2, seconds=44.0, waiting=4.0, samples=6), "without the dropped micro-step"
+        Ticks.now += 100  # the time between windows does not count
+    totals = line.totals
+    assert (totals.compute, totals.waiting) == (80.0, 8.0)
+    assert (totals.measured_compute, totals.measured_samples) == (60.0, 9), "the first of four steps is warm-up"
+    assert totals.step_time() == {"mean": 22.0, "p50": 22.0, "p90": 22.0, "p99": 22.0}
+    assert totals.measured_forward == 24.0, "three measured steps of two forward passes"
+    assert Ticks.made <= 15, "events are reused"
+
+
+def test_a_pause_after_the_last_step_does_not_count_by_the_hosts_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """5 s to submit a step, a pause of 100 s, 3 s until the step is done."""
+    host = SimpleNamespace(now=0.0)
+    host.perf_counter = lambda: host.now
+
+    class Slow(HostMarks):
+        def seconds(self, marks: Sequence[float]) -> list[float]:
+            host.now += 3
+            return super().seconds(marks)
+
+    line = Timeline(Slow(), warmup_steps=0)
+    monkeypatch.setattr(timeline, "time", host)
+    line.resume()
+    line.begin()
+    host.now += 5
+    line.end()
+    line.step(1)
+    host.now += 100
+    line.close()
+    assert line.totals.by_host == 8.0
 
 
 def test_ranks_with_other_weights_end_the_training_and_are_named() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +21,6 @@ from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, sched
 from flagperf_driver.pytorch.feed import preparation
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.steps import Context
-from flagperf_driver.training import timeline
 
 
 def config(**settings: Any) -> Config:
@@ -64,88 +63,6 @@ def torch_module(device: torch.device, module: Any) -> Iterator[None]:
     setattr(torch, device.type, module)
     yield
     delattr(torch, device.type)
-
-
-class Ticks:
-    """Device events whose time the test sets."""
-
-    now, made = 0.0, 0
-
-    def __init__(self, enable_timing: bool) -> None:
-        assert enable_timing
-        Ticks.made += 1
-
-    def record(self) -> None:
-        self.at = Ticks.now
-
-    def synchronize(self) -> None: ...
-
-    def elapsed_time(self, later: Ticks) -> float:
-        return (later.at - self.at) * 1e3
-
-
-def device_clock() -> dict[str, Any]:
-    """Two windows of two steps of two micro-steps: each waits 1 s, then takes 4 s forward and 6 s backward.
-
-    100 s pass between the windows.
-    """
-    device = torch.device("meta")
-    with torch_module(device, SimpleNamespace(Event=Ticks)):
-        line = timeline.Timeline(Hooks().events(device), warmup_steps=1)
-    windows = []
-    for _ in range(2):
-        line.resume()
-        for _ in range(2):
-            for _ in range(2):
-                Ticks.now += 1
-                line.begin()
-                Ticks.now += 4
-                line.begin_backward()
-                Ticks.now += 6
-                line.end()
-            line.step(3)
-        Ticks.now += 1
-        line.begin()
-        line.drop()
-        window = line.close()
-        windows.append([window.steps, window.seconds, window.waiting, window.samples])
-        Ticks.now += 100
-    totals = line.totals
-    return {
-        "name": line.marks.name,
-        "windows": windows,
-        "totals": [totals.compute, totals.waiting, totals.measured_compute, totals.measured_samples],
-        "forward": totals.measured_forward,
-        "step_time": totals.step_time(),
-        "events": Ticks.made,
-    }
-
-
-def host_clock() -> float:
-    """Time a window by the host's clock: 5 s to submit its step, a pause of 100 s, 3 s until the step is done."""
-    host = SimpleNamespace(now=0.0)
-    host.perf_counter = lambda: host.now
-
-    class Slow(timeline.HostMarks):
-        def seconds(self, marks: Sequence[float]) -> list[float]:
-            host.now += 3
-            return super().seconds(marks)
-
-    line = timeline.Timeline(Slow(), warmup_steps=0)
-    real = vars(timeline)["time"]
-    vars(timeline)["time"] = host
-    try:
-        line.resume()
-        line.begin()
-        line.begin_backward()
-        host.now += 5
-        line.end()
-        line.step(1)
-        host.now += 100
-        line.close()
-    finally:
-        vars(timeline)["time"] = real
-    return line.totals.by_host
 
 
 def copied_aside() -> list[Any]:
@@ -218,8 +135,6 @@ def units() -> dict[str, Any]:
     nested = {"a": torch.zeros(2), "b": [torch.ones(1), (torch.ones(1), "text", 3)]}
     moved = devices.to_device(nested, torch.device("meta"))
     return {
-        "device_clock": device_clock(),
-        "host_clock": host_clock(),
         "copied_aside": copied_aside(),
         "lamb_from_zero": lamb_from_zero(),
         "linear": rates(8, lr_schedule="linear", lr_warmup=2, max_steps=6),

@@ -117,23 +117,6 @@ def test_an_error_says_what_is_possible(alone: RankResults, scenario: str, words
     assert [word for word in words if word not in message] == []
 
 
-def test_device_events_separate_work_from_waiting(alone: RankResults) -> None:
-    clock = alone.value("units", "device_clock")
-    assert clock["name"] == "device events"
-    # Four micro-steps of 1 s + 10 s in a window; neither the dropped one nor the time between windows counts.
-    assert clock["windows"] == [[2, 44.0, 4.0, 6], [2, 44.0, 4.0, 6]]
-    compute, waiting, measured_compute, measured_samples = clock["totals"]
-    assert (compute, waiting) == (80.0, 8.0)
-    assert (measured_compute, measured_samples) == (60.0, 9), "the first of four steps is warm-up"
-    assert clock["step_time"] == {"mean": 22.0, "p50": 22.0, "p90": 22.0, "p99": 22.0}
-    assert clock["forward"] == 24.0, "three measured steps of two forward passes"
-    assert clock["events"] <= 15, "events are reused"
-
-
-def test_a_pause_after_the_last_step_does_not_count_by_the_hosts_clock(alone: RankResults) -> None:
-    assert alone.value("units", "host_clock") == 8.0
-
-
 def test_batches_are_copied_in_their_own_stream(alone: RankResults) -> None:
     assert alone.value("units", "copied_aside") == ["copy stream", "default stream", "wait", 1.0]
 
