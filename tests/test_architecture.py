@@ -551,6 +551,34 @@ def exceeded_limits(root: Path) -> Iterator[str]:
                 yield f"{where}: class {class_def.name}: {len(public)} public methods; at most {MOST_METHODS}"
 
 
+SHORT = 25
+
+
+def parts_of_neighbours(graph: dict[str, set[str]]) -> list[str]:
+    """The short modules that only one module of the same folder imports: each is a part of that module."""
+    found = []
+    for module in graph:
+        importers = [name for name, imported in graph.items() if module in imported]
+        path = REPO.joinpath(*module.split(".")).with_suffix(".py")
+        if len(importers) == 1 and path.is_file() and path.read_text(encoding="utf-8").count("\n") <= SHORT:
+            (one,) = importers
+            if one.rpartition(".")[0] == module.rpartition(".")[0]:
+                found.append(f"{module} belongs into {one}")
+    return found
+
+
+def test_what_belongs_together_is_one_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert parts_of_neighbours(import_graph(top_level_only=False)) == []
+    monkeypatch.setitem(globals(), "REPO", tmp_path)
+    for file, text in (
+        ("containers.py", "from . import mounts, images, long\n"), ("run.py", "from . import images\n"),
+        ("mounts.py", ""), ("images.py", ""), ("long.py", "\n" * (SHORT + 1)),
+    ):  # fmt: skip
+        write(tmp_path, f"pytest_flagperf/docker/{file}", text)
+    found = parts_of_neighbours(import_graph(top_level_only=False))
+    assert found == ["pytest_flagperf.docker.mounts belongs into pytest_flagperf.docker.containers"]
+
+
 @pytest.mark.parametrize("package", ["pytest_flagperf", "flagperf_driver"])
 def test_nothing_is_too_large(package: str) -> None:
     assert list(exceeded_limits(REPO / package)) == []

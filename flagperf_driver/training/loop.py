@@ -17,7 +17,6 @@ from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.checks.speed import own_step_time
 from flagperf_driver.training.evaluation import ModelTime, evaluate
 from flagperf_driver.training.progress import LastEvaluation
-from flagperf_driver.training.throughput import throughputs
 from flagperf_driver.training.timeline import Timeline, Window
 from flagperf_driver.training.trainer import Trainer
 
@@ -381,3 +380,21 @@ class Training:
             "peak_memory_bytes": self.trainer.peak_memory(),
             "threads": self.trainer.threads(),
         }
+
+
+def throughputs(
+    samples: int, whole_s: float, training_s: float, measured_samples: int, computing_s: float
+) -> dict[str, float | None]:
+    """Return samples per second of the whole time, of the time without evaluation, and of the measured steps.
+
+    The measured steps exclude the warm-up; their time excludes waiting for input.
+    """
+    return {
+        "p_whole": _rate(samples, whole_s),
+        "p_train": _rate(samples, training_s),
+        "p_core": _rate(measured_samples, computing_s),
+    }
+
+
+def _rate(samples: int, seconds: float) -> float | None:
+    return samples / seconds if samples and seconds > 0 else None

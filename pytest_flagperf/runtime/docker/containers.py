@@ -23,7 +23,6 @@ from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, OnProgress,
 from pytest_flagperf.runtime.image_facts import check_complete, read_image_facts
 
 from .images import Recipe, case_recipe, vendor_recipe
-from .mounts import own_mounts
 from .new_containers import merged, runner
 from .run_options import SHM_SIZE, Options, OptionsError, parse, size
 
@@ -365,3 +364,12 @@ class _Container:
 def _container_name(log_dir: str) -> str:
     """Return a container name without the characters of a folder that Docker does not allow."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", f"flagperf{log_dir}")[-120:].lstrip("-_.")
+
+
+def own_mounts(read_only: Sequence[str], log_dir: str) -> list[dict[str, Any]]:
+    """Return the mounts of code and data, read-only, and of the log folder."""
+    return [*(_same_path(folder, read_only=True) for folder in read_only), _same_path(log_dir, read_only=False)]
+
+
+def _same_path(folder: str, *, read_only: bool) -> dict[str, Any]:
+    return {"Type": "bind", "Source": folder, "Target": folder, "ReadOnly": read_only}
