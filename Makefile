@@ -41,8 +41,8 @@ test: setup ## run all tests, including trainings
 
 check: lint unit ## run lint, types and unit tests: under two minutes
 
-train: setup ## train all suites to their targets and record in tests/trained.toml what they used
-	$(BIN)/python -m pytest tests/test_trainings.py -m alone --train-all
+train: setup ## train the suites beside those of bench to their targets, and record in tests/trained.toml what they used
+	$(BIN)/python -m pytest tests/test_trainings.py -k test_every_other_suite --train-all
 
 unit: setup
 	$(BIN)/python -m pytest $(TESTS) -m 'not slow and not integration' -q -n auto

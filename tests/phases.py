@@ -14,7 +14,7 @@ from xdist.workermanage import WorkerController
 
 COMPUTING = 2
 """The workers that begin with files that compute, at most one for each core and for each 8 GB of memory."""
-WAITING = 3
+WAITING = 2
 """The workers that begin with files that need the lab."""
 PHASES = {
     "quick": ("-m", "not slow", "-n", "auto"),

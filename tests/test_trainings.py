@@ -101,7 +101,9 @@ def training(request: pytest.FixtureRequest) -> list[Suite]:
 
 
 @pytest.fixture(scope="module")
-def others(repo: Path, training: list[Suite], tmp_path_factory: pytest.TempPathFactory) -> Finished | None:
+def others(
+    repo: Path, torch_python: str, training: list[Suite], tmp_path_factory: pytest.TempPathFactory
+) -> Finished | None:
     """A run of these suites at 1x2; None without any."""
     return run(repo, tmp_path_factory.mktemp("others"), "--nodes=1x2", suites=training) if training else None
 
