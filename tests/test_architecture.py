@@ -39,6 +39,7 @@ IMPORTED_AS = {"pillow": "PIL", "paddlepaddle": "paddle", "faster-coco-eval": "f
 LAYERS = [
     {"printable", "whole_numbers", "packages"},
     {"problems"},
+    {"typed"},
     {"hooks"},
     {"case"},
     {"stored"},

@@ -185,7 +185,7 @@ def called(tmp_path: Path) -> Code:
 def test_a_called_module_answers(called: Code) -> None:
     messages: list[Message] = []
     for _ in range(2):  # the second time the code is deployed already
-        shape: dict[str, Shape] = {"path": PATH, "argv": [TEXT]}
+        shape: Shape = {"path": PATH, "argv": [TEXT]}
         answer = call_module(
             HOST, called, "called", {"op": "go"}, timeout_s=20, shape=shape, on_message=messages.append
         )

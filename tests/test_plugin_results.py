@@ -44,7 +44,7 @@ def test_a_verdict_gets_the_name_of_its_plugin_and_its_kind(site: Site, rounds: 
         ("1 / 0", "flagperf_verdicts() raised ZeroDivisionError: division by zero ("),
         ("return None", "flagperf_verdicts() returned None; expected a list of Verdict"),
         ("return [True]", "flagperf_verdicts() returned a list with True; expected a list of Verdict"),
-        ("return [Verdict('a', 1, '', '')]", "ok is 1; expected bool"),
+        ("return [Verdict('a', 1, '', '')]", "ok is 1; expected true or false"),
         ("return [Verdict('a', False, '', '')]", "expected a sentence, because the verdict failed"),
         ("return [Verdict('a', False, '', '', 'b', 'known')]", "expected no kind and no expected_failure"),
         ("rounds[0].case = 'x'", "flagperf_verdicts() raised FrozenInstanceError"),

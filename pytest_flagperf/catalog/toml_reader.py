@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import tomllib
-import types
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 from ..problems import Problems, kind, near, shown
+from ..typed import Check, dotted, made
 
 T = TypeVar("T")
 
@@ -24,7 +22,6 @@ _DECODE_LINE = re.compile(r"\(at line (\d+)")
 KeyPath = tuple[str, ...]
 _MAY_BE_SECRET = (("environment",), ("container",), ("uv",))
 """Tables whose values must not appear in messages."""
-_WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 class CatalogError(Problems):
@@ -42,11 +39,9 @@ def read(cls: type[T], file: Path) -> T:
         raise CatalogError([f"{file}:{number}: {error}{_quoted(text, number)}"]) from None
     except (ValueError, RecursionError) as error:  # a number of too many digits, too deep a nesting
         raise CatalogError([f"{file}: cannot be read: {error}"]) from None
-    reader = _TomlReader(file, _lines(text), [])
-    value = reader.dataclass(cls, table, ())
-    if reader.problems:
-        raise CatalogError(reader.problems)
-    return value  # type: ignore[no-any-return]
+    lines = _lines(text)
+    raise_if_any([f"{file}:{_line(lines, at)}: {problem}" for at, problem in _problems(cls, table)])
+    return made(table, cls)  # type: ignore[no-any-return]
 
 
 def _quoted(text: str, number: int) -> str:
@@ -81,7 +76,7 @@ def with_number(text: str, at: KeyPath, value: float, file: Path) -> str:
         table = table[key]
     table[at[-1]] = value
     if tomllib.loads(new) != expected:
-        raise CatalogError([f"{file}:{number}: cannot change {_dotted(at)}; set it to {value!r} by hand and run again"])
+        raise CatalogError([f"{file}:{number}: cannot change {dotted(at)}; set it to {value!r} by hand and run again"])
     return new
 
 
@@ -99,7 +94,8 @@ def raise_if_any(problems: list[str]) -> None:
 
 
 def _line(lines: Mapping[KeyPath, int], at: KeyPath) -> int:
-    return next((lines[at[:end]] for end in range(len(at), 0, -1) if at[:end] in lines), 1)
+    places = [(*at, "0"), *(at[:end] for end in range(len(at), 0, -1))]  # of a list of tables, the first
+    return next((lines[place] for place in places if place in lines), 1)
 
 
 def _text(file: Path) -> str:
@@ -111,82 +107,18 @@ def _text(file: Path) -> str:
         raise CatalogError([f"{file}: cannot be read: {error.strerror}"]) from None
 
 
-@dataclass(frozen=True)
-class _TomlReader:
-    """Converts TOML values to annotated types and collects problems; ``at`` is the path of a key."""
-
-    file: Path
-    lines: Mapping[KeyPath, int]
-    problems: list[str]
-
-    def convert(self, expected: Any, value: object, at: KeyPath) -> Any:
-        origin, args = get_origin(expected), get_args(expected)
-        if origin in (Union, types.UnionType):  # only X | None occurs, and TOML has no null
-            return self.convert(args[0], value, at)
-        if is_dataclass(expected):
-            return self.dataclass(expected, value, at)
-        if origin is tuple:
-            return self._tuple(args[0], value, at)
-        if origin is not None:
-            return self._mapping(args[1], value, at)
-        return self._plain(expected, value, at)
-
-    def dataclass(self, cls: Any, value: object, at: KeyPath) -> Any:
-        if not isinstance(value, dict):
-            return self._refuse(at, value, "a table")
-        hints, known = get_type_hints(cls), {field.name: field for field in fields(cls)}
-        replaced: Mapping[str, str] = getattr(cls, "REPLACED_KEYS", {})
-        for key in sorted(value.keys() - known.keys()):
-            if key in replaced:
-                self._note((*at, key, "0"), f"{_dotted((*at, key))}: {replaced[key]}")  # its first table
-                continue
-            allowed = f"; allowed: {', '.join(known)}"
-            self._note((*at, key), f"{_dotted((*at, key))}: no such key{near(key, list(known)) or allowed}")
-        for name, field in known.items():
-            if name not in value and _is_required(field):
-                self._note(at, f"{_dotted((*at, name))} is missing")
-        given = {name: self.convert(hints[name], value[name], (*at, name)) for name in known if name in value}
-        return None if self.problems else cls(**given)
-
-    def _tuple(self, expected: Any, value: object, at: KeyPath) -> Any:
-        if not isinstance(value, list):
-            example = "" if at[:1] in _MAY_BE_SECRET else f", as in [{json.dumps(value, default=str)}]"
-            example = f", as in [[{_dotted(at)}]]" if isinstance(value, dict) else example
-            return self._refuse(at, value, f"a list{example}")
-        return tuple(self.convert(expected, item, (*at, str(i))) for i, item in enumerate(value))
-
-    def _mapping(self, expected: Any, value: object, at: KeyPath) -> Any:
-        if not isinstance(value, dict):
-            return self._refuse(at, value, "a table")
-        if is_dataclass(expected) and (bare := [key for key, item in value.items() if not isinstance(item, dict)]):
-            return self._note(
-                at, f"{_dotted(at)} contains {', '.join(bare)}; expected tables only, as in [{_dotted(at)}.NAME]"
-            )
-        return {key: self.convert(expected, item, (*at, key)) for key, item in value.items()}
-
-    def _plain(self, expected: Any, value: object, at: KeyPath) -> Any:
-        if expected is float and type(value) is int:
-            return float(value)
-        if type(value) is not expected:
-            return self._refuse(at, value, _WORDS[expected])
-        if isinstance(value, float) and not math.isfinite(value):
-            return self._refuse(at, value, "a finite number")
-        return value
-
-    def _refuse(self, at: KeyPath, value: object, expected: str) -> None:
-        got = kind(value) if at[:1] in _MAY_BE_SECRET else shown(value)
-        self._note(at, f"{_dotted(at)}: expected {expected}; got {got}")
-
-    def _note(self, at: KeyPath, problem: str) -> None:
-        self.problems.append(f"{self.file}:{_line(self.lines, at)}: {problem}")
+def _problems(cls: type, table: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the place and a sentence for each value that the class does not allow."""
+    check = Check(lambda at, value: kind(value) if at[:1] in _MAY_BE_SECRET else shown(value), all_keys=True)
+    yield from check.problems(table, cls)
+    yield from ((at, f"{dotted(at)} is {value!r}; expected a finite number") for at, value in _not_finite(table))
 
 
-def _is_required(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
-
-
-def _dotted(at: KeyPath) -> str:
-    return ".".join(at) or "the file"
+def _not_finite(value: object, at: KeyPath = ()) -> Iterator[tuple[KeyPath, float]]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield at, value
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from _not_finite(item, (*at, str(key)))
 
 
 def _lines(text: str) -> dict[KeyPath, int]:

@@ -78,7 +78,7 @@ def call_module(
     request: Message,
     *,
     timeout_s: float,
-    shape: Mapping[str, Shape],
+    shape: Shape,
     on_message: Callable[[Message], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Send one request to a module and return its answer, checked by ``shape``.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import types
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from flagperf_driver.node.sampling import health
+from pytest_flagperf.typed import Check, Either, Rule
 from pytest_flagperf.whole_numbers import LARGEST_INT
 
 from . import Channel, InvalidReply, Message
@@ -18,75 +19,38 @@ LONGEST_LINE = 1 << 25  # bytes; 4 MiB of a rank's output may become six times a
 _SHOWN = 60
 
 
-@dataclass(frozen=True)
-class ValueKind:
-    """A kind of value, with its name for messages."""
-
-    words: str
-    fits: Callable[[Any], bool]
-
-
-@dataclass(frozen=True)
-class Maybe:
-    """A value that may be null."""
-
-    shape: Shape
+Shape = Mapping[str, Any]
+"""The keys of an object with their kinds, as ``typed`` describes them."""
+ANYTHING, TEXT, TRUTH, NULL, WHOLE = Any, str, bool, None, int
+PATH = Annotated[str, Rule("an absolute path", lambda text: text.startswith("/") and "\0" not in text)]
+VERSION = Annotated[str, Rule("a version", lambda text: re.match(r"\d{1,4}\.\d{1,4}", text) is not None)]
+COUNT = Annotated[int, Rule("a whole number from 0 to 2^63", lambda number: number >= 0)]
+NUMBER = Annotated[float, Rule("a finite number", math.isfinite)]
 
 
-@dataclass(frozen=True)
-class Each:
-    """An object with any keys, whose values all have one shape."""
-
-    shape: Shape
+def Maybe(kind: Any) -> Any:  # noqa: N802 - it makes a kind
+    """Return the kind of a value that may be null."""
+    return Either((kind, None))
 
 
-@dataclass(frozen=True)
-class Either:
-    """A value that has at least one of these shapes."""
-
-    shapes: tuple[Shape, ...]
+def Each(kind: Any) -> Any:  # noqa: N802 - it makes a kind
+    """Return the kind of an object with any keys, whose values all have one kind."""
+    return types.GenericAlias(Mapping, (str, kind))
 
 
-# A list stands for a list of that shape, a dict for an object with these keys; a key with "?" may be missing.
-Shape = ValueKind | Maybe | Each | Either | list["Shape"] | Mapping[str, "Shape"]
+def _one_of(*texts: str) -> Any:
+    return Annotated[str, Rule(f"one of {', '.join(texts)}", texts.__contains__)]
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_INT
-
-
-def _is_number(value: Any) -> bool:
-    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
-
-
-ANYTHING = ValueKind("any value", lambda _: True)
-TEXT = ValueKind("a string", lambda value: isinstance(value, str))
-PATH = ValueKind(
-    "an absolute path", lambda value: isinstance(value, str) and value.startswith("/") and "\0" not in value
-)
-VERSION = ValueKind(
-    "a version", lambda value: isinstance(value, str) and re.match(r"\d{1,4}\.\d{1,4}", value) is not None
-)
-TRUTH = ValueKind("true or false", lambda value: isinstance(value, bool))
-NULL = ValueKind("null", lambda value: value is None)
-WHOLE = ValueKind("a whole number of at most 64 bits", _is_whole)
-COUNT = ValueKind("a whole number from 0 to 2^63", lambda value: _is_whole(value) and value >= 0)
-NUMBER = ValueKind("a finite number", _is_number)
-
-
-def _one_of(*texts: str) -> ValueKind:
-    return ValueKind(f"one of {', '.join(texts)}", lambda value: isinstance(value, str) and value in texts)
-
-
-_DISK: Mapping[str, Shape] = {"what": _one_of("cache", "scratch", "results", "docker"), "path": TEXT}
-_PROCESS: Mapping[str, Shape] = {
+_DISK: Shape = {"what": _one_of("cache", "scratch", "results", "docker"), "path": TEXT}
+_PROCESS: Shape = {
     "pid": WHOLE,
     "own": TRUTH,
     "name?": Maybe(TEXT),
     "user?": Maybe(TEXT),
     "memory?": Maybe(NUMBER),
 }
-_DEVICE: Mapping[str, Shape] = {
+_DEVICE: Shape = {
     "index": COUNT,
     "error": Maybe(TEXT),
     "near": [COUNT],
@@ -97,9 +61,9 @@ _DEVICE: Mapping[str, Shape] = {
     **dict.fromkeys(health.FLAGS, Maybe(TRUTH)),
 }
 
-_CHECKED: Mapping[str, Shape] = {"parts": COUNT, "files": COUNT, "bytes": COUNT}
+_CHECKED: Shape = {"parts": COUNT, "files": COUNT, "bytes": COUNT}
 
-REPLIES: Mapping[str, Mapping[str, Shape]] = {
+REPLIES: Shape = {
     # The start of the code on a host: bootstrap.py.
     "need": {},
     "ready": {"path": PATH},
@@ -199,53 +163,11 @@ def check_reply(host: str, message: Message) -> None:
 
 def check(host: str, value: object, shape: Shape, name: str) -> None:
     """Raise InvalidReply unless the value, which the message calls ``name``, has the shape."""
-    if isinstance(shape, ValueKind):
-        if not shape.fits(value):
-            raise InvalidReply(host, f"{name} is {_short(value)}; expected {shape.words}")
-    elif isinstance(shape, Maybe):
-        if value is not None:
-            check(host, value, shape.shape, name)
-    elif isinstance(shape, Either):
-        _check_either(host, value, shape.shapes, name)
-    elif isinstance(shape, list):
-        if not isinstance(value, list):
-            raise InvalidReply(host, f"{name} is {_short(value)}; expected a list")
-        for number, item in enumerate(value):
-            check(host, item, shape[0], f"{name}[{number}]")
-    else:
-        _check_object(host, value, shape, name)
+    for _, problem in _CHECK.problems(value, shape, (name,)):
+        raise InvalidReply(host, problem)
 
 
-def _check_either(host: str, value: object, shapes: tuple[Shape, ...], name: str) -> None:
-    invalid = None
-    for shape in shapes:
-        try:
-            return check(host, value, shape, name)
-        except InvalidReply as error:
-            invalid = error
-    assert invalid is not None
-    raise invalid
-
-
-def _check_object(host: str, value: object, shape: Each | Mapping[str, Shape], name: str) -> None:
-    if not isinstance(value, dict):
-        raise InvalidReply(host, f"{name} is {_short(value)}; expected an object")
-    if isinstance(shape, Each):
-        for key, item in value.items():
-            check(host, item, shape.shape, f"{name}.{_short(key)}")
-        return
-    for key, inner in shape.items():
-        if key.rstrip("?") in value:
-            check(host, value[key.rstrip("?")], inner, f"{name}.{key.rstrip('?')}")
-        elif not key.endswith("?"):
-            raise InvalidReply(host, f"{name} has no {key!r}; expected {_keys(shape)}")
-
-
-def _keys(shape: Mapping[str, Shape]) -> str:
-    return ", ".join(key for key in shape if not key.endswith("?"))
-
-
-def parse_object(host: str, text: str | bytes, shape: Mapping[str, Shape], name: str) -> dict[str, Any]:
+def parse_object(host: str, text: str | bytes, shape: Shape, name: str) -> dict[str, Any]:
     """Return the JSON object that a program on the host printed; InvalidReply unless it has the shape."""
     try:
         value = json.loads(text)
@@ -293,3 +215,6 @@ def _outline(value: object) -> str:
     if isinstance(value, dict):
         return f"an object of {len(value)} keys"
     return json.dumps(value)
+
+
+_CHECK = Check(lambda _, value: _short(value))

@@ -28,11 +28,11 @@ _MOST_OUTPUT = 1 << 28  # bytes of a program's output, at most
 _NOISE_BYTES = 1 << 20  # bytes of a login shell's output, at most
 _PIECES = 64  # pieces that are read before the deadline is checked
 # The shim's first reply for each operation, and its last reply.
-_FIRST_REPLIES: Mapping[str, Mapping[str, Shape]] = {
+_FIRST_REPLIES: Mapping[str, Shape] = {
     "start": {"pid": COUNT},
     "get": {"size": COUNT, "mode": COUNT, "mtime_ns": WHOLE},
 }
-_LAST_REPLY: Mapping[str, Shape] = {"old?": TEXT, "error?": TEXT}
+_LAST_REPLY: Shape = {"old?": TEXT, "error?": TEXT}
 
 
 class Stream(Protocol):

@@ -17,7 +17,7 @@ from .environment_file import with_environment_file
 from .requirements import RequirementLine, union
 
 _TIMEOUT_S = 60.0
-_ANSWER: Mapping[str, Shape] = {
+_ANSWER: Shape = {
     "packages": Each(Maybe(TEXT)),
     "markers": Each(TEXT),
     "executable": TEXT,

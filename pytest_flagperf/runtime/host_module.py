@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from pytest_flagperf.hosts import Host, HostError, HostLost
@@ -19,7 +18,7 @@ def ask(
     request: dict[str, Any],
     *,
     timeout_s: float,
-    shape: Mapping[str, Shape],
+    shape: Shape,
     progress: OnProgress,
 ) -> dict[str, Any]:
     """Return the answer of the module; RuntimeSetupError if it has failed, HostLost if the host is lost."""

@@ -19,7 +19,7 @@ from .environment_file import source_file
 from .requirements import union
 
 RUN_S = 120.0
-_ANSWER: Mapping[str, Shape] = {"python": TEXT, "executable": TEXT, "libraries": Each(Maybe(TEXT))}
+_ANSWER: Shape = {"python": TEXT, "executable": TEXT, "libraries": Each(Maybe(TEXT))}
 _INSPECT = """
 import importlib.metadata as metadata, json, platform, sys
 libraries = {one.metadata["Name"]: one.version for one in metadata.distributions()}

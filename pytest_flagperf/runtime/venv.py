@@ -40,7 +40,7 @@ _SEAL = "flagperf_driver.node.environments.seal"
 _ANSWER_S = 60.0
 _SIZE_S = 20.0
 """The longest time to ask an index for the size of an environment's packages."""
-_ANSWER: Mapping[str, Shape] = {
+_ANSWER: Shape = {
     "ready": TRUTH,
     "changed": TEXT,
     "name": TEXT,
@@ -56,7 +56,7 @@ _ANSWER: Mapping[str, Shape] = {
     "packages?": Maybe(COUNT),
     "bytes?": Maybe(COUNT),
 }
-_CHANGES: Mapping[str, Shape] = {"changes": [TEXT]}
+_CHANGES: Shape = {"changes": [TEXT]}
 # Variables on how packages are fetched; on this machine all variables are inherited.
 _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_OFFLINE")
 

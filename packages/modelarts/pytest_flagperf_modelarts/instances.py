@@ -30,7 +30,7 @@ _PIECE = 4 << 20  # bytes of a piece of the packed logs
 _LOG_PIECE = 16 << 20  # bytes of a log that are read at once
 _BEAT_S = 1.0
 _BEAT: Message = {"type": "beat", "ranks": {}, "slow": {}}
-_SUMMARY: Mapping[str, Shape] = {"size": COUNT, "sha256": TEXT, "files": COUNT}
+_SUMMARY: Shape = {"size": COUNT, "sha256": TEXT, "files": COUNT}
 
 
 class JobControl(Protocol):

@@ -99,7 +99,7 @@ def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
 
 # -- version 2 -------------------------------------------------------------------------------------------------
 
-_V2_JOB: Mapping[str, Shape] = {"metadata": {"id": TEXT, "name": TEXT}, "status": {"phase": TEXT}}
+_V2_JOB: Shape = {"metadata": {"id": TEXT, "name": TEXT}, "status": {"phase": TEXT}}
 _V2_ENDED = ("Completed", "Failed", "Abnormal", "Terminated")
 _V2_STOPPABLE = ("Creating", "Pending", "Running")
 
@@ -210,9 +210,9 @@ _V1_STATUSES = (
 _V1_FAILED = (3, 5, 6, 11, 12, 13, 14, 16, 17, 21, 22)
 _V1_SUCCEEDED = 10
 _V1_STOPPABLE = (1, 2, 4, 7, 8)
-_V1_SUBMITTED: Mapping[str, Shape] = {"job_id": ANYTHING, "version_id": ANYTHING, "resource_id?": Maybe(TEXT)}
-_V1_VERSION: Mapping[str, Shape] = {"status": COUNT}
-_V1_LISTED: Mapping[str, Shape] = {"job_id": ANYTHING, "job_name": TEXT, "version_id": ANYTHING, "status": COUNT}
+_V1_SUBMITTED: Shape = {"job_id": ANYTHING, "version_id": ANYTHING, "resource_id?": Maybe(TEXT)}
+_V1_VERSION: Shape = {"status": COUNT}
+_V1_LISTED: Shape = {"job_id": ANYTHING, "job_name": TEXT, "version_id": ANYTHING, "status": COUNT}
 
 
 class JobsV1:
@@ -328,7 +328,7 @@ def _v1_state(number: int) -> JobState:
 
 def find_project(config: ModelArtsConfig, iam: Rest) -> str:
     """Return the id of the region's project, which the identity service knows."""
-    shape: Mapping[str, Shape] = {"projects": [{"id": TEXT, "name": TEXT}]}
+    shape: Shape = {"projects": [{"id": TEXT, "name": TEXT}]}
     projects = iam.get(f"/v3/projects?name={config.region}", shape)["projects"]
     if len(projects) != 1:
         raise HostError(

@@ -77,18 +77,16 @@ class Rest:
         self._session = requests.Session()
         self._session.verify = ca or True
 
-    def get(self, path: str, shape: Mapping[str, Shape]) -> dict[str, Any]:
+    def get(self, path: str, shape: Shape) -> dict[str, Any]:
         return self._request("GET", path, None, shape)
 
-    def post(self, path: str, body: Mapping[str, Any] | None, shape: Mapping[str, Shape]) -> dict[str, Any]:
+    def post(self, path: str, body: Mapping[str, Any] | None, shape: Shape) -> dict[str, Any]:
         return self._request("POST", path, body, shape)
 
     def close(self) -> None:
         self._session.close()
 
-    def _request(
-        self, method: str, path: str, body: Mapping[str, Any] | None, shape: Mapping[str, Shape]
-    ) -> dict[str, Any]:
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None, shape: Shape) -> dict[str, Any]:
         import requests
 
         url, data = self._endpoint + path, b"" if body is None else json.dumps(body).encode()
@@ -111,7 +109,7 @@ class Rest:
         _log.debug("%s: %s", where, answer.status_code)
         return self._checked(where, answer.status_code, answer.content, shape)
 
-    def _checked(self, where: str, status: int, content: bytes, shape: Mapping[str, Shape]) -> dict[str, Any]:
+    def _checked(self, where: str, status: int, content: bytes, shape: Shape) -> dict[str, Any]:
         """Return the answer's JSON object; a refusal, an empty answer and an answer of another form are errors."""
         try:
             answer = json.loads(content)

@@ -17,7 +17,7 @@ from pytest_flagperf.runtime.image_facts import RUN_S, check_complete, read_imag
 from pytest_flagperf.runtime.program_containers import ProgramContainer
 
 _MODULE = "flagperf_driver.node.apptainer"
-_ANSWER: Mapping[str, Shape] = {"program": PATH, "version": TEXT, "image": PATH, "digest": Maybe(TEXT)}
+_ANSWER: Shape = {"program": PATH, "version": TEXT, "image": PATH, "digest": Maybe(TEXT)}
 _ANSWER_S = 60.0
 _FLAGS = (
     "--nv", "--nvccli", "--rocm", "--cleanenv", "-e", "--contain", "-c", "--no-home", "--userns", "-u", "--fakeroot",
