@@ -300,7 +300,7 @@ def plan(training: Training) -> Json:
             {**host, "noderank": number, "devices": [*range(training.nproc)]}
             for number, host in enumerate(training.hosts)
         ],
-        "runtime": "venv", "python": "3.11", "launcher": "env",
+        "runtime": "venv", "python": "3.11",
         "fingerprint": {"key": f"key-{cards}", "one_card_key": "key-1"}, "argv": {}, "manifest": [],
     }  # fmt: skip
     return {**body, **({"token": training.token} if training.token else {}), **training.plan_fields}

@@ -73,6 +73,11 @@ def engine_with_hosts(*names: str) -> AgentsEngine:
     return agents_engine
 
 
+def toy_plan(catalog: Catalog, runtime: str) -> Plan:
+    case = Case.parse("toy:pytorch:X9:1:8:1")
+    return make_plan(catalog, PlanRequest(case, vendor="acme", runtime=runtime, synthetic=True))
+
+
 def shown(lines: list[str]) -> Live:
     return Live(lines.append, width=80, live=False, quiet=False, follow=False)
 
@@ -138,9 +143,7 @@ def test_ranks_that_see_all_devices_lease_the_first_devices(
 ) -> None:
     catalog = tree(tmp_path)
     write_vendor(tmp_path, toml=toml)
-    plan = make_plan(
-        catalog, PlanRequest(Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    )
+    plan = toy_plan(catalog, runtime)
     agents_engine = AgentsEngine(read_settings({}, tmp_path), catalog, FixedHosts())
     assert (
         agents_engine._device_request(plan, catalog.vendor("acme"), tmp_path / "run/case/round1").devices_per_host
@@ -154,9 +157,7 @@ def test_ranks_that_see_all_devices_lease_the_first_devices(
 def check_request(root: Path, runtime: str = "docker", **given: Any) -> HostRequirements:
     catalog = tree(root)
     write(root, "suites/toy/pytorch/requirements.txt", "somelib==1.0\n")
-    plan = make_plan(
-        catalog, PlanRequest(Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    )
+    plan = toy_plan(catalog, runtime)
     return AgentsEngine(read_settings(given, root), catalog, FixedHosts())._host_requirements(
         [plan], catalog.vendor("acme")
     )
@@ -255,9 +256,7 @@ def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[AgentsEn
     if not (root / "vendors/acme/vendor.toml").exists():
         write_vendor(root)
     catalog = Catalog.scan([root])
-    plan = make_plan(
-        catalog, PlanRequest(Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime=runtime, synthetic=True)
-    )
+    plan = toy_plan(catalog, runtime)
     return AgentsEngine(read_settings(given, root), catalog, FixedHosts()), plan, catalog.vendor("acme")
 
 
@@ -288,9 +287,7 @@ def three_hosts(root: Path, nnodes: int) -> tuple[AgentsEngine, Plan, Vendor]:
     catalog = tree(root)
     agents_engine = AgentsEngine(read_settings({}, root), catalog, FixedHosts())
     agents_engine._allocation = given_hosts(*map(LocalHost, ("h1", "h2", "h3")))
-    plan = make_plan(
-        catalog, PlanRequest(Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", runtime="host", synthetic=True)
-    )
+    plan = toy_plan(catalog, "host")
     return agents_engine, replace(plan, case=replace(plan.case, nnodes=nnodes)), catalog.vendor("acme")
 
 
