@@ -97,13 +97,6 @@ def is_container(cmdline: str) -> bool:
     return cmdline.startswith("Apptainer runtime parent") or "apptainer exec" in cmdline
 
 
-def test_preflight_names_a_missing_image(ssh: ClusterToy) -> None:
-    ssh.set(image="/no/such.sif")
-    code, output = ssh.run("--preflight")
-    assert code != 0
-    assert "FAIL  apptainer: the image /no/such.sif does not exist; copy it to this host" in output
-
-
 # -- in Slurm jobs ---------------------------------------------------------------------------------------------------
 
 
