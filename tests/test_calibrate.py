@@ -17,7 +17,6 @@ from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import converges, reference
-from pytest_flagperf.stored import WriteError, write_texts
 from tests.recording import CONFIG, Entry, Training, write
 from tests.stored_runs import finish
 from tests.trees import SUITE_TOML, write_suite
@@ -378,16 +377,3 @@ def test_a_number_of_a_toml_file_is_replaced(tmp_path: Path) -> None:
     assert with_number(text, ("a", "target"), 2.0, tmp_path) == text.replace("target = 1\n", "target = 2.0\n")
     with pytest.raises(CatalogError, match=r"set it to 2\.0 by hand"):
         with_number("[a]\nb = [\n 1]\n", ("a", "b"), 2.0, tmp_path)
-
-
-def test_files_that_belong_together_are_all_written_or_none(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "folder" / "second"
-    first.write_text("old")
-    (tmp_path / "folder").write_text("a file")
-    with pytest.raises(WriteError):
-        write_texts({first: "new", second: "new"})
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["first", "folder"]
-    assert first.read_text() == "old"
-    (tmp_path / "folder").unlink()
-    write_texts({first: "new", second: "new"})  # the control
-    assert first.read_text() == second.read_text() == "new"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -125,19 +123,6 @@ def test_the_command_of_a_vendors_case_can_be_planned() -> None:
         assert (vendor, data) == (f"--vendor={readme.parts[-3]}", "DATA_DIR"), readme
         plan = make_plan(catalog, PlanRequest(Case.parse(name), vendor=readme.parts[-3], check_data=False))
         assert not plan.throughput_only, readme
-
-
-@pytest.mark.slow
-def test_the_command_of_a_vendors_case_runs_with_plan(tmp_path: Path) -> None:
-    """The command of the README, without data."""
-    for words in commands(REPO / "vendors/iluvatar/glm-pytorch/README.md"):
-        command = [word.removesuffix("=DATA_DIR") for word in words]
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", *command, "--synthetic", "--plan", f"--reports={tmp_path}"],
-            cwd=REPO, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "glm:pytorch:BI-V100:1:8:1" in done.stdout
 
 
 # -- writing and checking ------------------------------------------------------------------------------------

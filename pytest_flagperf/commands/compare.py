@@ -85,10 +85,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    runs = _load(arguments.runs)
+    page = _compare(_load(arguments.runs), arguments)
+    written = []
+    if arguments.html:
+        write_text(arguments.html, standalone(page))
+        written.append(f"wrote the page {arguments.html}")
+    if arguments.markdown:
+        write_text(arguments.markdown, comment.of_comparison(page))
+        written.append(f"wrote the comment {arguments.markdown}")
+    print("\n".join(_lines(page, written)))
+    return 1 if page.regressions else 0 if any(case.row.undecided is None for case in page.cases) else 2
+
+
+def _compare(runs: Sequence[StoredRun], arguments: argparse.Namespace) -> ComparisonPage:
     judged = tuple(dict.fromkeys(arguments.metric or JUDGED))
     _check_metrics(judged, runs)
-    names, old, new = common.unique_names(runs), runs[0], runs[-1]
+    directories = dict(zip(common.unique_names(runs), (run.directory for run in runs), strict=True))
+    names, old, new = [*directories], runs[0], runs[-1]
     matched = match(
         [(name, run.cases) for name, run in zip(names, runs, strict=True)], across_hardware=arguments.ignore_differences
     )
@@ -104,31 +117,38 @@ def run(arguments: argparse.Namespace) -> int:
         for row in matched.rows
     ]
     rows = case_rows(cases, matched, common=arguments.common)
-    between = f" ({count(len(runs) - 2, 'run')} between)" if len(runs) > 2 else ""
-    print(f"{old.directory} -> {new.directory}{between}")
-    print("\n".join(["", *_case_table(rows)]))
-    for case in cases:
-        print("\n" + "\n".join(_case(case, arguments.threshold)))
     regressions = [
         f"{names[-1]}: {case.row.new.case}: {text}" for case in cases for text in case.row.regressions(case.changes)
     ]
     notes = [f"{case} is only in {new.directory}" for case in matched.fresh]
     (notes if arguments.common else regressions).extend(f"{case} is not in {new.directory}" for case in matched.lost)
-    suspect = [*implausible(cases), *not_judged(cases)]
-    title = headline(cases, rows)
-    where = dict(zip(names, (run.directory for run in runs), strict=True))
-    page = ComparisonPage(
-        where, tuple(cases), tuple(rows), tuple(regressions), tuple(suspect), tuple(notes), arguments.threshold, title
+    return ComparisonPage(
+        directories,
+        tuple(cases),
+        tuple(rows),
+        tuple(regressions),
+        (*implausible(cases), *not_judged(cases)),
+        tuple(notes),
+        arguments.threshold,
+        headline(cases, rows),
     )
-    if arguments.html:
-        write_text(arguments.html, standalone(page))
-        notes.append(f"wrote the page {arguments.html}")
-    if arguments.markdown:
-        write_text(arguments.markdown, comment.of_comparison(page))
-        notes.append(f"wrote the comment {arguments.markdown}")
-    print("\n".join(["", *(f"note: {text}" for text in notes), *(f"warning: {text}" for text in suspect)]))
-    print("\n".join([*(f"regression: {text}" for text in regressions), *wrapped(title)]))
-    return 1 if regressions else 0 if any(case.row.undecided is None for case in cases) else 2
+
+
+def _lines(page: ComparisonPage, written: Sequence[str]) -> Iterator[str]:
+    """Yield the table of all cases, a table for each case, and the notes, warnings and regressions."""
+    old, *others, new = page.directories.values()
+    between = f" ({count(len(others), 'run')} between)" if others else ""
+    yield f"{old} -> {new}{between}"
+    yield ""
+    yield from _case_table(page.rows)
+    for case in page.cases:
+        yield ""
+        yield from _case(case, page.threshold)
+    yield ""
+    yield from (f"note: {text}" for text in (*page.notes, *written))
+    yield from (f"warning: {text}" for text in page.suspect)
+    yield from (f"regression: {text}" for text in page.regressions)
+    yield from wrapped(page.title)
 
 
 def _load(paths: Sequence[Path]) -> list[StoredRun]:
