@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from .case import without_repeat
-from .problems import near, shown
+from .problems import shown
+from .typed import Check
 
 _FORM = "model:framework:hardware:nnodes:nproc, optionally with :repeat; * matches any text"
 _WILD = "*?["
@@ -84,24 +85,9 @@ def of_tables(given: object, where: str, messages: list[str]) -> tuple[Expected,
     tables = []
     for number, item in enumerate(given, 1):
         place = f"{where}: [[expected]] {number}"
-        invalid = [f"{place}: {text}" for text in _of_table(item)]
+        invalid = [f"{place}: {text}" for _, text in Check(all_keys=True).problems(item, Expected)]
         if not invalid:
             tables.append(Expected(**item))
             invalid = [f"{place}: {text}" for text in problems(tables[-1])]
         messages += invalid
     return tuple(tables)
-
-
-def _of_table(item: Mapping[str, object]) -> Iterator[str]:
-    known = [field.name for field in fields(Expected)]
-    for name in sorted(item.keys() - set(known)):
-        yield f"no such key: {name!r}{near(name, known) or _allowed(known)}"
-    for name in known:
-        if name not in item:
-            yield f"{name} is missing"
-        elif not isinstance(item[name], str):
-            yield f"{name} = {shown(item[name])}: expected a string"
-
-
-def _allowed(names: Iterable[str]) -> str:
-    return f"; allowed: {', '.join(names)}"

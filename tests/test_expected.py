@@ -63,7 +63,7 @@ WRONG = [
     ('case = "glm"', "case = 'glm': expected model:framework:hardware"),
     ('verdict = ""', "verdict is empty"),
     ('reason = " "', "reason is empty"),
-    ('reasn = "x"', "no such key"),
+    ('reasn = "x"', "reasn: no such key; did you mean reason"),
 ]
 
 
