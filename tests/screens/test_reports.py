@@ -31,8 +31,6 @@ CASES = "main.flagperf details.case"
 ROWS = "#flagperf-cases tbody tr"
 FILTER = ".filter-cases"
 CANVAS = "figure.chart canvas"
-MANY = 60
-"""So many cases that not all failed ones are open, and that a chip, a shape and a model have several."""
 LIGHT_AND_DARK = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 
 

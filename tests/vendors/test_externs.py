@@ -13,12 +13,10 @@ import pytest
 from flagperf_driver import extern
 
 REPO = Path(__file__).resolve().parents[2]
-FOLDERS = sorted(REPO.glob("vendors/*/*/extern"))
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.relative_to(REPO).as_posix())
-def test_every_adapter_replaces_something(folder: Path) -> None:
-    assert extern.replaced_steps(folder)
+def test_every_adapter_replaces_something() -> None:
+    assert [folder for folder in REPO.glob("vendors/*/*/extern") if not extern.replaced_steps(folder)] == []
 
 
 @pytest.fixture(scope="module")
