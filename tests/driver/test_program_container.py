@@ -13,6 +13,7 @@ import pytest
 
 from flagperf_driver.node.folder import CONTAINER_LOG
 from tests.driver.lab import Lab
+from tests.processes import running
 
 pytestmark = pytest.mark.integration
 
@@ -56,7 +57,7 @@ def test_a_killed_program_is_reported_and_takes_its_ranks_along(lab: Lab) -> Non
     lab.wait_for_line(0, "/tmp/")
     folder = Path((lab.log_dir / "rank0.out.log").read_text().split()[0])
     assert folder.is_dir()
-    (parent,) = children_of(lab.agent.pid, PARENT[:20])
+    (parent,) = (process.pid for process in running() if PARENT in process.words and process.pid in lab.living())
     os.kill(parent, signal.SIGKILL)
     fault = lab.wait_for("fault")
     lab.end()
@@ -107,16 +108,3 @@ def test_the_programs_output_is_not_one_of_the_rounds_logs(lab: Lab) -> None:
     assert "INFO: starting" in (lab.log_dir / CONTAINER_LOG).read_text()
     lab.end()
     assert not (lab.log_dir / CONTAINER_LOG).exists()
-
-
-def children_of(pid: int, words: str) -> list[int]:
-    """Return the children of a process with these words in their command."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
-        try:
-            with open(f"/proc/{name}/stat") as stat, open(f"/proc/{name}/cmdline") as command:  # noqa: PTH123
-                if int(stat.read().rpartition(")")[2].split()[1]) == pid and words in command.read():
-                    found.append(int(name))
-        except OSError:
-            continue
-    return found

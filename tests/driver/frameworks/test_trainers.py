@@ -22,6 +22,7 @@ from pytest_flagperf.results.measured import consistency, consistency_pairs
 from tests.driver.frameworks import toy_data, toy_reference
 from tests.driver.frameworks.ranks import HERE, RankResults, Trained, distance, run_ranks, run_scenarios, wait
 from tests.driver.frameworks.table import MISSING_ON_CPU, ROUNDING, TABLE, Scenario
+from tests.processes import running
 
 pytestmark = pytest.mark.slow
 
@@ -280,13 +281,6 @@ def _wait_for_step(progress: Path, step: int) -> None:
         time.sleep(0.05)
 
 
-def _processes_with(text: str) -> list[str]:
+def _processes_with(text: str) -> list[int]:
     """Return the processes whose environment contains ``text``, except zombies."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if text in path.read_bytes().decode(errors="replace"):
-                found.append(path.parent.name)
-        except OSError:
-            continue
-    return found
+    return [process.pid for process in running() if any(text in value for value in process.environment.values())]
