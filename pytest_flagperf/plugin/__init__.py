@@ -1,5 +1,7 @@
 """The pytest plugin: hooks and fixtures that call the rest of the package."""
 
+from pytest_flagperf.plugin.session import pytest_addoption, pytest_load_initial_conftests
+
 from . import bytecode  # noqa: F401 - imported first: it changes how the modules below are loaded
 from .fixtures import (
     case,
@@ -24,7 +26,6 @@ from .items import (
     pytest_pycollect_makeitem,
     pytest_pycollect_makemodule,
 )
-from .options import pytest_addoption, pytest_load_initial_conftests
 from .parallel import (
     pytest_configure_node,
     pytest_handlecrashitem,
