@@ -16,7 +16,7 @@ from flagperf_driver.node import processes, silence
 from flagperf_driver.node.agent import container_kinds
 from flagperf_driver.node.agent.connections import Connection, ControllerLink, Message, SocketListener
 from flagperf_driver.node.agent.messages import Messages
-from flagperf_driver.node.agent.rank_orders import RankOrders
+from flagperf_driver.node.agent.ranks import RankOrders
 from flagperf_driver.node.agent.timer import Timer
 from flagperf_driver.node.folder import INNER_SOCKET
 

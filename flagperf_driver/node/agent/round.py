@@ -11,8 +11,7 @@ from flagperf_driver.node.agent.archive import Archive, LogLimits
 from flagperf_driver.node.agent.connections import ControllerLink, Message
 from flagperf_driver.node.agent.container import RoundContainer
 from flagperf_driver.node.agent.messages import Messages, now_ms
-from flagperf_driver.node.agent.rank_orders import StartError, read_orders
-from flagperf_driver.node.agent.ranks import Ranks
+from flagperf_driver.node.agent.ranks import Ranks, StartError, read_orders
 from flagperf_driver.node.agent.sampler_process import SamplerProcess
 from flagperf_driver.node.agent.timer import Timer
 from flagperf_driver.node.confinement import shared_memory
