@@ -17,9 +17,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from pytest_flagperf.hosts.replies import LineChannel
+
 from . import Completed, HostError, Message
 from .amounts import OnBytes, ignore_bytes
-from .line_channel import LineChannel
 from .replies import check_length
 
 _log = logging.getLogger("flagperf.hosts")

@@ -21,9 +21,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from pytest_flagperf.hosts.replies import LineChannel
+
 from . import Completed, HostError, Message
 from .amounts import CountedFile, OnBytes, Readable, ignore_bytes
-from .line_channel import LineChannel
 from .local import readable, whole_file
 from .replies import check_length
 from .session import BOOT, END_S, TICK_S, Connection, Session, Stream

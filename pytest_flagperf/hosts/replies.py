@@ -1,11 +1,14 @@
-"""The messages that hosts may send: a table of all messages, and the check of each message on arrival."""
+"""The messages that hosts may send: a table of all messages, their reader, and the check of each on arrival."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+import threading
+import time
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -218,3 +221,24 @@ def _outline(value: object) -> str:
 
 
 _CHECK = Check(lambda _, value: _short(value))
+
+
+class LineChannel(ABC):
+    """Reads one JSON object from each line, by one reader at a time; other lines are skipped."""
+
+    def __init__(self, host: str) -> None:
+        self._reading = threading.Lock()
+        self._host_name = host
+
+    def receive(self, timeout_s: float) -> Message | None:
+        deadline = time.monotonic() + timeout_s
+        with self._reading:
+            while (line := self._line(deadline)) is not None:
+                message = parse_line(self._host_name, line)
+                if message is not None:
+                    return message
+        return None
+
+    @abstractmethod
+    def _line(self, deadline: float) -> bytes | None:
+        """Return the next line; None at the end, TimeoutError at the deadline."""
