@@ -21,7 +21,7 @@ FOR_ROUNDS = tuple(
     f"pytest_flagperf.{name}"
     for name in (
         "engines.modelarts.",
-        "hosts.slurm.relay",
+        "engines.agents.slurm.relay",
         "runtime.docker.containers",
         "runtime.docker.new_containers",
     )
