@@ -1,7 +1,5 @@
 """The pytest plugin: hooks and fixtures that call the rest of the package."""
 
-from pytest_flagperf.plugin.session import pytest_addoption, pytest_load_initial_conftests
-
 from . import bytecode  # noqa: F401 - imported first: it changes how the modules below are loaded
 from .fixtures import (
     case,
@@ -34,7 +32,9 @@ from .parallel import (
 )
 from .reports import pytest_runtest_makereport
 from .session import (
+    pytest_addoption,
     pytest_configure,
+    pytest_load_initial_conftests,
     pytest_runtestloop,
     pytest_sessionfinish,
     pytest_unconfigure,
