@@ -1,7 +1,8 @@
 """Removal of secrets from values of options, before the values are stored or shown.
 
 Each function returns a value without its secrets. Only a value that is returned unchanged may be stored; other values
-are in no file and on no screen.
+are in no file and on no screen. Which values are public is written beside what takes them: ``public=`` in
+settings/options.py, ``_PUBLIC`` in docker_words.py and plugin/shown_command.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from flagperf_driver import addresses
 from flagperf_driver.addresses import HIDDEN
 
-from . import docker_run_options
+from . import docker_words
 
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]*(@sha256:[0-9a-f]{1,64})?")
 _SCHEMES = "docker|oras|library|shub|https?"
@@ -24,7 +25,7 @@ _HOST = re.compile(rf"\s*(\w[\w.-]*=)?([\w.][\w.@-]*@)?{_PLACE}\s*")
 _KEY = re.compile(r"[^\W\d]\w*")
 
 address = addresses.redacted
-container_options = docker_run_options.shown
+container_options = docker_words.shown
 
 
 def as_given(value: str) -> str:

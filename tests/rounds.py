@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node.lease import owner
+from flagperf_driver.node.device_lease import owner
 from pytest_flagperf.case import Case
 from pytest_flagperf.engines.agents.acquire import DeviceRequest, acquire
 from pytest_flagperf.engines.agents.agents import Agents

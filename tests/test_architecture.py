@@ -43,7 +43,7 @@ LAYERS = [
     {"hooks"},
     {"case"},
     {"stored"},
-    {"docker_run_options", "expected"},
+    {"docker_words", "expected"},
     {"redaction"},
     {"settings", "hosts"},
     {"runtime"},

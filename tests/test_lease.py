@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.node.lease import Lease, LeaseError, default_directory, holders, open_lock, owner
-from flagperf_driver.node.lease import take as attempt
+from flagperf_driver.node.device_lease import Lease, LeaseError, default_directory, holders, open_lock, owner
+from flagperf_driver.node.device_lease import take as attempt
 from tests.waiting import until
 
 HOLDER = """
 import sys
 from pathlib import Path
-from flagperf_driver.node.lease import owner, take
+from flagperf_driver.node.device_lease import owner, take
 count, whole, directory, reaper = int(sys.argv[1]), sys.argv[2] == "host", Path(sys.argv[3]), sys.argv[4]
 held = take(count, candidates=range(4), whole_host=whole, owner=owner(case=sys.argv[5]), directory=directory)
 if reaper == "reaper":
@@ -180,7 +180,7 @@ def test_devices_of_a_killed_agent_are_leased_while_its_reaper_runs(directory: P
 def test_many_processes_never_share_a_device(directory: Path, tmp_path: Path) -> None:
     text = (
         "import sys, time, os; from pathlib import Path\n"
-        "from flagperf_driver.node.lease import take, owner\n"
+        "from flagperf_driver.node.device_lease import take, owner\n"
         "held = 0\n"
         "while held < 5:\n"
         "    l = take(2, candidates=range(4), whole_host=False, owner=owner(), directory=Path(sys.argv[1]))\n"

@@ -19,7 +19,7 @@ import pytest
 
 from flagperf_driver import events, perflog
 from flagperf_driver.node.deployed_code import module_argv
-from flagperf_driver.node.lease import holders
+from flagperf_driver.node.device_lease import holders
 from pytest_flagperf.engines.agents.acquire import MODULE
 from pytest_flagperf.engines.agents.orders import _only_leased
 from pytest_flagperf.engines.agents.progress import Bounds, Mark, Tracker, time_left

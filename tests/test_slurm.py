@@ -19,11 +19,11 @@ import pytest
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.engines.agents.allocate import allocate
 from pytest_flagperf.engines.agents.late_logs import LateLogs
-from pytest_flagperf.engines.agents.slurm import commands
+from pytest_flagperf.engines.agents.slurm import jobs_and_nodes
 from pytest_flagperf.engines.agents.slurm.allocation import JobPerCase
-from pytest_flagperf.engines.agents.slurm.commands import Job, Node, SlurmError, parse_job, parse_node
 from pytest_flagperf.engines.agents.slurm.config import SlurmConfig, SlurmConfigError, read_slurm
 from pytest_flagperf.engines.agents.slurm.explanation import explain
+from pytest_flagperf.engines.agents.slurm.jobs_and_nodes import Job, Node, SlurmError, parse_job, parse_node
 from pytest_flagperf.engines.agents.slurm.request import JobRequest
 from pytest_flagperf.engines.agents.slurm.srun_link import RelayLink
 from pytest_flagperf.hosts import HostError, HostLost
@@ -190,7 +190,7 @@ def test_own_options_replace_the_request_for_devices_and_are_last() -> None:
 def test_commands_do_not_see_the_job_that_the_run_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_NTASKS", "SRUN_CPUS_PER_TASK", "SBATCH_PARTITION", "SLURM_CONF", "HOME"):
         monkeypatch.setenv(name, "/1")
-    env = commands.environment()
+    env = jobs_and_nodes.environment()
     assert {"SLURM_CONF", "HOME"} <= env.keys()
     assert not {"SLURM_NTASKS", "SRUN_CPUS_PER_TASK", "SBATCH_PARTITION"} & env.keys()
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from flagperf_driver import ports
-from flagperf_driver.node import lease, orphans, processes
+from flagperf_driver.node import device_lease, orphans, processes
 from flagperf_driver.node.folder import cache_root, has_no_inodes, scratch
 from flagperf_driver.node.sampling import load, topology
 from flagperf_driver.node.sampling.foreign_processes import is_elsewhere, serves_others
@@ -190,7 +190,7 @@ def _no_answer(reason: str) -> dict[str, Any]:
 
 def _is_leased(index: int) -> bool:
     """Return True if a round of any user holds the device; read from /proc/locks, without touching the lock."""
-    folder = lease.default_directory()
+    folder = device_lease.default_directory()
     held = _locked_inodes()
     for name in (f"device{index}.lock", "host.lock"):
         try:

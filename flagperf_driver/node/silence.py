@@ -6,6 +6,7 @@ The agent of the host notices the silence of
   (flagperf_driver/defaults.py); agent/rank_watch.py finds the rank for which the others wait.
 * the agent in a container: after ``CONTAINER_S``.
 * the controller: after ``silence_s`` of the controller's greeting. The controller decides, since it knows the link.
+  A controller that stays lost for ``lease-time`` ends the ranks: agent/main.py, ``_check_controller``.
 """
 
 from __future__ import annotations

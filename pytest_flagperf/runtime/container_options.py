@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_flagperf import docker_run_options
+from pytest_flagperf import docker_words
 from pytest_flagperf.problems import Problems, near
 
 from .docker import run_options as docker
@@ -57,7 +57,7 @@ def translate(words: Sequence[str], source: str, program: Program) -> Translated
     own: list[str] = []
     dockers: list[str] = []
     problems: list[str] = []
-    for name, value in docker_run_options.options(words):
+    for name, value in docker_words.options(words):
         problem: str | None = None
         if name in program.refused:
             problem = program.refused[name]
@@ -72,7 +72,7 @@ def translate(words: Sequence[str], source: str, program: Program) -> Translated
         else:
             problem = _unknown(name, program)
         if problem:
-            problems.append(f"{source}: {docker_run_options.name_shown(name)}: {problem}")
+            problems.append(f"{source}: {docker_words.name_shown(name)}: {problem}")
     try:
         parsed = docker.parse(dockers, source)
     except docker.OptionsError as error:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.engines.agents.slurm.commands import SlurmError, read_job
 from pytest_flagperf.engines.agents.slurm.config import SlurmConfig
 from pytest_flagperf.engines.agents.slurm.host import hosts_of
+from pytest_flagperf.engines.agents.slurm.jobs_and_nodes import SlurmError, read_job
 from pytest_flagperf.engines.agents.slurm.request import JobRequest, submit
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.host_pool import run_on_all

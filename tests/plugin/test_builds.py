@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.lease import owner, take
+from flagperf_driver.node.device_lease import owner, take
 from tests.package_index import PackageIndex, package_index
 from tests.test_runtime import write_wheel
 from tests.trees import set_options

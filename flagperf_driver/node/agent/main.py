@@ -20,8 +20,8 @@ from flagperf_driver.node import processes
 from flagperf_driver.node.agent.connections import Connection, ControllerLink, Message, connect, error_message
 from flagperf_driver.node.agent.round import OrderRefused, Round
 from flagperf_driver.node.deployed_code import CODE_ROOT
+from flagperf_driver.node.device_lease import LeaseError
 from flagperf_driver.node.folder import INNER_SOCKET, SOCKET, FolderError, LogFolder, default_folder
-from flagperf_driver.node.lease import LeaseError
 from flagperf_driver.node.sampling import topology
 from flagperf_driver.ports import free_port
 

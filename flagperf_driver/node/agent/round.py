@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Protocol
 
-from flagperf_driver.node import lease, processes, temporary
+from flagperf_driver.node import device_lease, processes, temporary
 from flagperf_driver.node.agent.archive import Archive, LogLimits
 from flagperf_driver.node.agent.connections import ControllerLink, Message
 from flagperf_driver.node.agent.container import RoundContainer
@@ -52,7 +52,7 @@ class Round:
         self._link = link
         self._messages = Messages(folder, link)
         self._lock = lock  # on the folder; None for the agent in a container
-        self._lease: lease.Lease | None = None
+        self._lease: device_lease.Lease | None = None
         self._reaper: processes.Reaper | None = None
         self._temporary: Temporary | None = None
         self._caches: processes.BackgroundTask | None = None
@@ -87,8 +87,8 @@ class Round:
         """Try once to lease devices; reply with the leased devices or with their holders."""
         if self._lease is not None or self._reaper is not None:
             raise OrderRefused("this agent already has a lease")
-        directory = Path(order["directory"]) if order.get("directory") else lease.default_directory()
-        self._lease = lease.take(
+        directory = Path(order["directory"]) if order.get("directory") else device_lease.default_directory()
+        self._lease = device_lease.take(
             int(order["count"]),
             candidates=[int(device) for device in order["candidates"]],
             whole_host=bool(order.get("whole_host")),
@@ -97,7 +97,7 @@ class Round:
         )
         if self._lease is not None:
             return {"type": "leased", "devices": list(self._lease.devices)}
-        holders = lease.holders(directory) or ["another process took devices at the same moment"]
+        holders = device_lease.holders(directory) or ["another process took devices at the same moment"]
         return {"type": "busy", "holders": holders}
 
     def release_devices(self) -> Message:

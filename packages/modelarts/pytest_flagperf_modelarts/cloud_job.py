@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node import lease
+from flagperf_driver.node import device_lease
 from flagperf_driver.perflog import number
 from pytest_flagperf import stored
 from pytest_flagperf.hosts import HostError, HostLost, Message
@@ -305,7 +305,7 @@ class CloudJob:
         """Wait until no other job of this machine that has not copied the code yet needs the code folder."""
         config, reported = self._cloud.config, False
         key = orders.checksum(config.code.url.encode())[:12]
-        self._code_lock = lease.open_lock(lease.default_directory(), f"modelarts-{key}")
+        self._code_lock = device_lease.open_lock(device_lease.default_directory(), f"modelarts-{key}")
         while True:
             try:
                 fcntl.flock(self._code_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

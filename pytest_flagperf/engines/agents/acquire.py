@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node import lease
+from flagperf_driver.node import device_lease
 from pytest_flagperf.hosts import Channel, Host, HostError, HostLost, InvalidReply, Message, silence
 from pytest_flagperf.hosts.deploy import Code, open_module
 from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
@@ -68,7 +68,7 @@ def acquire(
         while busy := _attempt(pool, code, request, agents):
             now = time.monotonic()
             if now >= deadline:
-                raise lease.LeaseError("no devices became free in time: " + "; ".join(busy))
+                raise device_lease.LeaseError("no devices became free in time: " + "; ".join(busy))
             if now >= report_at and (holders := "; ".join(busy)) != reported:
                 wait(holders)
                 report_at, reported = now + _REPORT_EVERY_S, holders
@@ -218,8 +218,8 @@ def _lease_request(agent: HostAgent, request: DeviceRequest) -> dict[str, Any]:
 def _queue(pool: HostPool, deadline: float, on_wait: OnWait) -> Iterator[None]:
     """Wait in a queue of this machine's runs for these hosts, so that a case with many hosts is not starved."""
     key = hashlib.sha256("\n".join(sorted(host.address for host in pool.hosts)).encode()).hexdigest()[:12]
-    folder = lease.default_directory()
-    handle = lease.open_lock(folder, f"queue-{key}")
+    folder = device_lease.default_directory()
+    handle = device_lease.open_lock(folder, f"queue-{key}")
     try:
         reported = False
         while True:
@@ -228,11 +228,11 @@ def _queue(pool: HostPool, deadline: float, on_wait: OnWait) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise lease.LeaseError(
+                    raise device_lease.LeaseError(
                         "no devices became free in time: other runs wait in front of this run"
                     ) from None
             if not reported:
-                on_wait("; ".join(lease.holders(folder)) or "other runs wait in front of this run")
+                on_wait("; ".join(device_lease.holders(folder)) or "other runs wait in front of this run")
                 reported = True
             time.sleep(_POLL_S)
         yield

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node import lease
+from flagperf_driver.node import device_lease
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
@@ -238,7 +238,7 @@ class AgentsEngine(Engine):
             self._rounds_with_missing_logs += [directory] if end.missing else []
         except WriteError:
             raise
-        except (HostError, lease.LeaseError, OSError) as error:
+        except (HostError, device_lease.LeaseError, OSError) as error:
             why = self._allocation.explain()
             raise Problems([f"case {plan.case}: {why + ': ' if why else ''}{error}"]) from error
         finally:
@@ -326,7 +326,7 @@ class AgentsEngine(Engine):
             whole_host=(self._settings.lease or vendor.toml.lease) == "host",
             unfit=self._unfit,
             allowed=self._allocation.devices(plan),
-            owner=lease.owner(run=run, case=str(plan.case)),
+            owner=device_lease.owner(run=run, case=str(plan.case)),
             name=f"{run}-{self._suffix}-{plan.case.folder}-{directory.name}",
             directory=directory,
             lease_s=self._settings.lease_time,

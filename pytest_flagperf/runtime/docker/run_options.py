@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_flagperf import docker_run_options
+from pytest_flagperf import docker_words
 from pytest_flagperf.problems import Problems, near
 
 SHM_SIZE = "32g"
@@ -62,7 +62,7 @@ def parse(words: Sequence[str], source: str, devices: Sequence[int] = ()) -> Opt
             for filled in _filled_in(name, value, devices):
                 _TABLE[name](parsed, filled)
         except ValueError as error:
-            problems.append(f"{name} {docker_run_options.value_shown(name, value)}: {error}")
+            problems.append(f"{name} {docker_words.value_shown(name, value)}: {error}")
         parsed.by_device |= name == "--device" and _DEVICE in value
     if problems:
         raise OptionsError([f"{source}: {problem}" for problem in problems])
@@ -74,7 +74,7 @@ def _filled_in(name: str, value: str, devices: Sequence[int]) -> Sequence[str]:
     """Return the values of the option with ``{device}`` replaced by each device."""
     others = sorted(set(_FILLED_IN.findall(value)) - {_DEVICE})
     if others:
-        public = " and ".join(others) if docker_run_options.value_shown(name, value) == value else "word in braces"
+        public = " and ".join(others) if docker_words.value_shown(name, value) == value else "word in braces"
         raise ValueError(f"unknown {public}; allowed is {_DEVICE}, the number of a leased device")
     if _DEVICE not in value:
         return [value]
@@ -114,7 +114,7 @@ _Take = Callable[[_Parsed, str], None]
 
 def _pairs(words: Sequence[str], problems: list[str]) -> Iterator[tuple[str, str]]:
     """Yield each known option by its long name with its value; flags have the value ``true``."""
-    for name, value in docker_run_options.options(words):
+    for name, value in docker_words.options(words):
         if name not in _TABLE:
             problems.append(_unknown(name))
         elif value is None:
@@ -128,7 +128,7 @@ def _unknown(name: str) -> str:
     if not name:
         return "found a word without an option; expected options only, and quotes around a value with a space"
     allowed = f"; allowed are {', '.join(_TABLE)}"
-    return f"unsupported docker option {docker_run_options.name_shown(name)}{near(name, _TABLE) or allowed}"
+    return f"unsupported docker option {docker_words.name_shown(name)}{near(name, _TABLE) or allowed}"
 
 
 def _text(key: str) -> _Take:

@@ -24,7 +24,10 @@ from pytest_flagperf.stored.layout import PLAN
 
 from ..allocation import shown
 from . import request
-from .commands import (
+from .config import SlurmConfig
+from .explanation import explain
+from .host import SlurmHost, hosts_of, wait_until_settled
+from .jobs_and_nodes import (
     RUNNING,
     Job,
     SlurmError,
@@ -33,9 +36,6 @@ from .commands import (
     read_nodes,
     require_commands,
 )
-from .config import SlurmConfig
-from .explanation import explain
-from .host import SlurmHost, hosts_of, wait_until_settled
 
 _log = logging.getLogger("flagperf.slurm")
 JOB_ID = "SLURM_JOB_ID"

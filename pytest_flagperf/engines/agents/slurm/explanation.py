@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .commands import PENDING, RUNNING, Job, Node
+from .jobs_and_nodes import PENDING, RUNNING, Job, Node
 
 _ENDS = {
     "CANCELLED": "was cancelled (scancel)",

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pytest_flagperf.hosts import HostError
 
-from .commands import (
+from .config import SlurmConfig
+from .jobs_and_nodes import (
     PENDING,
     RUNNING,
     Job,
@@ -23,7 +24,6 @@ from .commands import (
     read_partitions,
     run,
 )
-from .config import SlurmConfig
 
 _RELAY = Path(__file__).with_name("relay.py").read_text("utf-8")
 _MOST_IDLE_S, _LEAST_IDLE_S = 60.0, 10.0  # an unused job ends after this time
