@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .checks import check_unknown, wrong_value
 from .options import (
     COMMAND_LINE,
     COMMAND_LINE_OPTIONS,
@@ -14,9 +13,17 @@ from .options import (
     SettingsError,
     SiteTable,
 )
-from .paths import LACKS, holds_some, located, split_case
-from .read import read_settings
-from .tree import find_root, tree_root
+from .read import (
+    LACKS,
+    check_unknown,
+    find_root,
+    holds_some,
+    located,
+    read_settings,
+    split_case,
+    tree_root,
+    wrong_value,
+)
 
 __all__ = [
     "COMMAND_LINE",

@@ -1,20 +1,254 @@
-"""Read the settings of a run: the command line, then the settings file, then the defaults."""
+"""Read the settings of a run, and check them: the command line, then the settings file, then the defaults."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from flagperf_driver import addresses
 
 from .. import expected as expectations
 from .. import redaction
 from ..expected import Expected
 from ..packages import advice
-from ..problems import kind, shown
-from .checks import check_numbers, checked
-from .options import COMMAND_LINE, DEFAULT, OPTIONS, REMOVED, Settings, SettingsError, SiteTable
-from .paths import located, located_in, no_root, roots_of, unusable_paths
-from .tree import given_options, settings_file
+from ..problems import kind, near, shown, unusable_path
+from ..whole_numbers import LARGEST_INT
+from .options import COMMAND_LINE, DEFAULT, OPTIONS, REMOVED, RENAMED, SITE, Option, Settings, SettingsError, SiteTable
+
+
+def tree_root(rootpath: Path, command_line: Mapping[str, Any]) -> Path | None:
+    """Return the tree of a pytest run, if any. This must be fast: every pytest run calls it."""
+    return find_root(rootpath) or (rootpath if given_options(command_line) else None)
+
+
+def find_root(rootpath: Path) -> Path | None:
+    """Return the nearest folder, upwards, with suites, vendors or settings."""
+    return next((folder for folder in (rootpath, *rootpath.parents) if _is_root(folder)), None)
+
+
+def _is_root(folder: Path) -> bool:
+    # os.path instead of Path.is_file: an unreadable parent folder is not an error.
+    if os.path.isfile(folder / "flagperf.toml"):  # noqa: PTH113
+        return True
+    for name, files in (("suites", "suites/*/*/suite.toml"), ("vendors", "vendors/*/vendor.toml")):
+        if os.path.isdir(folder / name) and any(folder.glob(files)):  # noqa: PTH112
+            return True
+    return _mentions_us(folder / "pyproject.toml") and settings_file(folder) is not None
+
+
+def _mentions_us(project: Path) -> bool:
+    """Return True if a pyproject.toml may have our settings: files of other projects may be large or invalid."""
+    try:
+        return b"flagperf" in project.read_bytes()
+    except OSError:
+        return False
+
+
+def settings_file(root: Path) -> tuple[Path, dict[str, Any]] | None:
+    """Return the settings file of a tree and its table: flagperf.toml, else [tool.flagperf] of pyproject.toml."""
+    own = root / "flagperf.toml"
+    if own.is_file():
+        return own, _load(own)
+    project = root / "pyproject.toml"
+    tools = _load(project).get("tool") if project.is_file() else None
+    table = tools.get("flagperf") if isinstance(tools, dict) else None
+    if table is None:
+        return None
+    if not isinstance(table, dict):
+        raise SettingsError([f"{project}: tool.flagperf: expected a table, [tool.flagperf], got {kind(table)}"])
+    return project, table
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise SettingsError([f"{path}: not a TOML file: not UTF-8: {error}"]) from error
+    except (ValueError, RecursionError) as error:  # too many digits in a number raise a plain ValueError
+        raise SettingsError([f"{path}: not a TOML file: {error}"]) from error
+    except OSError as error:
+        raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from error
+    return table
+
+
+def given_options(command_line: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in command_line.items() if value is not None}
+
+
+LACKS = "contains neither vendors/<vendor>/vendor.toml nor suites/<model>/<framework>/suite.toml"
+
+
+def located(path: str, folder: Path) -> str:
+    """Return the absolute path of a path that is relative to a folder."""
+    return str(folder / os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for an unknown user
+
+
+def split_case(text: str) -> tuple[str, str | None]:
+    """Split CASE=DIR into the case and its data directory."""
+    case, _, folder = text.partition("=")
+    return case, folder or None
+
+
+def located_in(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return values with absolute paths; relative paths start at the folder."""
+    values = dict(given)
+    for option in OPTIONS:
+        # A program name without a slash is searched on the PATH.
+        if option.path and option.key in given and (option.key != "python" or "/" in given[option.key]):
+            value = given[option.key]
+            values[option.key] = [located(text, folder) for text in value] if option.many else located(value, folder)
+    if "case" in given:
+        values["case"] = [_located_case(text, folder) for text in given["case"]]
+    return values
+
+
+def _located_case(text: str, folder: Path) -> str:
+    case, data_dir = split_case(text)
+    return f"{case}={located(data_dir, folder)}" if data_dir else case
+
+
+def unusable_paths(given: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Yield the problems of paths that are relative to a folder, each with its option's name."""
+    for option in OPTIONS:
+        value = given.get(option.key)
+        if value is None or not (option.path or option.key == "case"):
+            continue
+        for text in value if option.many else (value,):
+            path = split_case(text)[1] if option.key == "case" else text
+            if path == "":
+                yield f"{option.name} is empty: expected a path"
+            elif path is not None and (problem := unusable_path(path) or unusable_path(located(path, folder))):
+                yield f"{option.name}: {shown(addresses.redacted(path))}: {problem}"
+
+
+def roots_of(given: object, path: Path, problems: list[str]) -> tuple[str, ...]:
+    """Return the roots that a file lists; each must exist and contain suites or vendors."""
+    if not isinstance(given, list) or not given or not all(isinstance(item, str) for item in given):
+        problems.append(
+            f"{path}: roots = {addresses.redacted_text(shown(given))}: expected a list with at least one folder"
+        )
+        return ()
+    roots = tuple(located(item, path.parent) for item in given)
+    own = path.parent.resolve()
+    for item, root in zip(given, roots, strict=True):
+        problem = unusable_path(item) or unusable_path(root)
+        if problem is None and Path(root).resolve() != own:
+            problem = no_root(root)
+        problems += [f"{path}: roots: {addresses.redacted(root)}: {problem}"] if problem else []
+    return () if problems else roots
+
+
+def no_root(root: str) -> str | None:
+    """Return why a folder cannot be a root; None if it can."""
+    folder = Path(root)
+    try:
+        if not folder.is_dir():
+            return "no such folder"
+        if holds_some(folder):
+            return None
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if above := next(filter(holds_some, folder.resolve().parents[:2]), None):
+        return f"expected the folder above vendors/ or suites/: {above}"
+    return f"this folder {LACKS}"
+
+
+def holds_some(folder: Path) -> bool:
+    """Return True if a folder contains a suite or a vendor."""
+    return any(any(folder.glob(files)) for files in ("vendors/*/vendor.toml", "suites/*/*/suite.toml"))
+
+
+_NUMBER = re.compile(r"[0-9.]+")
+
+
+def check_unknown(unknown: Sequence[str], arguments: Sequence[str], rootpath: Path) -> None:
+    """Raise SettingsError for unknown arguments that are keys of the settings file or former names of options."""
+    names = {word.partition("=")[0].removeprefix("--") for word in unknown if word.startswith("--")}
+    problems = [f"--{old} was renamed; use --{new}" for old, new in RENAMED.items() if old in names]
+    problems += [f"--{old} was removed: {why}" for old, why in REMOVED.items() if old in names]
+    names |= {name.removeprefix("no-") for name in names}
+    site = [option for option in OPTIONS if option.group == SITE and option.name in names]
+    if site:
+        root = find_root(rootpath) or rootpath
+        file, _ = settings_file(root) or (root / "flagperf.toml", {})
+        place = f"[tool.flagperf] of {file}" if file.name == "pyproject.toml" else str(file)
+        problems += [
+            f"--{option.name} is a setting of flagperf.toml: write {_as_setting(option, arguments)} in {place}"
+            for option in site
+        ]
+    if problems:
+        raise SettingsError(problems)
+
+
+def _as_setting(option: Option, arguments: Sequence[str]) -> str:
+    """Return the line of a settings file that has the effect of the command line arguments."""
+    if option.flag:
+        return f"{option.name} = {'false' if f'--no-{option.name}' in arguments else 'true'}"
+    values = []
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == f"--{option.name}":
+            values.append(option.shown(value if equals else following))
+    if not values:
+        return f"{option.name} = ..."
+    if isinstance(option.default, float):
+        return f"{option.name} = {values[-1] if _NUMBER.fullmatch(values[-1]) else '...'}"
+    return f"{option.name} = {shown(values if option.many else values[-1])}"
+
+
+def checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[str, Any]:
+    """Return the valid values by option key; add each unknown name and invalid value to the problems."""
+    options = {option.name: option for option in OPTIONS} | {option.key: option for option in OPTIONS}
+    values = {}
+    for name, value in table.items():
+        option = options.get(name)
+        if name in REMOVED:
+            problems.append(f"{path}: remove the setting {name!r}: {REMOVED[name]}")
+        elif option is None:
+            known = [*(option.name for option in OPTIONS), "expected"]
+            hint = f"; use {RENAMED[name]}" if name in RENAMED else near(name, known)
+            problems.append(f"{path}: unknown setting {name!r}{hint}")
+        elif problem := wrong_value(option, value):
+            public = shown(value) if option.may_be_stored(value) else f"<{kind(value)}>"
+            problems.append(f"{path}: {name} = {public}: {problem}")
+        else:
+            values[option.key] = value
+    return values
+
+
+def wrong_value(option: Option, value: Any) -> str | None:
+    """Return the expectation that a value of a settings file or a stored run does not meet; None for a valid value."""
+    if option.flag:
+        return None if isinstance(value, bool) else "expected true or false"
+    if option.many:
+        valid = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        return None if valid else "expected a list of strings"
+    if isinstance(option.default, (int, float)):
+        kinds = (int,) if isinstance(option.default, int) else (int, float)
+        valid = isinstance(value, kinds) and not isinstance(value, bool)
+        if not valid:
+            return f"expected a {'whole ' if kinds == (int,) else ''}number"
+        return None if abs(value) <= LARGEST_INT or value != value else f"expected a number up to {LARGEST_INT}"
+    if not isinstance(value, str):
+        return "expected a string"
+    if option.path and not value:
+        return "expected a path"
+    if option.choices and value not in option.choices:
+        return f"expected one of {', '.join(option.choices)}{near(value, option.choices)}"
+    return None
+
+
+def check_numbers(values: Mapping[str, Any], sources: Mapping[str, str], problems: list[str]) -> None:
+    limits = {"repeat": (1, "expected at least 1"), "sample": (0.01, "expected at least 0.01 s")}
+    limits["lease_time"] = (0.0, "expected at least 0 s")
+    for key, (minimum, expected) in limits.items():
+        # Not `<`, which is false for NaN.
+        if not values[key] >= minimum:
+            problems.append(f"{key.replace('_', '-')} = {values[key]} ({sources[key]}): {expected}")
 
 
 def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None = None) -> Settings:
