@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flagperf_driver.node import processes
-from flagperf_driver.node.agent import round as rounds
+from flagperf_driver.node.agent import main as agent_main
 from flagperf_driver.node.agent import sampler_process
 from flagperf_driver.node.folder import LogFolder
 
@@ -71,7 +71,7 @@ def test_beats_are_sent_while_caches_are_cleared(tmp_path: Path, monkeypatch: py
         def ended(self) -> bool:
             return False
 
-    monkeypatch.setattr(rounds, "_BEAT_S", 0.0)
-    agent_round = rounds.Round(LogFolder(tmp_path), ControllerLink(), None)  # type: ignore[arg-type]
+    monkeypatch.setattr(agent_main, "_BEAT_S", 0.0)
+    agent_round = agent_main.Round(LogFolder(tmp_path), ControllerLink(), None)  # type: ignore[arg-type]
     agent_round._start_when_cleared(None, Caches())  # type: ignore[arg-type]
     assert messages == ["beat"]
