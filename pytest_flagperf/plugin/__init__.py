@@ -11,6 +11,7 @@ from .fixtures import (
     monitors,
     plan,
     plugin_verdicts,
+    pytest_generate_tests,
     round_number,
     scaling,
     selected,
@@ -20,7 +21,6 @@ from .fixtures import (
 from .items import (
     pytest_collection,
     pytest_collection_modifyitems,
-    pytest_generate_tests,
     pytest_pycollect_makeitem,
     pytest_pycollect_makemodule,
 )
