@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 from pytest_flagperf.catalog import Catalog, Suite
-from pytest_flagperf.engines.agents.runtime_request import requirements
+from pytest_flagperf.engines.agents.environments import requirements
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.runtime import RuntimeRequest, runtimes

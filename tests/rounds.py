@@ -10,10 +10,8 @@ from typing import Any
 
 from flagperf_driver.node.device_lease import owner
 from pytest_flagperf.case import Case
-from pytest_flagperf.engines.agents.acquire import DeviceRequest, acquire
-from pytest_flagperf.engines.agents.agents import Agents
-from pytest_flagperf.engines.agents.orders import RoundOptions
-from pytest_flagperf.engines.agents.run_round import run_round
+from pytest_flagperf.engines.agents.agents import Acquisition, Agents, DeviceRequest
+from pytest_flagperf.engines.agents.run_round import RoundOptions, run_round
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.host_pool import HostPool
@@ -143,15 +141,14 @@ def run_tiny(
     )
     live = silent()
     vars(live)["progress"] = progress
-    with Agents() as agents:
-        acquire(HostPool(chosen), code, request, agents)
+    with Agents(live) as agents:
+        Acquisition(HostPool(chosen), code, request, agents).run()
         return run_round(
             plan,
             number,
             directory,
             agents=agents,
             interpreters={host.name: Interpreter(python) for host in chosen},
-            live=live,
             options=options or RoundOptions(),
         )
 

@@ -78,9 +78,8 @@ def test_a_vendor_cannot_replace_steps_of_data_and_measurement(tmp_path: Path, s
 def test_an_unknown_step_is_reported_in_the_plan_with_all_other_problems(tmp_path: Path) -> None:
     write(tmp_path, ADAPTER, "raise SystemExit\ndef convert_modle(ctx, model): ...\n")
     with pytest.raises(Problems) as caught:
-        planned(tmp_path, "frozen = 4", runtime="vnev")
-    runtime, step, key = caught.value.problems
-    assert "unknown runtime 'vnev'" in runtime
+        planned(tmp_path, "frozen = 4")
+    step, key = caught.value.problems
     assert f"{ADAPTER}:2: 'convert_modle' is not a step that can be replaced; did you mean 'convert_model'" in step
     assert "frozen = 4" in key
 

@@ -11,11 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_flagperf.engines.agents import acquire as acquire_module
 from pytest_flagperf.engines.agents import agents as agents_module
-from pytest_flagperf.engines.agents import lost_hosts
-from pytest_flagperf.engines.agents.acquire import DeviceRequest, _lease_all, acquire
-from pytest_flagperf.engines.agents.agents import Agents, HostAgent
+from pytest_flagperf.engines.agents.agents import Acquisition, Agents, DeviceRequest, HostAgent
 from pytest_flagperf.hosts import HostError, HostLost, Message
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
@@ -108,7 +105,7 @@ def test_orders_are_sent_again_to_a_reconnected_agent(
         tell(agents)
         return second
 
-    monkeypatch.setattr(lost_hosts, "connect_to_agent", connect_to_agent)
+    monkeypatch.setattr(agents_module, "connect_to_agent", connect_to_agent)
     agents.join(agent_on(first, tmp_path))
     second.incoming.put({"type": "over", "seq": 1})
     kinds = [message["type"] for _, message in agents.messages()]
@@ -134,7 +131,9 @@ def test_a_host_lost_while_a_case_waits_is_excluded_and_the_others_are_used(tmp_
     for host, word in zip(hosts, words, strict=True):
         agents.join(HostAgent(host, 0, tmp_path, FakeChannel(word), 5.0, log_dir="/there", cpus=(0,)))
     request = DeviceRequest(2, 1, None, False, {}, "name", tmp_path, 5.0)
-    assert _lease_all(pool, list(agents.all), request, agents) == ["h2: host is held by eve"]
+    assert Acquisition(pool, cast("Any", None), request, agents).lease_all(list(agents.all)) == [
+        "h2: host is held by eve"
+    ]
     assert (pool.usable, list(pool.excluded)) == (hosts[1:], ["h1"])
     assert [agent.name for agent in agents.all] == ["h2"]
     agents.dismiss()
@@ -151,11 +150,13 @@ def test_a_wait_is_reported_once_and_when_its_holder_changes_and_is_counted(
 
     answers = iter([["host is held by eve"]] * 7 + [["host is held by bob"]] * 2 + [[]] * 2)
     monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path))
-    monkeypatch.setattr(acquire_module, "_attempt", lambda *_: next(answers))
+    monkeypatch.setattr(Acquisition, "_attempt", lambda *_: next(answers))
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "monotonic", lambda: now)
     request, code = DeviceRequest(1, 1, None, False, {}, "name", tmp_path, 5.0), cast("Any", None)
     lines: list[str] = []
-    assert acquire(HostPool((LocalHost(),)), code, request, Agents(), lines.append) == 90.0
+    assert Acquisition(HostPool((LocalHost(),)), code, request, Agents(), lines.append).run() == 90.0
     assert lines == ["host is held by eve", "host is held by bob"]
-    assert acquire(HostPool((LocalHost(),)), code, request, Agents(), lines.append) == 0.0  # the control: a free host
+    assert (
+        Acquisition(HostPool((LocalHost(),)), code, request, Agents(), lines.append).run() == 0.0
+    )  # the control: a free host

@@ -18,8 +18,8 @@ from pytest_flagperf.engines.agents import agents_engine, environments
 from pytest_flagperf.engines.agents.agents import Agents
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
 from pytest_flagperf.engines.agents.allocation import FixedHosts
+from pytest_flagperf.engines.agents.environments import runtime_request
 from pytest_flagperf.engines.agents.preflight import HostRequirements
-from pytest_flagperf.engines.agents.runtime_request import runtime_request
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS
 from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.host_pool import HostPool
@@ -145,10 +145,7 @@ def test_ranks_that_see_all_devices_lease_the_first_devices(
     write_vendor(tmp_path, toml=toml)
     plan = toy_plan(catalog, runtime)
     agents_engine = AgentsEngine(read_settings({}, tmp_path), catalog, FixedHosts())
-    assert (
-        agents_engine._device_request(plan, catalog.vendor("acme"), tmp_path / "run/case/round1").devices_per_host
-        == count
-    )
+    assert agents_engine._device_request(plan, tmp_path / "run/case/round1").devices_per_host == count
 
 
 # -- which image ---------------------------------------------------------------------------------------------
@@ -158,9 +155,7 @@ def check_request(root: Path, runtime: str = "docker", **given: Any) -> HostRequ
     catalog = tree(root)
     write(root, "suites/toy/pytorch/requirements.txt", "somelib==1.0\n")
     plan = toy_plan(catalog, runtime)
-    return AgentsEngine(read_settings(given, root), catalog, FixedHosts())._host_requirements(
-        [plan], catalog.vendor("acme")
-    )
+    return AgentsEngine(read_settings(given, root), catalog, FixedHosts())._host_requirements([plan])
 
 
 def test_the_name_of_a_vendors_image_depends_on_its_files(tmp_path: Path) -> None:
@@ -219,19 +214,19 @@ def test_an_extension_that_would_not_be_built_is_reported_before_the_run(tmp_pat
     write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
     for runtime in ("docker", "host", "venv"):
         agents_engine, plan, vendor = planned(tmp_path, runtime)
-        agents_engine.check(plan, vendor)
+        agents_engine.check(plan)
         assert agents_engine.notes(plan.case, vendor, runtime) == []
     write(tmp_path, "vendors/acme/toy-pytorch/csrc/kernel.cu", "")
     agents_engine, plan, vendor = planned(tmp_path, "venv")
     with pytest.raises(Problems, match=r"^vendors/acme/toy-pytorch/csrc has neither setup\.py nor pyproject\.toml"):
-        agents_engine.check(plan, vendor)
+        agents_engine.check(plan)
     write(tmp_path, "vendors/acme/toy-pytorch/csrc/setup.py", "")
     agents_engine, plan, vendor = planned(tmp_path, "venv")
     with pytest.raises(Problems, match=r"csrc is built only into images, which --runtime=venv does not use"):
-        agents_engine.check(plan, vendor)
+        agents_engine.check(plan)
     for runtime, noted in (("docker", 0), ("host", 1)):
         agents_engine, plan, vendor = planned(tmp_path, runtime)
-        agents_engine.check(plan, vendor)
+        agents_engine.check(plan)
         assert len(agents_engine.notes(plan.case, vendor, runtime)) == noted
     (note,) = agents_engine.notes(plan.case, vendor, "host")
     assert note.endswith("with --runtime=host the host's Python must already have it")
@@ -241,7 +236,7 @@ def test_container_options_with_an_unclosed_quote_are_a_problem_of_the_check(tmp
     agents_engine, plan, vendor = planned(tmp_path, image="mine:3", container_opt=("--env 'A=1",))
     assert agents_engine.notes(plan.case, vendor, "docker") == []
     with pytest.raises(Problems, match=r": No closing quotation$"):
-        agents_engine.check(plan, vendor)
+        agents_engine.check(plan)
 
 
 def image_of(agents_engine: AgentsEngine, plan: Plan, vendor: Vendor) -> Image:
@@ -266,6 +261,8 @@ def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[AgentsEn
 class Builds:
     """A runtime whose build fails on one host; it counts the tries on each host."""
 
+    takes_python = uses_images = False
+
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: RuntimeSetupError) -> None:
         self.tries: Counter[str] = Counter()
         self.checks, self.unchanged = 0, True
@@ -283,33 +280,33 @@ class Builds:
         return self.unchanged
 
 
-def three_hosts(root: Path, nnodes: int) -> tuple[AgentsEngine, Plan, Vendor]:
+def three_hosts(root: Path, nnodes: int) -> tuple[AgentsEngine, Plan]:
     catalog = tree(root)
     agents_engine = AgentsEngine(read_settings({}, root), catalog, FixedHosts())
     agents_engine._allocation = given_hosts(*map(LocalHost, ("h1", "h2", "h3")))
     plan = toy_plan(catalog, "host")
-    return agents_engine, replace(plan, case=replace(plan.case, nnodes=nnodes)), catalog.vendor("acme")
+    return agents_engine, replace(plan, case=replace(plan.case, nnodes=nnodes))
 
 
 def test_a_host_whose_build_failed_is_left_out_if_enough_others_remain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builds = Builds(monkeypatch, BuildFailed("h2: could not be built"))
-    agents_engine, plan, vendor = three_hosts(tmp_path, nnodes=2)
+    agents_engine, plan = three_hosts(tmp_path, nnodes=2)
     lines: list[str] = []
-    agents_engine._environments.build_ahead(plan, vendor, agents_engine._pool, shown(lines))
+    agents_engine._environments.build_ahead(plan, agents_engine._pool, shown(lines))
     assert [host.name for host in agents_engine._pool.usable] == ["h1", "h3"]
     assert [line.strip() for line in lines] == ["left out: h2: could not be built"]
-    agents_engine._environments.build_ahead(plan, vendor, agents_engine._pool, shown(lines))
+    agents_engine._environments.build_ahead(plan, agents_engine._pool, shown(lines))
     assert builds.tries == {"h1": 1, "h2": 1, "h3": 1}
 
 
 def test_with_too_few_hosts_the_failed_build_is_the_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds = Builds(monkeypatch, BuildFailed("h2: could not be built"))
-    agents_engine, plan, vendor = three_hosts(tmp_path, nnodes=3)
+    agents_engine, plan = three_hosts(tmp_path, nnodes=3)
     for _ in range(3):
         with pytest.raises(Problems, match=r"^h2: could not be built$"):
-            agents_engine._environments.build_ahead(plan, vendor, agents_engine._pool, silent())
+            agents_engine._environments.build_ahead(plan, agents_engine._pool, silent())
     assert builds.tries == {"h1": 1, "h2": 1, "h3": 1}
     assert len(agents_engine._pool.usable) == 3
 
@@ -317,9 +314,9 @@ def test_with_too_few_hosts_the_failed_build_is_the_problem(tmp_path: Path, monk
 def test_a_temporary_problem_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: an engine that does not answer is not a failed build."""
     builds = Builds(monkeypatch, RuntimeSetupError("h2: no process listens"))
-    agents_engine, plan, vendor = three_hosts(tmp_path, nnodes=2)
-    agents_engine._environments.build_ahead(plan, vendor, agents_engine._pool, silent())
-    agents_engine._environments.build_ahead(plan, vendor, agents_engine._pool, silent())
+    agents_engine, plan = three_hosts(tmp_path, nnodes=2)
+    agents_engine._environments.build_ahead(plan, agents_engine._pool, silent())
+    agents_engine._environments.build_ahead(plan, agents_engine._pool, silent())
     assert builds.tries == {"h1": 1, "h2": 2, "h3": 1}
     assert len(agents_engine._pool.usable) == 3
 
@@ -328,16 +325,16 @@ def test_an_environment_is_checked_before_each_round_and_prepared_again_if_it_ch
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builds = Builds(monkeypatch, RuntimeSetupError("h2: no process listens"))
-    agents_engine, plan, vendor = three_hosts(tmp_path, nnodes=1)
+    agents_engine, plan = three_hosts(tmp_path, nnodes=1)
     prepared = agents_engine._environments
     host = agents_engine._pool.usable[0]
-    prepared.build_ahead(plan, vendor, agents_engine._pool, silent())
-    prepared.interpreters(plan, vendor, [host], silent())
+    prepared.build_ahead(plan, agents_engine._pool, silent())
+    prepared.interpreters(plan, [host], silent())
     assert builds.checks == 0, "nothing ran since it was built"
-    prepared.interpreters(plan, vendor, [host], silent())
+    prepared.interpreters(plan, [host], silent())
     assert (builds.tries["h1"], builds.checks) == (1, 1)
     builds.unchanged = False
-    prepared.interpreters(plan, vendor, [host], silent())
+    prepared.interpreters(plan, [host], silent())
     assert (builds.tries["h1"], builds.checks) == (2, 2)
 
 

@@ -15,7 +15,7 @@ from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.running import judging
-from pytest_flagperf.running.plans import check_baseline
+from pytest_flagperf.running.run import check_baseline
 from pytest_flagperf.settings import read_settings
 from tests.recording import Training
 from tests.results_help import edit_json

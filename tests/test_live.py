@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from flagperf_driver import events
-from pytest_flagperf.engines.agents.progress import Bounds, Tracker
+from pytest_flagperf.engines.agents.watch import Bounds, Tracker
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.report.terminal.progress import RoundProgress, progress_line
 

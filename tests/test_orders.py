@@ -14,9 +14,10 @@ import pytest
 
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines import OK, Finding
+from pytest_flagperf.engines.agents.agents import Agents
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
 from pytest_flagperf.engines.agents.allocation import FixedHosts
-from pytest_flagperf.engines.agents.orders import RoundOptions, _cores, _placement, make_orders
+from pytest_flagperf.engines.agents.run_round import RoundOptions, RoundStart
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan, describe
@@ -30,7 +31,7 @@ NODES = {0: range(4), 1: range(4), 2: range(4, 8), 3: range(4, 8)}
 
 def cores(devices: Sequence[int], *, device: str = "acme", cpus: Sequence[int] = range(8), **options: Any) -> Any:
     agent: Any = SimpleNamespace(name="h", cpus=tuple(cpus), devices=tuple(devices))
-    return _cores(tiny_plan(device=device), agent, RoundOptions(**options))
+    return RoundStart(tiny_plan(device=device), 1, {}, agents_of(agent), {}, RoundOptions(**options)).cores(agent)
 
 
 @pytest.mark.parametrize("device", sorted({names.device for names in CPU.toml.framework.values()}))
@@ -58,13 +59,21 @@ def test_without_binding_ranks_have_no_cores() -> None:
 )
 def test_threads_fit_the_cores(device: str, near: Mapping[str, Any], threads: int) -> None:
     python = {"h": Interpreter("python3")}
-    placement = _placement(tiny_plan(device=device), [agent_on("h")], python, RoundOptions(near=near))
-    assert placement.threads_per_rank == threads
+    start = RoundStart(tiny_plan(device=device), 1, {}, agents_of(agent_on("h")), python, RoundOptions(near=near))
+    assert start.placement().threads_per_rank == threads
+
+
+def agents_of(*agents: Any) -> Agents:
+    made = Agents()
+    made.all.extend(agents)
+    return made
 
 
 def agent_on(name: str) -> Any:
     return SimpleNamespace(
         name=name,
+        noderank=0,
+        clock_offset_s=0.0,
         host=SimpleNamespace(address=f"{name}.cluster"),
         cpus=tuple(range(8)),
         port=29999,
@@ -92,7 +101,8 @@ def test_a_plan_prints_the_commands_of_the_orders() -> None:
     plan = tiny_plan(nnodes=2)
     agents = [agent_on("h0"), agent_on("h1")]
     pythons = {agent.name: Interpreter("/env/bin/python") for agent in agents}
-    orders = make_orders(plan, {"token": "token", "training": "training"}, 1, agents, pythons, RoundOptions())
+    identity = {"token": "token", "training": "training"}
+    _, orders = RoundStart(plan, 1, identity, agents_of(*agents), pythons, RoundOptions()).placement_and_orders()
     known = {"/env/bin/python": "{python}", "/staged/code": "{code}", "29999": "{free port}"}
     hosts = [SimpleNamespace(name=agent.name, address=agent.host.address) for agent in agents]
     assert printed(plan, hosts) == {

@@ -200,10 +200,10 @@ def test_synthetic_data_and_an_option_make_it_throughput_only(catalog: Catalog) 
 
 def test_all_problems_of_a_plan_are_reported_at_once(catalog: Catalog) -> None:
     with pytest.raises(Problems) as caught:
-        planned(catalog, runtime="vemv", settings=["widht=1"])
+        planned(catalog, settings=["widht=1", "widthh=1"])
     assert [problem.removeprefix("case toy:pytorch:X9:1:8:1: ") for problem in caught.value.problems] == [
-        "unknown runtime 'vemv'; did you mean venv? (choose from host, venv, docker, apptainer, pyxis)",
         "--set widht: toy:pytorch has no such key; did you mean width?",
+        "--set widthh: toy:pytorch has no such key; did you mean width?",
     ]
 
 

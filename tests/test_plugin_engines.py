@@ -26,11 +26,11 @@ from pytest_flagperf.stored import WriteError
 
 class Lab(Engine):
     hosts = ()
-    def describe(self, plan, vendor, convergence="", duration=()):
+    def describe(self, plan, convergence="", duration=()):
         return str(self.table)
-    def interpreter(self, plan, vendor, watch):
+    def interpreter(self, plan, watch):
         raise WriteError(28, "full")
-    def run(self, plan, vendor, number, directory, watch):
+    def run(self, plan, number, directory, watch):
         return 1 / 0
 
 def open_lab(settings, catalog, table):
@@ -58,8 +58,8 @@ def problem(root: Path, toml: str = "", **options: Any) -> str:
 def test_an_engine_gets_its_table_and_has_defaults(site: Site, tmp_path: Path) -> None:
     site.install(ENGINE.format(body=OPEN, name="lab"))
     engine: Any = opened(tmp_path, "[engines.lab]\nqueue = 'a'\n[engines.other]\nx = 1\n")
-    assert engine.describe(None, None) == "{'queue': 'a'}"
-    assert opened(tmp_path).describe(None, None) == "{}"  # type: ignore[arg-type]
+    assert engine.describe(None) == "{'queue': 'a'}"
+    assert opened(tmp_path).describe(None) == "{}"  # type: ignore[arg-type]
     assert (
         engine.host_count,
         engine.left_out,
@@ -73,7 +73,7 @@ def test_an_engine_gets_its_table_and_has_defaults(site: Site, tmp_path: Path) -
         [],
         [],
     )
-    assert (engine.check(None, None), engine.leave_out({}), engine.notes(None, None, ""), engine.close()) == (
+    assert (engine.check(None), engine.leave_out({}), engine.notes(None, None, ""), engine.close()) == (
         None,
         None,
         [],
@@ -86,7 +86,7 @@ def test_an_exception_of_a_running_engine_names_the_package_but_our_own_errors_s
     package = site.install(ENGINE.format(body=OPEN, name="lab"))
     engine: Any = opened(tmp_path)
     with pytest.raises(Problems) as caught:
-        engine.run(None, None, 1, tmp_path, None)
+        engine.run(None, 1, tmp_path, None)
     line = next(
         number for number, text in enumerate((package / "__init__.py").read_text().splitlines(), 1) if "1 / 0" in text
     )
@@ -95,7 +95,7 @@ def test_an_exception_of_a_running_engine_names_the_package_but_our_own_errors_s
         f" ({package}/__init__.py:{line}); fix or uninstall the package"
     )
     with pytest.raises(WriteError):
-        engine.interpreter(None, None, None)
+        engine.interpreter(None, None)
 
 
 @pytest.mark.parametrize(

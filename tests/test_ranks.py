@@ -11,7 +11,16 @@ from flagperf_driver.rank_process import RESERVED_VARIABLES, RankProcess, thread
 from pytest_flagperf.plan import PlacedHost, Placement, rank_processes
 from tests.rounds import tiny_plan
 
-FIRST = PlacedHost("h0", "10.0.0.1", (4, 6), "/env/bin/python", "/code", "/r/log0", env={"LD_LIBRARY_PATH": "/env/lib"})
+FIRST = PlacedHost(
+    "h0",
+    0,
+    "10.0.0.1",
+    (4, 6),
+    log_dir="/r/log0",
+    code_root="/code",
+    python="/env/bin/python",
+    env={"LD_LIBRARY_PATH": "/env/lib"},
+)
 HOSTS = Placement((FIRST, replace(FIRST, name="h1", address="10.0.0.2", log_dir="/r/log1")), 29876, 1)
 
 

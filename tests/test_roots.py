@@ -172,8 +172,8 @@ def test_hosts_get_a_vendor_of_another_root(tmp_path: Path, how: str, monkeypatc
     catalog = scan(settings, {})
     case = Case.parse("toy:pytorch:X9:1:8:1")
     assert catalog.find(case, "acme", "reference") is not None
-    plan = cast("Any", SimpleNamespace(case=case))
-    code = Environments(settings, catalog).code(plan, catalog.vendors["acme"])
+    plan = cast("Any", SimpleNamespace(case=case, vendor="acme"))
+    code = Environments(settings, catalog).code(plan)
     with tarfile.open(fileobj=io.BytesIO(zlib.decompress(code.archive))) as archive:
         names = {name for name in archive.getnames() if name.startswith("vendors/")}
     below = "vendors/acme/toy-pytorch"
@@ -194,10 +194,14 @@ def test_what_is_built_is_listed_with_its_size_and_how_to_build_less(
     catalog = tree(tmp_path)
     environments = Environments(read_settings({}, tmp_path), catalog)
     sizes = {"pytorch": "75 packages of 3,032 MB", "slow": "2 packages of unknown size"}
-    fake: Any = SimpleNamespace(to_build=lambda _host, request, _code: sizes.get(request.framework, ""))
+    fake: Any = SimpleNamespace(
+        takes_python=False,
+        uses_images=False,
+        to_build=lambda _host, request, _code: sizes.get(request.framework, ""),
+    )
     monkeypatch.setattr(environments_module, "runtimes", lambda: {"venv": fake})
     cases = [Case.parse(f"toy:{name}:X9:1:{cards}:1") for name in ("pytorch", "slow") for cards in (1, 8)]
-    plans = [(cast("Any", SimpleNamespace(case=case, runtime="venv")), catalog.vendors["acme"]) for case in cases]
+    plans = [cast("Any", SimpleNamespace(case=case, vendor="acme", runtime="venv")) for case in cases]
     assert environments.to_build(plans, LocalHost()) == [
         "to build first: 2 environments: pytorch (75 packages of 3,032 MB), slow (2 packages of unknown size)",
         '-k "toy and pytorch" needs only the first of them',
@@ -221,6 +225,6 @@ def test_a_dangling_link_is_reported(tmp_path: Path) -> None:
     link = tmp_path / "vendors" / "acme" / "samples"
     link.symlink_to("nowhere")
     environments = Environments(read_settings({}, tmp_path), catalog)
-    plan = cast("Any", SimpleNamespace(case=Case.parse("toy:pytorch:X9:1:8:1")))
+    plan = cast("Any", SimpleNamespace(case=Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme"))
     with pytest.raises(Problems, match=f"^{link}: No such file or directory; the whole folder is copied to the hosts$"):
-        environments.code(plan, catalog.vendors["acme"])
+        environments.code(plan)

@@ -20,9 +20,9 @@ import pytest
 from flagperf_driver import events, perflog
 from flagperf_driver.node.deployed_code import module_argv
 from flagperf_driver.node.device_lease import holders
-from pytest_flagperf.engines.agents.acquire import MODULE
-from pytest_flagperf.engines.agents.orders import _only_leased
-from pytest_flagperf.engines.agents.progress import Bounds, Mark, Tracker, time_left
+from pytest_flagperf.engines.agents.agents import MODULE
+from pytest_flagperf.engines.agents.run_round import only_leased
+from pytest_flagperf.engines.agents.watch import Bounds, Mark, Tracker, time_left
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.report.terminal.progress import RoundProgress
@@ -357,7 +357,7 @@ def test_an_agent_does_not_import_modules_from_the_current_folder(tmp_path: Path
 
 
 def test_devices_are_hidden_only_if_all_hosts_hide_them() -> None:
-    assert [_only_leased([None]), _only_leased([{"only_leased": False}]), _only_leased([{"only_leased": True}])] == [
+    assert [only_leased([None]), only_leased([{"only_leased": False}]), only_leased([{"only_leased": True}])] == [
         False,
         False,
         True,

@@ -17,15 +17,14 @@ from typing import Any
 import pytest
 
 from flagperf_driver.node.agent.archive import LogLimits
-from pytest_flagperf.engines.agents.allocate import allocate
-from pytest_flagperf.engines.agents.late_logs import LateLogs
+from pytest_flagperf.engines.agents.collect import LateLogs
 from pytest_flagperf.engines.agents.slurm import jobs_and_nodes
 from pytest_flagperf.engines.agents.slurm.allocation import JobPerCase
 from pytest_flagperf.engines.agents.slurm.config import SlurmConfig, SlurmConfigError, read_slurm
-from pytest_flagperf.engines.agents.slurm.explanation import explain
-from pytest_flagperf.engines.agents.slurm.jobs_and_nodes import Job, Node, SlurmError, parse_job, parse_node
+from pytest_flagperf.engines.agents.slurm.jobs_and_nodes import Job, Node, SlurmError, explain, parse_job, parse_node
 from pytest_flagperf.engines.agents.slurm.request import JobRequest
 from pytest_flagperf.engines.agents.slurm.srun_link import RelayLink
+from pytest_flagperf.engines.open_engine import allocate
 from pytest_flagperf.hosts import HostError, HostLost
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.remote import RemoteHost

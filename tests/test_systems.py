@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_flagperf.engines.agents import systems
+from pytest_flagperf.engines.agents import agents_engine
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.page.html import address
 from pytest_flagperf.stored import layout
@@ -20,7 +20,6 @@ REPO = Path(__file__).resolve().parent.parent
 FOR_ROUNDS = tuple(
     f"pytest_flagperf.{name}"
     for name in (
-        "engines.modelarts.",
         "engines.agents.slurm.relay",
         "runtime.docker.containers",
         "runtime.docker.new_containers",
@@ -81,17 +80,17 @@ def test_all_modules_of_the_controller_can_be_imported_on_windows(tmp_path: Path
 
 @pytest.mark.parametrize(("system", "other_hosts"), [("linux", False), ("linux", True), ("darwin", True)])
 def test_systems_that_may_start_rounds(monkeypatch: pytest.MonkeyPatch, system: str, other_hosts: bool) -> None:
-    monkeypatch.setattr(systems, "sys", SimpleNamespace(platform=system))
-    warnings = systems.check_system(only_other_hosts=other_hosts)
+    monkeypatch.setattr(agents_engine, "sys", SimpleNamespace(platform=system))
+    warnings = agents_engine.check_system(only_other_hosts=other_hosts)
     assert [warning.partition(";")[0] for warning in warnings] == (
         ["warning: this machine runs macOS"] if system == "darwin" else []
     )
 
 
 def test_windows_starts_no_rounds_on_other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(systems, "sys", SimpleNamespace(platform="win32"))
+    monkeypatch.setattr(agents_engine, "sys", SimpleNamespace(platform="win32"))
     with pytest.raises(Problems, match="rounds cannot be started on Windows"):
-        systems.check_system(only_other_hosts=True)
+        agents_engine.check_system(only_other_hosts=True)
 
 
 def is_name(name: str) -> bool:

@@ -68,7 +68,7 @@ class Engine(Protocol):
 
     # -- before anything starts ------------------------------------------------------------------------------
 
-    def check(self, plan: Plan, vendor: Vendor) -> None:  # noqa: ARG002
+    def check(self, plan: Plan) -> None:  # noqa: ARG002
         """Raise Problems if the case cannot run with its vendor and these options; contact no host."""
         return
 
@@ -76,26 +76,26 @@ class Engine(Protocol):
         """Return notes on a case that may surprise users, one sentence each; contact no host."""
         return []
 
-    def describe(self, plan: Plan, vendor: Vendor, convergence: str = "", duration: Iterable[str] = ()) -> str:
+    def describe(self, plan: Plan, convergence: str = "", duration: Iterable[str] = ()) -> str:
         """Return the text that ``--plan`` prints for a case; contact no host."""
 
-    def inspect(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[Finding]:  # noqa: ARG002
+    def inspect(self, plans: Sequence[Plan], watch: Live) -> list[Finding]:  # noqa: ARG002
         """Check every host, for all cases at once."""
         return []
 
-    def prepare(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[str]:  # noqa: ARG002
+    def prepare(self, plans: Sequence[Plan], watch: Live) -> list[str]:  # noqa: ARG002
         """Check every host and exclude unfit hosts and devices. Return sentences about them.
 
         Problems if too few hosts are left.
         """
         return []
 
-    def interpreter(self, plan: Plan, vendor: Vendor, watch: Live) -> Interpreter:
+    def interpreter(self, plan: Plan, watch: Live) -> Interpreter:
         """Return the Python of the case's ranks, ready on the first hosts that the case may run on."""
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
-    def run(self, plan: Plan, vendor: Vendor, number: int, directory: Path, watch: Live) -> None:
+    def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> None:
         """Run one round to its end and write its directory. Problems if the round cannot start."""
 
     def resume(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:  # noqa: ARG002

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from .local import LocalHost
 T = TypeVar("T")
 
 AT_ONCE = 64
+_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -128,3 +129,8 @@ def cluster_pool(conf: ClusterConfig) -> HostPool:
     from .ssh import ssh_hosts  # imported only for clusters, since it is slow
 
     return HostPool(ssh_hosts(conf))
+
+
+def shown_hosts(names: Sequence[str]) -> str:
+    """Return the first names and the number of the others."""
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,8 +1,7 @@
 """The plan of a case: its config, fingerprint, placement and commands."""
 
 from .describe import HEAD, describe, overview
-from .make import PlanError, PlanRequest, is_throughput_shape, make_plan, one_card_plan, short_plan
-from .model import Plan
+from .make import Plan, PlanError, PlanRequest, is_throughput_shape, make_plan, one_card_plan, short_plan
 from .ranks import PlacedHost, Placement, rank_processes
 
 __all__ = [

@@ -10,7 +10,7 @@ from flagperf_driver.rank_process import RankProcess
 from ..catalog import REFERENCE, Vendor
 from ..config import OUTCOMES
 from ..runtime import RuntimeRequest, runtimes
-from .model import Plan
+from .make import Plan
 from .ranks import NamedHost, Placement, expected_placement, rank_processes
 
 _WIDEST_VALUE = 20

@@ -1,28 +1,103 @@
-"""Make the plan of a case from the catalog and its config."""
+"""The plan of a case: all decisions, made from the catalog and its config before anything runs."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import flagperf_driver
+from flagperf_driver.driver import SCHEMA as CASE_SCHEMA
+from flagperf_driver.driver import RunCase
 from flagperf_driver.training import schedules
 
 from ..case import Case, Shape
-from ..catalog import REFERENCE, RUNTIMES, Catalog, DataItem, Suite, Vendor
-from ..config import DATA_KEYS, ConfigError, Resolved, Value, parse_settings, resolve
-from ..problems import Problems, near
+from ..catalog import REFERENCE, Catalog, DataItem, Suite, Vendor
+from ..config import DATA_KEYS, ConfigError, Resolved, Translated, Value, parse_settings, resolve
+from ..problems import Problems
 from ..runtime import runtimes
 from ..settings import COMMAND_LINE
-from ..stored.plan import Addition, StoredMetric
+from ..stored import to_json_types
+from ..stored.plan import SCHEMA, Addition, PlanFacts, StoredMetric
 from . import vendor_settings
 from .additions import find_additions
 from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch
-from .model import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(PlanFacts):
+    """A case with its vendor, config and fingerprint."""
+
+    backend: str
+    modules: tuple[str, ...]  # imported by each rank, in this order, before the device exists
+    device_module: str | None  # relative to the staged code
+    visible_devices: str | None
+    extern: str | None  # relative to the staged code
+    manifest: tuple[DataItem, ...]
+    min_efficiency: float
+    translated: tuple[Translated, ...] = ()
+    """The outcome of each FlagPerf name in the vendor's config file."""
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        return {key: value.value for key, value in self.values.items()}
+
+    @property
+    def data_dir(self) -> str | None:
+        return self.config["data_dir"] or None
+
+    @property
+    def precision(self) -> str:
+        return str(self.config["precision"])
+
+    @property
+    def scaling(self) -> str:
+        return str(self.config["scaling"])
+
+    @property
+    def program(self) -> str:
+        """The path of the training program, relative to the staged code."""
+        return f"suites/{self.case.model}/{self.case.framework_name}/run_pretraining.py"
+
+    def seed(self, round_number: int) -> int:
+        """The seed of a round: each round has its own."""
+        return int(self.config["seed"]) + round_number - 1
+
+    def case_json(self, round_number: int, code_root: str) -> dict[str, Any]:
+        """Return the file that ranks read: the complete config, nothing left to merge."""
+        facts, seed = self.to_json(), self.seed(round_number)
+        return {
+            **{item.name: facts[item.name] for item in fields(RunCase) if item.name in facts},
+            "schema": CASE_SCHEMA,
+            "round": round_number,
+            "seed": seed,
+            "device_module": f"{code_root}/{self.device_module}" if self.device_module else None,
+            "extern": f"{code_root}/{self.extern}" if self.extern else None,
+            "config": {**self.config, "seed": seed},
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the file that reports read, without the values of a round: its number, hosts, Python and code."""
+        return {
+            **to_json_types(self),
+            "schema": SCHEMA,
+            "case": str(self.case),
+            "model": self.case.model,
+            "framework": self.case.framework_name,
+            "framework_version": self.case.framework_version,
+            "hardware": self.case.hardware,
+            "nnodes": self.case.nnodes,
+            "nproc": self.case.nproc,
+            "data_dir": self.data_dir,
+            "config": self.config,
+            "scaling": self.scaling,
+        }
+
 
 _DRIVER = Path(flagperf_driver.__file__).parent
 _PLACES = ("data_dir", "checkpoint_dir")
@@ -56,10 +131,10 @@ def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
     suite = catalog.suite(case.model, case.framework)
     asked = replace(asked, scale=asked.scale or vendor.scale, runtime=asked.runtime or vendor.runtime)
     catalog.find(case, vendor.name, asked.scale)
-    problems = _unknown("runtime", asked.runtime, RUNTIMES)
+    problems: list[str] = []
     additions: tuple[Addition, ...] = ()
     try:
-        in_image = asked.runtime in runtimes() and runtimes()[asked.runtime].builds_images
+        in_image = runtimes()[asked.runtime].builds_images
         additions = find_additions(suite, vendor, catalog.case_folder(suite, vendor), case, in_image=in_image)
     except Problems as error:
         problems += error.problems
@@ -280,9 +355,3 @@ def _facts_of(fingerprint: Mapping[str, object]) -> dict[str, object]:
     """Return a fingerprint without the values that are computed from the config."""
     computed = ("schema", "precision", "batch_per_card", "config", "key", "one_card_key", "deviations")
     return {name: value for name, value in fingerprint.items() if name not in computed}
-
-
-def _unknown(option: str, name: str, allowed: Sequence[str]) -> list[str]:
-    if name in allowed:
-        return []
-    return [f"unknown {option} {name!r}{near(name, list(allowed))} (choose from {', '.join(allowed)})"]

@@ -6,13 +6,15 @@ A host adds what only it knows: ``flagperf_driver/rank_process.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
 
 from flagperf_driver.rank_process import RankProcess
+from pytest_flagperf.stored import to_json_types
 from pytest_flagperf.stored.layout import CASE, host_folder
+from pytest_flagperf.stored.plan import StoredHost
 
-from .model import Plan
+from .make import Plan
 
 
 class NamedHost(Protocol):
@@ -26,17 +28,15 @@ class NamedHost(Protocol):
 
 
 @dataclass(frozen=True)
-class PlacedHost:
-    """One host of a placement, with its devices and paths."""
+class PlacedHost(StoredHost):
+    """A host of a placement: what is stored of it, and what only its ranks need."""
 
-    name: str
-    address: str
-    devices: tuple[int, ...]
-    python: str
-    code_root: str
-    log_dir: str
     cpus: tuple[tuple[int, ...], ...] = ()  # the cores that each rank is bound to; empty: not bound
     env: Mapping[str, str] = field(default_factory=dict)  # the variables of its Python
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is stored: not the variables, which may be secret."""
+        return {item.name: to_json_types(getattr(self, item.name)) for item in fields(StoredHost)}
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ def expected_placement(plan: Plan, hosts: Sequence[NamedHost], *, only_leased: b
         tuple(
             PlacedHost(
                 name,
+                noderank,
                 address,
                 tuple(range(case.nproc)),
                 python="{python}",

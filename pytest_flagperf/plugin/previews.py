@@ -20,10 +20,10 @@ def preview(session: pytest.Session, run: Run) -> None:
     chosen = runnable(run.requested)
     if run.settings.plan:
         in_full = len(chosen) == 1 or session.config.get_verbosity() > 0
-        for line in run.plans.table(chosen) if len(chosen) > 1 else ():
+        for line in run.table(chosen) if len(chosen) > 1 else ():
             write(line)
         for selected in chosen if in_full else ():
-            write(run.plans.describe(selected))
+            write(run.describe(selected))
         if chosen and not in_full:
             write("flagperf: -v prints each plan in full")
         if session.config.get_verbosity() < 0:  # otherwise the header lists them
@@ -38,9 +38,9 @@ def preview(session: pytest.Session, run: Run) -> None:
         from pytest_flagperf.stored.live_record import LiveRecord
 
         run.live.start(LiveRecord())  # writes the line of the minute while large data are checked
-        findings = run.plans.preflight(chosen, run.live)
+        findings = run.preflight(chosen)
         for line in lines(findings):
             write(line)
-        if number := run.plans.without_data(chosen):
+        if number := run.without_data(chosen):
             write(f"flagperf: data: not checked for {count(number, 'case')}: pass --data-dir=DIR or --case CASE=DIR")
         session.testsfailed += sum(finding.fatal for finding in findings)

@@ -181,13 +181,12 @@ def begin(session: pytest.Session, requested: Sequence[Selected | Absent]) -> No
     run.requested = tuple(requested)
     chosen = runnable(requested)
     try:
-        run.plans.check(chosen)
+        run.check(chosen)
         if not chosen or run.settings.plan or run.settings.preflight:
             return
-        warnings = run.plans.check_system()
         run.directory.reserve()
         run.start_live(layout.CONTROLLER, chosen)
-        lines = [*warnings, *run.prepare(chosen)]
+        lines = run.prepare(chosen)
         gc.freeze()  # the modules are loaded
         write = line_writer(config)
         for line in [*lines, *run.begin(chosen)]:

@@ -11,8 +11,7 @@ from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored.layout import baseline_file
 
 from .directory import relative
-from .plans import runtime_of
-from .run import Run
+from .run import Run, runtime_of
 
 
 def header(run: Run, requested: Sequence[Selected | Absent]) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_flagperf import stored
-from pytest_flagperf.catalog import Vendor
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.report.terminal.live import Live
@@ -23,7 +22,6 @@ from pytest_flagperf.stored import FormatError, WriteError, layout, make_folder
 from pytest_flagperf.stored.round_dir import RoundDir, has_readable_record, planned_rounds
 
 from .directory import RunDirectory
-from .plans import Plans
 from .records import Records
 
 with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
@@ -33,11 +31,13 @@ with suppress(ImportError):  # Windows imports this module for its names, but ru
 class Rounds:
     """The rounds of a run; ``watch`` shows their progress, ``measured`` are the outcomes of this process."""
 
-    def __init__(self, plans: Plans, engine: Engine, directory: RunDirectory, records: Records, live: Live) -> None:
+    def __init__(
+        self, plan_of: Callable[[Selected], Plan], engine: Engine, directory: RunDirectory, records: Records, live: Live
+    ) -> None:
         self.watch = live
         self.measured: dict[tuple[Selected, int], Outcome] = {}
         self.not_recorded: dict[tuple[Selected, int], WriteError] = {}
-        self._plans = plans
+        self._plan_of = plan_of
         self._engine = engine
         self._directory = directory
         self._records = records
@@ -56,13 +56,13 @@ class Rounds:
         return self.measured[key]
 
     def _outcome(self, selected: Selected, number: int) -> Outcome:
-        plan = self._plans.plan(selected)
+        plan = self._plan_of(selected)
         self._directory.reserve()
         folder = self.folder(selected, number)
         with _locked(folder.parent):
             # Another worker may have run the round if the tests of a case are spread over workers.
             done = RoundDir(folder).has_outcome
-            return store.read_round(folder) if done else self.run(plan, selected.vendor, number, folder)
+            return store.read_round(folder) if done else self.run(plan, number, folder)
 
     def folder(self, selected: Selected, number: int) -> Path:
         """Return the directory of a round."""
@@ -74,15 +74,15 @@ class Rounds:
 
     def interpreter(self, selected: Selected) -> Interpreter:
         """Return the Python of the case's framework, prepared on the first hosts that the case may use."""
-        return self._engine.interpreter(self._plans.plan(selected), selected.vendor, self.watch)
+        return self._engine.interpreter(self._plan_of(selected), self.watch)
 
-    def run(self, plan: Plan, vendor: Vendor, number: int, folder: Path) -> Outcome:
+    def run(self, plan: Plan, number: int, folder: Path) -> Outcome:
         """Run a plan once in a folder, or continue the round that still runs there; store the outcome."""
         self.watch.begin_round(str(plan.case), folder)
         try:
             if not self._continued(folder):
                 self._exclude()
-                self._engine.run(plan, vendor, number, folder, self.watch)
+                self._engine.run(plan, number, folder, self.watch)
         except BaseException as error:
             self.watch.end_round(*_end_of(folder, error))
             if RoundDir(folder).is_planned:

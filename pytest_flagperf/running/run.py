@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -12,25 +13,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flagperf import original, stored
-from pytest_flagperf.catalog import Catalog, scan
-from pytest_flagperf.engines import Engine
-from pytest_flagperf.engines.open_engine import open_engine
+from pytest_flagperf.catalog import REFERENCE, Catalog, scan
+from pytest_flagperf.config import Value
+from pytest_flagperf.engines import Engine, Finding
+from pytest_flagperf.engines.open_engine import ENGINES, open_engine
 from pytest_flagperf.hooks.roots import installed_roots
 from pytest_flagperf.original import TestConf
+from pytest_flagperf.plan import HEAD, Plan, PlanRequest, make_plan, overview
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import silent
+from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.selection import Absent, Selected, Selection, select
 from pytest_flagperf.settings import COMMAND_LINE, Settings, read_settings
-from pytest_flagperf.stored import layout, writing
+from pytest_flagperf.stored import FormatError, layout, writing
 from pytest_flagperf.stored.live_record import CASES, END, LiveRecord
 
 from . import controller
 from .case_lookup import CaseLookup
-from .directory import RunDirectory
-from .plans import Plans
+from .directory import RunDirectory, relative
 from .resume import save_options, set_failed_rounds_aside, with_stored_options
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the modules that read results load slowly, and a run checks its hosts before it needs them
+    from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+    from pytest_flagperf.results.tables.published import Published
+
     from .records import Records
     from .rounds import Rounds
     from .scaling import ScalingRounds
@@ -59,7 +65,8 @@ class Run:
         self.log_level = log_level
         """The level in FlagPerf's test_conf.py: debug, info, warning or error; empty without one."""
         self.case_lookup = CaseLookup(catalog, selection)
-        self.plans = Plans(settings, catalog, engine, directory, visible_devices)
+        self._visible_devices = visible_devices
+        self._plans: dict[Selected, Plan] = {}
         self.live = silent()
         """The progress output of the rounds."""
         self.notes: list[str] = []
@@ -118,20 +125,107 @@ class Run:
         """The rounds of this run."""
         from .rounds import Rounds
 
-        return Rounds(self.plans, self.engine, self.directory, self.records, self.live)
+        return Rounds(self.plan, self.engine, self.directory, self.records, self.live)
 
     @cached_property
     def scaling(self) -> ScalingRounds:
         """The measured speed-ups of this run."""
         from .scaling import ScalingRounds
 
-        return ScalingRounds(self.plans, self.rounds, self.directory)
+        return ScalingRounds(self.plan, self.rounds, self.directory)
+
+    # -- before the first case starts ------------------------------------------------------------------------
+
+    def plan(self, selected: Selected) -> Plan:
+        """Return the plan of a case; Problems if its config is invalid."""
+        if selected not in self._plans:
+            settings = self.settings
+            plan = make_plan(
+                self.catalog,
+                PlanRequest(
+                    selected.case,
+                    vendor=selected.vendor.name,
+                    scale=selected.scale,
+                    settings=settings.set,
+                    settings_source=settings.sources["set"],
+                    runtime=runtime_of(settings, selected),
+                    synthetic=settings.synthetic,
+                    throughput_only=settings.throughput_only if settings.given("throughput_only") else None,
+                    data_dir=Value(selected.data_dir, selected.data_source, 0, "case") if selected.data_dir else None,
+                    # In a cluster the preflight checks the data on the hosts; hosts can be checked without data.
+                    check_data=self._is_local
+                    and not settings.plan
+                    and not (settings.preflight and not selected.data_dir),
+                ),
+            )
+            self._plans[selected] = replace(plan, visible_devices=self._visible_devices or plan.visible_devices)
+        return self._plans[selected]
+
+    @property
+    def _is_local(self) -> bool:
+        """Return True if the run uses this machine."""
+        return self.engine.host_count is not None and all(host.is_local for host in self.engine.hosts)
+
+    def check(self, chosen: Sequence[Selected]) -> None:
+        """Raise Problems with all problems of all cases, each problem once."""
+        problems: dict[str, list[str]] = {}
+        for selected in chosen:
+            try:
+                self._check_data(selected)
+                check_baseline(self.settings, str(selected.case))
+                self._check_hosts(selected)
+                self.engine.check(self.plan(selected))
+            except Problems as error:
+                for problem in error.problems:
+                    problems.setdefault(problem.removeprefix(f"case {selected.case}: "), []).append(str(selected.case))
+        if problems:
+            raise Problems(f"{problem} ({_cases(cases)})" for problem, cases in problems.items())
+
+    def _check_hosts(self, selected: Selected) -> None:
+        host_count = self.engine.host_count
+        if not self.settings.plan and host_count is not None and selected.case.nnodes > host_count:
+            names = ", ".join(host.name for host in self.engine.hosts[:host_count])
+            available = f"{names} (this machine)" if self._is_local else names
+            of_cluster = self.settings.engine in ENGINES
+            more = "add hosts with --cluster or in [cluster] of flagperf.toml, or " if of_cluster else ""
+            raise Problems(
+                [
+                    f"case {selected.case}: needs {selected.case.nnodes} hosts, {host_count} available: {available};"
+                    f" {more}pass --nodes=1xP to run on one; --plan works without the hosts"
+                ]
+            )
+
+    def without_data(self, chosen: Sequence[Selected]) -> int:
+        """Return how many of the cases read training data, but have none."""
+        plans = [self.plan(selected) for selected in chosen if selected.scale == REFERENCE]
+        return sum(plan.data_dir is None and not plan.synthetic for plan in plans)
+
+    def _check_data(self, selected: Selected) -> None:
+        starts_nothing = self.settings.plan or self.settings.preflight
+        if self.without_data([selected]) and not starts_nothing:
+            raise Problems(
+                [
+                    f"case {selected.case}: no training data: pass --data-dir=DIR or --case CASE=DIR (the expected"
+                    f" files are in {relative(selected.suite.path / 'README.md')}), or pass --synthetic to measure only"
+                    " throughput"
+                ]
+            )
+
+    def preflight(self, chosen: Sequence[Selected]) -> list[Finding]:
+        """Return the findings of the preflight on every host."""
+        return self.engine.inspect([*map(self.plan, chosen)], self.live)
 
     def prepare(self, chosen: Sequence[Selected]) -> list[str]:
         """Exclude hosts and devices that are not usable; return a line for each."""
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(self._load)
-            return self.plans.prepare(chosen, self.live)
+        hosts = self.engine.host_count
+        where = "" if hosts is None else f" on {count(hosts, 'host')}"
+        self.live.phase(f"preflight: {count(len(chosen), 'case')}{where}")
+        try:
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(self._load)
+                return self.engine.prepare([*map(self.plan, chosen)], self.live)
+        finally:
+            self.live.clear()
 
     def _load(self) -> None:
         """Import what the rounds and their reports need."""
@@ -176,6 +270,40 @@ class Run:
             with writing(own):
                 shutil.copyfile(junit, own)
 
+    # -- what --plan prints ----------------------------------------------------------------------------------
+
+    def describe(self, selected: Selected) -> str:
+        """Return the plan of a case as text."""
+        from .forecast import convergence, duration
+
+        plan = self.plan(selected)
+        converges = convergence(plan, self._stored_runs, self._published)
+        return self.engine.describe(plan, converges, duration(plan, self._stored_runs))
+
+    def table(self, chosen: Sequence[Selected]) -> list[str]:
+        """Return a table with a line for each case: what it measures, and how long a round takes."""
+        from pytest_flagperf.report.terminal.table import aligned
+
+        from .forecast import duration
+
+        plans = [self.plan(selected) for selected in chosen]
+        # The source of an estimate is only in the full plan.
+        durations = [re.split(" per round|:", next(duration(plan, self._stored_runs)))[0] for plan in plans]
+        rows = [overview(plan, text) for plan, text in zip(plans, durations, strict=True)]
+        return aligned([HEAD, *rows], left=len(HEAD))
+
+    @cached_property
+    def _stored_runs(self) -> StoredRuns:
+        from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+
+        return StoredRuns(self.directory.path.parent, self.directory.path.name)
+
+    @cached_property
+    def _published(self) -> list[Published]:
+        from .forecast import published
+
+        return list(published(root / "reports" / "published" for root in self.catalog.roots))
+
 
 def _directory(settings: Settings, root: Path, given: Path | None) -> RunDirectory:
     """Return the directory that another process created, that of the run to resume, or a new one."""
@@ -198,3 +326,31 @@ def _with_conf(settings: Settings, conf: TestConf) -> Settings:
 def _text(conf: TestConf | None, name: str) -> str:
     """Return a value of FlagPerf's test_conf.py; empty without one."""
     return str(conf.value(name) or "") if conf is not None else ""
+
+
+def check_baseline(settings: Settings, case: str) -> None:
+    """Raise Problems before the run if the baseline of a case, or the folder of baselines, cannot be read."""
+    folder = Path(settings.baselines)
+    if folder.exists() and not folder.is_dir():
+        raise Problems([f"{settings.as_written('baselines')}: is a file; expected the folder of the baselines"])
+    if settings.given("baselines") and not folder.is_dir():
+        advice = "create it, and fill it with flagperf accept"
+        raise Problems([f"{settings.as_written('baselines')}: folder not found; {advice}"])
+    if not (folder / layout.baseline_file(case)).exists():
+        return
+    from .judging import stored_baseline
+
+    try:
+        stored_baseline(folder, case)
+    except FormatError as error:
+        raise Problems(f"{line}; fix or remove it" for line in str(error).splitlines()) from error
+
+
+def runtime_of(settings: Settings, selected: Selected) -> str:
+    """Return the runtime that provides the Python of a case's ranks."""
+    return settings.runtime or selected.vendor.runtime
+
+
+def _cases(cases: Sequence[str]) -> str:
+    """Return the first of the cases, and how many more there are."""
+    return f"case {cases[0]}" + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")

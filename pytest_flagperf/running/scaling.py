@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.plan import one_card_plan, short_plan
+from pytest_flagperf.plan import Plan, one_card_plan, short_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.comparing.one_card import find_one_card
 from pytest_flagperf.results.figures import statistics
@@ -20,7 +20,6 @@ from pytest_flagperf.selection import Selected
 from pytest_flagperf.stored import layout
 
 from .directory import RunDirectory
-from .plans import Plans
 from .rounds import Rounds
 
 TURNS = 3
@@ -52,21 +51,21 @@ class Scaling:
 class ScalingRounds:
     """The additional rounds that the measurement of a speed-up needs."""
 
-    def __init__(self, plans: Plans, rounds: Rounds, directory: RunDirectory) -> None:
-        self._plans = plans
+    def __init__(self, plan_of: Callable[[Selected], Plan], rounds: Rounds, directory: RunDirectory) -> None:
+        self._plan_of = plan_of
         self._rounds = rounds
         self._directory = directory
         self._one_cards = OneCards(directory.path.parent)
 
     def measure(self, selected: Selected, outcomes: Sequence[Outcome]) -> Scaling:
         """Return the scaling of a case; one card is measured if no run has measured it."""
-        plan, folder = self._plans.plan(selected), self._folder(selected)
+        plan, folder = self._plan_of(selected), self._folder(selected)
         one_card_round = one_card_plan(plan)
         key = str(one_card_round.fingerprint["key"])
 
         def measured() -> Outcome:
             self._rounds.watch.note(f"{selected.case}: measuring one card for the speed-up")
-            return self._rounds.run(one_card_round, selected.vendor, 1, folder / layout.ONE_CARD)
+            return self._rounds.run(one_card_round, 1, folder / layout.ONE_CARD)
 
         one_card = self._one_cards.of(key, outcomes[0].machine, self._rounds.measured.values(), measured)
         scaling = Scaling(outcomes, one_card, selected.case.shape.cards, plan.min_efficiency, plan.scaling)
@@ -82,11 +81,11 @@ class ScalingRounds:
 
     def _take_turn(self, selected: Selected, one_card: OneCard, turn: int) -> OneCard:
         """Measure one card and then all cards in short rounds, so that both run under the same conditions."""
-        plan = self._plans.plan(selected)
+        plan = self._plan_of(selected)
         values = []
         for name, turn_plan in ((layout.ONE_CARD, one_card_plan(plan)), (layout.ALL_CARDS, short_plan(plan))):
             folder = self._folder(selected) / layout.turn_folder(turn, name)
-            outcome = self._rounds.run(turn_plan, selected.vendor, turn, folder)
+            outcome = self._rounds.run(turn_plan, turn, folder)
             _check_short_round(outcome)
             values += [] if outcome.busy else statistics.finite([outcome.value("p_core")])
         return one_card.with_turn(*values) if len(values) == 2 else one_card

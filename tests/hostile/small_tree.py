@@ -45,8 +45,8 @@ def start_run(root: Path, options: Mapping[str, Any], *, begin: bool = False) ->
         try:
             chosen = [one for one in run.selection.cases if not one.unsupported]
             lines = header(run, run.selection.cases)
-            run.plans.check(chosen)
-            lines += [run.plans.describe(one) for one in chosen]
+            run.check(chosen)
+            lines += [run.describe(one) for one in chosen]
             if begin:
                 run.directory.reserve()
                 run.begin(chosen)

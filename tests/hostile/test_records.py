@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from flagperf_driver import events, perflog
 from pytest_flagperf.commands import main as flagperf
-from pytest_flagperf.engines.agents.progress import Bounds, Tracker
+from pytest_flagperf.engines.agents.watch import Bounds, Tracker
 from pytest_flagperf.report.page import charts, page
 from pytest_flagperf.report.terminal.progress import RoundProgress, progress_line
 from pytest_flagperf.report.terminal.summary import summarize_run

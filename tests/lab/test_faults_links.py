@@ -40,7 +40,7 @@ watch._take = noted
 
 # How far into a round it says it is.
 PROGRESS = """
-from pytest_flagperf.engines.agents.progress import Tracker
+from pytest_flagperf.engines.agents.watch import Tracker
 before = Tracker.take
 
 def noting(self, *what):
@@ -55,7 +55,7 @@ Tracker.take = noting
 # As many pieces of the second host's logs as the file has characters come broken.
 BROKEN = """
 import base64, pathlib
-from pytest_flagperf.engines.agents import agents, round
+from pytest_flagperf.engines.agents import agents, run_round
 ask, left = agents.HostAgent.ask, pathlib.Path("broken")
 
 def broken(self, message, *rest, **more):
@@ -68,14 +68,14 @@ def broken(self, message, *rest, **more):
     return answer
 
 agents.HostAgent.ask = broken
-collect = round.collect
+collect = run_round.collect
 
 def noting(*what):
     missing = collect(*what)
     open("first_end.txt", "w").write("\\n".join(map(str, missing)))
     return missing
 
-round.collect = noting
+run_round.collect = noting
 """
 # One of its parts waits until the test says go; where it is about lost hosts or logs, only when there are any.
 WAITING = """
@@ -334,7 +334,7 @@ def test_a_host_that_is_back_when_the_next_case_begins_is_used_again(cluster: Cl
     more = WAITING.format(module="engines.agents.agents_engine", owner="AgentsEngine", name="_fetch_missing_logs")
     one, _ = prepare(
         cluster,
-        more=more + "\nfrom pytest_flagperf.engines.agents import lost_hosts\nlost_hosts._AFTER_A_FAULT_S = 0.5",
+        more=more + "\nfrom pytest_flagperf.engines.agents import agents\nagents._AFTER_A_FAULT_S = 0.5",
     )
     cluster.toy.suite("beta")
     going = start(cluster, "--set=step_s=0.6", "--set=fault=exit")

@@ -39,7 +39,7 @@ class CloudRun:
         self.run.live = Live(self.notes.append, width=200, live=True, quiet=False, follow=False)
 
     def prepare(self) -> list[str]:
-        self.run.plans.check([self.selected])
+        self.run.check([self.selected])
         return self.run.prepare([self.selected])
 
     def round(self, number: int = 1) -> Outcome:

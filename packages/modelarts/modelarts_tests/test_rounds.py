@@ -379,14 +379,9 @@ def test_a_case_that_cannot_be_a_job_is_refused(toy: Toy, modelarts: service.Mod
 def test_plan_and_preflight_start_no_job(toy: Toy, modelarts: service.ModelArts) -> None:
     run = CloudRun(toy, modelarts, "alpha:plain:CPU:2:8:1", instances=2)
     assert run.run.engine.header()[0].startswith("  hosts: 2 instances of 8 cards in test.8xlarge of ModelArts (")
-    assert "instance1.modelarts" in run.run.plans.describe(run.selected) or "instance1" in run.run.plans.describe(
-        run.selected
-    )
+    assert "instance1.modelarts" in run.run.describe(run.selected) or "instance1" in run.run.describe(run.selected)
     assert modelarts.requests == []
-    findings = [
-        (finding.kind, finding.level, finding.sentence)
-        for finding in run.run.plans.preflight([run.selected], run.run.live)
-    ]
+    findings = [(finding.kind, finding.level, finding.sentence) for finding in run.run.preflight([run.selected])]
     assert findings == [("storage", "ok", "bucket bench"), ("service", "ok", "interface v2")]
     run = CloudRun(toy, modelarts, CASE, code="obs://nowhere/code/")
     with pytest.raises(Problems, match="ModelArts: storage: OBS: bucket nowhere: "):

@@ -15,11 +15,10 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.engines import FAIL, OK, WARN, Finding
 from pytest_flagperf.engines.agents.agents import Agents, HostAgent
-from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
+from pytest_flagperf.engines.agents.agents_engine import AgentsEngine, check_system
 from pytest_flagperf.engines.agents.allocation import FixedHosts
 from pytest_flagperf.engines.agents.preflight import sentences
 from pytest_flagperf.engines.agents.run_round import run_round
-from pytest_flagperf.engines.agents.systems import check_system
 from pytest_flagperf.hosts import Channel, HostError, Message
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.replies import CheckedChannel
@@ -92,7 +91,7 @@ class ModelArtsEngine(AgentsEngine):
 
     # -- before anything starts ----------------------------------------------------------------------------
 
-    def check(self, plan: Plan, vendor: Vendor) -> None:
+    def check(self, plan: Plan) -> None:
         """Raise Problems if the case cannot run as a job."""
         case, conf, problems = plan.case, self._config, []
         if plan.runtime != "host":
@@ -109,17 +108,17 @@ class ModelArtsEngine(AgentsEngine):
             problems.append(f"no training data: set data in [engines.modelarts] of {conf.source}, or pass --synthetic")
         if problems:
             raise Problems([f"case {case}: {problem}" for problem in problems])
-        super().check(plan, vendor)
+        super().check(plan)
 
     def notes(self, case: Case, vendor: Vendor, runtime: str) -> list[str]:  # noqa: ARG002
         if not case.framework_version:
             return []
         return [f"{case}: the version has no effect; image or framework_version of the job selects the framework"]
 
-    def interpreter(self, plan: Plan, vendor: Vendor, watch: Live) -> Interpreter:  # noqa: ARG002
+    def interpreter(self, plan: Plan, watch: Live) -> Interpreter:  # noqa: ARG002
         raise Problems([f"case {plan.case}: the Python of its ranks is only in the image of ModelArts"])
 
-    def inspect(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[Finding]:  # noqa: ARG002
+    def inspect(self, plans: Sequence[Plan], watch: Live) -> list[Finding]:  # noqa: ARG002
         """Check the addresses, the keys, the buckets, the service and the training data."""
         findings = list(self._inspect_endpoints())
         if any(finding.fatal for finding in findings):
@@ -142,9 +141,9 @@ class ModelArtsEngine(AgentsEngine):
             if problem:
                 yield Finding(_SERVICE, "network", FAIL, problem)
 
-    def _inspect_data(self, plans: Sequence[tuple[Plan, Vendor]]) -> Iterator[Finding]:
+    def _inspect_data(self, plans: Sequence[Plan]) -> Iterator[Finding]:
         assert self._config.data is not None
-        manifests = {plan.manifest: None for plan, _ in plans if plan.scale == REFERENCE and not plan.synthetic}
+        manifests = {plan.manifest: None for plan in plans if plan.scale == REFERENCE and not plan.synthetic}
         for manifest in manifests:
             try:
                 problems = data_problems(self._cloud.obs, self._config.data, manifest)
@@ -155,7 +154,7 @@ class ModelArtsEngine(AgentsEngine):
             if not problems:
                 yield Finding(_SERVICE, "data", OK, f"{len(manifest)} parts in {self._config.data.url}")
 
-    def prepare(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[str]:
+    def prepare(self, plans: Sequence[Plan], watch: Live) -> list[str]:
         """Raise Problems if the account, the storage or the data cannot be used; return warnings."""
         warnings = check_system(only_other_hosts=True)
         findings = self.inspect(plans, watch)
@@ -165,21 +164,21 @@ class ModelArtsEngine(AgentsEngine):
 
     # -- rounds --------------------------------------------------------------------------------------------
 
-    def run(self, plan: Plan, vendor: Vendor, number: int, directory: Path, watch: Live) -> None:
+    def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> None:
         """Run a round as a job; with ``single_server`` the next rounds of the case run in the same job."""
         rounds = self._rounds_of_job(plan, number, directory)
         name = new_name(self._config)
         hosts = [self._pool.hosts[instance].name for one in rounds for instance in one.instances]
         job = CloudJob(self._cloud, name, hosts, together=not self._config.single_server, note=watch.note)
-        job.submit_with(self._submission(plan, vendor, job, rounds))
+        job.submit_with(self._submission(plan, job, rounds))
         for one in rounds[1:]:
             thread = threading.Thread(
-                target=self._run_beside, args=(plan, vendor, one, job), name=f"round {one.number}", daemon=True
+                target=self._run_beside, args=(plan, one, job), name=f"round {one.number}", daemon=True
             )
             self._beside[one.directory] = thread
             thread.start()
         try:
-            self._run_one(plan, vendor, rounds[0], job, watch)
+            self._run_one(plan, rounds[0], job, watch)
         except BaseException:
             if not job.is_followed:  # the rounds beside this one would wait for ever
                 job.abort(f"round {number} of the same job did not start")
@@ -200,18 +199,18 @@ class ModelArtsEngine(AgentsEngine):
             for at, one in enumerate(numbers)
         ]
 
-    def _run_beside(self, plan: Plan, vendor: Vendor, one: _Round, job: CloudJob) -> None:
+    def _run_beside(self, plan: Plan, one: _Round, job: CloudJob) -> None:
         try:
-            self._run_one(plan, vendor, one, job, silent())
+            self._run_one(plan, one, job, silent())
         except Exception as error:
             job.abort(f"round {one.number}: {type(error).__name__}: {error}")
 
-    def _run_one(self, plan: Plan, vendor: Vendor, one: _Round, job: CloudJob, watch: Live) -> None:
+    def _run_one(self, plan: Plan, one: _Round, job: CloudJob, watch: Live) -> None:
         """Run one round on its instances of the job; its directory records how it ended."""
         directory = one.directory.absolute()
         directory.mkdir(parents=True, exist_ok=True)
         port = random.choice(_PORTS)
-        with Agents(watch.note, self._limits, watch.passing) as agents:
+        with Agents(watch, self._limits) as agents:
             for noderank, instance in enumerate(one.instances):
                 host = self._pool.hosts[instance]
                 log_dir = f"{job.output.path}{host_folder(host.name, noderank)}"
@@ -235,9 +234,8 @@ class ModelArtsEngine(AgentsEngine):
                 one.number,
                 directory,
                 agents=agents,
-                interpreters={agent.name: self._interpreter(plan, vendor) for agent in agents.all},
-                live=watch,
-                options=self._round_options(plan, vendor, directory, watch),
+                interpreters={agent.name: self._interpreter(plan) for agent in agents.all},
+                options=self._round_options(plan, directory),
             )
         self._rounds_with_missing_logs += [directory] if end.missing else []
         self._fetch_figures(job, one.instances[0], directory, watch)
@@ -252,9 +250,9 @@ class ModelArtsEngine(AgentsEngine):
         for problem in problems:
             watch.note(f"{RoundDir(directory).label}: {problem}")
 
-    def _interpreter(self, plan: Plan, vendor: Vendor) -> Interpreter:
+    def _interpreter(self, plan: Plan) -> Interpreter:
         """Return the Python of the image, with the variables that the vendor sets."""
-        request = self._environments.request(plan.case, vendor, plan.runtime)
+        request = self._environments.request_of(plan)
         problems: list[str] = []
         own = exports(request.environment_file, problems) if request.environment_file else {}
         if problems:
@@ -263,7 +261,7 @@ class ModelArtsEngine(AgentsEngine):
         label = conf.image or f"{conf.framework} {conf.framework_version}"
         return Interpreter("python3", {**dict(request.environment), **own}, f"{_SERVICE}: {label}", {"image": label})
 
-    def _submission(self, plan: Plan, vendor: Vendor, job: CloudJob, rounds: Sequence[_Round]) -> Submission:
+    def _submission(self, plan: Plan, job: CloudJob, rounds: Sequence[_Round]) -> Submission:
         def on_submitted(submitted: Job) -> None:
             for one in rounds:
                 for instance in one.instances:
@@ -281,7 +279,7 @@ class ModelArtsEngine(AgentsEngine):
 
         limit = plan.config.get("round_timeout_s")
         return Submission(
-            code=self._environments.code(plan, vendor),
+            code=self._environments.code(plan),
             nproc=plan.case.nproc,
             translate={
                 instance: self._translation(plan, job, noderank, instance, one)

@@ -1,34 +1,48 @@
-"""The agents of a round, one on each host: requests to them, and their messages as one stream."""
+"""The agents of a round, one on each host: started where devices are free, and their messages as one stream."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 import queue
+import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from flagperf_driver.node import device_lease
 from flagperf_driver.node.agent.archive import LogLimits
-from pytest_flagperf.hosts import Channel, Host, HostError, HostLost, InvalidReply, Message, silence
-from pytest_flagperf.hosts.deploy import Code
+from pytest_flagperf.hosts import Channel, Host, HostError, HostGone, HostLost, InvalidReply, Message, silence
+from pytest_flagperf.hosts.deploy import Code, attach, open_module
+from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
+from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.plan import StoredHost
 
-from .lost_hosts import connect_to_agent, give_up_time, reconnect_to_agent
 from .unpack import DEFAULT_LIMITS, LogsTooLarge
+
+with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
+    import fcntl
 
 if TYPE_CHECKING:
     from typing import Self
 
 _log = logging.getLogger("flagperf.agents")
+MODULE = "flagperf_driver.node.agent.main"
 GRACE_S = 3.0  # seconds from SIGTERM to SIGKILL
 MARGIN_S = 15.0  # additional seconds for a container's end or a slow host
 _ACK_S = 1.0
+_RECONNECT_S = 1.0  # seconds between two attempts to reach a lost host
+_AFTER_A_FAULT_S = 5.0  # a round that has already failed waits for a lost host at most this long
+_PINGS = 3
+_POLL_S = 0.25
+_REPORT_EVERY_S = 10.0  # the shortest time between two lines about changed holders
 
 _ANSWERS = frozenset(["hello", "pong", "leased", "busy", "released", "chunk", "attached", "end", "error"])
 
@@ -128,13 +142,10 @@ class HostAgent:
 class Agents:
     """All agents of a round, from the first message to the last."""
 
-    def __init__(
-        self, note: Note = lambda _: None, limits: LogLimits = DEFAULT_LIMITS, passing: Note = lambda _: None
-    ) -> None:
+    def __init__(self, live: Live | None = None, limits: LogLimits = DEFAULT_LIMITS) -> None:
         self.all: list[HostAgent] = []
-        self.limits = limits
-        self.passing = passing
-        self._note = note
+        self.live = live or silent()
+        self.limits = limits  # of the logs from one host
         self._messages: queue.SimpleQueue[tuple[HostAgent, Message]] = queue.SimpleQueue()
         self._readers: list[threading.Thread] = []
         self._stopped_at: float | None = None
@@ -231,7 +242,7 @@ class Agents:
                     message = {}
                 now = time.monotonic()
                 if message is None:
-                    agent.gone = self._last_error(agent)
+                    agent.gone = agent.channel.error_output().strip() or "no reason given"
                     return False
                 if message:
                     received_at = now
@@ -244,9 +255,6 @@ class Agents:
                     _acknowledge(agent)
         except HostLost as error:
             return self._reconnect(agent, str(error))
-
-    def _last_error(self, agent: HostAgent) -> str:
-        return agent.channel.error_output().strip() or "no reason given"
 
     def _take(self, agent: HostAgent, message: Message) -> None:
         if message["type"] in _ANSWERS:
@@ -270,23 +278,34 @@ class Agents:
         agent.lost = why
         agent.losses += 1
         self._report(agent, "lost", f"{agent.name} is lost ({why}); its ranks continue for {agent.lease_s:g} s")
-        deadline = time.monotonic() + agent.lease_s
+        lease_ends = time.monotonic() + agent.lease_s
+        while not self._closing and time.monotonic() < self._give_up_time(lease_ends):
+            try:
+                agent.host.reconnect()
+            except HostGone as error:
+                why = str(error)
+                break
+            except HostError as error:
+                why = str(error)
+                time.sleep(_RECONNECT_S)
+                continue
+            try:
+                agent.channel, agent.lost = connect_to_agent(agent.host, agent.log_dir, agent.seq), None
+            except HostLost as error:
+                why = str(error)
+                continue
+            except HostError as error:
+                agent.gone, agent.lost = f"{agent.lost}; after the host came back: {error}", None
+                return False
+            self._report(agent, "back", f"{agent.name} is back")
+            self._resend_stop(agent)
+            return True
+        agent.gone = why
+        return False
 
-        def is_given_up() -> bool:
-            return self._closing or time.monotonic() >= give_up_time(deadline, self._stopped_at)
-
-        try:
-            channel, why = reconnect_to_agent(agent.host, agent.log_dir, agent.seq, why, is_given_up)
-        except HostError as error:
-            agent.gone, agent.lost = f"{agent.lost}; after the host came back: {error}", None
-            return False
-        if channel is None:
-            agent.gone = why
-            return False
-        agent.channel, agent.lost = channel, None
-        self._report(agent, "back", f"{agent.name} is back")
-        self._resend_stop(agent)
-        return True
+    def _give_up_time(self, lease_ends: float) -> float:
+        """Return how long to wait for a lost host: until its lease ends, or shortly after the round was stopped."""
+        return lease_ends if self._stopped_at is None else min(lease_ends, self._stopped_at + _AFTER_A_FAULT_S)
 
     def _resend_stop(self, agent: HostAgent) -> None:
         """Send again the stop or leave order that was sent while the link was cut."""
@@ -298,7 +317,7 @@ class Agents:
 
     def _report(self, agent: HostAgent, kind: str, sentence: str) -> None:
         agent.warnings.append(sentence)
-        self._note(sentence)
+        self.live.note(sentence)
         self._messages.put((agent, {"type": kind, "sentence": sentence}))
 
 
@@ -331,3 +350,226 @@ def _acknowledge(agent: HostAgent) -> None:
 def _leave(agent: HostAgent, *, remove: bool) -> None:
     with suppress(HostError):
         agent.send({"op": "leave", "remove": remove})
+
+
+def connect_to_agent(host: Host, log_dir: str, after: int) -> Channel:
+    """Return a new connection to a running agent, which repeats its messages after the number ``after``."""
+    channel = attach(host, log_dir)
+    try:
+        channel.send({"op": "attach", "after": after})
+        first = channel.receive(silence.ANSWER_S)
+        if first is None or first["type"] != "attached":
+            reason = channel.error_output().strip() or f"it answered {first}"
+            raise HostError(f"the agent is not running: the host was restarted, or the agent was killed: {reason}")
+    except TimeoutError as error:
+        channel.close(0.0)
+        raise HostLost(f"{host.name}: its agent does not answer") from error
+    except HostError:
+        channel.close(0.0)
+        raise
+    return channel
+
+
+# -- hosts and devices: all of them or none, so that no round holds some while it waits -----------------------------
+
+
+@dataclass(frozen=True)
+class DeviceRequest:
+    """The hosts and devices that a round requests."""
+
+    nnodes: int
+    nproc: int
+    devices_per_host: int | None  # None: the number of cores, and at least nproc
+    whole_host: bool
+    owner: Mapping[str, Any]
+    name: str  # name of the round, unique among all runs on a host
+    directory: Path
+    lease_s: float  # how long ranks on other hosts continue without the controller
+    lease_here_s: float = 0.0
+    unfit: Mapping[str, Collection[int]] = field(default_factory=dict)  # by host: devices that no rank may use
+    allowed: Mapping[str, Sequence[int]] = field(default_factory=dict)  # by host: the only devices to choose from
+    timeout_s: float = 24 * 3600.0
+
+    def lease(self, agent: HostAgent) -> Message:
+        """Return the order to lease devices on an agent's host."""
+        count = self.devices_per_host or max(self.nproc, len(agent.cpus))
+        devices = self.allowed.get(agent.name, range(count))
+        return {
+            "op": "lease",
+            "count": self.nproc,
+            "candidates": [device for device in devices if device not in self.unfit.get(agent.name, ())],
+            "whole_host": self.whole_host,
+            "owner": dict(self.owner),
+            "directory": None,
+        }
+
+    def hello(self, agent: HostAgent) -> Message:
+        """Return the first order for an agent."""
+        local = agent.host.is_local
+        return {
+            "op": "hello",
+            "log_dir": str(agent.folder) if local else None,
+            "name": f"{self.name}-{agent.name}",
+            "lease_s": agent.lease_s,
+            "silence_s": None if local else silence.CONTROLLER_S,
+        }
+
+
+@dataclass(frozen=True)
+class Acquisition:
+    """The search for free hosts and devices: it adds agents that hold what a round requests."""
+
+    pool: HostPool
+    code: Code
+    request: DeviceRequest
+    agents: Agents
+    on_wait: Note = lambda _: None
+
+    def run(self) -> float:
+        """Acquire the devices; runs of this machine queue for the same hosts. Return the seconds of the wait."""
+        deadline = time.monotonic() + self.request.timeout_s
+        waits_since: list[float] = []
+
+        def wait(holders: str) -> None:
+            waits_since.append(time.monotonic())
+            self.on_wait(holders)
+
+        with _queue(self.pool, deadline, wait):
+            report_at, reported = time.monotonic(), ""
+            while busy := self._attempt():
+                now = time.monotonic()
+                if now >= deadline:
+                    raise device_lease.LeaseError("no devices became free in time: " + "; ".join(busy))
+                if now >= report_at and (holders := "; ".join(busy)) != reported:
+                    wait(holders)
+                    report_at, reported = now + _REPORT_EVERY_S, holders
+                # Other controllers may try the same hosts in another order: retry at random times.
+                time.sleep(_POLL_S * random.uniform(0.5, 1.5))
+        waited_s = time.monotonic() - waits_since[0] if waits_since else 0.0
+        for agent in [agent for agent in self.agents.all if not agent.devices]:
+            self.agents.remove(agent)
+        for noderank, agent in enumerate(self.agents.all):
+            agent.noderank = noderank
+        return waited_s
+
+    def _attempt(self) -> list[str]:
+        """Try all hosts once. Return the holders of busy devices, or an empty list if enough devices are held."""
+        nnodes = self.request.nnodes
+        self.pool.take(nnodes)  # raises HostError if too few are left
+        untried, busy = list(self.pool.usable), list[str]()
+        while untried and (missing := nnodes - sum(bool(agent.devices) for agent in self.agents.all)):
+            chosen, untried = untried[:missing], untried[missing:]
+            busy += self.lease_all(self._agents_on(chosen))
+        holding = [agent for agent in self.agents.all if agent.devices]
+        if len(holding) == nnodes:
+            return []
+        self._ask_all(holding, lambda agent: agent.ask({"op": "release"}, "released"))
+        for agent in holding:
+            agent.devices = ()
+        return busy or ["other runs were faster"]
+
+    def _agents_on(self, chosen: Sequence[Host]) -> list[HostAgent]:
+        """Return an agent on each host, started at once; a host where no agent starts is left out from now on."""
+        running = {agent.host.name for agent in self.agents.all}
+        new = [host for host in chosen if host.name not in running]
+        for host, opened in run_on_each(new, self._open).items():
+            if isinstance(opened, HostError):
+                if host.is_local:
+                    raise opened
+                self.pool.exclude(host, str(opened))
+        order = {host.name: number for number, host in enumerate(self.pool.hosts)}
+        self.agents.all.sort(key=lambda agent: order[agent.host.name])
+        names = {host.name for host in chosen}
+        return [agent for agent in self.agents.all if agent.host.name in names]
+
+    def _open(self, host: Host) -> HostAgent:
+        noderank, directory = self.pool.hosts.index(host), self.request.directory.absolute()
+        lease_s = self.request.lease_here_s if host.is_local else self.request.lease_s
+        agent = HostAgent(host, noderank, directory, self._open_channel(host), lease_s, self.code)
+        self.agents.join(agent)
+        try:
+            hello = agent.ask(self.request.hello(agent), "hello")
+            agent.log_dir, agent.code_root = hello["log_dir"], hello["code_root"]
+            agent.cpus, agent.port = tuple(hello["cpus"]), hello["port"]
+            agent.clock_offset_s = 0.0 if host.is_local else clock_offset(agent)
+        except HostError:
+            self.agents.remove(agent)
+            raise
+        return agent
+
+    def _open_channel(self, host: Host) -> Channel:
+        """Start the agent; reconnect once, since the connection may have ended while it was idle."""
+        try:
+            return open_module(host, self.code, MODULE)
+        except HostLost:
+            host.reconnect()
+            return open_module(host, self.code, MODULE)
+
+    def lease_all(self, targets: Sequence[HostAgent]) -> list[str]:
+        """Try to lease devices on all agents at once. Return the holders where the devices are busy."""
+        busy: list[str] = []
+        for agent, answer in self._ask_all(targets, self._ask_for_devices):
+            agent.devices = tuple(answer.get("devices", ()))
+            busy += [line if agent.host.is_local else f"{agent.name}: {line}" for line in answer.get("holders", ())]
+        return busy
+
+    def _ask_for_devices(self, agent: HostAgent) -> Message:
+        """Try to lease devices: as many as the round requests, or none."""
+        answer = agent.ask(self.request.lease(agent), "leased", "busy")
+        if answer["type"] == "leased" and (count := len(set(answer["devices"]))) != self.request.nproc:
+            raise InvalidReply(agent.name, f"leased.devices has {count} devices; expected {self.request.nproc}")
+        return answer
+
+    def _ask_all(
+        self, targets: Sequence[HostAgent], ask: Callable[[HostAgent], Message]
+    ) -> list[tuple[HostAgent, Message]]:
+        """Return the answer of each agent; a host that was lost while the case waited is left out from now on."""
+        by_host = {agent.host: agent for agent in targets}
+        answers = []
+        for host, answer in run_on_each(by_host, lambda host: ask(by_host[host])).items():
+            if isinstance(answer, (HostLost, InvalidReply)) and not host.is_local:
+                self.pool.exclude(host, str(answer))
+                self.agents.remove(by_host[host])
+            elif isinstance(answer, HostError):
+                raise answer
+            else:
+                answers.append((by_host[host], answer))
+        return answers
+
+
+def clock_offset(agent: HostAgent) -> float:
+    """Return the host's clock minus ours in seconds, from the fastest of several pings."""
+
+    def ping() -> tuple[float, float]:
+        before = time.time()
+        remote = float(agent.ask({"op": "ping", "t": before}, "pong")["clock_ms"]) / 1000
+        after = time.time()
+        return after - before, remote - (before + after) / 2
+
+    return min(ping() for _ in range(_PINGS))[1]
+
+
+@contextmanager
+def _queue(pool: HostPool, deadline: float, on_wait: Note) -> Iterator[None]:
+    """Wait in a queue of this machine's runs for these hosts, so that a case with many hosts is not starved."""
+    key = hashlib.sha256("\n".join(sorted(host.address for host in pool.hosts)).encode()).hexdigest()[:12]
+    folder = device_lease.default_directory()
+    handle = device_lease.open_lock(folder, f"queue-{key}")
+    try:
+        reported = False
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise device_lease.LeaseError(
+                        "no devices became free in time: other runs wait in front of this run"
+                    ) from None
+            if not reported:
+                on_wait("; ".join(device_lease.holders(folder)) or "other runs wait in front of this run")
+                reported = True
+            time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(handle)

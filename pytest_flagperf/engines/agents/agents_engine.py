@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,17 +26,17 @@ from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError, WriteError
 from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, runs_beside
 
-from . import acquire, preflight
-from .agents import Agents, attach_agent
+from . import preflight
+from .agents import Acquisition, Agents, DeviceRequest, attach_agent
 from .allocation import Allocation
+from .collect import LateLogs
 from .environments import Environments
-from .late_logs import LateLogs
-from .orders import RoundOptions
 from .preflight import Data
-from .run_round import follow_round, run_round
+from .run_round import RoundOptions, follow_round, run_round
 from .unpack import DEFAULT_LIMITS
 
 _log = logging.getLogger("flagperf.preflight")
+_SYSTEMS = {"darwin": "macOS", "win32": "Windows"}
 
 
 class AgentsEngine(Engine):
@@ -66,6 +67,13 @@ class AgentsEngine(Engine):
     def hosts(self) -> tuple[Host, ...]:
         return self._allocation.pool.hosts
 
+    def _vendor(self, plan: Plan) -> Vendor:
+        return self._catalog.vendors[plan.vendor]
+
+    def _lease(self, vendor: Vendor) -> str:
+        """Return what a case reserves: its devices or the whole host."""
+        return self._settings.lease or vendor.toml.lease
+
     @property
     def _pool(self) -> HostPool:
         return self._allocation.pool
@@ -75,9 +83,9 @@ class AgentsEngine(Engine):
 
     # -- what will run ---------------------------------------------------------------------------------------
 
-    def check(self, plan: Plan, vendor: Vendor) -> None:
+    def check(self, plan: Plan) -> None:
         """Raise Problems if the case cannot run with its vendor and these options."""
-        problems = runtimes()[plan.runtime].check(self._environments.request(plan.case, vendor, plan.runtime))
+        problems = runtimes()[plan.runtime].check(self._environments.request_of(plan))
         if problems:
             raise Problems(problems)
 
@@ -90,29 +98,30 @@ class AgentsEngine(Engine):
             notes = [f"{case}: the version selects a container image; {why}", *notes]
         return notes
 
-    def describe(self, plan: Plan, vendor: Vendor, convergence: str = "", duration: Iterable[str] = ()) -> str:
+    def describe(self, plan: Plan, convergence: str = "", duration: Iterable[str] = ()) -> str:
         """Return the text that ``--plan`` prints for a case."""
-        request = self._environments.request(plan.case, vendor, plan.runtime)
-        lease = self._settings.lease or vendor.toml.lease
-        return describe(plan, vendor, lease, request, convergence, duration, self.hosts)
+        request = self._environments.request_of(plan)
+        vendor = self._vendor(plan)
+        return describe(plan, vendor, self._lease(vendor), request, convergence, duration, self.hosts)
 
-    def interpreter(self, plan: Plan, vendor: Vendor, watch: Live) -> Interpreter:
+    def interpreter(self, plan: Plan, watch: Live) -> Interpreter:
         """Return the Python of the case's framework, prepared on the first usable hosts."""
-        self._obtain(plan, vendor, watch)
+        self._obtain(plan, watch)
         hosts = self._pool.usable[: plan.case.nnodes]
-        return self._environments.interpreters(plan, vendor, hosts, watch)[hosts[0].name]
+        return self._environments.interpreters(plan, hosts, watch)[hosts[0].name]
 
     # -- before the first case -------------------------------------------------------------------------------
 
-    def inspect(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[Finding]:
+    def inspect(self, plans: Sequence[Plan], watch: Live) -> list[Finding]:
         """Check every host, for all cases of a vendor at once."""
-        self._allocation.check([plan for plan, _ in plans])
+        self._check_system()
+        self._allocation.check(plans)
         if self.host_count is None and plans:
             # One case of the most hosts stands for all, since each case may get other hosts.
-            plan, vendor = max(plans, key=lambda each: (each[0].case.nnodes, each[0].case.nproc))
+            plan = max(plans, key=lambda each: (each.case.nnodes, each.case.nproc))
             try:
                 self._allocation.obtain(plan, silent())
-                return self._findings([(plan, vendor)], watch)
+                return self._findings([plan], watch)
             except HostError as error:
                 raise Problems([f"case {plan.case}: {error}"]) from error
             finally:
@@ -120,33 +129,38 @@ class AgentsEngine(Engine):
         return self._findings(plans, watch)
 
     def _findings(
-        self, plans: Sequence[tuple[Plan, Vendor]], watch: Live, meanwhile: Callable[[Host], None] = lambda _: None
+        self, plans: Sequence[Plan], watch: Live, meanwhile: Callable[[Host], None] = lambda _: None
     ) -> list[Finding]:
-        vendors = {vendor.name: vendor for _, vendor in plans}
-        by_vendor = {name: [plan for plan, vendor in plans if vendor.name == name] for name in vendors}
+        by_vendor: dict[str, list[Plan]] = {}
+        for plan in plans:
+            by_vendor.setdefault(plan.vendor, []).append(plan)
         return [
             finding
-            for name, vendor in vendors.items()
-            for finding in preflight.inspect(
-                self.hosts, self._host_requirements(by_vendor[name], vendor), watch.passing, meanwhile
-            )
+            for own in by_vendor.values()
+            for finding in preflight.inspect(self.hosts, self._host_requirements(own), watch.passing, meanwhile)
         ]
 
-    def prepare(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[str]:
+    def prepare(self, plans: Sequence[Plan], watch: Live) -> list[str]:
         """Check every host and exclude unfit hosts and devices; return messages. Problems if too few hosts are left."""
-        self._allocation.check([plan for plan, _ in plans])
+        warnings = self._check_system()
+        self._allocation.check(plans)
         # Hosts that a case requests are checked when it gets them.
         if self.host_count is None:
-            return []
-        return [*self._exclude_unfit(plans, watch), *self._environments.to_build(plans, self._pool.usable[0])]
+            return warnings
+        warnings += self._exclude_unfit(plans, watch)
+        return warnings + self._environments.to_build(plans, self._pool.usable[0])
 
-    def _exclude_unfit(self, plans: Sequence[tuple[Plan, Vendor]], watch: Live) -> list[str]:
+    def _check_system(self) -> list[str]:
+        is_here = self.host_count is not None and all(host.is_local for host in self.hosts)
+        return check_system(only_other_hosts=not is_here)
+
+    def _exclude_unfit(self, plans: Sequence[Plan], watch: Live) -> list[str]:
         # The cases' Pythons are inspected while the hosts measure their load.
         findings = self._findings(plans, watch, lambda host: self._environments.look(plans, host))
         for finding in findings:
             _log.info("%s: %s", finding.level, finding.sentence)
         fatal = preflight.sentences(findings)
-        required = max((plan.case.nnodes for plan, _ in plans), default=0)
+        required = max((plan.case.nnodes for plan in plans), default=0)
         for host in self.hosts:
             reasons = [finding.sentence for finding in findings if finding.host == host.name and finding.fatal]
             if reasons:
@@ -178,12 +192,13 @@ class AgentsEngine(Engine):
         }
         self._environments.builds = str(left_out["builds"])
 
-    def _host_requirements(self, plans: Sequence[Plan], vendor: Vendor) -> preflight.HostRequirements:
-        chip, allowed = vendor.chips.get(plans[0].case.hardware), self._allocation.devices(plans[0])
-        engines = (self._engine_requirements(plan, vendor) for plan in plans)
+    def _host_requirements(self, plans: Sequence[Plan]) -> preflight.HostRequirements:
+        vendor, allowed = self._vendor(plans[0]), self._allocation.devices(plans[0])
+        chip = vendor.chips.get(plans[0].case.hardware)
+        engines = (self._engine_requirements(plan) for plan in plans)
         data = {Data(plan.data_dir, plan.manifest): None for plan in plans if plan.data_dir and _reads_data(plan)}
         return preflight.HostRequirements(
-            code=self._environments.code(plans[0], vendor),
+            code=self._environments.code(plans[0]),
             nnodes=max(plan.case.nnodes for plan in plans),
             nproc=max(plan.case.nproc for plan in plans),
             hardware=plans[0].case.hardware,
@@ -198,9 +213,9 @@ class AgentsEngine(Engine):
             folder=self._settings.reports,
         )
 
-    def _engine_requirements(self, plan: Plan, vendor: Vendor) -> EngineRequirements | None:
+    def _engine_requirements(self, plan: Plan) -> EngineRequirements | None:
         """Return the case's requirements on container engines; None without containers."""
-        request = self._environments.request(plan.case, vendor, plan.runtime)
+        request = self._environments.request_of(plan)
         try:
             return runtimes()[plan.runtime].engine(request)
         except RuntimeSetupError as error:
@@ -208,32 +223,29 @@ class AgentsEngine(Engine):
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
-    def run(self, plan: Plan, vendor: Vendor, number: int, directory: Path, watch: Live) -> None:
+    def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> None:
         """Run a round on free hosts and devices; its directory records how it ended."""
         end = None
         try:
-            self._obtain(plan, vendor, watch)
-            request = self._device_request(plan, vendor, directory)
+            self._obtain(plan, watch)
+            request = self._device_request(plan, directory)
             self._fetch_missing_logs(watch)
-            self._environments.build_ahead(plan, vendor, self._pool, watch)
-            with Agents(watch.note, self._limits, watch.passing) as agents:
-                waited_s = acquire.acquire(
-                    self._pool,
-                    self._environments.code(plan, vendor),
-                    request,
-                    agents,
-                    lambda holders: watch.lasting(_waiting(plan, holders)),
-                )
-                watch.waited(waited_s)
+            self._environments.build_ahead(plan, self._pool, watch)
+            with Agents(watch, self._limits) as agents:
+                code = self._environments.code(plan)
+
+                def on_wait(holders: str) -> None:
+                    watch.lasting(f"{plan.case} waits: {holders}")
+
+                watch.waited(Acquisition(self._pool, code, request, agents, on_wait).run())
                 hosts = [agent.host for agent in agents.all]
                 end = run_round(
                     plan,
                     number,
                     directory,
                     agents=agents,
-                    interpreters=self._environments.interpreters(plan, vendor, hosts, watch),
-                    live=watch,
-                    options=self._round_options(plan, vendor, directory, watch),
+                    interpreters=self._environments.interpreters(plan, hosts, watch),
+                    options=self._round_options(plan, directory),
                 )
             self._rounds_with_missing_logs += [directory] if end.missing else []
         except WriteError:
@@ -248,11 +260,11 @@ class AgentsEngine(Engine):
             if end is None or number >= plan.case.repeat:
                 self._allocation.release()
 
-    def _obtain(self, plan: Plan, vendor: Vendor, watch: Live) -> None:
+    def _obtain(self, plan: Plan, watch: Live) -> None:
         """Hold the hosts of a case. New hosts are checked; Problems if they are unfit."""
         if self._allocation.obtain(plan, watch):
             try:
-                lines = self._exclude_unfit([(plan, vendor)], watch)
+                lines = self._exclude_unfit([plan], watch)
             except Problems as error:
                 raise Problems(f"{self._allocation.held_by()}: {problem}" for problem in error.problems) from error
             for line in lines:
@@ -286,7 +298,7 @@ class AgentsEngine(Engine):
             return False
         lease_s = self._settings.lease_time
         try:
-            with Agents(watch.note, self._limits, watch.passing) as agents:
+            with Agents(watch, self._limits) as agents:
                 try:
                     for host, place in zip(filter(None, hosts), placed, strict=True):
                         agents.join(attach_agent(host, directory, place, lease_s))
@@ -295,7 +307,7 @@ class AgentsEngine(Engine):
                     raise
                 action = "ending it" if end_because else "resuming it"
                 watch.note(f"{directory.parent.name} {directory.name} still runs: {action}")
-                follow_round(directory, agents, watch, end_because=end_because, explain=self._explained)
+                follow_round(directory, agents, end_because=end_because, explain=self._explained)
         except HostError:
             return False
         finally:
@@ -317,13 +329,13 @@ class AgentsEngine(Engine):
             watch.note(line)
         self._rounds_with_missing_logs = [directory for directory in directories if RoundDir(directory).owes_logs]
 
-    def _device_request(self, plan: Plan, vendor: Vendor, directory: Path) -> acquire.DeviceRequest:
+    def _device_request(self, plan: Plan, directory: Path) -> DeviceRequest:
         run = directory.parent.parent.name
-        return acquire.DeviceRequest(
+        return DeviceRequest(
             nnodes=plan.case.nnodes,
             nproc=plan.case.nproc,
-            devices_per_host=self._candidate_devices(plan, vendor),
-            whole_host=(self._settings.lease or vendor.toml.lease) == "host",
+            devices_per_host=self._candidate_devices(plan),
+            whole_host=self._lease(self._vendor(plan)) == "host",
             unfit=self._unfit,
             allowed=self._allocation.devices(plan),
             owner=device_lease.owner(run=run, case=str(plan.case)),
@@ -333,25 +345,25 @@ class AgentsEngine(Engine):
             lease_here_s=self._settings.lease_time if self._settings.given("lease_time") else 0.0,
         )
 
-    def _candidate_devices(self, plan: Plan, vendor: Vendor) -> int | None:
+    def _candidate_devices(self, plan: Plan) -> int | None:
         """Return the number of devices to choose from; None if unknown.
 
         A process that sees all devices of the host uses the first ones, so the round must lease these.
         """
-        chip = vendor.chips.get(plan.case.hardware)
-        if self._sees_all(plan, vendor):
+        chip = self._vendor(plan).chips.get(plan.case.hardware)
+        if self._sees_all(plan):
             return plan.case.nproc
         return chip.devices_per_host if chip else None
 
-    def _sees_all(self, plan: Plan, vendor: Vendor) -> bool:
+    def _sees_all(self, plan: Plan) -> bool:
         """Return True if ranks see devices that their round has not leased. On CPUs, ranks are bound to their cores."""
         if plan.visible_devices or plan.devices_are_cores:
             return False
-        request = self._environments.request(plan.case, vendor, plan.runtime)
+        request = self._environments.request_of(plan)
         return runtimes()[plan.runtime].sees_all_devices(request)
 
-    def _round_options(self, plan: Plan, vendor: Vendor, directory: Path, watch: Live) -> RoundOptions:
-        suite = self._catalog.suite(plan.case.model, plan.case.framework)
+    def _round_options(self, plan: Plan, directory: Path) -> RoundOptions:
+        suite, vendor = self._catalog.suite(plan.case.model, plan.case.framework), self._vendor(plan)
         return RoundOptions(
             monitors={
                 "vendor": vendor.name,
@@ -361,7 +373,6 @@ class AgentsEngine(Engine):
             },
             clear_caches=self._settings.clear_caches,
             labels={"flagperf.run": directory.parent.parent.name, "flagperf.case": str(plan.case)},
-            show=watch.follow,
             # An installed package may lie inside the repository of another project.
             plan_entries={
                 "checkout": {} if suite.root in self._catalog.packages else checkout(suite.root),
@@ -385,5 +396,14 @@ def _reads_data(plan: Plan) -> bool:
     return plan.scale == REFERENCE and not plan.synthetic
 
 
-def _waiting(plan: Plan, holders: str) -> str:
-    return f"{plan.case} waits: {holders}"
+def check_system(*, only_other_hosts: bool) -> list[str]:
+    """Return a warning if runs from this system are not tested; Problems if it cannot run rounds."""
+    if sys.platform == "linux":
+        return []
+    name = _SYSTEMS.get(sys.platform, sys.platform)
+    here = "--plan and the commands show, compare and report work here (docs/systems.md)"
+    if sys.platform == "win32":
+        raise Problems([f"rounds cannot be started on {name}: start the run on Linux; {here}"])
+    if not only_other_hosts:
+        raise Problems([f"rounds cannot run on {name}: pass --cluster with hosts that run Linux; {here}"])
+    return [f"warning: this machine runs {name}; runs from it on other hosts are not tested (docs/systems.md)"]

@@ -1,66 +1,74 @@
-"""Allocations, which give a run's cases their hosts; and hosts that are given before the run.
-
-Hosts of Slurm jobs: slurm/allocation.py.
-"""
+"""Allocations, which give a run's cases their hosts: given before the run, or (slurm/allocation.py) of Slurm jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_flagperf.hosts.cluster import ClusterConfig
-from pytest_flagperf.hosts.host_pool import HostPool, cluster_pool, local_pool
+from pytest_flagperf.hosts.host_pool import HostPool, cluster_pool, local_pool, shown_hosts
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.report.terminal.live import Live
 
-_SHOWN = 8
 
+class Allocation:
+    """Gives hosts and devices; contacts a host or a scheduler only when a case needs it.
 
-class Allocation(Protocol):
-    """Gives hosts and devices; contacts a host or a scheduler only when a case needs it."""
+    A subclass defines ``host_count``, ``pool`` and ``header``; the other methods are those of hosts that are given for
+    the whole run.
+    """
 
     @property
     def host_count(self) -> int | None:
         """The number of hosts; None if each case requests its own."""
+        raise NotImplementedError
 
     @property
     def pool(self) -> HostPool:
         """The hosts at the moment; empty while none are held."""
+        raise NotImplementedError
 
     def header(self) -> list[str]:
         """Lines about the hosts, for the top of the terminal's output."""
+        raise NotImplementedError
 
     def check(self, plans: Sequence[Plan]) -> None:
         """Raise Problems if the hosts of these cases cannot be requested."""
 
-    def obtain(self, plan: Plan, watch: Live) -> bool:
+    def obtain(self, plan: Plan, watch: Live) -> bool:  # noqa: ARG002
         """Hold the hosts of a case; return True if they are new and not checked yet. HostError if that fails."""
+        return False
 
     def release(self) -> None:
         """Give back hosts that were requested for a case."""
 
-    def devices(self, plan: Plan) -> Mapping[str, Sequence[int]]:
+    def devices(self, plan: Plan) -> Mapping[str, Sequence[int]]:  # noqa: ARG002
         """Return by host the devices that the case may use; a host that is missing gives all."""
+        return {}
 
     def held_by(self) -> str:
         """Return what gives the hosts, for messages about them; empty for this machine and for hosts over SSH."""
+        return ""
 
     def explain(self) -> str | None:
         """Return why hosts are not available any more; None if nothing is known to have happened."""
+        return None
 
     def record(self) -> Mapping[str, Any]:
         """Return entries of plan.json with which ``pool_of`` finds the hosts of a round again."""
+        return {}
 
-    def pool_of(self, directory: Path) -> HostPool:
+    def pool_of(self, directory: Path) -> HostPool:  # noqa: ARG002
         """Return the hosts of a stored round, which another process may have started."""
+        return self.pool
 
     def close(self) -> None:
         """Close all connections and give everything back."""
 
 
-class FixedHosts:
+class FixedHosts(Allocation):
     """The controller's own machine, the hosts of a cluster, or those of a pool."""
 
     def __init__(self, cluster: ClusterConfig | None = None, pool: HostPool | None = None) -> None:
@@ -83,42 +91,12 @@ class FixedHosts:
         """Return lines about the given hosts, and notes on settings without effect."""
         if self._cluster is None:
             return []
-        names = shown([address.name for address in self._cluster.addresses()])
+        names = shown_hosts([address.name for address in self._cluster.addresses()])
         return [
             f"  hosts: {names}, over SSH ({self._cluster.source})",
             *(f"  note: {note}" for note in self._cluster.without_effect),
         ]
 
-    def check(self, plans: Sequence[Plan]) -> None:
-        """Do nothing: these hosts are not requested."""
-
-    def obtain(self, plan: Plan, watch: Live) -> bool:  # noqa: ARG002 - as in the protocol
-        """Return False: the hosts were checked before the first case."""
-        return False
-
-    def release(self) -> None:
-        """Do nothing: the hosts are given for the whole run."""
-
-    def devices(self, plan: Plan) -> Mapping[str, Sequence[int]]:  # noqa: ARG002
-        return {}
-
-    def held_by(self) -> str:
-        return ""
-
-    def explain(self) -> str | None:
-        return None
-
-    def record(self) -> Mapping[str, Any]:
-        return {}
-
-    def pool_of(self, directory: Path) -> HostPool:  # noqa: ARG002
-        return self.pool
-
     def close(self) -> None:
         if "pool" in self.__dict__:
             self.pool.close()
-
-
-def shown(names: Sequence[str]) -> str:
-    """Return the first names and the number of the others."""
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -9,17 +9,21 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TypeVar
 
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.hosts import Channel, Host, HostError, InvalidReply, Message, silence
 from pytest_flagperf.hosts.amounts import Report, reporter
-from pytest_flagperf.hosts.deploy import Code, attach, open_module, pack
-from pytest_flagperf.stored.round_dir import MissingLogs
+from pytest_flagperf.hosts.deploy import Code, open_module, pack
+from pytest_flagperf.hosts.host_pool import HostPool
+from pytest_flagperf.stored import FormatError, WriteError
+from pytest_flagperf.stored.layout import host_folder
+from pytest_flagperf.stored.round_dir import MissingLogs, RoundDir
 
-from .acquire import MODULE
-from .agents import GRACE_S, MARGIN_S, HostAgent, Refused, refusal
+from .agents import GRACE_S, MARGIN_S, MODULE, Agents, HostAgent, Refused, connect_to_agent, refusal
 from .unpack import LogsTooLarge, check_limits, unpack
 
 _IN_MEMORY = 1 << 26
@@ -34,14 +38,11 @@ class LogsGone(HostError):
     """The logs of a round are no longer on its host."""
 
 
-def collect(agents: Sequence[HostAgent], limits: LogLimits, report: Report = lambda _: None) -> tuple[MissingLogs, ...]:
-    """Fetch the logs from all other hosts at once. Return the logs that could not be fetched and stay there.
-
-    ``report`` is called with the bytes that have arrived from a host.
-    """
-    remote = [agent for agent in agents if not agent.host.is_local and agent.started]
+def collect(agents: Agents) -> tuple[MissingLogs, ...]:
+    """Fetch the logs from all other hosts at once. Return the logs that could not be fetched and stay there."""
+    remote = [agent for agent in agents.all if not agent.host.is_local and agent.started]
     with ThreadPoolExecutor(max(1, len(remote))) as pool:
-        results = pool.map(lambda agent: _collect_one(agent, limits, report), remote)
+        results = pool.map(lambda agent: _collect_one(agent, agents.limits, agents.live.passing), remote)
         return tuple(missing for missing in results if missing is not None)
 
 
@@ -111,15 +112,11 @@ def _order(offset: int, limits: LogLimits) -> Message:
 
 def _agent_channel(host: Host, code: Code, log_dir: str) -> Channel:
     """Return a connection to the running agent of the round, or else to a new agent."""
-    channel = attach(host, log_dir)
-    try:
-        channel.send({"op": "attach", "after": 0})
-        _next(channel, host, "attached")
+    with suppress(HostError):
+        channel = connect_to_agent(host, log_dir, 0)
         # The agent may have missed the end of the round and still run its ranks.
         channel.send({"op": "stop", "reason": "the round is over"})
         return channel
-    except HostError:
-        channel.close(0.0)
     return _unless_refused(lambda: _new_agent(host, code, log_dir))  # a cleanup may still hold the lock
 
 
@@ -214,3 +211,89 @@ def _piece(host: Host, chunk: Message, first: Message, at: int) -> bytes:
             host.name, f"chunk.data has {len(piece)} bytes; expected {min(remaining, _LEAST)} to {remaining} bytes"
         )
     return piece
+
+
+@dataclass(frozen=True)
+class LateLogs:
+    """Fetches logs from the hosts of rounds; ``limits`` bounds the logs of a round from one host."""
+
+    pool_of: Callable[[Path], HostPool]  # the hosts of a round's directory
+    limits: LogLimits
+
+    def fetch(self, directories: Sequence[Path]) -> list[str]:
+        """Fetch the logs that hosts kept; return a sentence for each that was fetched or is still missing."""
+        messages, unreachable = [], dict[str, str]()
+        for directory in directories:
+            try:
+                messages += self._fetch_round(directory, unreachable)
+            except (FormatError, WriteError) as error:
+                messages.append(f"{RoundDir(directory).label}: {error}")
+        return messages
+
+    def fetch_abandoned(self, directory: Path, note: Callable[[str], None]) -> None:
+        """Fetch the logs of a round that will not be resumed; note each host whose logs are missing."""
+        stored = RoundDir(directory)
+        where = stored.label
+        try:
+            places = stored.read_hosts()
+        except FormatError as error:
+            note(f"{where}: logs that are still on other hosts are not fetched: {error}")
+            return
+        pool = self.pool_of(directory)
+        for placed in places:
+            host = pool.host(placed.name)
+            if host is None and not Path(placed.log_dir).is_relative_to(directory):
+                note(f"{where}: the logs of {placed.name} are missing here: {_stay(placed.name, placed.log_dir)}")
+            if host is not None and not host.is_local:
+                try:
+                    self._fetch_from(directory, MissingLogs(placed.name, placed.noderank, placed.log_dir, ""))
+                except (HostError, OSError) as error:
+                    note(f"{where}: the logs of {host.name} are missing here: {error}")
+
+    def _fetch_round(self, directory: Path, unreachable: dict[str, str]) -> list[str]:
+        """Fetch the logs of one round; ``unreachable`` has the hosts that did not answer, with the reason."""
+        messages, still, warnings = [], [], list[str]()
+        for missing in RoundDir(directory).read_record().missing:
+            name = missing.host
+            if missing.gone:
+                still.append(missing)
+                continue
+            try:
+                if name in unreachable:
+                    raise HostError(unreachable[name])
+                warnings += [f"{name}: {sentence}" for sentence in self._fetch_from(directory, missing)]
+                how = "were fetched late"
+            except LogsGone as error:
+                how = f"are gone: {error}"
+                still.append(replace(missing, why=str(error), gone=True))
+            except (HostError, OSError) as error:
+                if not isinstance(error, LogsTooLarge):
+                    unreachable[name] = str(error)
+                how = f"are missing here: {error}"
+                still.append(replace(missing, why=str(error)))
+            messages.append(f"{RoundDir(directory).label}: the logs of {name} {how}")
+        RoundDir(directory).write_missing(still, warnings)
+        return messages
+
+    def _fetch_from(self, directory: Path, missing: MissingLogs) -> tuple[str, ...]:
+        """Fetch logs from a host that answers. Return sentences on the entries that were left out."""
+        pool = self.pool_of(directory)
+        host = pool.host(missing.host)
+        if host is None:
+            raise HostError(_stay(missing.host, missing.log_dir))
+        try:
+            host.reconnect()
+        except HostError as error:
+            pool.exclude(host, str(error))
+            raise
+        pool.include(host)
+        folder = directory / host_folder(host.name, missing.noderank)
+        return fetch(host, pack({}), missing.log_dir, folder, self.limits)
+
+
+def _stay(host: str, log_dir: str) -> str:
+    """Return where logs are that cannot be fetched: on a removed host, or on a node whose job has ended."""
+    return (
+        f"the run does not have {host} now; they stay there in {log_dir} for a week, and are fetched when a case of"
+        f" this run, or of a run with --resume, uses {host}"
+    )

@@ -1,15 +1,17 @@
-"""The code and the Python that a case's ranks need on a host: prepared before a round and remembered."""
+"""The code and the Python that a case's ranks need on a host: requested, prepared before a round and remembered."""
 
 from __future__ import annotations
 
 import logging
 import secrets
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import Catalog, Vendor
+from pytest_flagperf.catalog import Catalog, Suite, Vendor
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.deploy import Code, pack
 from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
@@ -17,10 +19,9 @@ from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results.figures.units import count
-from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeRequest, RuntimeSetupError, runtimes
+from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, RuntimeRequest, RuntimeSetupError, runtimes
+from pytest_flagperf.runtime.requirements import conflicting
 from pytest_flagperf.settings import Settings
-
-from .runtime_request import runtime_request
 
 _log = logging.getLogger("flagperf.environments")
 _PERMANENT = ("building", "another", "pulling")
@@ -45,9 +46,10 @@ class Environments:
         self.builds = secrets.token_hex(8)
         """The same for all processes of a run: an environment that failed in one is not built again in another."""
 
-    def code(self, plan: Plan, vendor: Vendor) -> Code:
+    def code(self, plan: Plan) -> Code:
         """Return the code of the case's suite and vendor that is copied to the hosts."""
         suite = self._catalog.suite(plan.case.model, plan.case.framework)
+        vendor = self._catalog.vendors[plan.vendor]
         key = suite.name, vendor.name
         if key not in self._codes:
             trees = {f"suites/{plan.case.model}": suite.path.parent, f"vendors/{vendor.name}": vendor.path}
@@ -70,21 +72,25 @@ class Environments:
             self._requests[key] = runtime_request(self._settings, self._catalog, case, vendor, runtime)
         return replace(self._requests[key], run=self.builds)
 
-    def interpreters(self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live) -> dict[str, Interpreter]:
+    def request_of(self, plan: Plan) -> RuntimeRequest:
+        """Return the request of a planned case."""
+        return self.request(plan.case, self._catalog.vendors[plan.vendor], plan.runtime)
+
+    def interpreters(self, plan: Plan, hosts: Sequence[Host], watch: Live) -> dict[str, Interpreter]:
         """Return the Python of the case's framework on each host, for a round; Problems if it cannot be prepared."""
-        prepared = self._prepare(plan, vendor, hosts, watch)
+        prepared = self._prepare(plan, hosts, watch)
         self._checked.clear()  # the round's ranks could change it, and that of other cases
         errors = [str(answer) for answer in prepared.values() if isinstance(answer, HostError)]
         if errors:
             raise Problems(dict.fromkeys(errors))
         return {host.name: answer for host, answer in prepared.items() if isinstance(answer, Interpreter)}
 
-    def build_ahead(self, plan: Plan, vendor: Vendor, pool: HostPool, watch: Live) -> None:
+    def build_ahead(self, plan: Plan, pool: HostPool, watch: Live) -> None:
         """Prepare the Python of the case's framework on all hosts of the run, before the case waits for devices.
 
         Problems if too few hosts have it. With enough other hosts, a host whose build failed is left out of the run.
         """
-        prepared = self._prepare(plan, vendor, pool.usable, watch)
+        prepared = self._prepare(plan, pool.usable, watch)
         # Hosts that do not answer are handled when devices are acquired.
         failed = {host: answer for host, answer in prepared.items() if isinstance(answer, _NotReady)}
         if failed and len(prepared) - len(failed) < plan.case.nnodes:
@@ -94,19 +100,19 @@ class Environments:
                 pool.exclude(host, str(error))
                 watch.note(f"left out: {error}")
 
-    def look(self, plans: Sequence[tuple[Plan, Vendor]], host: Host) -> None:
+    def look(self, plans: Sequence[Plan], host: Host) -> None:
         """Remember the Pythons of the cases that the host has already; ignore errors, which recur later."""
-        for key, (plan, vendor) in self._distinct(plans, host).items():
+        for key, plan in self._distinct(plans, host).items():
             with suppress(HostError, RuntimeSetupError, OSError):
-                if interpreter := runtimes()[plan.runtime].look(host, key[2], self.code(plan, vendor)):
+                if interpreter := runtimes()[plan.runtime].look(host, key[2], self.code(plan)):
                     self._remember(key, interpreter)
 
-    def to_build(self, plans: Sequence[tuple[Plan, Vendor]], host: Host) -> list[str]:
+    def to_build(self, plans: Sequence[Plan], host: Host) -> list[str]:
         """Return a line about the Pythons that must be built on a host, and how to build only one of several."""
         first: dict[str, Plan] = {}
-        for key, (plan, vendor) in self._distinct(plans, host).items():
+        for key, plan in self._distinct(plans, host).items():
             with suppress(HostError, RuntimeSetupError, OSError):
-                if amount := runtimes()[plan.runtime].to_build(host, key[2], self.code(plan, vendor)):
+                if amount := runtimes()[plan.runtime].to_build(host, key[2], self.code(plan)):
                     first[f"{plan.case.framework} ({amount})"] = plan
         if not first:
             return []
@@ -116,14 +122,12 @@ class Environments:
             lines.append(f'-k "{case.model} and {case.framework}" needs only the first of them')
         return lines
 
-    def _distinct(
-        self, plans: Sequence[tuple[Plan, Vendor]], host: Host
-    ) -> dict[tuple[str, str, RuntimeRequest], tuple[Plan, Vendor]]:
+    def _distinct(self, plans: Sequence[Plan], host: Host) -> dict[tuple[str, str, RuntimeRequest], Plan]:
         """Return the first case of each Python that is not known to be ready on a host."""
-        first: dict[tuple[str, str, RuntimeRequest], tuple[Plan, Vendor]] = {}
-        for plan, vendor in plans:
-            first.setdefault(self._key(plan, vendor, host), (plan, vendor))
-        return {key: case for key, case in first.items() if key not in self._ready}
+        first: dict[tuple[str, str, RuntimeRequest], Plan] = {}
+        for plan in plans:
+            first.setdefault(self._key(plan, host), plan)
+        return {key: plan for key, plan in first.items() if key not in self._ready}
 
     def _remember(self, key: tuple[str, str, RuntimeRequest], interpreter: Interpreter) -> None:
         if self._ready.get(key) != interpreter:
@@ -136,14 +140,12 @@ class Environments:
         self._checked.clear()
         self._ready.clear()
 
-    def _prepare(
-        self, plan: Plan, vendor: Vendor, hosts: Sequence[Host], watch: Live
-    ) -> Mapping[Host, Interpreter | HostError]:
+    def _prepare(self, plan: Plan, hosts: Sequence[Host], watch: Live) -> Mapping[Host, Interpreter | HostError]:
         """Prepare all hosts at once; prepared hosts and failed builds are remembered."""
-        code, runtime = self.code(plan, vendor), runtimes()[plan.runtime]
+        code, runtime = self.code(plan), runtimes()[plan.runtime]
 
         def on(host: Host) -> Interpreter:
-            key = _, _, request = self._key(plan, vendor, host)
+            key = _, _, request = self._key(plan, host)
             if key in self._failed:
                 raise _NotReady(str(self._failed[key])) from self._failed[key]
             try:
@@ -176,5 +178,77 @@ class Environments:
         else:
             watch.passing(line)
 
-    def _key(self, plan: Plan, vendor: Vendor, host: Host) -> tuple[str, str, RuntimeRequest]:
-        return host.name, plan.runtime, self.request(plan.case, vendor, plan.runtime)
+    def _key(self, plan: Plan, host: Host) -> tuple[str, str, RuntimeRequest]:
+        return host.name, plan.runtime, self.request_of(plan)
+
+
+_FILE = "requirements.txt"
+
+
+def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor, runtime: str) -> RuntimeRequest:
+    """Return the request of a case, without the id of the run."""
+    suite = catalog.suite(case.model, case.framework)
+    kind, own = runtimes()[runtime], catalog.case_folder(suite, vendor)
+    of_vendor = (vendor.path / "images" / suite.framework / _FILE, own / "config" / _FILE)
+    environment = own / "config" / "environment_variables.sh"
+    return RuntimeRequest(
+        case.framework_name,
+        requirements(catalog, suite, *of_vendor),
+        python=settings.python if kind.takes_python else None,
+        pip_source=settings.pip_source,
+        uv_settings=tuple(vendor.toml.uv.items()),
+        environment=tuple(vendor.environment.items()),
+        environment_file=environment if environment.is_file() else None,
+        image=_image(settings, catalog, case, vendor) if kind.uses_images else None,
+        extension=extension if (extension := own / "csrc").is_dir() else None,
+    )
+
+
+def _image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> Image:
+    """Return the image of the case's container and its options: from the settings, else from the vendor."""
+    container, vendors_image = vendor.toml.container, vendor.image(case.framework)
+    own = catalog.case_folder(catalog.suite(case.model, case.framework), vendor)
+    given, frameworks = settings.image, {framework for _, framework in catalog.suites}
+    words, unreadable = _container_options(settings)
+    return Image(
+        image=given or (vendors_image.name if vendors_image else None),
+        image_source=settings.as_written("image") if given else vendors_image.by if vendors_image else "",
+        folder=vendors_image.folder if vendors_image and not given else None,
+        expected=f"vendors/{vendor.name}/images/{case.framework}/Dockerfile",
+        extras=own if own.is_dir() else None,
+        options=(*container.options, *words),
+        unreadable=unreadable,
+        options_source=_options_source(settings, vendor),
+        shm_size=settings.shm_size or container.shm_size,
+        shm_size_source=settings.as_written("shm_size"),
+        privileged_source=f"vendors/{vendor.name}/vendor.toml" if "--privileged" in container.options else None,
+        unused=() if given else tuple(vendor.unused_images(case.framework, frameworks)),
+    )
+
+
+def _container_options(settings: Settings) -> tuple[list[str], str]:
+    """Return the words of all given options, split like a shell does, and the reason if they cannot be split."""
+    try:
+        return [word for text in settings.container_opt for word in shlex.split(text)], ""
+    except ValueError as error:
+        return [], f"{settings.as_written('container_opt')}: {error}"
+
+
+def _options_source(settings: Settings, vendor: Vendor) -> str:
+    """Return where the container's options were given, for messages."""
+    given = [settings.as_written("container_opt")] if settings.container_opt else []
+    return " and ".join([*given, *([f"vendors/{vendor.name}/vendor.toml"] if vendor.toml.container.options else [])])
+
+
+def requirements(catalog: Catalog, suite: Suite, *more: Path) -> tuple[Path, ...]:
+    """Return the requirements files of a case's environment: of its suite, its vendor (more) and of other suites.
+
+    The suites of a framework share one environment. A suite whose requirements conflict with those of another suite has
+    its own, and so does a case whose vendor's requirements conflict with those of another suite.
+    """
+    others = [other.path / _FILE for _, other in sorted(catalog.suites.items()) if other.framework == suite.framework]
+    own = [file for file in (suite.path / _FILE, *more) if file.is_file()]
+    of_framework = [file for file in others if file.is_file()]
+    conflicts = conflicting(of_framework)
+    shared = dict.fromkeys([*(file for file in of_framework if file not in conflicts), *own])
+    return tuple(own if conflicts.intersection(own) or conflicting(shared) else shared)

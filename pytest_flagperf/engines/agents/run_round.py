@@ -1,19 +1,26 @@
-"""One round of a case, from the plan to the round's files on disk, in the order in which it runs."""
+"""One round of a case: the orders of its agents, and the round from the plan to its files on disk."""
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from flagperf_driver.node.deployed_code import module_argv
+from flagperf_driver.node.sampling import topology
+from flagperf_driver.rank_process import RankProcess, threads_per_rank
 from pytest_flagperf import stored
 from pytest_flagperf.hosts import HostError
 from pytest_flagperf.hosts.deploy import pack, sweep
-from pytest_flagperf.plan import Plan
-from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.plan import PlacedHost, Placement, Plan, rank_processes
 from pytest_flagperf.runtime import Interpreter
+from pytest_flagperf.stored.layout import CASE, task_log
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import (
     HostEnd,
@@ -25,12 +32,36 @@ from pytest_flagperf.stored.round_dir import (
     first_training,
 )
 
-from .agents import Agents, HostAgent
+from .agents import GRACE_S, MODULE, Agents, HostAgent
 from .collect import collect
-from .orders import NO_OPTIONS, Explain, RoundOptions, make_orders, unchanged, write_inputs
 from .watch import ranks, start_tracker, unfinished, watch
 
 _log = logging.getLogger("flagperf.rounds")
+Explain = Callable[[RoundFault], RoundFault]
+
+
+def unchanged(fault: RoundFault) -> RoundFault:
+    """Return the fault: this machine and hosts over SSH end no round."""
+    return fault
+
+
+@dataclass(frozen=True)
+class RoundOptions:
+    """Options of a round besides the plan."""
+
+    monitors: Mapping[str, Any] | None = None  # the sampler's orders without the devices
+    clear_caches: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)  # labels of the round's containers
+    plan_entries: Mapping[str, Any] = field(default_factory=dict)  # additional entries of plan.json
+    explain: Explain = unchanged  # adds why the hosts ended a failed round
+    hidden: Sequence[str] = ()  # folders that ranks may not read: earlier rounds and runs
+    bind: bool = True  # bind ranks to the cores near their devices, if known
+    near: Mapping[str, Mapping[int, Sequence[int]]] = field(
+        default_factory=dict
+    )  # by host and device: the cores near it
+
+
+NO_OPTIONS = RoundOptions()
 
 
 def run_round(
@@ -40,7 +71,6 @@ def run_round(
     *,
     agents: Agents,
     interpreters: Mapping[str, Interpreter],
-    live: Live,
     options: RoundOptions = NO_OPTIONS,
 ) -> RoundRecord:
     """Run a round to its end, good or bad, and leave no process; a KeyboardInterrupt is raised again afterwards.
@@ -50,18 +80,17 @@ def run_round(
     """
     started_ms, begin = _now_ms(), _clock_s()
     stored_round = RoundDir(directory)
-    identity = _identity(stored_round)
-    begun = {**plan.to_json(), **identity, "round": round_number, "seed": plan.seed(round_number), "hosts": []}
+    begun = RoundStart(plan, round_number, _identity(stored_round), agents, interpreters, options)
 
     def start() -> None:
         for agent in agents.all:
             _log.info("%s: %s: devices %s", stored_round.label, agent.name, list(agent.devices))
-        orders = make_orders(plan, identity, round_number, agents.all, interpreters, options)
-        write_inputs(plan, identity, round_number, stored_round, agents.all, orders, interpreters, options)
+        placement, orders = begun.placement_and_orders()
+        stored_round.write_inputs(begun.plan_json(placement, orders), begun.case_json(agents.all[0]))
         agents.start(orders)
 
-    stored_plan = StoredPlan.from_json(stored.to_json_types(begun), f"case {plan.case}")
-    return _run_to_end(agents, stored_round, stored_plan, live, start, options.explain, started_ms, begin)
+    stored_plan = StoredPlan.from_json(stored.to_json_types({**begun.facts(), "hosts": []}), f"case {plan.case}")
+    return _run_to_end(agents, stored_round, stored_plan, start, options.explain, started_ms, begin)
 
 
 def _identity(directory: RoundDir) -> dict[str, str]:
@@ -77,7 +106,6 @@ def _identity(directory: RoundDir) -> dict[str, str]:
 def follow_round(
     directory: Path,
     agents: Agents,
-    live: Live,
     *,
     end_because: str | None = None,
     explain: Explain = unchanged,
@@ -96,14 +124,13 @@ def follow_round(
         if end_because is not None:
             raise HostError(end_because)
 
-    return _run_to_end(agents, stored_round, plan, live, started, explain, begun_ms(stored_round))
+    return _run_to_end(agents, stored_round, plan, started, explain, begun_ms(stored_round))
 
 
 def _run_to_end(
     agents: Agents,
     directory: RoundDir,
     plan: StoredPlan,
-    live: Live,
     start: Callable[[], None],
     explain: Explain,
     started_ms: int,
@@ -113,7 +140,7 @@ def _run_to_end(
     fault, state = None, "failed"
     try:
         start()
-        fault = watch(agents, tracker, live) or unfinished(agents.all, plan)
+        fault = watch(agents, tracker) or unfinished(agents.all, plan)
         state = "failed" if fault else "finished"
     except (HostError, TimeoutError) as error:
         fault = RoundFault("agent", "", None, str(error))
@@ -126,7 +153,7 @@ def _run_to_end(
         # Processes of a dead agent may still write logs: end them before the logs are fetched.
         gone = [agent for agent in agents.all if agent.gone]
         swept = _sweep(gone)
-        missing = collect(agents.all, agents.limits, agents.passing)
+        missing = collect(agents)
         agents.dismiss(keep=[logs.host for logs in missing])
         swept += _sweep(agent for agent in agents.all if agent not in gone)
         if fault is not None and state == "failed":
@@ -210,3 +237,150 @@ def _clock_s() -> float:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+# -- the orders for each host, and the files that record them before the round starts ---------------------------------
+
+
+@dataclass(frozen=True)
+class RoundStart:
+    """What a round starts with; ``identity``: the token of the round and the name of its training."""
+
+    plan: Plan
+    number: int
+    identity: Mapping[str, str]
+    agents: Agents
+    interpreters: Mapping[str, Interpreter]
+    options: RoundOptions
+
+    def placement_and_orders(self) -> tuple[Placement, list[dict[str, Any]]]:
+        """Create the containers of the ranks; return where the ranks run, and the order for each host's agent."""
+        # All at once: each host creates its own container.
+        with ThreadPoolExecutor(max(1, len(self.agents.all))) as pool:
+            containers = list(pool.map(self._container, self.agents.all))
+        placement = self.placement(only_leased=only_leased(containers))
+        ranks = rank_processes(self.plan, placement)
+        return placement, [*map(self._order, self.agents.all, ranks, containers)]
+
+    def _order(
+        self, agent: HostAgent, ranks: Sequence[RankProcess], container: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        plan, options = self.plan, self.options
+        deadlines = {name: plan.config.get(name) for name in ("init_timeout_s", "hang_timeout_s", "round_timeout_s")}
+        return {
+            "op": "start",
+            "log": task_log(plan.case.framework_name),
+            "files": {CASE: json.dumps(self.case_json(agent), indent=1) + "\n"},
+            "ranks": [process.to_json() for process in ranks],
+            "container": container,
+            "monitors": self._monitors(agent, container),
+            "clear_caches": options.clear_caches,
+            "show": self.agents.live.follow,  # send every line of the ranks' logs
+            "vendor_code": any(addition.runs_code for addition in plan.additions),
+            "writable": [folder] if (folder := plan.config.get("checkpoint_dir")) else [],
+            "hidden": list(options.hidden),
+            **deadlines,
+            "grace_s": GRACE_S,
+        }
+
+    def case_json(self, agent: HostAgent) -> dict[str, Any]:
+        """Return the case.json of a host's ranks."""
+        return {**self.plan.case_json(self.number, agent.code_root), **self.identity}
+
+    def _container(self, agent: HostAgent) -> Mapping[str, Any] | None:
+        """Create, but do not start, the container of this round's ranks; its main process is a second agent."""
+        interpreter, data_dir = self.interpreters[agent.name], self.plan.data_dir
+        if interpreter.container is None:
+            return None
+        return interpreter.container.create(
+            agent.host,
+            argv=[*module_argv(interpreter.python, agent.code_root, MODULE), "--inner", agent.log_dir],
+            log_dir=agent.log_dir,
+            read_only=[agent.code_root, *([data_dir] if data_dir else [])],
+            devices=agent.devices,
+            labels=self.options.labels,
+        )
+
+    def placement(self, *, only_leased: bool = False) -> Placement:
+        """Return the placement of the plan on the hosts that the agents hold."""
+        plan, hosts = self.plan, tuple(map(self._placed, self.agents.all))
+        threads = (
+            threads_per_rank(len(agent.cpus), plan.case.nproc, host.cpus)
+            for agent, host in zip(self.agents.all, hosts, strict=True)
+        )
+        return Placement(hosts, self.agents.all[0].port, 1 if plan.devices_are_cores else min(threads), only_leased)
+
+    def _placed(self, agent: HostAgent) -> PlacedHost:
+        cpus, interpreter = self.cores(agent), self.interpreters[agent.name]
+        return PlacedHost(
+            name=agent.name,
+            noderank=agent.noderank,
+            address=agent.host.address,
+            devices=agent.devices,
+            cores=tuple(map(topology.as_list, cpus or ((),) * self.plan.case.nproc)),
+            log_dir=agent.log_dir,
+            code_root=agent.code_root,
+            clock_offset_s=round(agent.clock_offset_s, 6),
+            python=interpreter.python,
+            cpus=cpus,
+            env=interpreter.env,
+        )
+
+    def cores(self, agent: HostAgent) -> tuple[tuple[int, ...], ...]:
+        """Return the cores that each rank is bound to: its leased core on CPUs, else the cores near its device."""
+        if not self.options.bind:
+            return ()
+        if self.plan.devices_are_cores:
+            enough = all(device < len(agent.cpus) for device in agent.devices)
+            return tuple((agent.cpus[device],) for device in agent.devices) if enough else ()
+        near, usable = self.options.near.get(agent.name, {}), set(agent.cpus)
+        cores = tuple(tuple(sorted(usable.intersection(near.get(device, ())))) for device in agent.devices)
+        return cores if any(cores) else ()
+
+    def _monitors(self, agent: HostAgent, container: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Return the sampler's orders; cores are not devices for it."""
+        monitors = self.options.monitors
+        if monitors is None:
+            return None
+        probe = monitors.get("probe")
+        devices = list(agent.devices) if probe or monitors.get("nvml") else []
+        own: dict[str, Any] = {"probe": {"module": f"{agent.code_root}/{probe}"}} if probe else {}
+        own |= {"processors_first": True} if self.plan.devices_are_cores else {}
+        inside = {"container": container["id"]} if container and "id" in container else {}
+        return {**monitors, **own, **inside, "folder": agent.log_dir, "devices": devices}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the entries of plan.json that are known before the hosts are."""
+        return {
+            **self.plan.to_json(),
+            **self.identity,
+            "round": self.number,
+            "seed": self.plan.seed(self.number),
+        }
+
+    def plan_json(self, placement: Placement, orders: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return plan.json, for reports and for a controller that resumes the round.
+
+        It contains no environment variables, which may be secret.
+        """
+        first, options = self.interpreters[self.agents.all[0].name], self.options
+        return {
+            **self.facts(),
+            "hosts": [host.to_json() for host in placement.hosts],
+            "python": first.python,
+            "interpreter": {"label": first.label, **first.details},
+            "code_root": self.agents.all[0].code_root,
+            # The requested samples: a report shows which of them are missing.
+            "monitors": dict(options.monitors) if options.monitors else None,
+            "bind": options.bind,
+            **options.plan_entries,
+            "argv": {
+                agent.name: [rank["argv"] for rank in order["ranks"]]
+                for agent, order in zip(self.agents.all, orders, strict=True)
+            },
+        }
+
+
+def only_leased(containers: Collection[Mapping[str, Any] | None]) -> bool:
+    """Return True if ranks see only the devices of their round, on all hosts."""
+    return all(container and container["only_leased"] for container in containers)

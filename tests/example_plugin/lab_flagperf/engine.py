@@ -12,7 +12,7 @@ from flagperf_driver.node.agent import milestones
 from flagperf_driver.node.agent.rank_watch import LogTail
 from flagperf_driver.rank_process import RankProcess
 from pytest_flagperf import stored
-from pytest_flagperf.catalog import Catalog, Vendor
+from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.engines.agents.environments import Environments
 from pytest_flagperf.hooks import EngineFactory, hookimpl
@@ -40,11 +40,12 @@ def open_engine(settings: Settings, catalog: Catalog, table: SiteTable) -> Engin
         raise Problems([f"{table.file}: [engines.processes]: unknown key {unknown[0]!r}; expected timeout_s"])
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or timeout_s <= 0:
         raise Problems([f"{table.file}: [engines.processes]: timeout_s = {timeout_s!r}: expected seconds above 0"])
-    return ProcessesEngine(Environments(settings, catalog), timeout_s)
+    return ProcessesEngine(catalog, Environments(settings, catalog), timeout_s)
 
 
 class ProcessesEngine(Engine):
-    def __init__(self, environments: Environments, timeout_s: float) -> None:
+    def __init__(self, catalog: Catalog, environments: Environments, timeout_s: float) -> None:
+        self._catalog = catalog
         self._environments = environments
         self._timeout_s = timeout_s
         self._hosts = (LocalHost(),)
@@ -56,25 +57,33 @@ class ProcessesEngine(Engine):
     def header(self) -> list[str]:
         return [f"  engine: processes of this machine, for at most {self._timeout_s:g} s per round"]
 
-    def describe(self, plan: Plan, vendor: Vendor, convergence: str = "", duration: Iterable[str] = ()) -> str:
-        request = self._environments.request(plan.case, vendor, plan.runtime)
+    def describe(self, plan: Plan, convergence: str = "", duration: Iterable[str] = ()) -> str:
+        vendor, request = self._catalog.vendors[plan.vendor], self._environments.request_of(plan)
         return describe(plan, vendor, "none", request, convergence, duration, self.hosts)
 
-    def interpreter(self, plan: Plan, vendor: Vendor, watch: Live) -> Interpreter:
-        return self._environments.interpreters(plan, vendor, self.hosts, watch)[self._hosts[0].name]
+    def interpreter(self, plan: Plan, watch: Live) -> Interpreter:
+        return self._environments.interpreters(plan, self.hosts, watch)[self._hosts[0].name]
 
-    def run(self, plan: Plan, vendor: Vendor, number: int, directory: Path, watch: Live) -> None:
+    def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> None:
         watch.note(f"{plan.case} round {number}: {plan.case.nproc} processes")
-        interpreter, host = self.interpreter(plan, vendor, watch), self._hosts[0]
+        interpreter, host = self.interpreter(plan, watch), self._hosts[0]
         logs = directory.resolve() / host_folder(host.name, 0)
         logs.mkdir(parents=True)
-        code, devices = stage(host, self._environments.code(plan, vendor)), tuple(range(plan.case.nproc))
-        placed = PlacedHost(host.name, host.address, devices, interpreter.python, code, str(logs), env=interpreter.env)
+        code, devices = stage(host, self._environments.code(plan)), tuple(range(plan.case.nproc))
+        placed = PlacedHost(
+            host.name,
+            0,
+            host.address,
+            devices,
+            log_dir=str(logs),
+            code_root=code,
+            python=interpreter.python,
+            env=interpreter.env,
+        )
         case = {**plan.case_json(number, code), "token": secrets.token_hex(8)}
         stored.write(logs / CASE, case)
-        of_host = {"name": host.name, "noderank": 0, "log_dir": str(logs), "code_root": code, "devices": devices}
         facts = {name: case[name] for name in ("round", "seed", "token")}
-        RoundDir(directory).write_inputs({**plan.to_json(), **facts, "hosts": [of_host]}, case)
+        RoundDir(directory).write_inputs({**plan.to_json(), **facts, "hosts": [placed.to_json()]}, case)
         record = self._run_ranks(plan, Placement((placed,), free_port(), 1), logs)
         RoundDir(directory).write_record(record)
 

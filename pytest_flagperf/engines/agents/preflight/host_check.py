@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -144,30 +144,20 @@ class _Visit:
         where = "" if self.host.is_local else f"{self.host.name}: "
         self.report(f"preflight: {where}{text}")
 
-    def _errors_as_findings(self) -> _ErrorsAsFindings:
-        return _ErrorsAsFindings(self)
-
-
-class _ErrorsAsFindings:
-    """Turns a host's error into a finding; the host is not contacted any more."""
-
-    def __init__(self, visit: _Visit) -> None:
-        self._visit = visit
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        if not isinstance(error, (HostError, TimeoutError)):
-            return False
-        name = self._visit.host.name
-        sentence = str(error).removeprefix(f"{name}: ")
-        if isinstance(error, TimeoutError):
-            sentence = "no reply to the host check in time: a disk or a device may hang"
-        self._visit.findings.append(_unreachable(name, sentence, lost=isinstance(error, HostLost)))
-        self._visit.close()
-        self._visit.gone = True
-        return True
+    @contextmanager
+    def _errors_as_findings(self) -> Iterator[None]:
+        """Turn an error of the host into a finding; the host is not contacted any more."""
+        name = self.host.name
+        try:
+            yield
+            return
+        except TimeoutError:
+            sentence, lost = "no reply to the host check in time: a disk or a device may hang", False
+        except HostError as error:
+            sentence, lost = str(error).removeprefix(f"{name}: "), isinstance(error, HostLost)
+        self.findings.append(_unreachable(name, sentence, lost=lost))
+        self.close()
+        self.gone = True
 
 
 # The errors of a missing program, of a program that is not Python, and of a Python that is too old.

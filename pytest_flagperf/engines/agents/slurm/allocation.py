@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,23 +14,23 @@ from typing import Any
 
 from pytest_flagperf import stored
 from pytest_flagperf.hosts import Host, HostError
-from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
+from pytest_flagperf.hosts.host_pool import HostPool, run_on_each, shown_hosts
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import PLAN
 
-from ..allocation import shown
+from ..allocation import Allocation
 from . import request
 from .config import SlurmConfig
-from .explanation import explain
 from .host import SlurmHost, hosts_of, wait_until_settled
 from .jobs_and_nodes import (
     RUNNING,
     Job,
     SlurmError,
     cancel,
+    explain,
     read_job,
     read_nodes,
     require_commands,
@@ -49,7 +48,7 @@ def slurm_allocation(conf: SlurmConfig, exclusive: Callable[[Plan], bool], lease
     return InsideJob(conf, number) if number else JobPerCase(conf, exclusive, lease_s)
 
 
-class SlurmAllocation(ABC):
+class SlurmAllocation(Allocation):
     """Hosts of one job at a time."""
 
     _own: bool
@@ -62,24 +61,8 @@ class SlurmAllocation(ABC):
         self._others: list[tuple[Job, HostPool]] = []  # of stored rounds
 
     @property
-    @abstractmethod
-    def host_count(self) -> int | None: ...
-
-    @property
     def pool(self) -> HostPool:
         return self._pool
-
-    @abstractmethod
-    def header(self) -> list[str]: ...
-
-    @abstractmethod
-    def check(self, plans: Sequence[Plan]) -> None: ...
-
-    @abstractmethod
-    def obtain(self, plan: Plan, watch: Live) -> bool: ...
-
-    @abstractmethod
-    def release(self) -> None: ...
 
     def devices(self, plan: Plan) -> Mapping[str, Sequence[int]]:
         """Return the job's devices as the node's programs number them, else as Slurm numbers them."""
@@ -196,17 +179,11 @@ class InsideJob(SlurmAllocation):
     def header(self) -> list[str]:
         job = self._found
         limit = "no time limit" if job.time_limit == "UNLIMITED" else f"time limit {job.time_limit}"
-        return [f"  hosts: {shown(job.nodes)}, of Slurm job {job.number} (partition {job.partition}, {limit})"]
+        return [f"  hosts: {shown_hosts(job.nodes)}, of Slurm job {job.number} (partition {job.partition}, {limit})"]
 
     def check(self, plans: Sequence[Plan]) -> None:
         """Remember which variable names the devices; the job has its nodes already."""
         self._variable = next((plan.visible_devices for plan in plans if plan.visible_devices), None)
-
-    def obtain(self, plan: Plan, watch: Live) -> bool:  # noqa: ARG002 - as in the protocol
-        return False
-
-    def release(self) -> None:
-        """Do nothing: the job is not the run's."""
 
     def close(self) -> None:
         super().close()
@@ -272,7 +249,7 @@ class JobPerCase(SlurmAllocation):
             raise
         finally:
             watch.clear()
-        watch.note(f"{plan.case} has job {self._job.number} on {shown(self._job.nodes)}")
+        watch.note(f"{plan.case} has job {self._job.number} on {shown_hosts(self._job.nodes)}")
         return True
 
     def release(self) -> None:

@@ -9,8 +9,7 @@ from pytest_flagperf.hosts import HostError, HostGone, HostLost
 from pytest_flagperf.hosts.remote import RemoteHost
 from pytest_flagperf.hosts.session import BOOT
 
-from .explanation import end_of, explain
-from .jobs_and_nodes import Job, SlurmError, environment, read_job, read_nodes
+from .jobs_and_nodes import Job, SlurmError, end_of, environment, explain, read_job, read_nodes
 from .srun_link import CONNECT_S, RECONNECT_S, RelayLink
 
 # srun would search the program on this machine's PATH.
