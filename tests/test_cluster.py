@@ -53,17 +53,6 @@ def test_running_a_missing_program_is_an_error_that_names_it() -> None:
         HOST.run(["/no/such/program"], timeout_s=1)
 
 
-def test_copies_appear_completely_or_not_at_all(tmp_path: Path) -> None:
-    source = tmp_path / "a"
-    source.write_bytes(b"x" * 100_000)
-    HOST.put(source, str(tmp_path / "deep" / "b"))
-    HOST.get(str(tmp_path / "deep" / "b"), tmp_path / "c")
-    assert (tmp_path / "c").read_bytes() == source.read_bytes()
-    with pytest.raises(HostError, match=r"here: cannot read .*/missing: No such file"):
-        HOST.get(str(tmp_path / "missing"), tmp_path / "d")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "c", "deep"]
-
-
 def test_a_channel_passes_objects_and_skips_other_lines() -> None:
     channel = HOST.open(python(ECHO))
     channel.send({"n": 1, "text": "two\nlines"})

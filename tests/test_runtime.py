@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +21,7 @@ import pytest
 
 from flagperf_driver.node.environments.environment import describe
 from pytest_flagperf import runtime
-from pytest_flagperf.hosts import Host
-from pytest_flagperf.hosts.amounts import OnBytes, ignore_bytes
+from pytest_flagperf.hosts import Completed, Host
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.deploy import open_module, pack
 from pytest_flagperf.hosts.host_pool import run_on_all
@@ -31,7 +30,7 @@ from pytest_flagperf.hosts.ssh import ssh_hosts
 from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeRequest, RuntimeSetupError, runtimes
 from pytest_flagperf.runtime.pip_settings import index_settings
 from pytest_flagperf.runtime.requirements import conflicting, union
-from pytest_flagperf.runtime.venv import _uv
+from pytest_flagperf.runtime.venv import _WRITE, _uv, _write_program
 from tests.package_index import PackageIndex, package_index
 
 pytestmark = pytest.mark.integration
@@ -110,14 +109,6 @@ def test_a_module_put_into_the_folder_is_a_runtime(tmp_path: Path, monkeypatch: 
 
 
 # -- venv --------------------------------------------------------------------------------------------------
-
-
-def test_what_a_build_would_fetch_is_known_before_it(required: RuntimeRequest) -> None:
-    assert runtimes()["venv"].to_build(HOST, required, CODE) == "1 package of 0 MB"
-    missing = replace(required, python="/nowhere/python")
-    with pytest.raises(RuntimeSetupError):
-        runtimes()["venv"].to_build(HOST, missing, CODE)
-    assert runtimes()["host"].to_build(HOST, required, CODE) == ""
 
 
 def test_an_environment_is_built_once_and_shows_its_progress(required: RuntimeRequest, tmp_path: Path) -> None:
@@ -437,10 +428,10 @@ class Far(LocalHost):
         super().__init__(name)
         self.brought: list[str] = []
 
-    def put(self, source: Path, target: str, on_bytes: OnBytes = ignore_bytes) -> None:
-        self.brought.append(target)
-        super().put(source, target, on_bytes)
-        Path(target).chmod(0o600)  # like a copy without the file's mode
+    def run(self, argv: Sequence[str], **more: Any) -> Completed:
+        if _WRITE in argv:
+            self.brought.append(argv[-1])
+        return super().run(argv, **more)
 
 
 def test_uv_is_copied_to_another_host_once_and_not_to_this_machine(required: RuntimeRequest, tmp_path: Path) -> None:
@@ -660,13 +651,13 @@ def test_environments_are_built_on_hosts_of_a_cluster_at_once(
     try:
         for host in hosts:
             wheel = tmp_path / "wheels" / "frame-1.0-py3-none-any.whl"
-            host.put(wheel, f"/wheels/{wheel.name}")
+            _write_program(host, f"/wheels/{wheel.name}", wheel.read_bytes())
         made = run_on_all(hosts, lambda host: venv(host, required, messages[host.name].append))
         for there, python in made.items():
             done = there.run([python.python, "-c", "import frame; print(frame.VERSION)"], timeout_s=30)
             assert done.out == "1.0\n"
             assert python.env["PATH"].startswith(str(Path(python.python).parent))
-            assert f"copying uv to {there.name}" in messages[there.name]
+            assert any(line.startswith(f"copying uv to {there.name} (") for line in messages[there.name])
             assert "+ frame==1.0" in messages[there.name]
         again = run_on_all(hosts, lambda host: venv(host, required, quiet))
         assert list(again.values()) == list(made.values())

@@ -24,6 +24,8 @@ from pytest_flagperf.hosts import HostError, HostLost
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.host_pool import cluster_pool, run_on_all
 from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
+from pytest_flagperf.runtime import RuntimeSetupError
+from pytest_flagperf.runtime.venv import _write_program
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -117,35 +119,20 @@ def test_the_time_for_output_is_proportional_to_its_size(host: SSHHost) -> None:
     assert time.process_time() - started < 10
 
 
-def test_files_of_any_size_go_both_ways(host: SSHHost, there: LabHost, tmp_path: Path) -> None:
-    source = tmp_path / "big"
-    source.write_bytes(random.Random(2).randbytes(BIG))
-    source.chmod(0o751)
+def test_an_input_of_any_size_arrives(host: SSHHost) -> None:
+    sent = random.Random(2).randbytes(BIG)
     started = time.process_time()
-    host.put(source, "/tmp/deep/er/a 'name'")
-    host.get("/tmp/deep/er/a 'name'", tmp_path / "back" / "again")
+    done = host.run(["sha256sum"], timeout_s=120, stdin=sent)
     assert time.process_time() - started < 20
-    back = tmp_path / "back" / "again"
-    assert hashlib.sha256(back.read_bytes()).digest() == hashlib.sha256(source.read_bytes()).digest()
-    assert (back.stat().st_mode, back.stat().st_mtime_ns) == (source.stat().st_mode, source.stat().st_mtime_ns)
-    empty = tmp_path / "empty"
-    empty.touch()
-    host.put(empty, "/tmp/deep/empty")
-    host.get("/tmp/deep/empty", tmp_path / "empty2")
-    assert (tmp_path / "empty2").read_bytes() == b""
+    assert done.out.split()[0] == hashlib.sha256(sent).hexdigest()
 
 
-def test_a_failed_copy_leaves_nothing_and_reports_why(host: SSHHost, there: LabHost, tmp_path: Path) -> None:
-    with pytest.raises(HostError, match=r"cannot read /no/such: No such file or directory"):
-        host.get("/no/such", tmp_path / "target")
-    with pytest.raises(HostError, match=r"cannot read .*/none: No such file or directory"):
-        host.put(tmp_path / "none", "/tmp/x")
-    assert list(tmp_path.iterdir()) == []
+def test_a_program_is_written_completely_or_not_at_all(host: SSHHost, there: LabHost) -> None:
+    _write_program(host, "/tmp/deep/er/a 'name'", b"#!/bin/sh\necho it runs\n")
+    assert host.run(["/tmp/deep/er/a 'name'"], timeout_s=30).out == "it runs\n"
     there.limit_disk("/small", 1 << 20)
-    source = tmp_path / "big"
-    source.write_bytes(bytes(5_000_000))
-    with pytest.raises(HostError, match="cannot write /small/big: No space left on device"):
-        host.put(source, "/small/big")
+    with pytest.raises(RuntimeSetupError, match=r"h1.*: cannot write /small/big: No space left on device"):
+        _write_program(host, "/small/big", bytes(5_000_000))
     assert host.run(["ls", "-A", "/small"], timeout_s=30).out == ""
 
 
@@ -157,8 +144,8 @@ def test_a_user_who_is_not_root(lab: Lab, there: LabHost) -> None:
     (host,) = ssh_hosts(replace(conf_of(lab, [there]), user="bench"))
     try:
         assert host.run(["id", "-un"], timeout_s=30).out == "bench\n"
-        with pytest.raises(HostError, match="cannot write /root/x/y: Permission denied"):
-            host.put(lab.known_hosts, "/root/x/y")
+        with pytest.raises(RuntimeSetupError, match="cannot write /root/x/y: Permission denied"):
+            _write_program(host, "/root/x/y", b"x")
     finally:
         host.close()
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
-
-from .amounts import OnBytes, ignore_bytes
 
 Message = Mapping[str, Any]
 
@@ -88,12 +85,6 @@ class Host(Protocol):
         env: Mapping[str, str] | None = None,
     ) -> Completed:
         """Run a program to its end, whatever its exit code; HostError if it cannot start or takes too long."""
-
-    def put(self, source: Path, target: str, on_bytes: OnBytes = ignore_bytes) -> None:
-        """Copy a file to the host; the target appears complete or not at all."""
-
-    def get(self, source: str, target: Path) -> None:
-        """Copy a file from the host; the target appears complete or not at all."""
 
     def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Channel:
         """Start a program and connect to it; a terminal's Ctrl-C does not reach it."""

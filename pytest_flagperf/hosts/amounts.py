@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 Report = Callable[[str], None]
 OnBytes = Callable[[int], None]
 """Called with the number of bytes that were copied so far."""
 _EVERY_S = 1.0
-
-
-def ignore_bytes(_: int) -> None:
-    """Report nothing."""
 
 
 def megabytes(done: int, total: int) -> str:
@@ -33,22 +28,3 @@ def reporter(report: Report, title: str, total: int) -> OnBytes:
             report(f"{title}: {megabytes(done, total)}")
 
     return on_bytes
-
-
-class Readable(Protocol):
-    """The part of a file that a copy needs."""
-
-    def read(self, size: int = -1, /) -> bytes: ...
-
-
-class CountedFile:
-    """A file that reports how much of it was read."""
-
-    def __init__(self, file: Readable, on_bytes: OnBytes) -> None:
-        self._file, self._on_bytes, self._done = file, on_bytes, 0
-
-    def read(self, size: int = -1, /) -> bytes:
-        data = self._file.read(size)
-        self._done += len(data)
-        self._on_bytes(self._done)
-        return data

@@ -6,21 +6,18 @@ import json
 import logging
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import IO
 
 from pytest_flagperf.hosts.replies import LineChannel
 
 from . import Completed, HostError, Message
-from .amounts import OnBytes, ignore_bytes
 from .replies import check_length
 
 _log = logging.getLogger("flagperf.hosts")
@@ -58,12 +55,6 @@ class LocalHost:
                 _kill_session(process)
         return Completed(tuple(argv), process.returncode, out, _text(err))
 
-    def put(self, source: Path, target: str, on_bytes: OnBytes = ignore_bytes) -> None:  # noqa: ARG002
-        self._copy(source, Path(target))
-
-    def get(self, source: str, target: Path) -> None:
-        self._copy(Path(source), target)
-
     def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> LocalChannel:
         # A file, not a pipe: a full pipe would block the program.
         stderr = tempfile.TemporaryFile()  # noqa: SIM115 - the channel closes it
@@ -81,11 +72,6 @@ class LocalHost:
 
     def close(self) -> None:
         """Do nothing: a local host has no connection."""
-
-    def _copy(self, source: Path, target: Path) -> None:
-        with readable(source, self.name) as file, whole_file(target, self.name) as copy:
-            shutil.copyfileobj(file, copy, 1 << 20)
-            shutil.copystat(source, copy.name)
 
     def _start(
         self, argv: Sequence[str], env: Mapping[str, str] | None, err: int | IO[bytes]
@@ -183,34 +169,6 @@ def _kill_session(process: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(10)
-
-
-@contextmanager
-def readable(path: Path, host: str) -> Iterator[IO[bytes]]:
-    """Open a local file that is copied to a host."""
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise HostError(f"{host}: cannot read {path}: {error.strerror}") from error
-    with file:
-        yield file
-
-
-@contextmanager
-def whole_file(path: Path, host: str) -> Iterator[IO[bytes]]:
-    """Open a local file to write; it replaces ``path`` when the body ends and is removed if the body fails."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".flagperf-", delete=False) as file:
-            try:
-                yield file
-                file.flush()
-                Path(file.name).replace(path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        raise HostError(f"{host}: cannot write {path}: {error.strerror}") from error
 
 
 def _text(raw: bytes) -> str:

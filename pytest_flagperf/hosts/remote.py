@@ -7,10 +7,8 @@ from the loss of the connection, and the shim ends a program whose controller di
 
 from __future__ import annotations
 
-import io
 import json
 import logging
-import os
 import shlex
 import threading
 import time
@@ -18,14 +16,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from pathlib import Path
-from typing import IO, Any
 
 from pytest_flagperf.hosts.replies import LineChannel
 
 from . import Completed, HostError, Message
-from .amounts import CountedFile, OnBytes, Readable, ignore_bytes
-from .local import readable, whole_file
 from .replies import check_length
 from .session import BOOT, END_S, TICK_S, Connection, Session, Stream
 from .tunnel import Tunnel
@@ -33,7 +27,6 @@ from .tunnel import Tunnel
 _log = logging.getLogger("flagperf.hosts")
 _START_S = 60.0
 _STDERR_BYTES = 8192
-_COPY_IDLE_S = 60.0
 
 
 class RemoteHost(ABC):
@@ -69,28 +62,11 @@ class RemoteHost(ABC):
         deadline = time.monotonic() + timeout_s
         request = {"op": "run", "argv": list(argv), "env": dict(env or {}), "stdin": len(stdin)}
         with closing(self._session(request, deadline)) as session:
-            if not session.finish(io.BytesIO(stdin), lambda: deadline):
+            if not session.finish(stdin, deadline):
                 session.abandon()
                 raise HostError(f"{self.name}: {argv[0]} did not end within {timeout_s:g} s")
             last = session.last_reply(f"cannot start {argv[0]}")
         return Completed(tuple(argv), int(last["code"]), bytes(session.out), session.error_output())
-
-    def put(self, source: Path, target: str, on_bytes: OnBytes = ignore_bytes) -> None:
-        with readable(source, self.name) as file:
-            stat = os.fstat(file.fileno())
-            request = {"op": "put", "path": target, "stdin": stat.st_size, "mode": stat.st_mode & 0o777}
-            feed = CountedFile(file, on_bytes)
-            self._copy({**request, "mtime_ns": stat.st_mtime_ns}, feed, f"cannot write {target}")
-
-    def get(self, source: str, target: Path) -> None:
-        with whole_file(target, self.name) as file:
-            action = f"cannot read {source}"
-            answer = self._copy({"op": "get", "path": source}, io.BytesIO(), action, file)
-            if file.tell() != answer["size"]:
-                raise HostError(f"{self.name}: {action}: received {file.tell()} of {answer['size']} bytes")
-            os.fchmod(file.fileno(), answer["mode"] & 0o777)
-            file.flush()
-            os.utime(file.fileno(), ns=(answer["mtime_ns"], answer["mtime_ns"]))
 
     def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> RemoteChannel:
         deadline = time.monotonic() + _START_S
@@ -125,19 +101,7 @@ class RemoteHost(ABC):
 
     def kill(self, pid: int) -> None:
         """End a program that this host started, and its process group."""
-        deadline = time.monotonic() + _START_S
-        with closing(self._session({"op": "kill", "pid": pid}, deadline)) as session:
-            session.finish(io.BytesIO(), lambda: deadline)
-            session.last_reply(f"cannot end process {pid}")
-
-    def _copy(self, request: dict[str, Any], feed: Readable, action: str, into: IO[bytes] | None = None) -> Message:
-        """Copy until no bytes are transferred any more; return the first reply."""
-        with closing(self._session(request, time.monotonic() + _START_S)) as session:
-            session.into = into
-            if not session.finish(feed, lambda: session.active_at + _COPY_IDLE_S):
-                raise HostError(f"{self.name}: {action}: no data transferred for {_COPY_IDLE_S:g} s")
-            session.last_reply(action)
-            return session.first or {}
+        self.run(["sh", "-c", "kill -9 -$0", str(pid)], timeout_s=_START_S)
 
     def _bridge(self, path: str) -> tuple[Stream, Callable[[], None]]:
         """Return a channel to a Unix socket on the host, and the function that closes it."""

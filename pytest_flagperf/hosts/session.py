@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 from . import HostError, InvalidReply, Message
-from .amounts import Readable
 from .replies import COUNT, TEXT, WHOLE, Shape, check, parse_object
 
 _SHIM = Path(__file__).with_name("shim.py").read_bytes()
@@ -30,7 +30,6 @@ _PIECES = 64  # pieces that are read before the deadline is checked
 # The shim's first reply for each operation, and its last reply.
 _FIRST_REPLIES: Mapping[str, Shape] = {
     "start": {"pid": COUNT},
-    "get": {"size": COUNT, "mode": COUNT, "mtime_ns": WHOLE},
 }
 _LAST_REPLY: Shape = {"old?": TEXT, "error?": TEXT}
 
@@ -102,8 +101,6 @@ class Session:
         self.first: Message | None = None
         self.out = bytearray()
         self.err = bytearray()
-        self.into: IO[bytes] | None = None
-        self.active_at = time.monotonic()
         self.errors: tuple[type[Exception], ...] = (OSError, EOFError, *link.errors)
         self._link = link
         self._op = str(request["op"])
@@ -151,21 +148,21 @@ class Session:
             raise HostError(f"{self._name}: {action}")
         return self.first
 
-    def finish(self, feed: Readable, deadline: Callable[[], float]) -> bool:
+    def finish(self, stdin: bytes, deadline: float) -> bool:
         """Send the input and read the output to its end; return False after the deadline."""
+        feed = io.BytesIO(stdin)
         data = feed.read(_CHUNK)
         while True:
             try:
                 while data and self.channel.send_ready():
                     data = data[self.channel.send(data) :] or feed.read(_CHUNK)
-                    self.active_at = time.monotonic()
                     if self.channel.recv_ready():
                         break
             except (OSError, EOFError):
                 data = b""  # the program has ended or the connection is lost; the next output shows which
-            if not self.listen(_FEED_S if data else min(TICK_S, max(0.0, deadline() - time.monotonic()))):
+            if not self.listen(_FEED_S if data else min(TICK_S, max(0.0, deadline - time.monotonic()))):
                 return True
-            if time.monotonic() >= deadline():
+            if time.monotonic() >= deadline:
                 return False
 
     def listen(self, timeout_s: float) -> bool:
@@ -182,10 +179,7 @@ class Session:
             else:
                 break
             received = True
-        if received:
-            self.active_at = time.monotonic()
-            return True
-        if not over:
+        if received or not over:
             return True
         # After the end poll() always returns at once: wait for the exit status.
         return not self.channel.status_event.wait(timeout_s)
@@ -237,17 +231,9 @@ class Session:
             raise InvalidReply(self._name, f"{_NOISE_BYTES} bytes before the first reply; expected the reply")
 
     def _keep(self, data: bytes) -> None:
-        if self.into is not None:
-            size = int((self.first or {}).get("size", 0))
-            if self.into.tell() + len(data) > size:
-                raise InvalidReply(self._name, f"more than the {size} bytes of the file; expected no more")
-            self.into.write(data)
-        else:
-            self.out += data
-            if len(self.out) > _MOST_OUTPUT:
-                raise InvalidReply(
-                    self._name, f"more than {_MOST_OUTPUT >> 20} MiB of output; expected no more than that"
-                )
+        self.out += data
+        if len(self.out) > _MOST_OUTPUT:
+            raise InvalidReply(self._name, f"more than {_MOST_OUTPUT >> 20} MiB of output; expected no more than that")
 
 
 _PYTHON_REQUIRED = (

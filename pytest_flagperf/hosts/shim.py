@@ -7,7 +7,7 @@ before the program's output, one on stderr after it.
 """
 
 # Paths are bytes here, and loading pathlib takes time.
-# ruff: noqa: PTH103, PTH105, PTH108, PTH113, PTH118, PTH120
+# ruff: noqa: PTH113, PTH118
 
 import _thread
 import contextlib
@@ -127,53 +127,6 @@ def feed_program(child: int, feed: int, remaining: int) -> None:
         os.killpg(child, signal.SIGKILL)
 
 
-def put(request: "dict[str, Any]") -> NoReturn:
-    """Write a file completely or not at all."""
-    path = raw(request["path"])
-    folder = os.path.dirname(path) or b"."
-    os.makedirs(folder, exist_ok=True)
-    temporary = os.path.join(folder, b".flagperf-" + os.urandom(6).hex().encode())
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        reply(1)
-        remaining = request["stdin"]
-        while remaining:
-            data = take(remaining)
-            remaining -= len(data)
-            write(fd, data)
-        os.fchmod(fd, request["mode"])
-        os.utime(fd, ns=(request["mtime_ns"], request["mtime_ns"]))
-        os.close(fd)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    end(code=0)
-
-
-def get(request: "dict[str, Any]") -> NoReturn:
-    """Send a file: first its size, then this number of bytes."""
-    with open(raw(request["path"]), "rb", 0) as file:  # noqa: PTH123 - a name in bytes
-        stat = os.fstat(file.fileno())
-        remaining = stat.st_size
-        reply(1, size=remaining, mode=stat.st_mode & 0o777, mtime_ns=stat.st_mtime_ns)
-        while remaining:
-            data = file.read(min(remaining, CHUNK))
-            if not data:
-                end(error="the file was truncated while it was read")
-            remaining -= len(data)
-            write(1, data)
-    end(code=0)
-
-
-def kill(request: "dict[str, Any]") -> NoReturn:
-    """End a program that a session started, with its process group."""
-    reply(1)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(request["pid"], signal.SIGKILL)
-    end(code=0)
-
-
 def bridge(request: "dict[str, Any]") -> NoReturn:
     """Pass bytes between the session and a Unix socket, each direction until its own end."""
     import socket
@@ -202,14 +155,12 @@ def bridge(request: "dict[str, Any]") -> NoReturn:
 
 
 def main() -> str:
-    tasks = {"start": start, "run": run, "put": put, "get": get, "kill": kill, "bridge": bridge}
+    tasks = {"start": start, "run": run, "bridge": bridge}
     request = json.loads(stdin.read(int(stdin.readline())).decode())
     try:
         return str(tasks[request["op"]](request))  # the other operations do not return
     except OSError as error:
         end(error=error.strerror or str(error))
-    except EOFError as error:
-        end(error=str(error))
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ from uv import find_uv_bin
 from flagperf_driver import addresses
 from flagperf_driver.node.environments.environment import RESULT_SETTINGS
 from pytest_flagperf.hosts import Host
-from pytest_flagperf.hosts.amounts import reporter
 from pytest_flagperf.hosts.deploy import Code
-from pytest_flagperf.hosts.replies import COUNT, PATH, TEXT, TRUTH, Each, Maybe, Shape
+from pytest_flagperf.hosts.replies import PATH, TEXT, TRUTH, Each, Maybe, Shape
 
 from . import (
     BuildFailed,
@@ -33,13 +32,10 @@ from .environment_file import with_environment_file
 from .host_module import ask
 from .pip_settings import index_settings
 from .requirements import union
-from .uv_amounts import UvAmounts
 
 _MODULE = "flagperf_driver.node.environments.build"
 _SEAL = "flagperf_driver.node.environments.seal"
 _ANSWER_S = 60.0
-_SIZE_S = 20.0
-"""The longest time to ask an index for the size of an environment's packages."""
 _ANSWER: Shape = {
     "ready": TRUTH,
     "changed": TEXT,
@@ -53,15 +49,34 @@ _ANSWER: Shape = {
     "libc": Maybe(TEXT),
     "uv": Maybe(TEXT),
     "unavailable": Maybe(TEXT),
-    "packages?": Maybe(COUNT),
-    "bytes?": Maybe(COUNT),
 }
 _CHANGES: Shape = {"changes": [TEXT]}
+_COPY_S = 1800.0
+_WRITE = """
+import os, sys
+target = sys.argv[1]
+part = "%s.%d" % (target, os.getpid())
+try:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    try:
+        with open(part, "wb") as file:
+            file.write(sys.stdin.buffer.read())
+        os.chmod(part, 0o755)
+        os.replace(part, target)
+    except OSError:
+        os.path.exists(part) and os.remove(part)
+        raise
+except OSError as error:
+    sys.exit(error.strerror)
+"""
+"""Writes its input to an executable file."""
 # Variables on how packages are fetched; on this machine all variables are inherited.
 _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_OFFLINE")
 
 
 class _Venv(Runtime):
+    builds_environments = True
+
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:
         """Return the environment of a case on a host; of several processes one builds it and the others wait.
 
@@ -92,18 +107,6 @@ class _Venv(Runtime):
         asked = {"folder": str(PurePosixPath(interpreter.python).parents[1])}  # no variable, which a vendor could set
         found = ask(host, code, _SEAL, asked, timeout_s=_ANSWER_S, shape=_CHANGES, progress=lambda _: None)
         return not found["changes"]
-
-    def to_build(self, host: Host, request: RuntimeRequest, code: Code) -> str:
-        for spec in _specs(host, request):
-            result = _look(host, code, spec, lambda _: None)
-            if result["unavailable"]:
-                continue
-            asked = {"op": "size", **spec, "uv": _uv(host, result, lambda _: None), "timeout_s": _SIZE_S}
-            result = _ask(host, code, asked, _SIZE_S + _ANSWER_S, lambda _: None)
-            if result["packages"] is not None:
-                size = "of unknown size" if result["bytes"] is None else f"of {result['bytes'] / 1e6:,.0f} MB"
-                return f"{result['packages']} package{'' if result['packages'] == 1 else 's'} {size}"
-        return "its size is unknown"
 
     def check(self, request: RuntimeRequest) -> list[str]:
         if request.extension is None or not is_buildable(request.extension):
@@ -186,12 +189,7 @@ def _advice(host: Host, request: RuntimeRequest) -> str:
 
 
 def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, progress: OnProgress) -> dict[str, Any]:
-    amounts = UvAmounts()
-
-    def report(line: str) -> None:
-        progress(amounts.line(line))
-
-    return ask(host, code, _MODULE, message, timeout_s=timeout_s, shape=_ANSWER, progress=report)
+    return ask(host, code, _MODULE, message, timeout_s=timeout_s, shape=_ANSWER, progress=progress)
 
 
 def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:
@@ -200,11 +198,10 @@ def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:
     if host.is_local:
         return own_uv
     if _runs_own_uv(result):
-        target = f"{result['cache']}/bin/uv-{_hash(own_uv)}"
+        target = f"{result['cache']}/bin/uv-{hashlib.sha256(_content(own_uv)).hexdigest()[:16]}"
         if target not in result["uv_copies"]:
-            title = f"copying uv to {host.name}"
-            progress(title)
-            host.put(Path(own_uv), target, reporter(progress, title, Path(own_uv).stat().st_size))
+            progress(f"copying uv to {host.name} ({len(_content(own_uv)) / 1e6:.0f} MB)")
+            _write_program(host, target, _content(own_uv))
         return target
     if result["uv"]:
         return str(result["uv"])
@@ -220,5 +217,12 @@ def _runs_own_uv(result: dict[str, Any]) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _hash(file: str) -> str:
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+def _content(file: str) -> bytes:
+    return Path(file).read_bytes()
+
+
+def _write_program(host: Host, target: str, content: bytes) -> None:
+    """Write an executable file on the host, completely or not at all."""
+    done = host.run([host.python, "-I", "-S", "-c", _WRITE, target], timeout_s=_COPY_S, stdin=content)
+    if done.code != 0:
+        raise RuntimeSetupError(f"{host.name}: cannot write {target}: {done.err.strip()}")

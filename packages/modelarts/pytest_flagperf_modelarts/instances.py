@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from pytest_flagperf.hosts import Channel, Completed, HostError, Message
-from pytest_flagperf.hosts.amounts import OnBytes, ignore_bytes
 from pytest_flagperf.hosts.replies import COUNT, TEXT, Shape, check, check_length
 
 from .job.layout import job_archive, job_messages
@@ -260,12 +259,6 @@ class Instance:
         stdin: bytes = b"",  # noqa: ARG002
         env: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> Completed:
-        self._refuse()
-
-    def put(self, source: Path, target: str, on_bytes: OnBytes = ignore_bytes) -> None:  # noqa: ARG002
-        self._refuse()
-
-    def get(self, source: str, target: Path) -> None:  # noqa: ARG002
         self._refuse()
 
     def forward(self, path: str) -> str:  # noqa: ARG002
