@@ -8,73 +8,17 @@ from collections.abc import Iterator, Sequence
 
 from flagperf_driver.addresses import HIDDEN
 
-# Docker's options without a value; every other one takes a value.
-_FLAGS = frozenset(
-    [
-        "--detach",
-        "--disable-content-trust",
-        "--help",
-        "--init",
-        "--interactive",
-        "--no-healthcheck",
-        "--oom-kill-disable",
-        "--privileged",
-        "--publish-all",
-        "--quiet",
-        "--read-only",
-        "--rm",
-        "--sig-proxy",
-        "--tty",
-        "--use-api-socket",
-    ]
-)
-_SHORT = {
-    "-P": "--publish-all",
-    "-a": "--attach",
-    "-c": "--cpu-shares",
-    "-d": "--detach",
-    "-e": "--env",
-    "-h": "--hostname",
-    "-i": "--interactive",
-    "-l": "--label",
-    "-m": "--memory",
-    "-p": "--publish",
-    "-q": "--quiet",
-    "-t": "--tty",
-    "-u": "--user",
-    "-v": "--volume",
-    "-w": "--workdir",
-}
-_ALIASES = {"--net": "--network"}
-
-# The options whose values are stored and shown, where a value has these characters only. All other values are hidden.
-_PUBLIC = frozenset(
-    [
-        "--add-host",
-        "--cap-add",
-        "--cap-drop",
-        "--cpus",
-        "--device",
-        "--gpus",
-        "--group-add",
-        "--hostname",
-        "--ipc",
-        "--memory",
-        "--memory-swap",
-        "--network",
-        "--pid",
-        "--pids-limit",
-        "--runtime",
-        "--security-opt",
-        "--shm-size",
-        "--ulimit",
-        "--user",
-        "--uts",
-        "--volume",
-        "--workdir",
-    ]
-)
+# The supported options: those without a value; those whose values are stored and shown, where a value has only the
+# characters of _PLAIN; and those whose values are hidden.
+_FLAGS = frozenset(["--init", "--privileged"])
+_PUBLIC = frozenset([
+    "--add-host", "--cap-add", "--cap-drop", "--cpus", "--device", "--gpus", "--group-add", "--hostname", "--ipc",
+    "--memory", "--memory-swap", "--network", "--pid", "--pids-limit", "--runtime", "--security-opt", "--shm-size",
+    "--ulimit", "--user", "--uts", "--volume", "--workdir",
+])  # fmt: skip
 _SECRET = frozenset(["--entrypoint", "--env", "--mount", "--tmpfs"])
+_SHORT = {"-e": "--env", "-h": "--hostname", "-m": "--memory", "-u": "--user", "-v": "--volume", "-w": "--workdir"}
+_ALIASES = {"--net": "--network"}
 _PLAIN = re.compile(r"[\w./:,={}$~%+-]*")
 _NAME = re.compile(r"--[a-z][a-z0-9-]*|-[A-Za-z]")
 _VARIABLE = re.compile(r"[\w.-]+")
@@ -91,7 +35,7 @@ def options(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
         if word.startswith("--"):
             yield _long(word, remaining)
         elif word.startswith("-") and len(word) > 1:
-            yield from _cluster(word[1:], remaining)
+            yield _short(word[1:], remaining)
         else:
             yield "", word
 
@@ -138,24 +82,18 @@ def _long(word: str, remaining: list[str]) -> tuple[str, str | None]:
     name = _ALIASES.get(name, name)
     if equals:
         return name, value
-    if name in _FLAGS:
-        return name, "true"
-    # An unknown option may or may not take a value.
+    return name, "true" if name in _FLAGS else _following(name, remaining)
+
+
+def _short(letters: str, remaining: list[str]) -> tuple[str, str | None]:
+    """Return a short option with its value, as in ``-eNAME=VALUE``."""
+    name = _SHORT.get(f"-{letters[0]}", f"-{letters[0]}")
+    value = letters[1:].removeprefix("=")
+    return name, value if letters[1:] else _following(name, remaining)
+
+
+def _following(name: str, remaining: list[str]) -> str | None:
+    """Take the next word as the value of an option; an unknown option may or may not take a value."""
     if not remaining or (name not in _PUBLIC | _SECRET and remaining[0].startswith("-")):
-        return name, None
-    return name, remaining.pop(0)
-
-
-def _cluster(letters: str, remaining: list[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield the short options of one word, as in ``-ite NAME=VALUE``: flags, then one option with its value."""
-    while letters:
-        short, letters = f"-{letters[0]}", letters[1:]
-        name = _SHORT.get(short, short)
-        if letters.startswith("="):
-            yield name, letters[1:]
-            return
-        if name in _FLAGS:
-            yield name, "true"
-            continue
-        yield name, letters or (remaining.pop(0) if remaining else None)
-        return
+        return None
+    return remaining.pop(0)
