@@ -118,17 +118,6 @@ def test_a_path_that_cannot_be_written_is_named_in_the_error(tmp_path: Path, cap
     assert errors_of(capsys, "accept", run, "--baselines", file) == [f"{file}: expected a folder, got a file"]
 
 
-def test_list_reports_a_misspelt_framework_of_a_vendor(tmp_path: Path, capsys: Capture) -> None:
-    trees.tree(tmp_path)
-    trees.write_vendor(tmp_path, "many", toml=f'name = "Many"\n{CPU.replace("pytorch", "pytroch")}[chips.C1]\n')
-    file = tmp_path / "vendors/many/vendor.toml"
-    problem = f"{file}:2: framework.pytroch: no suite uses this framework; did you mean pytorch?"
-    assert errors_of(capsys, "list", tmp_path) == [problem]
-    paddle = CPU.replace("pytorch", "paddle")
-    trees.write_vendor(tmp_path, "many", toml=f'name = "Many"\n{CPU}{paddle}[chips.C1]\n')
-    assert "many" in output_of(capsys, "list", tmp_path), "a framework without a suite is allowed"
-
-
 def test_list_reports_all_problems_at_once(tmp_path: Path, capsys: Capture) -> None:
     trees.tree(tmp_path)
     trees.write_suite(tmp_path, "other", toml="metric = 3\n")

@@ -15,7 +15,7 @@ import pytest
 
 from flagperf_driver.node import docker_engine, orphans
 from flagperf_driver.node.docker_engine import DockerEngine, EngineError, NoSuchContainerError
-from pytest_flagperf.hosts import Completed, HostError
+from pytest_flagperf.hosts import Completed
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.runtime import Image, RuntimeRequest, RuntimeSetupError
 from pytest_flagperf.runtime.docker.containers import _container_name, prepare
@@ -600,21 +600,6 @@ def test_an_environment_file_is_sourced_in_the_container(
     assert prepare(near, changed, quiet).env == {**found.env, "MORE": "1"}
     changed = replace(changed, environment_file=None)
     assert prepare(near, changed, quiet).env == {"FUSED": "no", "MORE": "1"}
-
-
-class Visitor(Near):
-    """A user without permission on the engine: over a connection its socket is unreachable."""
-
-    def forward(self, path: str) -> str:
-        raise HostError(f"{self.name}: cannot reach the socket {path}")
-
-
-def test_missing_permission_on_docker_is_reported_with_a_fix(near: Near, required: RuntimeRequest, cache: Path) -> None:
-    near.lab.add_user("bench")
-    with pytest.raises(RuntimeSetupError) as caught:
-        prepare(Visitor(near.lab, "bench"), required, quiet)
-    assert f"{near.name}: user bench may not use /var/run/docker.sock" in str(caught.value)
-    assert "sudo usermod -aG" in str(caught.value)
 
 
 def test_an_engine_that_dies_is_named(near: Near, required: RuntimeRequest, vendor: Path, cache: Path) -> None:

@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import struct
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
@@ -243,17 +242,3 @@ def _group(path: str) -> str:
         return Path(path).group()
     except (OSError, KeyError):
         return "docker"
-
-
-def main() -> int:
-    """Print the engine's version, or why the engine cannot be used."""
-    try:
-        print(DockerEngine().version())
-    except EngineError as error:
-        print(error)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

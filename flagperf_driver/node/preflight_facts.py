@@ -11,7 +11,6 @@ import errno
 import json
 import os
 import pwd
-import selectors
 import shutil
 import socket
 import subprocess
@@ -19,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -288,63 +288,26 @@ def _listener() -> socket.socket:
     return socket.create_server(("", 0), backlog=256)
 
 
-class Visit:
-    """One non-blocking connection to the port of another host."""
-
-    def __init__(self, place: Mapping[str, Any]) -> None:
-        self.name = str(place["name"])
-        self._token = str(place["token"])
-        self._received = b""
-        self.problem: str | None = "no answer in time"
-        self.socket: socket.socket | None = None
-        try:
-            kind, _, _, _, address = socket.getaddrinfo(place["address"], place["port"], type=socket.SOCK_STREAM)[0]
-            self.socket = socket.socket(kind, socket.SOCK_STREAM)
-            self.socket.setblocking(False)
-            self.socket.connect_ex(address)
-        except OSError as error:
-            self.problem = f"{place['address']}: {error.strerror or error}"
-            self.close()
-
-    def read(self) -> bool:
-        """Read the available bytes; return True at the end."""
-        assert self.socket is not None
-        try:
-            chunk = self.socket.recv(64)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            self.problem = (error.strerror or str(error)).lower()
-            return True
-        self._received += chunk
-        if chunk and len(self._received) < len(self._token):
-            return False
-        matches = self._received == self._token.encode()
-        self.problem = None if matches else "another machine or program answers at this address"
-        return True
-
-    def close(self) -> None:
-        if self.socket is not None:
-            self.socket.close()
-            self.socket = None
-
-
 def connect(places: Sequence[Mapping[str, Any]], timeout_s: float) -> dict[str, str]:
     """Try to reach all places at once; return the problem for each place that cannot be reached."""
-    deadline = time.monotonic() + timeout_s
-    visits = [Visit(place) for place in places]
-    with selectors.DefaultSelector() as selector:
-        for visit in visits:
-            if visit.socket is not None:
-                selector.register(visit.socket, selectors.EVENT_READ, visit)
-        while selector.get_map() and time.monotonic() < deadline:
-            for key, _ in selector.select(deadline - time.monotonic()):
-                if key.data.read():
-                    selector.unregister(key.fileobj)
-                    key.data.close()
-    for visit in visits:
-        visit.close()
-    return {visit.name: visit.problem for visit in visits if visit.problem}
+    with ThreadPoolExecutor(max(1, len(places))) as pool:
+        problems = pool.map(lambda place: _visit(place, timeout_s), places)
+        return {str(place["name"]): problem for place, problem in zip(places, problems) if problem}
+
+
+def _visit(place: Mapping[str, Any], timeout_s: float) -> str | None:
+    """Return why the place cannot be reached; None if it sends its token."""
+    expected = str(place["token"]).encode()
+    try:
+        with socket.create_connection((place["address"], place["port"]), timeout_s) as there:
+            received = there.makefile("rb").read(len(expected))
+    except socket.gaierror as error:
+        return f"{place['address']}: {error.strerror}"
+    except socket.timeout:
+        return "no answer in time"
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return None if received == expected else "another machine or program answers at this address"
 
 
 def answer(message: Mapping[str, Any], servers: list[TokenServer]) -> dict[str, Any]:

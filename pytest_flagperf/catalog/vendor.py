@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,6 @@ from flagperf_driver.node.environments.environment import RESULT_SETTINGS
 from pytest_flagperf.stored.plan import is_cpu
 
 from ..case import CaseError, Shape
-from ..expected import KnownProblem
 from ..problems import near
 from ..runtime.docker import run_options as docker_options
 from . import vendor_images
@@ -102,12 +101,10 @@ class VendorToml:
     """Variables of every rank."""
     uv: Mapping[str, str] = field(default_factory=dict)
     """Settings of uv for --runtime=venv, for example the index of the packages."""
-    known_problem: tuple[KnownProblem, ...] = ()
-    """Problems of the vendor's cases, which every report shows; they excuse no verdict."""
 
     REPLACED_KEYS: ClassVar[Mapping[str, str]] = {
-        "expected": "a vendor's folder excuses no verdict; state the problem as [[known_problem]] with case and text,"
-        " which reports show; only the user's flagperf.toml has [[expected]]"
+        "expected": "a vendor's folder excuses no verdict; only the user's flagperf.toml has [[expected]]",
+        "known_problem": "state the problem in the README.md of the vendor's folder; it excuses no verdict",
     }
 
 
@@ -149,19 +146,6 @@ class Vendor:
     def image(self, framework: str) -> VendorImage | None:
         """Return the image for a framework or a version of it."""
         return vendor_images.find(self.toml.images, self.path / "vendor.toml", framework)
-
-    def unused_images(self, framework: str, frameworks: Collection[str]) -> list[str]:
-        """Return notes on images without effect; ``frameworks`` are the frameworks of all suites."""
-        return vendor_images.unused(self.toml.images, self.path / "vendor.toml", framework, frameworks)
-
-    def misspelled_frameworks(self, frameworks: Collection[str]) -> list[str]:
-        """Return the tables whose framework no suite uses and whose name is like the name of a suite's framework."""
-        file = self.path / "vendor.toml"
-        return [
-            f"{where(file, 'framework', name)}: framework.{name}: no suite uses this framework{similar}"
-            for name in self.toml.framework
-            if name not in frameworks and (similar := near(name, frameworks))
-        ]
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -223,9 +207,6 @@ def _problems(file: Path, table: VendorToml) -> Iterator[str]:
         for name in table.uv
         if name not in RESULT_SETTINGS
     )
-    for number, one in enumerate(table.known_problem):
-        for problem in one.problems():
-            yield f"{where(file, 'known_problem', str(number))}: [[known_problem]] {number + 1}: {problem}"
     for name, chip in table.chips.items():
         yield from _chip(file, name, chip)
     yield from (f"{where(file, 'shapes')}: shapes: {problem}" for problem in _shapes(table.shapes))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from .. import redaction
-from ..problems import near, shown
+from ..problems import shown
 from .toml_reader import where
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*(_[A-Za-z0-9._+-]+)?")
@@ -35,19 +35,6 @@ def find(named: Mapping[str, str], file: Path, framework: str) -> VendorImage | 
         return VendorImage(f"{place}/images/{framework}/Dockerfile", folder=folder)
     name = framework.partition("_")[0]
     return VendorImage(f"{name} in [images] of {place}/vendor.toml", named[name]) if name in named else None
-
-
-def unused(named: Mapping[str, str], file: Path, framework: str, frameworks: Collection[str]) -> list[str]:
-    """Return notes on Dockerfiles that a name in vendor.toml replaces, and on images for unknown frameworks."""
-    notes = []
-    if framework in named and (file.parent / "images" / framework / "Dockerfile").is_file():
-        at, place = where(file, "images", framework), f"vendors/{file.parent.name}/images/{framework}"
-        notes.append(f"{at}: {named[framework]} is used; {place} is not built")
-    return notes + [
-        f"{_at(file, key)}: no suite uses this framework{near(name, frameworks)}"
-        for key in named
-        if (name := key.partition("_")[0]) not in frameworks
-    ]
 
 
 def problems(named: Mapping[str, str], file: Path) -> Iterator[str]:

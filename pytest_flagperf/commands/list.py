@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_flagperf.case import Shape
@@ -38,8 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not catalog.suites:
         raise Problems([f"{root}: no suites: no file suites/<model>/<framework>/suite.toml"])
     entries: list[Suite | Vendor] = [*_sorted_suites(catalog), *_sorted_vendors(catalog)]
-    frameworks = {suite.framework for suite in catalog.suites.values()}
-    problems = [problem for entry in entries for problem in _problems(entry, frameworks)]
+    problems = [problem for entry in entries for problem in _problems(entry)]
     if problems:
         raise Problems(problems)
     print("\n".join(_lines(catalog, root.resolve())))
@@ -120,12 +119,10 @@ def _sorted_vendors(catalog: Catalog) -> list[Vendor]:
     return sorted(catalog.vendors.values(), key=lambda vendor: vendor.name)
 
 
-def _problems(entry: Suite | Vendor, frameworks: Collection[str]) -> list[str]:
-    """Return the problems of a suite.toml or vendor.toml; ``frameworks`` are the frameworks of all suites."""
+def _problems(entry: Suite | Vendor) -> list[str]:
+    """Return the problems of a suite.toml or vendor.toml."""
     try:
-        if isinstance(entry, Vendor):
-            return entry.misspelled_frameworks(frameworks)
-        _ = entry.scales
+        _ = entry.toml if isinstance(entry, Vendor) else entry.scales
     except CatalogError as error:
         return error.problems
     return []

@@ -251,7 +251,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Pa
 
     _, unknown = parser.parse_known_and_unknown_args(args)
     try:
-        check_unknown(unknown, args, early_config.rootpath)
+        check_unknown(unknown, early_config.rootpath)
     except Problems as problems:
         raise pytest.UsageError(str(problems)) from problems
 

@@ -65,7 +65,7 @@ def problems(image: Image, program: Program) -> list[str]:
 def notes(request: RuntimeRequest, case: str, program: Program, shm_has_no_effect: str) -> list[str]:
     """Return what a user may not expect."""
     image = request.image or Image()
-    lines = [*image.unused]
+    lines: list[str] = []
     with suppress(ContainerOptionsError):  # reported by problems()
         lines += options_of(image, program).notes
     if image.shm_size:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -162,10 +161,7 @@ def holds_some(folder: Path) -> bool:
     return any(any(folder.glob(files)) for files in ("vendors/*/vendor.toml", "suites/*/*/suite.toml"))
 
 
-_NUMBER = re.compile(r"[0-9.]+")
-
-
-def check_unknown(unknown: Sequence[str], arguments: Sequence[str], rootpath: Path) -> None:
+def check_unknown(unknown: Sequence[str], rootpath: Path) -> None:
     """Raise SettingsError for unknown arguments that are keys of the settings file or former names of options."""
     names = {word.partition("=")[0].removeprefix("--") for word in unknown if word.startswith("--")}
     problems = [f"--{old} was renamed; use --{new}" for old, new in RENAMED.items() if old in names]
@@ -177,27 +173,10 @@ def check_unknown(unknown: Sequence[str], arguments: Sequence[str], rootpath: Pa
         file, _ = settings_file(root) or (root / "flagperf.toml", {})
         place = f"[tool.flagperf] of {file}" if file.name == "pyproject.toml" else str(file)
         problems += [
-            f"--{option.name} is a setting of flagperf.toml: write {_as_setting(option, arguments)} in {place}"
-            for option in site
+            f"--{option.name} is a setting of flagperf.toml: write {option.name} = ... in {place}" for option in site
         ]
     if problems:
         raise SettingsError(problems)
-
-
-def _as_setting(option: Option, arguments: Sequence[str]) -> str:
-    """Return the line of a settings file that has the effect of the command line arguments."""
-    if option.flag:
-        return f"{option.name} = {'false' if f'--no-{option.name}' in arguments else 'true'}"
-    values = []
-    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        name, equals, value = word.partition("=")
-        if name == f"--{option.name}":
-            values.append(option.shown(value if equals else following))
-    if not values:
-        return f"{option.name} = ..."
-    if isinstance(option.default, float):
-        return f"{option.name} = {values[-1] if _NUMBER.fullmatch(values[-1]) else '...'}"
-    return f"{option.name} = {shown(values if option.many else values[-1])}"
 
 
 def checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[str, Any]:

@@ -120,8 +120,8 @@ def test_a_setting_of_the_site_on_the_command_line_starts_nothing(toy: Toy) -> N
     assert result.stderr.lines[:4] == [
         "ERROR: --hosts was renamed; use --cluster",
         "--launcher was removed: the agent of a host starts its ranks, and their result is the same as with torchrun",
-        f"--bind is a setting of flagperf.toml: write bind = 'none' in {file}",
-        f"--lease-time is a setting of flagperf.toml: write lease-time = 2 in {file}",
+        f"--bind is a setting of flagperf.toml: write bind = ... in {file}",
+        f"--lease-time is a setting of flagperf.toml: write lease-time = ... in {file}",
     ]
     assert "unrecognized" not in result.stderr.str()
     assert toy.runs == []

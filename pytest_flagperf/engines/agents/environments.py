@@ -205,7 +205,7 @@ def _image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> 
     """Return the image of the case's container and its options: from the settings, else from the vendor."""
     container, vendors_image = vendor.toml.container, vendor.image(case.framework)
     own = catalog.case_folder(catalog.suite(case.model, case.framework), vendor)
-    given, frameworks = settings.image, {framework for _, framework in catalog.suites}
+    given = settings.image
     words, unreadable = _container_options(settings)
     return Image(
         image=given or (vendors_image.name if vendors_image else None),
@@ -216,24 +216,22 @@ def _image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> 
         options=(*container.options, *words),
         unreadable=unreadable,
         options_source=_options_source(settings, vendor),
-        shm_size=settings.shm_size or container.shm_size,
-        shm_size_source=settings.as_written("shm_size"),
         privileged_source=f"vendors/{vendor.name}/vendor.toml" if "--privileged" in container.options else None,
-        unused=() if given else tuple(vendor.unused_images(case.framework, frameworks)),
     )
 
 
 def _container_options(settings: Settings) -> tuple[list[str], str]:
     """Return the words of all given options, split like a shell does, and the reason if they cannot be split."""
+    size = ["--shm-size", settings.shm_size] if settings.shm_size else []
     try:
-        return [word for text in settings.container_opt for word in shlex.split(text)], ""
+        return [*(word for text in settings.container_opt for word in shlex.split(text)), *size], ""
     except ValueError as error:
         return [], f"{settings.as_written('container_opt')}: {error}"
 
 
 def _options_source(settings: Settings, vendor: Vendor) -> str:
     """Return where the container's options were given, for messages."""
-    given = [settings.as_written("container_opt")] if settings.container_opt else []
+    given = [settings.as_written(key) for key in ("container_opt", "shm_size") if getattr(settings, key)]
     return " and ".join([*given, *([f"vendors/{vendor.name}/vendor.toml"] if vendor.toml.container.options else [])])
 
 

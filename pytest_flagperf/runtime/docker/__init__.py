@@ -39,9 +39,6 @@ class _Docker(Runtime):
     def check(self, request: RuntimeRequest) -> list[str]:
         return [*unbuildable(request), *_invalid_options(_image(request)), *_missing_image(_image(request))]
 
-    def notes(self, request: RuntimeRequest, case: str) -> list[str]:  # noqa: ARG002
-        return [*_image(request).unused]
-
     def image(self, request: RuntimeRequest) -> str:
         image = _image(request)
         return f"{image.image}, of {image.image_source}" if image.image else f"built from {image.image_source}"

@@ -109,17 +109,17 @@ def _client(host: Host) -> Iterator[Any]:
             docker_engine.DockerEngine(path).api_version()
     except HostLost:
         raise
-    except (HostError, docker_engine.EngineError) as error:
-        raise RuntimeSetupError(f"{host.name}: {_reason(host, str(error))}") from error
+    except HostError as error:
+        raise RuntimeSetupError(str(error)) from error
+    except docker_engine.EngineError as error:
+        raise RuntimeSetupError(f"{host.name}: {error}") from error
     try:
         with closing(_connected(path)) as client:
             yield client
     except docker.errors.APIError as error:
         raise RuntimeSetupError(f"{host.name}: Docker refused: {_explanation(error)}") from error
     except (docker.errors.DockerException, requests.RequestException, urllib3.exceptions.HTTPError) as error:
-        raise RuntimeSetupError(
-            f"{host.name}: {_reason(host, f'the connection to Docker was lost: {error}')}"
-        ) from error
+        raise RuntimeSetupError(f"{host.name}: the connection to Docker was lost: {error}") from error
 
 
 def _connected(path: str) -> Any:
@@ -141,15 +141,6 @@ def _connected(path: str) -> Any:
     client = docker.DockerClient(base_url=f"unix://{path}", version=version, timeout=_ANSWER_S)
     client.api.mount(_ENGINE, adapter)
     return client
-
-
-def _reason(host: Host, error: str) -> str:
-    """Return why Docker cannot be used; on another host the host itself checks its socket."""
-    if host.is_local:
-        return error
-    script = Path(docker_engine.__file__).read_text("utf-8")
-    done = host.run([host.python, "-I", "-S", "-c", script], timeout_s=_ANSWER_S)
-    return done.out.strip() if done.code == 1 and done.out.strip() else error
 
 
 def _explanation(error: Any) -> str:
