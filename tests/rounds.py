@@ -68,7 +68,6 @@ def tiny_plan(
         "data_dir": None,
         "precision": "fp32",
         "scaling": "weak",
-        "parity_samples": None,
         "stop_at_target": True,
         **(config or {}),
     }

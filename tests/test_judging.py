@@ -135,4 +135,4 @@ def test_an_unknown_verdict_with_a_similar_name_is_reported() -> None:
     assert judging.unknown_verdicts([misspelt, SOURCE], cases) == [
         "warning: flagperf.toml: [[expected]]: unknown verdict 'eficiency'; did you mean efficiency?"
     ]
-    assert judging.unknown_verdicts([ExpectedInFile(Expected("*", "parity", "why"), "f")], cases) == []
+    assert judging.unknown_verdicts([ExpectedInFile(Expected("*", "learned", "why"), "f")], cases) == []
