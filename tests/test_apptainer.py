@@ -195,7 +195,9 @@ def test_images_that_cannot_be_used_are_named(tmp_path: Path) -> None:
 
 
 def test_notes_name_what_has_no_effect() -> None:
-    wanted = replace(request("a/b", shm_size="1g", shm_size_source="shm-size"), extension=Path("/v/acme/x-frame/csrc"))
+    wanted = replace(
+        request("a/b", options=("--shm-size", "1g"), options_source="shm-size"), extension=Path("/v/acme/x-frame/csrc")
+    )
     notes = RUNTIME.notes(wanted, "case")
-    assert any("shm-size: no effect with apptainer, which uses the host's /dev/shm" in note for note in notes)
+    assert any("shm-size: --shm-size: no effect with apptainer exec" in note for note in notes)
     assert any("is built only into images of Docker" in note for note in notes)

@@ -341,9 +341,8 @@ def test_a_value_of_an_allowed_type_is_accepted(tmp_path: Path, setting: str) ->
 def test_annotations_define_the_types_of_a_key(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     base = (
-        "from typing import List, Literal, Optional\n"
-        "width: Optional[int] = None\nratio: float | None = None\n"
-        "note: Literal['a', 'b'] = 'a'\nlayers: List[int] = []\n"
+        "from typing import Literal\nwidth: int | None = None\nratio: float | None = None\n"
+        "note: Literal['a', 'b'] = 'a'\nlayers: list[int] = []\n"
     )
     write(tmp_path, "suites/toy/pytorch/config/_base.py", BASE + base)
     write_config(tmp_path, "width = 'x'\nratio = 'x'\nnote = 'c'\nlayers = None\n")

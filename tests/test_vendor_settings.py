@@ -35,7 +35,6 @@ peak_tflops = { bf16 = 80.5 }
 names = ["X9"]
 [container]
 options = ["--env", "TOKEN=secret", "--device", "/dev/acme"]
-shm_size = "1g"
 [images]
 pytorch = "acme/pytorch:1"
 [environment]
@@ -149,6 +148,6 @@ def test_only_a_plain_value_of_a_variable_brings_no_code(tmp_path: Path, variabl
 def test_packages_and_containers_bring_code_and_other_settings_do_not(tmp_path: Path) -> None:
     bring = {addition.name for addition in planned(tmp_path).additions if addition.runs_code}
     assert bring == {
-        "module torch_acme", "variable ACME_HOME", "setting container.options", "setting container.shm_size",
+        "module torch_acme", "variable ACME_HOME", "setting container.options",
         "setting images.pytorch", "setting uv.UV_INDEX",
     }  # fmt: skip

@@ -16,14 +16,6 @@ NEVER_NEGATIVE = ("_steps", "_epochs", "_samples", "_time_s", "_timeout_s", "_wo
 """Suffixes of the names of counts and times."""
 
 _NAMES = {"bool": bool, "int": int, "float": float, "str": str, "list": list, "dict": dict}
-_SAME = {
-    "List": "list",
-    "Tuple": "list",
-    "Sequence": "list",
-    "tuple": "list",
-    "Dict": "dict",
-    "Mapping": "dict",
-}
 _WORDS = {
     bool: "True or False",
     int: "a whole number",
@@ -131,26 +123,21 @@ def _annotated(text: str) -> ValueType | None:
 def _type_of(node: ast.expr) -> ValueType | None:
     if isinstance(node, ast.Constant) and node.value is None:
         return ValueType((), none=True)
-    if isinstance(node, (ast.Name, ast.Attribute)):
-        kind = _NAMES.get(_SAME.get(_name(node), _name(node)))
-        return ValueType((kind,), none=False) if kind else None
+    if isinstance(node, ast.Name):
+        return _named(node.id)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return _union([_type_of(node.left), _type_of(node.right)])
-    if isinstance(node, ast.Subscript):
-        return _subscript(_name(node.value), node.slice)
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if node.value.id != "Literal":
+            return _named(node.value.id)
+        choices = tuple(part.value for part in parts if isinstance(part, ast.Constant))
+        return ValueType((), none=False, choices=choices)
     return None
 
 
-def _subscript(name: str, inner: ast.expr) -> ValueType | None:
-    parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-    if name == "Literal":
-        return ValueType((), none=False, choices=tuple(part.value for part in parts if isinstance(part, ast.Constant)))
-    if name == "Optional":
-        return _union([*map(_type_of, parts), ValueType((), none=True)])
-    if name == "Union":
-        return _union([*map(_type_of, parts)])
-    kind = _NAMES.get(_SAME.get(name, name))
-    return ValueType((kind,), none=False) if kind else None
+def _named(name: str) -> ValueType | None:
+    return ValueType((_NAMES[name],), none=False) if name in _NAMES else None
 
 
 def _union(kinds: list[ValueType | None]) -> ValueType | None:
@@ -159,7 +146,3 @@ def _union(kinds: list[ValueType | None]) -> ValueType | None:
         return None
     types = tuple(member for kind in known for member in kind.types)
     return ValueType(types, any(kind.none for kind in known), tuple(c for kind in known for c in kind.choices))
-
-
-def _name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

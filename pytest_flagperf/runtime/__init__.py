@@ -37,8 +37,6 @@ class Image:
     options: tuple[str, ...] = field(default=(), repr=False)  # of docker run; may contain passwords
     options_source: str = "container options"  # where the options were given, for messages
     unreadable: str = ""  # why the options cannot be split, for example an unclosed quote
-    shm_size: str | None = None
-    shm_size_source: str = "shm size"  # where the size was given, for messages
     privileged_source: str | None = None  # the file that sets --privileged, for the report
 
 

@@ -15,6 +15,7 @@ from .docker import run_options as docker
 _NOTED = {
     "mem_limit": "--memory", "memswap_limit": "--memory-swap", "nano_cpus": "--cpus", "pids_limit": "--pids-limit",
     "user": "--user", "extra_hosts": "--add-host", "tmpfs": "--tmpfs", "entrypoint": "--entrypoint",
+    "shm_size": "--shm-size",
 }  # fmt: skip
 
 

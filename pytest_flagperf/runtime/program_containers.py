@@ -62,14 +62,12 @@ def problems(image: Image, program: Program) -> list[str]:
     return found
 
 
-def notes(request: RuntimeRequest, case: str, program: Program, shm_has_no_effect: str) -> list[str]:
+def notes(request: RuntimeRequest, case: str, program: Program) -> list[str]:
     """Return what a user may not expect."""
     image = request.image or Image()
     lines: list[str] = []
     with suppress(ContainerOptionsError):  # reported by problems()
         lines += options_of(image, program).notes
-    if image.shm_size:
-        lines.append(f"{image.shm_size_source}: {shm_has_no_effect}")
     if request.extension is not None:
         lines.append(f"{case}: {request.extension_name} is built only into images of Docker; the image must have it")
     return lines

@@ -92,7 +92,7 @@ class _Pyxis(Runtime):
         return problems
 
     def notes(self, request: RuntimeRequest, case: str) -> list[str]:
-        return program_containers.notes(request, case, _PROGRAM, "no effect with pyxis")
+        return program_containers.notes(request, case, _PROGRAM)
 
     def image(self, request: RuntimeRequest) -> str:
         image = request.image or Image()

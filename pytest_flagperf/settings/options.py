@@ -213,7 +213,7 @@ class Settings:
     )
     shm_size: str | None = option(
         SITE,
-        "size of a container's /dev/shm (default: as in vendor.toml, else 32g)",
+        "size of a container's /dev/shm, as --shm-size of docker run (default: 32g)",
         "SIZE",
         public=redaction.as_given,
     )

@@ -57,7 +57,7 @@ def problems(image: Image) -> list[str]:
 
 def notes(request: RuntimeRequest, case: str) -> list[str]:
     """Return what a user may not expect."""
-    return program_containers.notes(request, case, _PROGRAM, "no effect with apptainer, which uses the host's /dev/shm")
+    return program_containers.notes(request, case, _PROGRAM)
 
 
 def prepare(host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:

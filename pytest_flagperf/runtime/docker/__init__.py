@@ -71,10 +71,6 @@ def _invalid_options(image: Image) -> Iterator[str]:
         run_options.parse(image.options, image.options_source)
     except run_options.OptionsError as error:
         yield from error.problems
-    try:
-        run_options.size(image.shm_size or run_options.SHM_SIZE)
-    except ValueError as error:
-        yield f"{image.shm_size_source}: {error}"
 
 
 def _missing_image(image: Image) -> Iterator[str]:

@@ -69,13 +69,6 @@ def _options(spec: Image, devices: Sequence[int] = ()) -> Options:
         raise RuntimeSetupError(str(error)) from error
 
 
-def _shm_size(spec: Image) -> int | None:
-    try:
-        return size(spec.shm_size) if spec.shm_size else None
-    except ValueError as error:
-        raise RuntimeSetupError(f"shm size {spec.shm_size!r}: {error}") from error
-
-
 def _digest(image: Any) -> dict[str, str]:
     """Return the digest by which registries know the image; empty if it was never in a registry."""
     digests = image.attrs.get("RepoDigests") or []
@@ -335,15 +328,13 @@ class _Container:
 
     def arguments(self, devices: Sequence[int]) -> dict[str, Any]:
         """Return the arguments of docker-py's create: the defaults, overridden by the options."""
-        options, shm_size = _options(self.spec, devices), _shm_size(self.spec)
+        options = _options(self.spec, devices)
         arguments: dict[str, Any] = {
             "network_mode": "host",  # ranks of several hosts reach each other at full speed
             "shm_size": size(SHM_SIZE),
             "log_config": {"type": "json-file", "config": {"max-size": "1m", "max-file": "1"}},
             **options.arguments,
         }
-        if shm_size:
-            arguments["shm_size"] = shm_size
         if options.gpus and devices:
             # Only the leased devices of the host.
             arguments["device_requests"] = [
