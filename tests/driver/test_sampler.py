@@ -116,15 +116,10 @@ def test_a_pause_of_the_sampler_is_a_gap_with_counted_samples(start: Start, tmp_
     running.process.send_signal(signal.SIGCONT)
     time.sleep(0.6)
     running.end()
-    report = running.report()["schedule"]["host"]
-    assert report["missed"] >= 9
-    longest = max(report["gaps"], key=lambda gap: gap["seconds"])
-    assert longest["time"] == pytest.approx(stopped, abs=0.3)
-    assert longest["seconds"] == pytest.approx(1.05, abs=0.3)
-    assert report["late_ms"]["max"] > 500
-    result = max(monitors.read(tmp_path)["h1_noderank0"].gaps, key=lambda gap: gap.seconds)
-    assert result.start == pytest.approx(longest["time"], abs=0.05)
-    assert result.seconds == pytest.approx(longest["seconds"], abs=0.05)
+    assert running.report()["schedule"]["host"]["missed"] >= 9
+    longest = max(monitors.read(tmp_path)["h1_noderank0"].gaps, key=lambda gap: gap.seconds)
+    assert longest.start == pytest.approx(stopped, abs=0.3)
+    assert longest.seconds == pytest.approx(1.05, abs=0.3)
 
 
 def test_a_killed_sampler_leaves_readable_files(start: Start, tmp_path: Path) -> None:
@@ -235,16 +230,6 @@ def test_rdma_counters_are_in_words_of_four_bytes(tmp_path: Path) -> None:
 
 
 # -- the schedule --------------------------------------------------------------------------------------------
-
-
-def test_percentiles_of_lateness_are_within_a_tenth() -> None:
-    late = schedule.Lateness()
-    for number in range(1, 1001):
-        late.add(number / 1e4)
-    report = late.milliseconds()
-    assert report["p50"] == pytest.approx(50, rel=0.11)
-    assert report["p99"] == pytest.approx(99, rel=0.11)
-    assert report["max"] == 100
 
 
 def test_missed_ticks_are_skipped_and_the_grid_is_kept() -> None:

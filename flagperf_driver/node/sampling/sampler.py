@@ -6,7 +6,7 @@ It reads its orders as one JSON line from stdin, and ends at the end of stdin or
   120 s) and ``<vendor>_monitor.log`` (a block every 5 s), in FlagPerf's original formats;
 * ``host.series.csv``, ``load.series.csv`` and ``devices.series.csv``: one column for each quantity with its unit in the
   header, and the time of each row in seconds since the epoch;
-* ``monitors.json``: the source of each quantity, missing quantities, events, and late or missed samples.
+* ``monitors.json``: the source of each quantity, missing quantities, events, and the number of missed samples.
 
 It writes about once a second, so that a killed sampler loses at most the last second.
 """
