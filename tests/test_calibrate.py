@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.catalog import Catalog, CatalogError, with_number
+from pytest_flagperf.catalog import Catalog, CatalogError
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.measured.measure import measure
@@ -371,9 +371,9 @@ def test_a_target_is_kept_or_rounded_to_the_easier_side(
 
 def test_a_number_of_a_toml_file_is_replaced(tmp_path: Path) -> None:
     text = '[a]\ntarget = 1\n[a.b] # b\n"target"=  0.5# c\nalso = { target = 1, x-y = -2e3 }\n'
-    changed = with_number(text, ("a", "b", "target"), 0.25, tmp_path)
+    changed = tool.with_number(text, ("a", "b", "target"), 0.25, tmp_path)
     assert changed == text.replace("0.5", "0.25")
-    assert with_number(text, ("a", "b", "also", "x-y"), 7.0, tmp_path) == text.replace("-2e3", "7.0")
-    assert with_number(text, ("a", "target"), 2.0, tmp_path) == text.replace("target = 1\n", "target = 2.0\n")
+    assert tool.with_number(text, ("a", "b", "also", "x-y"), 7.0, tmp_path) == text.replace("-2e3", "7.0")
+    assert tool.with_number(text, ("a", "target"), 2.0, tmp_path) == text.replace("target = 1\n", "target = 2.0\n")
     with pytest.raises(CatalogError, match=r"set it to 2\.0 by hand"):
-        with_number("[a]\nb = [\n 1]\n", ("a", "b"), 2.0, tmp_path)
+        tool.with_number("[a]\nb = [\n 1]\n", ("a", "b"), 2.0, tmp_path)

@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import difflib
 import math
+import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pytest_flagperf.catalog import REFERENCE, Suite, with_number
+from pytest_flagperf.catalog import REFERENCE, CatalogError, Suite, line_of
 from pytest_flagperf.commands import common
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
@@ -250,6 +252,26 @@ def _names(texts: Mapping[Path, str]) -> str:
 
 def _shown(file: Path) -> str:
     return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
+
+
+def with_number(text: str, at: tuple[str, ...], value: float, file: Path) -> str:
+    """Return a TOML text with another number under a key; comments and all other values stay.
+
+    ``file`` is for the message if the key cannot be found or its value is not a number in the same line.
+    """
+    lines = text.splitlines(keepends=True)
+    number = line_of(text, at)
+    changed = re.sub(rf"(\b{re.escape(at[-1])}\"?\s*=\s*)[-+\w.]+", rf"\g<1>{value!r}", lines[number - 1], count=1)
+    new = "".join([*lines[: number - 1], changed, *lines[number:]])
+    expected = tomllib.loads(text)
+    table = expected
+    for key in at[:-1]:
+        table = table[key]
+    table[at[-1]] = value
+    if tomllib.loads(new) != expected:
+        name = ".".join(at)
+        raise CatalogError([f"{file}:{number}: cannot change {name}; set it to {value!r} by hand and run again"])
+    return new
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from .catalog import Catalog, list_configs
 from .roots import bundled, bundled_argument, bundled_name, scan
 from .suite import DIRECTIONS, REFERENCE, SCALES, DataItem, Goal, Scale, Suite, SuiteMetric
-from .toml_reader import CatalogError, key_lines, with_number
+from .toml_reader import CatalogError, key_lines, line_of
 from .vendor import BEST_EFFICIENCY, FOLDER_NAME, FOLDER_NAME_RULE, RUNTIMES, Chip, ContainerDefaults, Vendor
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "bundled_argument",
     "bundled_name",
     "key_lines",
+    "line_of",
     "list_configs",
     "scan",
-    "with_number",
 ]

@@ -61,23 +61,9 @@ def key_lines(file: Path) -> Mapping[KeyPath, int]:
     return _lines(_text(file))
 
 
-def with_number(text: str, at: KeyPath, value: float, file: Path) -> str:
-    """Return a TOML text with another number under a key; comments and all other values stay.
-
-    ``file`` is for the message if the key cannot be found or its value is not a number in the same line.
-    """
-    lines = text.splitlines(keepends=True)
-    number = _line(_lines(text), at)
-    changed = re.sub(rf"(\b{re.escape(at[-1])}\"?\s*=\s*)[-+\w.]+", rf"\g<1>{value!r}", lines[number - 1], count=1)
-    new = "".join([*lines[: number - 1], changed, *lines[number:]])
-    expected = tomllib.loads(text)
-    table = expected
-    for key in at[:-1]:
-        table = table[key]
-    table[at[-1]] = value
-    if tomllib.loads(new) != expected:
-        raise CatalogError([f"{file}:{number}: cannot change {dotted(at)}; set it to {value!r} by hand and run again"])
-    return new
+def line_of(text: str, at: KeyPath) -> int:
+    """Return the line of a key of a TOML text, or of its table if the key is missing."""
+    return _line(_lines(text), at)
 
 
 def choice(file: Path, key: str, value: str, allowed: tuple[str, ...]) -> list[str]:
