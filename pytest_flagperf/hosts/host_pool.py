@@ -25,12 +25,6 @@ class HostPool:
     hosts: tuple[Host, ...]
     _excluded: dict[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        names = [host.name for host in self.hosts]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise HostError(f"two hosts have the same name: {', '.join(twice)}; give each host its own name")
-
     @property
     def usable(self) -> tuple[Host, ...]:
         """The hosts that are not excluded."""

@@ -99,31 +99,12 @@ def test_the_case_is_typed() -> None:
         case.seed = 1  # type: ignore[misc]
 
 
-def test_all_problems_of_a_case_are_reported_together() -> None:
-    body = {name: value for name, value in CASE.items() if name not in ("seed", "device")}
-    with pytest.raises(DriverError) as error:
-        RunCase.from_json({**body, "schema": 9, "metric": {"name": "x"}}, "case.json")
-    for part in ("'seed'", "'device'", "schema is 9", "'direction'", "'target'"):
-        assert part in str(error.value)
-
-
 def test_a_ranks_records_carry_the_originals_names(run: Run, tmp_path: Path) -> None:
     value = {"steps": 3, "samples": 96, "p_whole": 2.5, "final_metrics": {"top1": 0.5}}
     assert run(MAIN.format(f"rank.log('FINISHED', {value})")).returncode == 0
     (finished,) = (record.value for record in records(tmp_path) if record.event == "FINISHED")
     names = {"global_steps": 3, "num_trained_samples": 96, "training_images_per_second": 2.5, "final_top1": 0.5}
     assert {**value, **names, "throughput(ips)_raw": 2.5} == finished
-
-
-@pytest.mark.parametrize(
-    ("text", "part"), [("{", "invalid JSON"), ("[]", "expected a JSON object; got list"), (None, "cannot be read")]
-)
-def test_a_case_file_that_cannot_be_read(tmp_path: Path, text: str | None, part: str) -> None:
-    path = tmp_path / "case.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(DriverError, match=part):
-        RunCase.load(path)
 
 
 def test_config_by_attribute() -> None:

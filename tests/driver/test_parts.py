@@ -98,7 +98,6 @@ def test_data_as_declared_have_no_problems(data: Path) -> None:
         ({"path": "vocab.txt", "kind": "folder"}, "folder not found; the path is a file"),
         ({"path": "train"}, "file not found; the path is a folder"),
         ({"path": "vocabulary.txt"}, "contains train, vocab.txt"),
-        ({"path": "vocab.txt", "kind": "fiel"}, "kind is 'fiel'"),
     ],
 )
 def test_data_that_differ_are_reported(data: Path, entry: Mapping[str, object], problem: str) -> None:

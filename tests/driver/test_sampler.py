@@ -147,20 +147,12 @@ def test_only_sigterm_ends_the_sampler(start: Start) -> None:
     assert running.report()["ended"]
 
 
-@pytest.mark.parametrize(
-    ("orders", "message"),
-    [
-        ({"every_s": 1e-9}, "every_s is 1e-09; expected at least 0.001"),
-        ({"devices": ["x"]}, "invalid literal"),
-        ({"folder": "/nowhere/at/all"}, "No such file or directory"),
-    ],
-)
-def test_invalid_orders_are_refused_with_a_sentence(start: Start, orders: dict[str, object], message: str) -> None:
-    running = start(**orders)
+def test_a_missing_folder_is_refused_with_a_sentence(start: Start) -> None:
+    running = start(folder="/nowhere/at/all")
     complaint = running.wait()
     assert running.process.returncode == 1
     assert complaint.startswith("sampler: ")
-    assert message in complaint
+    assert "No such file or directory" in complaint
     assert "Traceback" not in complaint
 
 

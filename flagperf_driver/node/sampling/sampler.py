@@ -28,7 +28,7 @@ from flagperf_driver.node.sampling import host_counters, load, power, schedule, 
 from flagperf_driver.node.sampling.device_sampler import DeviceSampler
 from flagperf_driver.node.sampling.devices import LOG_EVERY_S
 from flagperf_driver.node.sampling.notes import CLOCK_SET, Notes
-from flagperf_driver.node.sampling.sampler_orders import OrderError, SamplerOrders
+from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
 from flagperf_driver.node.sampling.schedule import Stop, Task
 
 POWER_LOG_S = 120.0
@@ -255,7 +255,7 @@ def main() -> int:
         # Exclude the imported modules from garbage collection: the sampler creates no reference cycles.
         gc.freeze()
         sampling.run(sys.stdin.fileno())
-    except (OrderError, OSError) as error:
+    except OSError as error:
         print(f"sampler: {error}", file=sys.stderr, flush=True)
         return 1
     return 0
