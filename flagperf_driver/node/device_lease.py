@@ -14,9 +14,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
+from flagperf_driver.node.users import user_name
+
 with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
     import fcntl
-    import pwd
 
 Owner = Mapping[str, Any]
 
@@ -39,7 +40,7 @@ class Lease(NamedTuple):
 
 def owner(**more: Any) -> dict[str, Any]:
     """Describe the holder to others who wait for the devices; ``more`` names the run and the case."""
-    return {"pid": os.getpid(), "user": _user(), "since": time.strftime("%H:%M:%S"), **more}
+    return {"pid": os.getpid(), "user": user_name(os.getuid()), "since": time.strftime("%H:%M:%S"), **more}
 
 
 def take(
@@ -183,10 +184,3 @@ def _describe(owner: Owner) -> str:
     if isinstance(agent, int) and not Path(f"/proc/{agent}").exists():
         facts.append("whose agent has ended but whose ranks are still running")
     return ", ".join(facts)
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

@@ -9,13 +9,11 @@ import json
 import os
 import socket
 import struct
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 from urllib.parse import quote, urlencode
 
-with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
-    import pwd
+from flagperf_driver.node.users import user_name
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -198,7 +196,7 @@ class DockerEngine:
 
     def _reason(self, error: Exception, timeout_s: float) -> str:
         if isinstance(error, PermissionError):
-            user, group = _user(), _group(self.path)
+            user, group = user_name(os.geteuid()), _group(self.path)
             return (
                 f"user {user} may not use {self.path}, only root and the group {group} may; "
                 f"add the user to the group (sudo usermod -aG {group} {user}) and log in again"
@@ -228,13 +226,6 @@ def _message(body: bytes) -> str:
         return str(json.loads(body)["message"])
     except (ValueError, LookupError, TypeError):
         return body.decode("utf-8", "replace").strip()[:200] or "no reason given"
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
 
 
 def _group(path: str) -> str:

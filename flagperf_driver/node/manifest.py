@@ -1,32 +1,28 @@
 """Verify that a data directory contains the files of the suite's manifest.
 
-An entry is ``{"path", "kind", "files", "folders", "size", "sha256", "md5"}``, where only ``path`` is required.
+An entry is ``{"path", "kind", "files", "folders", "size"}``, where only ``path`` is required.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
-_BLOCK = 1 << 20
 _REPORT_S = 1.0
-_CHECKSUMS = ("sha256", "md5")
 
 
 class Amounts:
-    """What of a data directory is checked: parts of the manifest, files of its folders, and bytes with a checksum."""
+    """What of a data directory is checked: parts of the manifest, and files of its folders."""
 
-    def __init__(self, root: Path, entries: Sequence[Mapping[str, Any]], report: Callable[..., None]) -> None:
+    def __init__(self, entries: Sequence[Mapping[str, Any]], report: Callable[..., None]) -> None:
         self._report, self._reported_at = report, float("-inf")
-        self._done = dict.fromkeys(("parts", "files", "bytes"), 0)
+        self._done = dict.fromkeys(("parts", "files"), 0)
         self._total = {
             "parts": len(entries),
             "files": sum(_number(entry.get("files")) for entry in entries if entry.get("kind") == "folder"),
-            "bytes": sum(_size(root, entry) * sum(name in entry for name in _CHECKSUMS) for entry in entries),
         }
 
     def add(self, kind: str, number: int = 1) -> None:
@@ -42,13 +38,6 @@ def _number(value: object) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _size(root: Path, entry: Mapping[str, Any]) -> int:
-    try:
-        return os.stat(str(root / str(entry.get("path", "")))).st_size  # noqa: PTH116
-    except OSError:
-        return 0
-
-
 def verify(
     data_dir: str, entries: Sequence[Mapping[str, Any]], report: Callable[..., None] = lambda **_: None
 ) -> list[str]:
@@ -59,7 +48,7 @@ def verify(
     root = Path(data_dir)
     if not root.is_dir():
         return [f"{root}: data directory not found"]
-    amounts = Amounts(root, entries, report)
+    amounts = Amounts(entries, report)
     problems = []
     for entry in entries:
         problems += _entry(root, entry, amounts)
@@ -73,7 +62,7 @@ def _entry(root: Path, entry: Mapping[str, Any], amounts: Amounts) -> list[str]:
     if not (path.is_dir() if kind == "folder" else path.is_file()):
         return [f"{path}: {kind} not found{_instead(path)}"]
     try:
-        return _folder(path, entry, amounts) if kind == "folder" else _file(path, entry, amounts)
+        return _folder(path, entry, amounts) if kind == "folder" else _file(path, entry)
     except OSError as error:
         return [f"{error.filename or path}: cannot be read: {error.strerror}"]
 
@@ -134,24 +123,8 @@ def _by_suffix(files: Counter[str]) -> str:
     return f" ({', '.join(parts[:4] + ['...'] * (len(parts) > 4))})"
 
 
-def _file(path: Path, entry: Mapping[str, Any], amounts: Amounts) -> list[str]:
+def _file(path: Path, entry: Mapping[str, Any]) -> list[str]:
     size = path.stat().st_size
-    if "size" in entry and entry["size"] != size:
-        # The checksum would differ too, but the sizes tell the user more.
+    if entry.get("size", size) != size:
         return ["{}: got {} bytes, expected {}".format(path, size, entry["size"])]
-    return [
-        f"{path}: got {name} {digest}, expected {entry[name]}"
-        for name in _CHECKSUMS
-        if name in entry
-        for digest in [checksum(path, name, lambda number: amounts.add("bytes", number))]
-        if digest != str(entry[name]).lower()
-    ]
-
-
-def checksum(path: Path, algorithm: str, read: Callable[[int], None] = lambda _: None) -> str:
-    digest = hashlib.new(algorithm)
-    with path.open("rb") as stream:
-        for block in iter(lambda: stream.read(_BLOCK), b""):
-            digest.update(block)
-            read(len(block))
-    return digest.hexdigest()
+    return []

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import pwd
 import shutil
 import socket
 import subprocess
@@ -20,13 +19,15 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from flagperf_driver import ports
 from flagperf_driver.node import device_lease, orphans, processes
+from flagperf_driver.node.agent import oom
 from flagperf_driver.node.folder import cache_root, has_no_inodes, scratch
 from flagperf_driver.node.sampling import load, topology
 from flagperf_driver.node.sampling.foreign_processes import is_elsewhere, serves_others
+from flagperf_driver.node.users import user_name
 
 _PROBE_BYTES = 1 << 16
 _LISTEN_S = 60.0
@@ -50,7 +51,7 @@ def collect_facts(options: Mapping[str, Any]) -> Mapping[str, Any]:
         "python": "{}.{}.{}".format(*sys.version_info),
         "executable": sys.executable,
         "hostname": os.uname().nodename,
-        "user": _user(os.geteuid()),
+        "user": user_name(os.geteuid()),
         "cores": len(os.sched_getaffinity(0)),
         "memory": _memory(),
         "disks": [_disk(what, folder, writable=what != "docker") for what, folder in folders.items()],
@@ -70,31 +71,10 @@ def _memory() -> Mapping[str, Any]:
     lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
     kib = {words[0].rstrip(":"): int(words[1]) for words in lines if len(words) > 1}
     total, free = kib["MemTotal"] << 10, kib["MemAvailable"] << 10
-    for limit, used in _group_limits():
+    for folder, limit in oom.limited_groups():
+        used = max(oom.number_in(folder / name) for name in ("memory.current", "memory.usage_in_bytes"))
         total, free = min(total, limit), min(free, max(0, limit - used))
     return {"total": total, "free": free}
-
-
-def _group_limits() -> Iterator[tuple[int, int]]:
-    """Yield the limit and the usage of this process's memory groups and their parents."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            names, root = ("memory.max", "memory.current"), Path("/sys/fs/cgroup")
-        elif "memory" in controllers.split(","):
-            names, root = ("memory.limit_in_bytes", "memory.usage_in_bytes"), Path("/sys/fs/cgroup/memory")
-        else:
-            continue
-        folder = root / path.lstrip("/")
-        for place in [folder, *folder.parents]:
-            if root not in [place, *place.parents]:
-                break
-            try:
-                limit, used = ((place / name).read_text().strip() for name in names)
-            except OSError:
-                continue
-            if limit != "max":
-                yield int(limit), int(used)
 
 
 def _disk(what: str, folder: Path, *, writable: bool) -> Mapping[str, Any]:
@@ -215,16 +195,9 @@ def _locked_inodes() -> dict[tuple[int, int, int], set[str]]:
 
 def _owner(pid: int) -> str | None:
     try:
-        return _user(Path(f"/proc/{pid}").stat().st_uid)
+        return user_name(Path(f"/proc/{pid}").stat().st_uid)
     except OSError:
         return None
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _data(item: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -64,7 +64,7 @@ _DEVICE: Shape = {
     **dict.fromkeys(health.FLAGS, Maybe(TRUTH)),
 }
 
-_CHECKED: Shape = {"parts": COUNT, "files": COUNT, "bytes": COUNT}
+_CHECKED: Shape = {"parts": COUNT, "files": COUNT}
 
 REPLIES: Shape = {
     # The start of the code on a host: bootstrap.py.

@@ -40,15 +40,19 @@ def _at_limit() -> int:
     if (own / "memory.events").is_file():
         return _figure(limited[0] / "memory.events", "oom")
     # cgroup v1 counts killed members of the group only; whether the limit was the cause shows its group's peak usage.
-    if int(_read(limited[0] / "memory.max_usage_in_bytes") or 0) < _FULL * limited[1]:
+    if number_in(limited[0] / "memory.max_usage_in_bytes") < _FULL * limited[1]:
         return 0
     return _figure(own / "memory.oom_control", "oom_kill")
 
 
 def _limited_group() -> tuple[Path, int] | None:
     """Return the group with the smallest limit, of this process's group and those above it, and its limit."""
-    limits = [(folder, limit) for folder in _groups() if (limit := _limit_of(folder)) is not None]
-    return min(limits, key=lambda each: each[1], default=None)
+    return min(limited_groups(), key=lambda each: each[1], default=None)
+
+
+def limited_groups() -> Iterator[tuple[Path, int]]:
+    """Yield this process's memory groups and those above them that have a limit, with the limit in bytes."""
+    return ((folder, limit) for folder in _groups() if (limit := _limit_of(folder)) is not None)
 
 
 def _limit_of(folder: Path) -> int | None:
@@ -83,6 +87,11 @@ def _figure(path: Path, name: str) -> int:
         if len(words) == 2 and words[0] == name:
             return int(words[1])
     return 0
+
+
+def number_in(path: Path) -> int:
+    """Return the number in a file; 0 if it cannot be read."""
+    return int(_read(path) or 0)
 
 
 def _read(path: Path) -> str:

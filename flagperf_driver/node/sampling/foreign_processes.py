@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import pwd
 from typing import NamedTuple
 
 from flagperf_driver.node.processes import log_dir_of
 from flagperf_driver.node.sampling.host_counters import read_text
+from flagperf_driver.node.users import user_name
 
 PROC = "/proc"
 _HOST_NAMESPACE = 0xEFFFFFFC  # the inode of the host's PID namespace, in every kernel
@@ -102,9 +102,6 @@ def _namespace(proc: str) -> int:
 
 def _owner(path: str) -> str:
     try:
-        uid = os.stat(path).st_uid  # noqa: PTH116
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+        return user_name(os.stat(path).st_uid)  # noqa: PTH116
     except OSError:
         return "unknown user"

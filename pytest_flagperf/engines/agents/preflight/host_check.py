@@ -14,7 +14,7 @@ from pytest_flagperf.engines import FAIL, Finding
 from pytest_flagperf.hosts import Channel, Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import open_module
 from pytest_flagperf.hosts.host_pool import run_on_each
-from pytest_flagperf.results.figures.units import count, quantity
+from pytest_flagperf.results.figures.units import count
 
 from .host_requirements import HostRequirements
 from .host_rules import NEWER, host_findings, network_findings
@@ -174,13 +174,11 @@ def _unreachable(host: str, sentence: str, *, lost: bool) -> Finding:
 
 
 def _amounts(answer: Mapping[str, Any]) -> str:
-    """Return what of the data is checked, such as ``2 of 5 parts, 1.5 GiB of 140 GiB``."""
+    """Return what of the data is checked, such as ``2 of 5 parts, 500 of 1,000 files``."""
     done, total = answer["done"], answer["total"]
     texts = [f"{done['parts']:,} of {count(total['parts'], 'part')}"]
     if total["files"]:
         texts.append(f"{done['files']:,} of {count(total['files'], 'file')}")
-    if total["bytes"]:
-        texts.append(f"{quantity(done['bytes'], 'bytes', 3)} of {quantity(total['bytes'], 'bytes', 3)}")
     return ", ".join(texts)
 
 
