@@ -143,14 +143,13 @@ def test_expressions_of_names_above_are_evaluated(tmp_path: Path) -> None:
 import math
 _half = 0.5
 width: int = 64
-ratio = (width // 32 - 1) * _half ** 2 % 1 + -1 / 4 + 0.5
-layers = [width, width * 2]
+ratio = (width // 32 - 1) * _half + -1 / 4
+layers = [width, width * 2] + [3] + [4]
 copied = layers
-layers += [3] + [4]
-note = f"{width} and " + "more"
-names = dict(a=layers, b=(1, None))
+note = "more and " + "more"
+names = {"a": layers, "b": (1, None)}
 anything = flag = True
-width += 2
+width = width + 2
 
 def double(n):
     return n * 2
@@ -158,14 +157,14 @@ def double(n):
     file = write(tmp_path, "a.py", text)
     names = load(file).names
     assert {name: (given.value, given.line) for name, given in names.items()} == {
-        "ratio": (0.5, 4),
+        "ratio": (0.25, 4),
+        "layers": ([64, 128, 3, 4], 5),
         "copied": ([64, 128, 3, 4], 6),
-        "layers": ([64, 128, 3, 4], 7),
-        "note": ("64 and more", 8),
-        "names": ({"a": [64, 128, 3, 4], "b": (1, None)}, 9),
-        "anything": (True, 10),
-        "flag": (True, 10),
-        "width": (66, 11),
+        "note": ("more and more", 7),
+        "names": ({"a": [64, 128, 3, 4], "b": (1, None)}, 8),
+        "anything": (True, 9),
+        "flag": (True, 9),
+        "width": (66, 10),
     }
     assert list(names)[-1] == "width", "in the order of the last assignment"
 
@@ -256,11 +255,11 @@ def test_files_that_import_each_other_in_a_circle_are_reported(tmp_path: Path) -
         ("ratio = 1 + scale('secret')\n", f"{CONFIG}:1: ratio: \"scale('...')\" is not evaluated: config files are"),
         ("width = True + 1\n", f"{CONFIG}:1: width: arithmetic with a bool: config files are read"),
         ("width = 1 << 3\n", f"{CONFIG}:1: width: '1 << 3' is not evaluated: config files are read"),
-        ("width = 10 ** 30\n", f"{CONFIG}:1: width: got a number of more than 63 bits: config files are read"),
-        ("width = 7 ** 7 ** 9\n", f"{CONFIG}:1: width: 7 ** 40353607 is too large: config files are read"),
+        ("width = 9" + "0" * 30 + "\n", f"{CONFIG}:1: width: got a number of more than 63 bits: config files are read"),
+        ("width = 7 ** 7 ** 9\n", f"{CONFIG}:1: width: '7 ** 7 ** 9' is not evaluated: config files are read"),
         ("names = {**{}}\n", f"{CONFIG}:1: names: '**' in a dict is not evaluated"),
         ("names = dict([])\n", f"{CONFIG}:1: names: 'dict([])' is not evaluated"),
-        ("note = f'{3:>9999999}'\n", f"{CONFIG}:1: note: a format in an f-string is not evaluated"),
+        ("width = 1\nwidth += 1\n", f"{CONFIG}:2: width += 1: config files are read, not run; expected assignments to"),
         ("ratio = 1e308 * 10\n", f"{CONFIG}:1: ratio = inf: expected a finite number"),
         ("import os\nratio = os\n", f"{CONFIG}:2: ratio: 'os' is <import os>: config files are read, not run"),
         ("_a = f()\nratio = _a + 1\n", f"{CONFIG}:1: ratio: 'f()' is not evaluated: config files are read"),

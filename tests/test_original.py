@@ -140,7 +140,7 @@ def test_a_missing_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_names_above_may_be_a_part_of_cases(tmp_path: Path) -> None:
-    text = "DATA = '/data'\nCASES = {f'glm:pytorch:X9:1:{8}:1': DATA + '/glm'}\n"
+    text = "DATA = '/data'\nCASES = {'glm:pytorch:X9:' + '1:8:1': DATA + '/glm'}\n"
     (case,) = conf(tmp_path, text).cases
     assert (case.case, case.data_dir) == (Case("glm", "pytorch", "X9", 1, 8), "/data/glm")
     assert case.where.endswith("test_conf.py:2")

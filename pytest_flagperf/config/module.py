@@ -1,8 +1,8 @@
 """A config file: the value of each of its names, with the line that assigned it.
 
 A config file is written in Python, but it is read and never run. It assigns values: literals, names assigned above,
-arithmetic, lists, dicts, ``dict(...)`` and f-strings. It may import the files beside it, and define names by other
-imports, functions and classes, which have no value. Every other statement is refused.
+arithmetic, lists and dicts. It may import the files beside it, and define names by other imports, functions and
+classes, which have no value. Every other statement is refused.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ MAX_BYTES = 1 << 20
 """Maximum size of a config file."""
 _MAX_SIZE = 2 * MAX_BYTES
 _MAX_TEXT = 100
-_MAX_EXPONENT = 64
 _MAX_BITS = 10_000
 """Python prints no number of more than 4,300 digits."""
 _VALUES = (
-    "config files are read, not run; expected numbers, strings, True, False, None, lists, tuples, dicts, dict(...),"
-    " f-strings, + - * / // % ** and names assigned above; write the value itself"
+    "config files are read, not run; expected numbers, strings, True, False, None, lists, tuples, dicts, + - * / // and"
+    " names assigned above; write the value itself"
 )
 _STATEMENTS = (
     "config files are read, not run; expected assignments to names, as in lr = 0.1, and imports; write the value of"
@@ -39,8 +38,6 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
 }
 
 
@@ -181,7 +178,7 @@ class _Reader:
                 yield alias.asname or alias.name.partition(".")[0], _without_value(file, statement)
         elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield statement.name, _without_value(file, statement)
-        elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
             yield from self._assigned(file, statement, names)
         elif not isinstance(statement, ast.Pass) and not (
             isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)  # a docstring
@@ -189,7 +186,7 @@ class _Reader:
             raise _RefusedError(_STATEMENTS)
 
     def _assigned(
-        self, file: Path, statement: ast.Assign | ast.AnnAssign | ast.AugAssign, names: Names
+        self, file: Path, statement: ast.Assign | ast.AnnAssign, names: Names
     ) -> Iterator[tuple[str, Assigned | Unread]]:
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         for target in targets:
@@ -199,11 +196,7 @@ class _Reader:
             return
         given: Assigned | Unread
         try:
-            if isinstance(statement, ast.AugAssign):
-                value = self._values.of_augmented(statement, names)
-            else:
-                value = self._values.of(statement.value, names)
-            given = Assigned(value, file, statement.lineno)
+            given = Assigned(self._values.of(statement.value, names), file, statement.lineno)
         except _NoValueError as error:
             given = error.cause or Unread(_text(statement.value), file, statement.lineno, f"{error}: {_VALUES}")
         yield from ((target.id, given) for target in targets if isinstance(target, ast.Name))
@@ -273,17 +266,6 @@ class _Values:
             raise _NoValueError("the expression is nested too deeply") from None
         return value
 
-    def of_augmented(self, statement: ast.AugAssign, names: Names) -> object:
-        """Return the new value of the target of ``+=`` and its like; a list changes in place, as in Python."""
-        name = ast.Name(ast.unparse(statement.target), ast.Load())
-        value = self.of(ast.BinOp(name, statement.op, statement.value), names)
-        current = _named(name.id, names)
-        if isinstance(current, list) and isinstance(value, list):
-            current[:] = value
-            self._count(current)  # it may be an item of itself
-            return current
-        return value
-
     def _value(self, node: ast.expr, names: Names) -> object:
         if isinstance(node, (ast.List, ast.Tuple)):
             items = [self._value(item, names) for item in node.elts]
@@ -302,10 +284,6 @@ class _Values:
             return -number if isinstance(node.op, ast.USub) else number
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
             return self._binary(node, self._value(node.left, names), self._value(node.right, names))
-        if isinstance(node, ast.JoinedStr):
-            return self._joined(node, names)
-        if isinstance(node, ast.Call) and "dict" not in names and _is_dict_of_names(node):
-            return {str(word.arg): self._value(word.value, names) for word in node.keywords}
         raise _NoValueError(f"{_text(node)!r} is not evaluated")
 
     def _key(self, node: ast.expr | None, names: Names) -> object:
@@ -318,24 +296,10 @@ class _Values:
             self._spend(len(left) + len(right))
             return left + right
         one, other = _number(left), _number(right)
-        if isinstance(node.op, ast.Pow) and isinstance(one, int) and isinstance(other, int) and other > _MAX_EXPONENT:
-            raise _NoValueError(f"{one} ** {other} is too large")
         try:
             return _scalar(_OPERATORS[type(node.op)](one, other))
         except ArithmeticError as error:
             raise _NoValueError(f"{_text(node)!r}: {error}") from None
-
-    def _joined(self, node: ast.JoinedStr, names: Names) -> str:
-        text = ""
-        for part in node.values:
-            if isinstance(part, ast.FormattedValue):
-                if part.conversion != -1 or part.format_spec is not None:
-                    raise _NoValueError("a format in an f-string is not evaluated")
-                text += str(_scalar(self._value(part.value, names)))
-            elif isinstance(part, ast.Constant):
-                text += str(part.value)
-            self._spend(len(text))
-        return text
 
     def _spend(self, size: int) -> None:
         self._left -= size
@@ -351,12 +315,6 @@ class _Values:
                 left += item
             elif isinstance(item, dict):
                 left += [*item.keys(), *item.values()]
-
-
-def _is_dict_of_names(node: ast.Call) -> bool:
-    """Return True for ``dict(a=1, b=2)``."""
-    called = isinstance(node.func, ast.Name) and node.func.id == "dict"
-    return called and not node.args and all(word.arg is not None for word in node.keywords)
 
 
 def _named(name: str, names: Names) -> object:

@@ -20,9 +20,9 @@ from typing import Any
 import flagperf_driver
 
 from . import Channel, Host, HostError, Message, bootstrap
-from .amounts import Report
 from .replies import TEXT, CheckedChannel, Shape, check
 
+Report = Callable[[str], None]
 _TIMEOUT_S = 120.0
 _CLOSE_S = 5.0
 _BOOTSTRAP = Path(bootstrap.__file__)

@@ -16,8 +16,7 @@ from typing import IO, TypeVar
 
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.hosts import Channel, Host, HostError, InvalidReply, Message, silence
-from pytest_flagperf.hosts.amounts import Report, reporter
-from pytest_flagperf.hosts.deploy import Code, open_module, pack
+from pytest_flagperf.hosts.deploy import Code, Report, open_module, pack
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.stored import FormatError, WriteError
 from pytest_flagperf.stored.layout import host_folder
@@ -178,12 +177,12 @@ def _archive(
     try:
         digest, first = hashlib.sha256(), ask(0)
         check_limits(limits, first["size"])
-        chunk, on_bytes = first, reporter(report, f"{host.name}: fetching the logs", first["size"])
+        chunk = first
+        report(f"{host.name}: fetching the logs ({first['size'] / 1e6:.1f} MB)")
         while True:
             piece = _piece(host, chunk, first, archive.tell())
             archive.write(piece)
             digest.update(piece)
-            on_bytes(archive.tell())
             if archive.tell() == first["size"]:
                 break
             chunk = ask(archive.tell())
