@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -101,22 +100,6 @@ def test_data_as_declared_have_no_problems(data: Path) -> None:
 def test_data_that_differ_are_reported(data: Path, entry: Mapping[str, object], problem: str) -> None:
     [message] = manifest.verify(str(data), [*WHOLE, entry])
     assert problem in message
-
-
-def test_the_check_reports_its_amounts(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reports: list[dict[str, dict[str, int]]] = []
-    monkeypatch.setattr(manifest, "_REPORT_S", 0.0)
-    assert manifest.verify(str(data), WHOLE, lambda **amounts: reports.append(amounts)) == []
-    whole = {"parts": 2, "files": 2}
-    assert all(report["total"] == whole for report in reports)
-    assert reports[-1]["done"] == whole
-    for before, after in pairwise(reports):
-        assert all(before["done"][name] <= after["done"][name] for name in whole)
-    assert len(reports) > 3
-    reports.clear()
-    monkeypatch.setattr(manifest, "_REPORT_S", 3600.0)
-    assert manifest.verify(str(data), WHOLE, lambda **amounts: reports.append(amounts)) == []
-    assert len(reports) == 2  # the first one and the last one
 
 
 def test_hidden_files_are_no_data_and_other_surplus_files_are_named(data: Path) -> None:
