@@ -483,7 +483,6 @@ def test_a_config_folder_of_flagperf_loads_or_its_unknown_keys_are_reported(tmp_
         ("timing_warmup_steps = 51", "expected at most 50 in a vendor's config"),
         ("log_freq = 101", "expected at most 100 in a vendor's config"),
         ("throughput_only = True", "expected the suite's False; a vendor's config cannot choose how a case is judged"),
-        ("parity_samples = 64", "was removed; a training is judged by its target"),
         ('scaling = "strong"', "expected the suite's 'weak'; a vendor's config cannot choose how a case is judged"),
         (
             'checkpoint_dir = "trained"',
@@ -496,6 +495,13 @@ def test_a_config_folder_of_flagperf_loads_or_its_unknown_keys_are_reported(tmp_
 def test_a_vendors_config_lowers_no_bound(tmp_path: Path, line: str, message: str) -> None:
     (problem,) = problems(tmp_path, f"{line}\n")
     assert problem.replace("'", '"').startswith(f"{CONFIG}:1: {line}: {message}".replace("'", '"'))
+
+
+def test_a_removed_key_says_what_holds_without_it(tmp_path: Path) -> None:
+    for config, settings in (("parity_samples = 64\n", ()), ("", ("parity_samples=64",))):
+        assert (
+            "parity_samples: was removed; a training is judged by its target" in problems(tmp_path, config, settings)[0]
+        )
 
 
 def test_a_vendors_config_may_ask_for_more_and_the_user_for_less(tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def test_sys_exit_keeps_its_code(run: Run, tmp_path: Path, code: str, failed: li
 
 def test_a_missing_case_file_is_logged(run: Run, tmp_path: Path) -> None:
     assert run(MAIN.format("pass"), env={"FLAGPERF_CASE": "/no/such/case.json"}).returncode == 1
-    assert "/no/such/case.json: cannot be read" in records(tmp_path)[-1].value["error"]
+    assert "No such file or directory: '/no/such/case.json'" in records(tmp_path)[-1].value["error"]
 
 
 def test_sigterm_ends_a_rank_whose_parent_ignored_it(run: Run) -> None:
