@@ -24,6 +24,7 @@ gradient_accumulation_steps = 1  # micro-steps per optimizer step
 max_steps: int | None = None  # optimizer steps
 max_epochs: int | None = None  # passes over the training data
 max_samples: int | None = None  # over all devices
+parity_samples: int | None = None  # train only so many; judged by the reference's loss curve, not by the target
 stop_at_target = True  # False: train on to max_steps, to measure how far above its target a suite ends
 max_time_s: float | None = None  # stop the training after so many seconds and keep its results
 expected_time_s: float | None = None  # measured or published time of a round; --plan prints it
@@ -90,7 +91,7 @@ MUTABLE = [
     "learning_rate", "log_freq", "lr_decay", "lr_floor", "lr_gamma", "lr_milestones", "lr_step", "lr_unit", "lr_warmup",
     "lr_warmup_from", "lr_warmup_unit",
     "max_epochs", "max_samples", "max_steps", "max_time_s", "min_efficiency", "momentum", "num_workers",
-    "precision", "round_timeout_s", "scaling", "seed", "shuffle_labels", "stop_at_target",
+    "parity_samples", "precision", "round_timeout_s", "scaling", "seed", "shuffle_labels", "stop_at_target",
     "throughput_only", "throughput_steps", "timing_warmup_steps", "train_batch_size", "vendor", "vendor_factor",
     "weight_decay",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import traceback
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Iterator, Mapping, NoReturn
@@ -168,21 +168,47 @@ class RunCase:
 
     @classmethod
     def load(cls, path: Path) -> RunCase:
-        return cls.from_json(json.loads(path.read_bytes()))
+        return cls.from_json(_read_json(path), str(path))
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> RunCase:
-        body = {"training": body["token"], **body}  # an engine that continues no training gives only the token
-        if body["schema"] != SCHEMA:
-            raise DriverError(f"case.json: schema is {body['schema']!r}; expected {SCHEMA}")
+    def from_json(cls, body: Mapping[str, Any], where: str = "case.json") -> RunCase:
+        body = {"training": body.get("token"), **body}  # an engine that continues no training gives only the token
+        problems = _missing(body, [item.name for item in fields(cls)], where)
+        if body.get("schema") != SCHEMA:
+            problems.append("{}: schema is {!r}; expected {}".format(where, body.get("schema"), SCHEMA))
+        metric = body.get("metric")
+        if isinstance(metric, dict):
+            required = [item.name for item in fields(TargetMetric) if item.default is item.default_factory is MISSING]
+            problems += _missing(metric, required, where + ", metric")
+        elif "metric" in body:
+            problems.append(f"{where}: metric must be an object; got {metric!r}")
+        if problems:
+            raise DriverError("\n".join(problems))
+        assert isinstance(metric, dict)
         values = {item.name: body[item.name] for item in fields(cls)}
-        known = [item.name for item in fields(TargetMetric) if item.name in body["metric"]]
-        values["metric"] = TargetMetric(**{name: body["metric"][name] for name in known})
+        known = {item.name: metric[item.name] for item in fields(TargetMetric) if item.name in metric}
+        values["metric"] = TargetMetric(**known)
         values["modules"] = tuple(values["modules"])
         for name in ("data_dir", "device_module", "extern"):
             values[name] = Path(values[name]) if values[name] else None
         values["config"] = Config(values["config"])
         return cls(**values)
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    try:
+        body = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DriverError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise DriverError(f"{path}: invalid JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise DriverError(f"{path}: expected a JSON object; got {type(body).__name__}")
+    return body
+
+
+def _missing(body: Mapping[str, Any], names: list[str], where: str) -> list[str]:
+    return [f"{where}: {name!r} is missing" for name in names if name not in body]
 
 
 @dataclass(frozen=True)

@@ -318,7 +318,8 @@ class Training:
         """Return the number of samples after which the training stops, and the reason to log."""
         if self.for_throughput:
             return None, ""
-        return self.config.max_samples, "max_samples"
+        limits = [(self.config.parity_samples, "parity"), (self.config.max_samples, "max_samples")]
+        return min((limit for limit in limits if limit[0]), default=(None, ""))
 
     def _limit_reason(self) -> str:
         return "throughput" if self.for_throughput else "max_steps"

@@ -272,7 +272,7 @@ class _Resolver:
         for key, value in given.items():
             if _names_target(key):
                 self._check_target(key, value)
-            elif key not in self.values:
+            elif key not in self.values or key in REMOVED:
                 if not self._keys_unknown:
                     # Without the value, which may be a password.
                     where = value.where.partition("=")[0] if value.layer == "setting" else f"{value.where}: {key}"

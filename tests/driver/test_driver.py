@@ -99,12 +99,31 @@ def test_the_case_is_typed() -> None:
         case.seed = 1  # type: ignore[misc]
 
 
+def test_all_problems_of_a_case_are_reported_together() -> None:
+    body = {name: value for name, value in CASE.items() if name not in ("seed", "device")}
+    with pytest.raises(DriverError) as error:
+        RunCase.from_json({**body, "schema": 9, "metric": {"name": "x"}}, "case.json")
+    for part in ("'seed'", "'device'", "schema is 9", "'direction'", "'target'"):
+        assert part in str(error.value)
+
+
 def test_a_ranks_records_carry_the_originals_names(run: Run, tmp_path: Path) -> None:
     value = {"steps": 3, "samples": 96, "p_whole": 2.5, "final_metrics": {"top1": 0.5}}
     assert run(MAIN.format(f"rank.log('FINISHED', {value})")).returncode == 0
     (finished,) = (record.value for record in records(tmp_path) if record.event == "FINISHED")
     names = {"global_steps": 3, "num_trained_samples": 96, "training_images_per_second": 2.5, "final_top1": 0.5}
     assert {**value, **names, "throughput(ips)_raw": 2.5} == finished
+
+
+@pytest.mark.parametrize(
+    ("text", "part"), [("{", "invalid JSON"), ("[]", "expected a JSON object; got list"), (None, "cannot be read")]
+)
+def test_a_case_file_that_cannot_be_read(tmp_path: Path, text: str | None, part: str) -> None:
+    path = tmp_path / "case.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(DriverError, match=part):
+        RunCase.load(path)
 
 
 def test_config_by_attribute() -> None:
@@ -240,7 +259,7 @@ def test_sys_exit_keeps_its_code(run: Run, tmp_path: Path, code: str, failed: li
 
 def test_a_missing_case_file_is_logged(run: Run, tmp_path: Path) -> None:
     assert run(MAIN.format("pass"), env={"FLAGPERF_CASE": "/no/such/case.json"}).returncode == 1
-    assert "No such file or directory: '/no/such/case.json'" in records(tmp_path)[-1].value["error"]
+    assert "/no/such/case.json: cannot be read" in records(tmp_path)[-1].value["error"]
 
 
 def test_sigterm_ends_a_rank_whose_parent_ignored_it(run: Run) -> None:
