@@ -1,7 +1,5 @@
 """A double of Apptainer for fast tests: it records its calls and runs programs without a container."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where the time of the tests goes: what ``python -m tests`` prints after its phases."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path

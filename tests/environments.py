@@ -3,8 +3,6 @@
 .ci/run does it while the linters run: an environment is a download of a GB or more.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

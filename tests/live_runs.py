@@ -1,7 +1,5 @@
 """Runs as they leave their live records while they run, made up: each is written by the code that a real run uses."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 python -m tests.many_cases DIRECTORY CASES [LOG_FACTOR]
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -4,8 +4,6 @@ The session shares one thing with the user: the frameworks' environments, each a
 user's cache and builds there if they are missing. FLAGPERF_CACHE names another cache, as for every run.
 """
 
-from __future__ import annotations
-
 import atexit
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """A package index on this machine: a folder of small wheels, served over HTTP, which records the requests."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ compute, and the others with those that need the lab. The workers that compute h
 lab has deadlines.
 """
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 
 from xdist.scheduler import LoadFileScheduling

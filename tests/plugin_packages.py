@@ -1,7 +1,5 @@
 """Installed plugins of pytest-flagperf, for tests in this process: a folder on the import path with their metadata."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

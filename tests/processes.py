@@ -1,7 +1,5 @@
 """Processes of this machine, read with psutil, without ended processes and those of other users."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass

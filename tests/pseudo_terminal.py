@@ -1,7 +1,5 @@
 """Programs in a terminal of a given size: what they print, and what the screen shows."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -1,7 +1,5 @@
 """FlagPerf's published config files (tests/flagperf), laid out as trees for the tests."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A root file system with Python, pip and bash, built from the Python of the tests without a registry."""
 
-from __future__ import annotations
-
 import ensurepip
 import io
 import os

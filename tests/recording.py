@@ -3,8 +3,6 @@
 Everything depends only on the parameters, so that the same recording is the same bytes every time.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -161,17 +159,10 @@ def entries(training: Training) -> Iterator[Entry]:
 
 def _init_end(training: Training) -> Json:
     return {
-        "init_time": training.init_s,
-        "parameters": 123456,
-        "device": training.device,
-        "framework_version": "2.9.1",
-        "libraries": {"somelib": "1.2.3"},
-        "precision": training.precision,
-        "world_size": training.cards,
-        "replaced": [],
-        "compile": False,
-        **({"given": given(training)} if training.token else {}),
-    }
+        "init_time": training.init_s, "parameters": 123456, "device": training.device, "framework_version": "2.9.1",
+        "libraries": {"somelib": "1.2.3"}, "precision": training.precision, "world_size": training.cards,
+        "replaced": [], "compile": False, **({"given": given(training)} if training.token else {}),
+    }  # fmt: skip
 
 
 def given(training: Training) -> Json:
@@ -183,15 +174,10 @@ def given(training: Training) -> Json:
 def _step_end(training: Training, step: int) -> Json:
     step_time = training.step_s / training.speed_at(step)
     return {
-        "step": step,
-        "epoch": 1 + step // 100,
-        "samples": step * training.per_step,
-        "loss": round(training.loss_at(step), 5),
-        "learning_rate": 0.001,
-        "step_time": step_time,
-        "throughput": training.per_step / step_time,
-        "input_wait": round(0.001 * training.log_every, 4),
-    }
+        "step": step, "epoch": 1 + step // 100, "samples": step * training.per_step,
+        "loss": round(training.loss_at(step), 5), "learning_rate": 0.001, "step_time": step_time,
+        "throughput": training.per_step / step_time, "input_wait": round(0.001 * training.log_every, 4),
+    }  # fmt: skip
 
 
 def _finished(training: Training, now: float, train: float, accuracy: float) -> Json:

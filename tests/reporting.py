@@ -1,7 +1,5 @@
 """Write the report of a stored run with the command, and measure its cost."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

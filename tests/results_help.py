@@ -1,7 +1,5 @@
 """Recorded and made-up outcomes for the tests of results and reports."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tiny suites of the standard library alone, and rounds of them: what the tests of rounds share."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -58,19 +56,10 @@ def tiny_plan(
 ) -> Plan:
     """A plan for the suite that ``write_suite`` writes."""
     values = {
-        "seed": 42,
-        "max_steps": 3,
-        "step_s": 0.01,
-        "silent_ranks": [],
-        "init_timeout_s": 20,
-        "hang_timeout_s": 20,
-        "round_timeout_s": None,
-        "data_dir": None,
-        "precision": "fp32",
-        "scaling": "weak",
-        "stop_at_target": True,
-        **(config or {}),
-    }
+        "seed": 42, "max_steps": 3, "step_s": 0.01, "silent_ranks": [], "init_timeout_s": 20, "hang_timeout_s": 20,
+        "round_timeout_s": None, "data_dir": None, "precision": "fp32", "scaling": "weak",
+        "stop_at_target": True, **(config or {}),
+    }  # fmt: skip
     return Plan(
         case=Case.parse(f"tiny:plain:Core:{nnodes}:{nproc}:1"),
         vendor="nobody",

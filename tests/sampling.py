@@ -1,7 +1,5 @@
 """Samplers as the agent starts them, and GPUs that are a file, for tests and benchmarks without a lab."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Run directories as runs leave them, made of replays."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Mapping

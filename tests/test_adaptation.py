@@ -3,8 +3,6 @@
 tests/driver/pytorch/test_vendor_step_checks.py tests the checks of the model and the optimizer in the ranks.
 """
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -75,16 +73,13 @@ def test_a_vendor_cannot_replace_steps_of_data_and_measurement(tmp_path: Path, s
     )
 
 
-def test_an_unknown_step_is_reported_in_the_plan_with_all_other_problems(tmp_path: Path) -> None:
+def test_an_unknown_step_and_an_unknown_hook_are_reported_with_all_other_problems(tmp_path: Path) -> None:
     write(tmp_path, ADAPTER, "raise SystemExit\ndef convert_modle(ctx, model): ...\n")
     with pytest.raises(Problems) as caught:
         planned(tmp_path, "frozen = 4")
     step, key = caught.value.problems
     assert f"{ADAPTER}:2: 'convert_modle' is not a step that can be replaced; did you mean 'convert_model'" in step
     assert "frozen = 4" in key
-
-
-def test_an_unknown_hook_is_reported(tmp_path: Path) -> None:
     write(tmp_path, "vendors/acme/device.py", "def synchronise(device): ...\n")
     message = refusal(tmp_path)
     assert message.startswith("vendors/acme/device.py:1: 'synchronise' is not a device hook that can be replaced")
@@ -186,13 +181,9 @@ def test_the_page_lists_additions_with_the_config(tmp_path: Path) -> None:
     page = section._config(RoundDir(tmp_path).read_plan())
     assert f"Vendor additions: {len(plan.additions)} beside the config" in page
     for text in (
-        f"{ADAPTER}:3",
-        "step create_optimizer",
-        "hook synchronize",
-        "variable ACME_FAST",
-        "package torch",
+        f"{ADAPTER}:3", "step create_optimizer", "hook synchronize", "variable ACME_FAST", "package torch",
         "min_efficiency",
-    ):
+    ):  # fmt: skip
         assert text in page
 
 

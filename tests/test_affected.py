@@ -1,7 +1,5 @@
 """``tools.affected``: the vendors' folders that a change of a standard case affects, in real repositories."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -83,7 +81,9 @@ def test_a_branch_is_compared_with_the_commit_where_it_began(root: Path, capsys:
     assert "other" not in "".join(lines)
 
 
-def test_shared_files_affect_the_suites_that_use_them(root: Path, capsys: Capture) -> None:
+def test_shared_files_affect_the_suites_that_use_them_and_an_unknown_revision_is_an_error(
+    root: Path, capsys: Capture
+) -> None:
     change(root, "suites/common/language/__init__.py")
     assert printed(capsys) == ["no standard case changed since HEAD"]
     change(root, "suites/common/images/folders.py")
@@ -94,9 +94,6 @@ def test_shared_files_affect_the_suites_that_use_them(root: Path, capsys: Captur
     ]
     change(root, "suites/common/shares.py")
     assert "  affects vendors/bolt/other-pytorch" in printed(capsys)
-
-
-def test_an_unknown_revision_is_an_error(root: Path, capsys: Capture) -> None:
     (line,) = printed(capsys, "--since=nowhere", code=2)
     assert line.startswith(f"flagperf: git merge-base failed in {root}: ")
     assert "nowhere" in line

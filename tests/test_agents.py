@@ -1,7 +1,5 @@
 """Messages of agents at moments that are hard to produce with real agents."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

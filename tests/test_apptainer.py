@@ -1,7 +1,5 @@
 """Apptainer: the image on a host, the command of a container, and clear errors; tests/lab has the real containers."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -139,20 +137,9 @@ def test_a_kernel_without_user_namespaces_is_named(
 
 def test_docker_options_are_translated() -> None:
     words = [
-        "--gpus",
-        "all",
-        "--ulimit",
-        "memlock=-1",
-        "--ipc=host",
-        "-v",
-        "/a:/b",
-        "-e",
-        "K=v",
-        "--memory",
-        "4g",
-        "-B",
+        "--gpus", "all", "--ulimit", "memlock=-1", "--ipc=host", "-v", "/a:/b", "-e", "K=v", "--memory", "4g", "-B",
         "/x",
-    ]
+    ]  # fmt: skip
     found = translate(words, "opt", containers._PROGRAM)
     assert found.gpus
     assert found.own == ("-B", "/x")

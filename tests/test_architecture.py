@@ -266,11 +266,11 @@ def forbidden_packages(path: Path) -> list[str]:
     )
 
 
-def test_the_harness_imports_a_library_only_where_it_may() -> None:
+def test_the_harness_and_the_driver_import_a_library_only_where_they_may(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     assert breaches(forbidden_packages, "pytest_flagperf") == {}
-
-
-def test_a_forbidden_library_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert breaches(needed_packages, "flagperf_driver") == {}
     monkeypatch.setitem(globals(), "REPO", tmp_path)
     file = write(tmp_path, "pytest_flagperf/hosts/ssh.py", "import torch, fabric\ndef late():\n    import rich.live\n")
     assert breaches(forbidden_packages, "pytest_flagperf") == {"pytest_flagperf/hosts/ssh.py": ["rich", "torch"]}
@@ -282,10 +282,6 @@ def needed_packages(path: Path) -> list[str]:
     allowed = set(sys.stdlib_module_names) | {"flagperf_driver"}
     allowed |= ALLOWED_BY_FOLDER.get(path.relative_to(REPO).parts[1], set())
     return sorted(packages_of(path) - allowed)
-
-
-def test_the_driver_needs_only_python() -> None:
-    assert breaches(needed_packages, "flagperf_driver") == {}
 
 
 PUBLIC = {
@@ -313,13 +309,10 @@ def on_instances(path: Path) -> list[str]:
     return sorted(name for name in others if name.split(".")[0] not in allowed)
 
 
-def test_a_package_imports_only_public_parts() -> None:
+def test_a_package_imports_only_public_parts_of_others(tmp_path: Path) -> None:
     folders = [path.relative_to(REPO).as_posix() for path in (REPO / "packages").glob("*/pytest_flagperf_*")]
     assert breaches(beyond_public, *folders) == {}
     assert breaches(on_instances, "packages/modelarts/pytest_flagperf_modelarts/job") == {}
-
-
-def test_an_import_of_a_private_part_is_detected(tmp_path: Path) -> None:
     code = "from pytest_flagperf.hosts import Host, _x\nfrom pytest_flagperf.running import run\nimport boto3\n"
     file = write(tmp_path, "a.py", code)
     private = ["pytest_flagperf.hosts._x", "pytest_flagperf.running", "pytest_flagperf.running.run"]
@@ -496,12 +489,9 @@ def spelled_names(path: Path) -> list[str]:
     )
 
 
-def test_only_the_stored_files_module_spells_their_names() -> None:
+def test_only_one_module_spells_the_names_of_stored_files(tmp_path: Path) -> None:
     files = breaches(spelled_names, "pytest_flagperf")
     assert {file: names for file, names in files.items() if Path(file).parent.name != "stored"} == {}
-
-
-def test_a_spelled_name_is_detected(tmp_path: Path) -> None:
     file = tmp_path / "reader.py"
     file.write_text(
         '"""Reads plan.json."""\nA = "plan.json"\nB = f"{A}/round.json"\nC = f"h_noderank{A}"\nD = f"rank{A}.out.log"\n'
@@ -525,12 +515,9 @@ def parses_cases(path: Path) -> list[str]:
     ]
 
 
-def test_only_the_case_module_parses_names_of_cases() -> None:
+def test_only_one_module_parses_names_of_cases(tmp_path: Path) -> None:
     files = breaches(parses_cases, "pytest_flagperf")
     assert {file: calls for file, calls in files.items() if file != "pytest_flagperf/case.py"} == {}
-
-
-def test_a_parsed_name_is_detected(tmp_path: Path) -> None:
     file = tmp_path / "reader.py"
     file.write_text('a = outcome.case.rpartition(":")[0]\nb = str(plan.case).replace(":", "_")\nc = text.split(":")\n')
     assert sorted(parses_cases(file)) == ["outcome.case.rpartition(':')", "str(plan.case).replace(':', '_')"]

@@ -1,7 +1,5 @@
 """Baselines: what is accepted and refused, what is a regression, and files that cannot be read."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence
@@ -61,13 +59,10 @@ def with_figure(baseline: Baseline, **changes: Any) -> Baseline:
 # -- judging --------------------------------------------------------------------------------------------------
 
 
-def test_what_was_accepted_is_as_good_as_itself() -> None:
-    found = baselines.judge(rounds(1.0, 1.0, 1.0), accepted())
-    assert [one.name for one in found] == [f"baseline {name}" for name in RATES]
-    assert all(one.ok and not one.warning for one in found)
-
-
-def test_a_regression_fails_and_says_from_where_to_where_and_by_which_file() -> None:
+def test_what_was_accepted_is_good_and_a_regression_says_from_where_to_where() -> None:
+    verdicts = baselines.judge(rounds(1.0, 1.0, 1.0), accepted())
+    assert [one.name for one in verdicts] == [f"baseline {name}" for name in RATES]
+    assert all(one.ok and not one.warning for one in verdicts)
     found = p_core(rounds(0.92, 0.91, 0.93), replace(accepted(), file=Path("/b/toy.json")))
     assert (found.ok, found.got, found.expected) == (False, "92 images/s", "at least 95 images/s")
     assert found.sentence == (
@@ -108,13 +103,16 @@ def test_an_implausible_improvement_is_to_be_checked_before_it_is_accepted(
     assert ("not comparable: check the run before you accept" in found.sentence) == check
 
 
-def test_no_bound_allows_anything() -> None:
+def test_the_median_of_valid_rounds_counts_and_no_bound_allows_anything() -> None:
     assert p_core(rounds(0.01), with_figure(accepted(), lower=None)).ok
-
-
-def test_the_median_of_the_rounds_that_ended_well_counts() -> None:
     outcomes = [*rounds(1.0, 1.0, 0.5), replace(rounds(0.1)[0], state="failed")]
     assert p_core(outcomes, accepted()).ok
+    slow = [replace(outcome, validity_warnings=(CLOCK,)) for outcome in rounds(0.5, 0.5)]
+    verdict = p_core(slow, accepted())
+    assert (verdict.ok, verdict.warning, verdict.judged, verdict.got) == (True, True, False, "not judged")
+    assert verdict.sentence == "p_core is not judged: no valid round"
+    assert p_core([*slow, *rounds(1.0)], accepted()).got == "100 images/s"
+    assert not p_core([*slow, *rounds(0.5)], accepted()).ok
 
 
 def test_a_missing_metric_fails_and_a_near_name_is_suggested() -> None:
@@ -127,15 +125,12 @@ def test_a_missing_metric_fails_and_a_near_name_is_suggested() -> None:
     assert found.sentence.endswith("; did you mean p_core?")
 
 
-def test_a_unit_that_was_edited_is_no_other_figure() -> None:
+def test_an_edited_unit_is_no_other_figure_and_fewer_rounds_are_held_no_closer() -> None:
     figures = accepted().metrics
     baseline = replace(accepted(), metrics={"p_core": replace(figures["p_core"], unit="apples/s")})
     (found,) = baselines.judge(rounds(1.0), baseline)
     assert not found.ok
     assert "p_core is measured in 'images/s', but in 'apples/s' in the baseline" in found.sentence
-
-
-def test_fewer_rounds_than_were_accepted_are_never_held_closer_than_noise_goes() -> None:
     baseline = accepted(0.97, 1.03, 0.96, 1.04, 0.98, 1.02, 0.97, 1.03, 1.0, 1.0)
     assert baseline.metrics["p_core"].noise == pytest.approx(0.03, rel=0.1)
     assert p_core(rounds(0.93), baseline).ok
@@ -160,28 +155,16 @@ def test_a_baseline_and_a_comparison_of_the_same_runs_give_the_same_answer(earli
     assert set(words) >= {noise.WORSE, noise.WITHIN}
 
 
-def test_a_figure_written_by_hand_without_noise_is_judged_by_its_bound_alone() -> None:
+def test_a_figure_without_noise_has_its_bound_and_an_edited_bound_is_at_least_the_noise() -> None:
     baseline = with_figure(accepted(), noise=None)
     verdict = p_core(rounds(0.9, 0.94), baseline)
     assert not verdict.ok
     assert "a change counts from 5.0 % on (its bound, noise unknown)" in verdict.sentence
     assert p_core(rounds(0.94, 0.97), baseline).ok
-
-
-def test_an_edited_bound_narrower_than_the_noise_is_the_noise() -> None:
     baseline = with_figure(accepted(0.97, 1.0, 1.03), lower=-0.001)
     verdict = p_core(rounds(0.95, 0.96, 0.98), baseline)
     assert verdict.ok
     assert "a change counts from 8.4 % on (its noise of the rounds alone)" in verdict.sentence
-
-
-def test_invalid_rounds_decide_nothing() -> None:
-    slow = [replace(outcome, validity_warnings=(CLOCK,)) for outcome in rounds(0.5, 0.5)]
-    verdict = p_core(slow, accepted())
-    assert (verdict.ok, verdict.warning, verdict.judged, verdict.got) == (True, True, False, "not judged")
-    assert verdict.sentence == "p_core is not judged: no valid round"
-    assert p_core([*slow, *rounds(1.0)], accepted()).got == "100 images/s"
-    assert not p_core([*slow, *rounds(0.5)], accepted()).ok
 
 
 # -- unlike ---------------------------------------------------------------------------------------------------
@@ -198,9 +181,6 @@ def test_another_machine_or_config_is_refused_or_compared_with_a_label() -> None
     assert (verdict.ok, verdict.warning) == (True, True)
     assert verdict.sentence.endswith("; compared although different: driver: 550 -> 560")
     assert not p_core(other, baseline, ignore_differences=True).ok
-
-
-def test_rounds_for_throughput_only_are_unlike_others() -> None:
     (found,) = baselines.judge(rounds(1.0, throughput_only=True), accepted())
     assert "throughput_only: false -> true" in found.sentence
 
@@ -217,27 +197,21 @@ def test_other_code_is_what_a_baseline_tests_and_is_named_where_it_got_worse() -
 # -- accepting ------------------------------------------------------------------------------------------------
 
 
-def test_a_baseline_says_from_which_change_on_it_judges() -> None:
+def test_a_baseline_says_from_which_change_on_it_judges_and_no_noise_lets_everything_pass() -> None:
     assert accepted(1.0).metrics["p_core"].rule == "a change counts from 5.0 % on (its bound, noise unknown)"
     assert accepted(0.99, 1.0, 1.01).metrics["p_core"].rule == "a change counts from 5.0 % on (its bound)"
     noisy = accepted(0.96, 1.0, 1.04).metrics["p_core"]
     assert noisy.rule == "a change counts from 14.1 % on (its noise of the rounds alone)"
-
-
-def test_noise_that_would_let_everything_pass_makes_no_baseline() -> None:
     made = accepted(0.5, 1.0, 2.0)
     assert "p_whole varies so much" in (baselines.useless_bound(made) or "")
     assert baselines.useless_bound(accepted()) is None
     assert baselines.useless_bound(with_figure(made, lower=None)) is None
     assert baselines.useless_bound(with_figure(made, direction="lower")) is None
-
-
-def test_earlier_runs_count_for_the_noise() -> None:
     earlier = [rounds(factor) for factor in (1.0, 1.1, 0.9, 1.05, 0.95, 1.1, 0.9)]
-    made = baselines.accept(case_of(rounds(1.0)), earlier, ACCEPTED).metrics["p_core"]
-    assert made.from_runs is not None
-    assert made.from_runs.runs == 8
-    assert "(its noise from run to run)" in made.rule
+    noisy = baselines.accept(case_of(rounds(1.0)), earlier, ACCEPTED).metrics["p_core"]
+    assert noisy.from_runs is not None
+    assert noisy.from_runs.runs == 8
+    assert "(its noise from run to run)" in noisy.rule
 
 
 def test_bounds_and_metrics_that_were_edited_are_kept_or_made_anew() -> None:
@@ -256,11 +230,7 @@ def test_bounds_and_metrics_that_were_edited_are_kept_or_made_anew() -> None:
         (rounds(1.0, 1.0, case="toy:pytorch:CPU:1:1:2"), (), None),
         (rounds(1.0, state="failed"), (), "round 1: its state is 'failed'"),
         (rounds(1.0, case="toy:pytorch:CPU:1:1:3"), (), "expected 3 rounds, got 1"),
-        (
-            [replace(rounds(1.0)[0], validity_warnings=(CLOCK,))],
-            (),
-            "round 1: the clock went back",
-        ),
+        ([replace(rounds(1.0)[0], validity_warnings=(CLOCK,))], (), "round 1: the clock went back"),
         (rounds(1.0), (Verdict("target", False, "", "", "missed it"),), "missed it"),
         (rounds(1.0), (Verdict("efficiency", False, "", "", "poor", expected_failure="known"),), None),
         (rounds(1.0), (Verdict("baseline p_core", False, "", "", "worse", kind=VerdictKind.BASELINE),), None),
@@ -333,10 +303,13 @@ def test_the_problems_of_a_file_are_reported(tmp_path: Path, changes: dict[str, 
         baselines.read(path)
 
 
-def test_all_invalid_values_of_a_figure_are_reported_at_once(tmp_path: Path) -> None:
+def test_a_figure_may_lack_its_noise_and_all_invalid_values_are_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
     baselines.write(path, accepted())
     body = json.loads(path.read_text())
+    del body["metrics"]["p_core"]["noise"]  # as in one that is written by hand
+    path.write_text(json.dumps(body))
+    assert baselines.read(path).metrics["p_core"] == Figure(100, -0.05, 0.05, "images/s", "higher", 3)
     body["metrics"]["p_core"] = {
         "value": -100.0, "lower": 0.05, "uper": 1, "unit": 3, "direction": "up", "rounds": True, "noise": -1,
         "from_runs": {"within": 0.1, "runs": 0},
@@ -347,23 +320,7 @@ def test_all_invalid_values_of_a_figure_are_reported_at_once(tmp_path: Path) -> 
     lines = str(caught.value).splitlines()
     assert all(line.startswith(f"{path}: metrics.p_core") for line in lines)
     assert [line.split("metrics.p_core")[1].split(" is ")[0] for line in lines] == [
-        ": unknown key 'uper'; did you mean upper?",
-        ": upper",
-        ".value",
-        ".lower",
-        ".unit",
-        ".direction",
-        ".rounds",
-        ".noise",
-        ".from_runs",
-    ]
+        ": unknown key 'uper'; did you mean upper?", ": upper", ".value", ".lower", ".unit", ".direction", ".rounds",
+        ".noise", ".from_runs",
+    ]  # fmt: skip
     assert "lower is 0.05, expected a share from -1 to 0 such as -0.05, or null" in lines[3]
-
-
-def test_a_figure_may_lack_its_noise_as_one_written_by_hand_does(tmp_path: Path) -> None:
-    path = tmp_path / "b.json"
-    baselines.write(path, accepted())
-    body = json.loads(path.read_text())
-    del body["metrics"]["p_core"]["noise"]
-    path.write_text(json.dumps(body))
-    assert baselines.read(path).metrics["p_core"] == Figure(100, -0.05, 0.05, "images/s", "higher", 3)

@@ -1,7 +1,5 @@
 """The benchmarks of the harness: goals, the document that they write, and that they run at all."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -15,7 +13,7 @@ from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 
 
-def test_a_goal_is_met_missed_or_missed_by_less_than_its_noise() -> None:
+def test_a_section_is_tables_and_goals_met_missed_or_missed_by_noise() -> None:
     most = [Goal("", 100, got, "ms", noise=0.1) for got in (100, 109, 111)]
     assert [goal.met for goal in most] == [True, False, False]
     assert [goal.missed for goal in most] == [False, False, True]
@@ -24,14 +22,12 @@ def test_a_goal_is_met_missed_or_missed_by_less_than_its_noise() -> None:
     least = [Goal("", 100, got, least=True, noise=0.1) for got in (100, 91, 89)]
     assert [goal.met for goal in least] == [True, False, False]
     assert [goal.missed for goal in least] == [False, False, True]
-
-
-def test_a_section_is_tables_and_goals() -> None:
     section = Section([table(("a", "b"), [("1", "2")])], [Goal("speed", 5, 6)])
     assert section.text == (
         "| a | b |\n| --- | --- |\n| 1 | 2 |\n\n"
         "| goal | bound | measured |  |\n| --- | --- | --- | --- |\n| speed | at most 5 | 6 | **missed** |"
     )
+    assert Section([table(("a", "b"), [("1", "2")])], []).text == "| a | b |\n| --- | --- |\n| 1 | 2 |"
 
 
 def test_the_document_has_a_place_for_each_benchmark() -> None:
@@ -57,10 +53,6 @@ def test_reading_logs_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     slowest, memory = logs.measure().goals
     assert slowest.got > 0
     assert not memory.missed
-
-
-def test_a_section_without_goals_has_no_table_of_goals() -> None:
-    assert Section([table(("a", "b"), [("1", "2")])], []).text == "| a | b |\n| --- | --- |\n| 1 | 2 |"
 
 
 @pytest.mark.slow

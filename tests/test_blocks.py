@@ -4,8 +4,6 @@ Commands that need hardware are planned (``--plan``) by the real pytest. Pages t
 are left to that test; both languages of a page have the same blocks.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect
@@ -256,15 +254,10 @@ def test_the_examples_of_the_readmes_run(place_to_run: Path) -> None:
 @pytest.mark.integration
 def test_a_wrong_command_fails(place_to_run: Path) -> None:
     for command in (
-        "pytest suites -k glm --no-such-option",
-        "pytest suites -k glm --vendor=nvidia --hw=NONE",
-        "flagperf compare reports/none reports",
-        "flagperf shows",
-        "make none",
-        "pip install pytest-flagperf[none]",
-        "python -m no_such_module",
-        "ls none",
-    ):
+        "pytest suites -k glm --no-such-option", "pytest suites -k glm --vendor=nvidia --hw=NONE",
+        "flagperf compare reports/none reports", "flagperf shows", "make none", "pip install pytest-flagperf[none]",
+        "python -m no_such_module", "ls none",
+    ):  # fmt: skip
         with pytest.raises((AssertionError, subprocess.CalledProcessError)):
             Commands(place_to_run).run(command)
 

@@ -1,7 +1,5 @@
 """Other work on a round's host gives a validity warning, prevents a baseline, and excuses a missed speed-up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +58,7 @@ def only(warnings: tuple[ValidityWarning, ...]) -> ValidityWarning:
 # -- the validity warning ------------------------------------------------------------------------------------
 
 
-def test_a_rank_that_waited_for_a_core_beside_other_work_gives_a_warning(tmp_path: Path) -> None:
+def test_waiting_beside_other_work_and_stolen_time_give_a_warning_and_own_processes_none(tmp_path: Path) -> None:
     outcome = round_beside(tmp_path, waited=0.125, others=1.5, named=list(OTHERS))
     assert only(outcome.validity_warnings) == ValidityWarning(
         BUSY,
@@ -69,28 +67,14 @@ def test_a_rank_that_waited_for_a_core_beside_other_work_gives_a_warning(tmp_pat
     )
     assert outcome.value("core_wait") == pytest.approx(0.125, abs=1e-3)
     assert outcome.value("other_cores") == pytest.approx(1.5, abs=1e-3)
-
-
-@pytest.mark.parametrize(("share", "warned"), [(busy.WAITED * 0.97, False), (busy.WAITED * 1.03, True)])
-def test_the_bound_is_a_few_per_cent_of_the_training(tmp_path: Path, share: float, warned: bool) -> None:
-    assert bool(round_beside(tmp_path, waited=share, others=2.0).validity_warnings) == warned
-
-
-def test_waiting_for_the_rounds_own_processes_is_reported_but_no_validity_warning(tmp_path: Path) -> None:
     outcome = round_beside(tmp_path, waited=0.3, others=0.1)
     assert outcome.validity_warnings == ()
-    (warning,) = outcome.warnings
-    assert warning.startswith("h1: a rank waited for a core in 30.0 % of the training because the round's own")
+    (text,) = outcome.warnings
+    assert text.startswith("h1: a rank waited for a core in 30.0 % of the training because the round's own")
     assert round_beside(tmp_path, waited=0.3, others=0.2).validity_warnings != ()
-
-
-def test_other_work_without_waiting_ranks_gives_no_warning(tmp_path: Path) -> None:
     outcome = round_beside(tmp_path, waited=0.01, others=3.0)
     assert (outcome.validity_warnings, outcome.warnings) == ((), ())
-
-
-def test_time_stolen_by_a_hypervisor_gives_a_warning(tmp_path: Path) -> None:
-    """The cores work for some 12 % of four seconds, each second: a share is one of a whole core's time then."""
+    # The cores work for some 12 % of four seconds, each second: a share is one of a whole core's time then.
     worked = 4 * 0.12
     assert round_beside(tmp_path, stolen=busy.STOLEN * worked * 1.5).validity_warnings == ()
     assert round_beside(tmp_path, stolen=busy.STOLEN * 0.97).validity_warnings == ()
@@ -99,7 +83,12 @@ def test_time_stolen_by_a_hypervisor_gives_a_warning(tmp_path: Path) -> None:
     assert warning.sentence.startswith("h1: the hypervisor gave ")
 
 
-def test_missing_measurements_give_no_warning(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("share", "warned"), [(busy.WAITED * 0.97, False), (busy.WAITED * 1.03, True)])
+def test_the_bound_is_a_few_per_cent_of_the_training(tmp_path: Path, share: float, warned: bool) -> None:
+    assert bool(round_beside(tmp_path, waited=share, others=2.0).validity_warnings) == warned
+
+
+def test_missing_measurements_and_waiting_before_the_training_give_no_warning(tmp_path: Path) -> None:
     """A kernel that counts no waiting, a training of a moment, and rounds of before."""
     outcome = round_beside(tmp_path, waited=None, others=2.0)
     assert (outcome.validity_warnings, outcome.value("core_wait")) == ((), None)
@@ -108,9 +97,6 @@ def test_missing_measurements_give_no_warning(tmp_path: Path) -> None:
     assert round_beside(tmp_path, waited=0.9, others=2.0, training=short).validity_warnings == ()
     (tmp_path / "h1_noderank0" / "load.series.csv").unlink()
     assert measure(tmp_path).value("other_cores") is None
-
-
-def test_waiting_before_the_training_does_not_count(tmp_path: Path) -> None:
     round_beside(tmp_path)
     path = tmp_path / "h1_noderank0" / "load.series.csv"
     head, *rows = path.read_text().splitlines()
@@ -132,9 +118,7 @@ WARNING = ValidityWarning(
 def beside(factor: float, *warnings: ValidityWarning, number: int = 1) -> Outcome:
     """Two cards, so many times as fast as one card of 1,000 images/s."""
     return replace(
-        with_metric(recorded("converged_1x2"), "p_core", 1000.0 * factor),
-        validity_warnings=warnings,
-        round=number,
+        with_metric(recorded("converged_1x2"), "p_core", 1000.0 * factor), validity_warnings=warnings, round=number
     )
 
 
@@ -167,24 +151,15 @@ def test_a_speed_up_that_was_missed_on_a_busy_machine_is_a_warning_that_names_th
     assert "warning.efficiency" in dict(junit.judged(found.values()))
 
 
-def test_a_missed_efficiency_of_a_reached_speed_up_has_a_warning_of_its_own() -> None:
+def test_a_missed_speed_up_fails_on_a_quiet_machine_under_strict_and_with_another_mark() -> None:
     found = judged(beside(1.02, WARNING))
     assert (found["speedup"].judged, found["speedup"].warning, found["speedup"].got) == (True, False, "1.02x")
     assert (found["efficiency"].judged, found["efficiency"].warning) == (False, True)
-
-
-def test_the_same_speed_up_on_a_quiet_machine_fails_and_under_strict_everywhere() -> None:
     for found in (judged(beside(0.9)), judged(beside(0.9, WARNING), strict=True)):
         assert not found["speedup"].ok
         assert not found["efficiency"].ok
     assert "the machine was busy" in judged(beside(0.9, WARNING), strict=True)["efficiency"].sentence
-
-
-def test_another_mark_excuses_no_speed_up() -> None:
     assert not judged(beside(0.9, ValidityWarning("throttled", "h1: hot")))["efficiency"].ok
-
-
-def test_quiet_rounds_are_judged_where_there_are_any() -> None:
     assert not judged(beside(0.9, WARNING), beside(0.95, number=2), beside(0.5, WARNING, number=3))["efficiency"].ok
     passed = judged(beside(0.9, WARNING), beside(1.7, number=2), beside(0.5, WARNING, number=3))["efficiency"]
     assert (passed.ok, passed.got, passed.warning) == (True, "85.0 %", False)

@@ -1,7 +1,5 @@
 """``tools.calibrate``: the small target, the reference curves and the README's table from stored rounds."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The grammar of a case."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -60,21 +58,15 @@ def test_a_name_cannot_leave_its_folder(field: int, name: str) -> None:
         Case.parse(":".join(terms))
 
 
-def test_all_problems_of_a_case_are_reported_at_once() -> None:
+def test_all_problems_of_a_case_are_reported_at_once_however_it_is_made() -> None:
     with pytest.raises(CaseError) as caught:
         Case.parse("a b:pytorch_:A100:0:x:-1")
     assert len(caught.value.problems) == 5
     assert all(problem.startswith("case 'a b:pytorch_:A100:0:x:-1': ") for problem in caught.value.problems)
-
-
-def test_missing_and_surplus_fields_are_named() -> None:
     with pytest.raises(CaseError, match=r"got 4 fields; expected the 6 fields .*; missing: nproc, repeat"):
         Case.parse("a:b:c:1")
     with pytest.raises(CaseError, match=r"too many: '2', 'x'"):
         Case.parse("a:b:c:1:1:1:2:x")
-
-
-def test_a_case_made_without_parsing_follows_the_same_rules() -> None:
     assert str(Case("a", "b", "c", 1, 2)) == "a:b:c:1:2:1"
     with pytest.raises(CaseError, match="nproc is '0'"):
         Case("a", "b", "c", 1, 0)

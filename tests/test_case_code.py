@@ -1,7 +1,5 @@
 """The fingerprint of a case covers the code that the case uses, and no other code."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Suites, vendors and configs of a tree: finding and checking them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -22,31 +20,20 @@ def gap(catalog: Catalog, hardware: str = "X9", shape: str = "1x8", scale: str =
 # -- suites and vendors ----------------------------------------------------------------------------------
 
 
-def test_folders_with_their_toml_are_suites_and_vendors(tmp_path: Path) -> None:
+def test_folders_with_their_toml_are_suites_and_vendors_with_its_values(tmp_path: Path) -> None:
     write(tmp_path, "suites/common/data.py", "")
     write(tmp_path, "suites/half/pytorch/model.py", "")
     catalog = tree(tmp_path)
     assert list(catalog.suites) == [("toy", "pytorch")]
     assert list(catalog.vendors) == ["acme"]
-
-
-def test_a_suite_has_the_values_of_its_toml(tmp_path: Path) -> None:
-    suite = tree(tmp_path).suite("toy", "pytorch_1.13")
+    suite = catalog.suite("toy", "pytorch_1.13")
     assert (suite.metric.name, suite.metric.direction, suite.sample_unit) == ("top1", "higher", "images")
     assert suite.scales["reference"].target == 0.75
     assert suite.scales["reference"].data[0].files == 3
     small = suite.scales["small"]
     assert (small.flops_per_sample, small.counted_on, small.data) == (None, "meta", ())
-
-
-def test_a_vendor_has_the_values_of_its_toml(tmp_path: Path) -> None:
-    vendor = tree(tmp_path).vendor("acme")
-    assert (vendor.title, vendor.hardware, vendor.runtime, vendor.scale) == (
-        "Acme",
-        "X9",
-        "venv",
-        "reference",
-    )
+    vendor = catalog.vendor("acme")
+    assert (vendor.title, vendor.hardware, vendor.runtime, vendor.scale) == ("Acme", "X9", "venv", "reference")
     assert vendor.shapes == (Shape(1, 1), Shape(1, 8))
     assert vendor.peak_tflops("X9", "bf16") == 80.5
     assert vendor.peak_tflops("X9", "fp8") is None
@@ -63,15 +50,12 @@ def test_the_vendors_of_this_repository_are_readable(repo: Path) -> None:
         assert vendor.shapes
 
 
-def test_the_same_suite_in_two_roots_is_refused(tmp_path: Path) -> None:
+def test_a_root_may_have_configs_for_a_vendor_of_another_root_but_not_its_suite(tmp_path: Path) -> None:
     write_suite(tmp_path / "one")
     write_suite(tmp_path / "two")
     with pytest.raises(CatalogError, match=r"suite toy:pytorch exists twice: .*one.* and .*two"):
         Catalog.scan([tmp_path / "one", tmp_path / "two"])
     assert Catalog.scan([tmp_path / "one", tmp_path / "one"]).suites
-
-
-def test_a_root_may_contain_configs_of_its_suites_for_a_vendor_of_another_root(tmp_path: Path) -> None:
     write_vendor(tmp_path / "theirs")
     write_suite(tmp_path / "mine")
     config = write_config(tmp_path / "mine")
@@ -191,11 +175,8 @@ def problems_of_suite(root: Path, toml: str) -> list[str]:
     return [problem.removeprefix(f"{root.resolve()}/suites/toy/pytorch/") for problem in caught.value.problems]
 
 
-def test_invalid_toml_is_reported_with_file_and_line(tmp_path: Path) -> None:
+def test_all_problems_of_a_suite_toml_are_reported_at_once_with_their_line(tmp_path: Path) -> None:
     assert problems_of_suite(tmp_path, 'sample_unit = "x"\nmetric = = 3\n')[0].startswith("suite.toml:2: ")
-
-
-def test_all_problems_of_a_suite_toml_are_reported_at_once(tmp_path: Path) -> None:
     toml = SUITE_TOML.replace("unit = ", "unti = ").replace("target = 0.75", 'target = "high"')
     toml = toml.replace("files = 3", "files = 3.5").replace("sample_unti", "sample_unit")
     assert set(problems_of_suite(tmp_path, toml)) == {
@@ -204,6 +185,15 @@ def test_all_problems_of_a_suite_toml_are_reported_at_once(tmp_path: Path) -> No
         "suite.toml:8: scales.reference.target is 'high'; expected a number",
         "suite.toml:13: scales.reference.data.0.files is 3.5; expected a whole number of at most 64 bits",
     }
+
+
+FURTHER = {
+    "{ top5 = 1.2 }": "suite.toml:16: scales.small.also.top5 is 1.2; expected 0 to 1, the metric's range",
+    "{ top5 = 0.9, top1 = 0.9 }": "suite.toml:16: scales.small.also has 'top1', the metric itself; set scales.small",
+    '{ top5 = "high" }': "suite.toml:16: scales.small.also.top5 is 'high'; expected a number",
+    "{ top5 = true }": "suite.toml:16: scales.small.also.top5 is True; expected a number",
+    "0.9": "suite.toml:16: scales.small.also is 0.9; expected a table",
+}
 
 
 @pytest.mark.parametrize(
@@ -215,38 +205,6 @@ def test_all_problems_of_a_suite_toml_are_reported_at_once(tmp_path: Path) -> No
             ("target = 0.75", 'target = 0.75\ncounted_on = "gpu"'),
             "scales.reference.counted_on is 'gpu'; allowed: meta, cpu",
         ),
-    ],
-)
-def test_an_invalid_choice_is_reported(tmp_path: Path, change: tuple[str, str], message: str) -> None:
-    assert message in problems_of_suite(tmp_path, SUITE_TOML.replace(*change))[0]
-
-
-@pytest.mark.parametrize(
-    ("also", "message"),
-    [
-        ("{ top5 = 1.2 }", "suite.toml:16: scales.small.also.top5 is 1.2; expected 0 to 1, the metric's range"),
-        (
-            "{ top5 = 0.9, top1 = 0.9 }",
-            "suite.toml:16: scales.small.also has 'top1', the metric itself; set scales.small",
-        ),
-        ('{ top5 = "high" }', "suite.toml:16: scales.small.also.top5 is 'high'; expected a number"),
-        ("{ top5 = true }", "suite.toml:16: scales.small.also.top5 is True; expected a number"),
-        ("0.9", "suite.toml:16: scales.small.also is 0.9; expected a table"),
-    ],
-)
-def test_an_invalid_further_target_is_reported(tmp_path: Path, also: str, message: str) -> None:
-    assert message in problems_of_suite(tmp_path, f"{SUITE_TOML}also = {also}\n")[0]
-
-
-def test_a_scale_may_have_further_targets(tmp_path: Path) -> None:
-    write_suite(tmp_path, toml=f"{SUITE_TOML}also = {{ top5 = 0.99 }}\n")
-    scales = Catalog.scan([tmp_path]).suite("toy", "pytorch").scales
-    assert [(scale.target, scale.also) for scale in scales.values()] == [(0.75, {}), (0.9, {"top5": 0.99})]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
         (("range = [0, 1]\n", ""), "suite.toml:2: metric.range is missing"),
         (("[0, 1]", "[1, 0]"), "suite.toml:6: metric.range is [1.0, 0.0]; expected the lowest and the highest"),
         (("[0, 1]", "[0]"), "metric.range is [0.0]; expected"),
@@ -257,10 +215,19 @@ def test_a_scale_may_have_further_targets(tmp_path: Path) -> None:
             "goal.rate and goal.batch are 0 and 8; expected more than 0",
         ),
         (("[0, 1]", "[0, 0.8]"), "suite.toml:15: scales.small.target is 0.9; expected 0 to 0.8, the metric's range"),
+        *((("target = 0.9\n", f"target = 0.9\nalso = {also}\n"), message) for also, message in FURTHER.items()),
     ],
 )
-def test_the_range_of_a_metric_must_contain_its_targets(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+def test_an_invalid_choice_range_or_further_target_is_reported(
+    tmp_path: Path, change: tuple[str, str], message: str
+) -> None:
     assert message in problems_of_suite(tmp_path, SUITE_TOML.replace(*change))[0]
+
+
+def test_a_scale_may_have_further_targets(tmp_path: Path) -> None:
+    write_suite(tmp_path, toml=f"{SUITE_TOML}also = {{ top5 = 0.99 }}\n")
+    scales = Catalog.scan([tmp_path]).suite("toy", "pytorch").scales
+    assert [(scale.target, scale.also) for scale in scales.values()] == [(0.75, {}), (0.9, {"top5": 0.99})]
 
 
 def test_no_file_is_read_before_its_first_use(tmp_path: Path) -> None:

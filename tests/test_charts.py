@@ -1,7 +1,5 @@
 """The data of charts: thinned lines, gaps, shared axes, and escaped texts."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence
@@ -66,20 +64,14 @@ def test_the_metric_has_a_line_for_each_round_and_a_level_for_the_target() -> No
     assert chart.lines[0].x[0] == 0, "the untrained model comes first"
 
 
-def test_throughput_is_over_time_and_its_axis_starts_at_zero() -> None:
+def test_a_line_is_thinned_keeps_its_end_and_has_gaps_where_values_are_not_finite() -> None:
     chart = charts.throughput([recorded("converged_1x1")])
     assert chart is not None
     assert (chart.kind, chart.floor, chart.y) == ("time", 0.0, "images/s")
-
-
-def test_a_line_is_thinned_and_keeps_its_end() -> None:
     chart = charts.loss([long(recorded("converged_1x1"), 10 * MAX_POINTS + 3)])
     assert chart is not None
     assert len(chart.lines[0].x) <= MAX_POINTS + 1
     assert chart.lines[0].x[-1] == 10 * MAX_POINTS + 2
-
-
-def test_values_that_are_not_finite_are_gaps_and_without_values_there_is_no_chart() -> None:
     chart = charts.loss([recorded("nan_loss")])
     assert chart is not None
     assert None in charts.spec([chart])["charts"][0]["lines"][0][2]
@@ -91,12 +83,9 @@ def test_values_that_are_not_finite_are_gaps_and_without_values_there_is_no_char
 # -- hosts and devices ---------------------------------------------------------------------------------------
 
 
-def test_a_few_devices_have_a_line_each(tmp_path: Path) -> None:
+def test_a_few_devices_have_a_line_each_and_many_are_lowest_median_and_highest(tmp_path: Path) -> None:
     (power,) = drawn(sampled_charts.devices(busy(tmp_path, 2, 2, 20)))
     assert lines_of(power) == [f"h{rank} device {card}" for rank in (0, 1) for card in (0, 1)]
-
-
-def test_many_devices_are_drawn_as_lowest_median_and_highest(tmp_path: Path) -> None:
     (power,) = drawn(sampled_charts.devices(busy(tmp_path, 4, 8, 60)))
     assert lines_of(power) == ["lowest", "median", "highest"]
     assert "32" in power.note
@@ -104,17 +93,14 @@ def test_many_devices_are_drawn_as_lowest_median_and_highest(tmp_path: Path) -> 
     assert all(low <= mid <= high for low, mid, high in zip(lowest, middle, highest, strict=True))
 
 
-def test_charts_of_hosts_have_units_and_only_sampled_quantities(tmp_path: Path) -> None:
-    chart = drawn(sampled_charts.hosts(busy(tmp_path, 2, 1, 30)))
-    assert [(item.title, item.y) for item in chart] == [
+def test_charts_of_hosts_have_units_and_phases_are_bands(tmp_path: Path) -> None:
+    charts = drawn(sampled_charts.hosts(busy(tmp_path, 2, 1, 30)))
+    assert [(item.title, item.y) for item in charts] == [
         ("Host CPU", "%"), ("Host memory", "%"), ("Host network, in and out", "MB/s"),
     ]  # fmt: skip
-    assert chart[2].lines[0].y[0] == pytest.approx(2.0), "in and out together"
+    assert charts[2].lines[0].y[0] == pytest.approx(2.0), "in and out together"
     assert drawn(sampled_charts.devices({})) == []
     assert drawn(sampled_charts.hosts({"h_noderank0": Samples({})})) == []
-
-
-def test_phases_are_bands_on_the_axis_of_the_samples(tmp_path: Path) -> None:
     monitored = busy(tmp_path, 1, 1, 30)
     phases = (Phase("init", START - 2, START + 5), Phase("train", START + 5, START + 29))
     for chart in drawn([*sampled_charts.devices(monitored, phases), *sampled_charts.hosts(monitored, phases)]):
@@ -146,7 +132,7 @@ def ranks(number: int) -> list[RankStepTimes]:
     ]
 
 
-def test_each_rank_has_its_step_times() -> None:
+def test_each_rank_has_its_step_times_and_scaling_its_perfect_line() -> None:
     assert lines_of(charts.rank_steps(ranks(2))) == ["rank 0", "rank 1"]
     assert lines_of(charts.rank_steps(ranks(16))) == ["lowest", "median", "highest"]
     spread = charts.rank_spread(ranks(4))
@@ -154,9 +140,6 @@ def test_each_rank_has_its_step_times() -> None:
     assert spread is not None
     assert list(spread.lines[0].y) == pytest.approx([100, 110, 120, 130])
     assert charts.rank_spread(ranks(1)) is None
-
-
-def test_scaling_has_a_line_for_perfect_scaling() -> None:
     chart = charts.scaling("glm", "images/s", {"acme A1": [(8, 700.0), (1, 100.0)], "acme B2": [(4, 50.0)]})
     assert chart is not None
     assert lines_of(chart) == ["acme A1", "acme A1, ideal", "acme B2"]
@@ -165,7 +148,7 @@ def test_scaling_has_a_line_for_perfect_scaling() -> None:
     assert charts.scaling("nothing", "images/s", {}) is None
 
 
-def test_bars_without_a_finite_value_have_no_width() -> None:
+def test_bars_need_a_finite_value_an_axis_is_stored_once_and_numbers_have_four_digits() -> None:
     text = charts.bars(
         [Bar("<b>", 50.0, "50 images/s", "#a"), Bar("none", math.nan, "missing"), Bar("best", 100.0, "")]
     )
@@ -173,22 +156,16 @@ def test_bars_without_a_finite_value_have_no_width() -> None:
     assert "width:0.0%" in text
     assert "<b>" not in text
     assert "<script" not in text
-
-
-# -- to the page ---------------------------------------------------------------------------------------------
-
-
-def test_a_shared_axis_is_stored_once() -> None:
     lines = [ChartLine(f"device {number}", (0.0, 1.5, 3.0), (1.0, 2.0, float(number))) for number in range(4)]
     data = charts.spec([Chart("one", "x", "y", tuple(lines)), Chart("two", "x", "y", tuple(lines[:1]))])
     assert data["xs"] == [[0, 1.5, 3]]
     assert {line[1] for chart in data["charts"] for line in chart["lines"]} == {0}
-
-
-def test_numbers_are_rounded_to_four_digits() -> None:
     assert [charts.rounded(value) for value in (5226.340297, 0.363525390625, -1e-9, 3.0, 123456.0, math.nan)] == [
         5226, 0.3635, -1e-9, 3, 123500, None,
     ]  # fmt: skip
+
+
+# -- to the page ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", HOSTILE)

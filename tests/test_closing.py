@@ -1,7 +1,5 @@
 """The summary of a run: the state of its cases, and the verdict in one line."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -75,7 +73,7 @@ def test_a_case_that_an_interrupted_run_did_not_finish_has_not_failed(result: Ca
     assert summarize_case(result, interrupted=True).state == state
 
 
-def test_each_failure_is_listed_once_and_has_a_short_form() -> None:
+def test_each_failure_is_listed_once_an_expected_one_with_its_reason() -> None:
     outcome = recorded("crashed_rank")
     failures = tuple(verdicts.converges(outcome))
     crashed = summarize_case(CaseResult(BERT, (outcome,), {"test_converges": failures, "test_throughput": failures}))
@@ -84,9 +82,6 @@ def test_each_failure_is_listed_once_and_has_a_short_form() -> None:
     slow = summarize_case(case(*speedup))
     assert slow.short == ("speedup 0.84x, expected above 1x", "efficiency 42.1 %, expected at least 50.0 %")
     assert slow.failures[0].startswith("weak scaling: 2 cards do")
-
-
-def test_an_expected_failure_is_listed_with_its_reason() -> None:
     (line,) = all_lines([summarize_case(case(GOOD, replace(MISSED, expected_failure="ticket 7")))])
     assert line == f"expected: {BERT}: {MISSED.sentence} (expected failure: ticket 7)"
 

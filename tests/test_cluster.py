@@ -1,7 +1,5 @@
 """Hosts run programs, copy files and open connections; a pool gives hosts to cases."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -33,22 +31,16 @@ def python(text: str) -> list[str]:
     return [sys.executable, "-c", text]
 
 
-def test_run_takes_input_and_returns_code_and_output() -> None:
+def test_run_returns_code_and_output_and_names_a_slow_or_missing_program() -> None:
     done = HOST.run(
         python("import os, sys; print(sys.stdin.read() + os.environ['X']); sys.exit(3)"),
         timeout_s=20, stdin=b"in", env={"X": "\N{GREEK SMALL LETTER ALPHA}"},
     )  # fmt: skip
     assert (done.code, done.out.strip(), done.err) == (3, "in\N{GREEK SMALL LETTER ALPHA}", "")
-
-
-def test_run_that_takes_too_long_is_ended_and_named() -> None:
     started = time.monotonic()
     with pytest.raises(HostError, match=r"here: sleep did not end within 0\.3 s"):
         HOST.run(["sleep", "60"], timeout_s=0.3)
     assert time.monotonic() - started < 30
-
-
-def test_running_a_missing_program_is_an_error_that_names_it() -> None:
     with pytest.raises(HostError, match="here: cannot start /no/such/program: No such file"):
         HOST.run(["/no/such/program"], timeout_s=1)
 
@@ -63,30 +55,24 @@ def test_a_channel_passes_objects_and_skips_other_lines() -> None:
     assert channel.error_output() == "a complaint"
 
 
-def test_a_channel_distinguishes_the_end_from_silence() -> None:
+def test_a_channel_distinguishes_the_end_from_silence_and_closing_ends_its_program() -> None:
     channel = HOST.open(python("import time; time.sleep(0.4)"))
     with pytest.raises(TimeoutError, match="here: no message in time"):
         channel.receive(0.05)
     assert channel.receive(20) is None
     channel.close()
-
-
-def test_sending_to_an_ended_program_is_an_error() -> None:
     channel = HOST.open(python("pass"))
     assert channel.receive(20) is None
     channel._process.wait(20)
     with pytest.raises(HostError, match="here: the program no longer reads its input"):
         channel.send({})
     channel.close()
-
-
-def test_closing_ends_a_program_that_does_not_end_itself() -> None:
     channel = HOST.open(python("import time; print('{}', flush=True); time.sleep(600)"))
     assert channel.receive(20) == {}
     assert channel.close(timeout_s=0.1) == -signal.SIGKILL
 
 
-def test_closing_does_not_wait_for_a_child_that_keeps_stdout_open() -> None:
+def test_closing_waits_for_no_child_and_ctrl_c_reaches_no_program() -> None:
     child = "subprocess.Popen(['sleep', '30'], start_new_session=True)"
     channel = HOST.open(python(f"import subprocess; print('{{\"child\": %d}}' % {child}.pid, flush=True)"))
     answer = channel.receive(20)
@@ -96,9 +82,6 @@ def test_closing_does_not_wait_for_a_child_that_keeps_stdout_open() -> None:
     assert channel.receive(10) is None
     assert time.monotonic() - started < 20
     os.kill(answer["child"], signal.SIGKILL)
-
-
-def test_ctrl_c_of_the_terminal_does_not_reach_programs() -> None:
     channel = HOST.open(python("import os; print('{\"session\": %d}' % os.getsid(0), flush=True); input()"))
     answer = channel.receive(20)
     assert answer is not None
@@ -117,10 +100,16 @@ def test_no_file_of_the_harness_stays_open_in_a_program(tmp_path: Path) -> None:
         assert file.fileno() not in answer["open"]
 
 
-def test_the_local_host_needs_no_tunnel_and_cannot_be_lost() -> None:
+def test_the_local_host_cannot_be_lost_and_an_error_of_the_harness_is_no_host_error() -> None:
     assert HOST.is_local
     assert HOST.forward("/var/run/some.sock") == "/var/run/some.sock"
     HOST.reconnect()
+
+    def work(host: Host) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_on_each([LocalHost("a"), LocalHost("b")], work)
 
 
 def test_a_step_takes_as_long_as_the_slowest_host_and_every_error_is_reported() -> None:
@@ -141,15 +130,7 @@ def test_a_step_takes_as_long_as_the_slowest_host_and_every_error_is_reported() 
     assert run_on_all(hosts[:3], lambda host: host.name) == dict(zip(hosts, ["h0", "h1", "h2"], strict=False))
 
 
-def test_an_error_of_the_harness_is_not_reported_as_a_host_error() -> None:
-    def work(host: Host) -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        run_on_each([LocalHost("a"), LocalHost("b")], work)
-
-
-def test_an_excluded_host_is_not_taken_and_is_named() -> None:
+def test_a_pool_gives_its_first_hosts_and_names_excluded_ones() -> None:
     a, b = LocalHost("a"), LocalHost("b")
     pool = HostPool((a, b))
     pool.exclude(a, "the link is cut")
@@ -159,9 +140,6 @@ def test_an_excluded_host_is_not_taken_and_is_named() -> None:
         pool.take(2)
     pool.include(a)
     assert pool.take(2) == (a, b)
-
-
-def test_a_pool_gives_its_first_hosts_and_reports_how_many_it_has() -> None:
     two = HostPool((LocalHost("a"), LocalHost("b")))
     assert [host.name for host in two.take(1)] == ["a"]
     with pytest.raises(HostError, match="needs 3 hosts, 2 available: a, b"):

@@ -1,7 +1,5 @@
 """The hosts of a run: the table [cluster], the original's cluster_conf.py, --cluster."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +105,8 @@ def test_hosts_are_a_list(hosts: object, tmp_path: Path) -> None:
     assert problems({"hosts": hosts}, tmp_path / "f")[0].endswith("expected a list of at least one host, each a string")
 
 
-def test_the_command_line_separates_hosts_by_commas() -> None:
+def test_the_originals_file_and_hosts_with_commas_are_read(tmp_path: Path) -> None:
     assert split_hosts("a, b@c:3,,d") == ("a", "b@c:3", "d")
-
-
-def test_the_originals_file_is_read_unchanged(tmp_path: Path) -> None:
     file = write(tmp_path, "cluster_conf.py", ORIGINAL)
     conf = read_cluster_conf(file)
     assert (conf.hosts, conf.port, conf.source) == (("10.1.2.2", "10.1.2.3"), 2222, str(file))

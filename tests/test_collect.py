@@ -1,7 +1,5 @@
 """The logs of a round on their way from a host."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

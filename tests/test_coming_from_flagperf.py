@@ -1,7 +1,5 @@
 """The commands of docs/coming-from-flagperf.md run, and print what the page shows."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The command line over stored runs: what it prints, what it writes, and its exit codes."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json
@@ -62,8 +60,11 @@ def test_a_path_without_a_run_is_an_error(command: tuple[str, ...], tmp_path: Pa
     assert errors_of(capsys, *command, tmp_path / "nothing") == [f"{tmp_path / 'nothing'}: no such directory"]
 
 
-def test_a_run_with_unreadable_files_has_failed_for_that_reason(tmp_path: Path, capsys: Capture) -> None:
+def test_what_is_missing_of_a_killed_run_is_noted_and_unreadable_files_are_a_failure(
+    tmp_path: Path, capsys: Capture
+) -> None:
     case_dir = add_case(tmp_path / "run", "converged_1x1")
+    assert "note: " in output_of(capsys, "show", tmp_path / "run")
     (case_dir / "round1" / "outcome.json").write_text("{", encoding="utf-8")
     out = output_of(capsys, "show", tmp_path / "run")
     assert "outcome.json: invalid JSON" in out
@@ -145,11 +146,6 @@ def test_show_prints_the_table_the_failures_and_the_warnings(tmp_path: Path, cap
     assert "not run: toy:pytorch:CPU:2:8:1: has no config" in out
     wide = output_of(capsys, "show", tmp_path / "run", "--width", 200)
     assert len(wide.splitlines()) < len(out.splitlines())
-
-
-def test_show_notes_what_is_missing_of_a_killed_run(tmp_path: Path, capsys: Capture) -> None:
-    add_case(tmp_path / "run", "converged_1x1")
-    assert "note: " in output_of(capsys, "show", tmp_path / "run")
 
 
 # -- the performance tables ----------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Which rounds' figures may be compared: their fingerprints and machines, field by field."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,23 +21,14 @@ def outcome(ran_on: dict[str, Any] | None = None, **fingerprint: Any) -> Outcome
     return replace(recorded("converged_1x1"), machine=ran_on or {}, fingerprint={**PRINT, **fingerprint})
 
 
-def test_like_rounds_are_like() -> None:
+def test_rounds_are_like_unless_their_machines_differ_and_unknown_fields_do_not_count() -> None:
     assert outcome_differences(outcome(RAN_ON), outcome({**RAN_ON})) == []
     assert notes(outcome(RAN_ON), outcome({**RAN_ON})) == []
-
-
-def test_machines_make_rounds_unlike_though_the_fingerprints_are_equal() -> None:
     other = outcome({**RAN_ON, "driver": "560.35", "os": "Linux 13"})
     assert outcome_differences(outcome(RAN_ON), other) == ["driver: 550.54 -> 560.35"]
     assert notes(outcome(RAN_ON), other) == ["os: Linux 12 -> Linux 13"]
-
-
-def test_rounds_from_before_machines_were_known_compare_as_they_did() -> None:
     assert outcome_differences(outcome(), outcome(RAN_ON)) == []
     assert notes(outcome(), outcome(RAN_ON)) == ["the machine of the old run is unknown"]
-
-
-def test_a_field_that_an_older_fingerprint_has_not_is_not_known() -> None:
     old = {"key": "a", "precision": "fp32"}
     assert fingerprint_differences(old, {"key": "b", "precision": "fp32", "data": "d1"}) == []
     assert fingerprint_differences(old, {"key": "b", "precision": "bf16", "data": "d1"}) == ["precision: fp32 -> bf16"]

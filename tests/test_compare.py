@@ -1,7 +1,5 @@
 """flagperf compare over stored runs: tables, the noise that changes are judged by, the page, and the exit code."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from dataclasses import replace
@@ -240,13 +238,10 @@ def test_of_more_runs_than_fit_the_last_ones_are_shown(
     assert max(map(len, out.splitlines()[1:])) <= 80
 
 
-def test_one_run_alone_is_refused(tmp_path: Path, capsys: Capture) -> None:
+def test_one_run_alone_and_contradictory_options_are_refused(tmp_path: Path, capsys: Capture) -> None:
     run = run_of(tmp_path / "runs" / "run1")
     for path in (run, run.parent):
         assert "expected two or more runs, got 1" in errors_of(capsys, "compare", path)[0]
-
-
-def test_contradictory_options_are_reported(tmp_path: Path, capsys: Capture) -> None:
     run = run_of(tmp_path / "run")
     assert "did you mean p_core" in errors_of(capsys, "compare", run, run, "--metric=p_cor")[0]
     with pytest.raises(SystemExit) as ended:

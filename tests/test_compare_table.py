@@ -1,7 +1,5 @@
 """The first table of a comparison, its comment in Markdown, implausible improvements, and runs of two commits."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The layers of a case's config, and the origin of each value."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -90,23 +88,24 @@ def test_no_key_is_defined_for_all_frameworks_and_for_one() -> None:
     assert [common & load(file).names.keys() for file in files] == [set() for _ in files]
 
 
-def test_the_small_scale_has_its_own_layer_and_no_vendor_layer(tmp_path: Path) -> None:
+def test_the_small_scale_has_no_vendor_layer_and_none_overrides(tmp_path: Path) -> None:
     values = resolved(tmp_path, "width = 128", scale="small").values
     assert (values["width"].value, values["width"].layer) == (8, "scale")
     assert values["max_steps"].value == 20
-
-
-def test_none_overrides(tmp_path: Path) -> None:
     values = resolved(tmp_path, "width = None\nmax_steps = None\nanything = 3").values
     assert (values["width"].value, values["width"].layer) == (None, "vendor")
     assert values["max_steps"].layer == "vendor"
     assert values["anything"].value == 3
 
 
-def test_the_harness_sets_the_cases_own_keys(tmp_path: Path) -> None:
+def test_the_harness_sets_the_cases_own_keys_and_no_value_is_shared(tmp_path: Path) -> None:
     given = {"data_dir": Value("/data", "--data-dir", 0, "case")}
     values = of(tree(tmp_path, 'vendor = "other"\n'), given=given).values
     assert (values["vendor"].value, values["data_dir"].where) == ("acme", "--data-dir")
+    first = resolved(tmp_path, 'names = {"a": [1, (2, 3)]}')
+    first.config["names"]["a"].append(5)  # type: ignore[index]
+    assert first.config["names"] == {"a": [1, [2, 3]]}
+    json.dumps(first.config)
 
 
 def test_deviations_are_the_values_that_differ_from_the_suites(tmp_path: Path) -> None:
@@ -116,13 +115,6 @@ def test_deviations_are_the_values_that_differ_from_the_suites(tmp_path: Path) -
         ("flag", True, False, 0),
     ]
     assert resolved(tmp_path / "small", scale="small").deviations == ()
-
-
-def test_no_value_is_shared_between_two_resolutions(tmp_path: Path) -> None:
-    first = resolved(tmp_path, 'names = {"a": [1, (2, 3)]}')
-    first.config["names"]["a"].append(5)  # type: ignore[index]
-    assert first.config["names"] == {"a": [1, [2, 3]]}
-    json.dumps(first.config)
 
 
 def test_settings_are_literals_or_strings() -> None:
@@ -192,25 +184,19 @@ note = note + "!"
     }
 
 
-def test_relative_imports_of_neighbours_work(tmp_path: Path) -> None:
+def test_neighbours_are_imported_from_their_own_folder_and_the_interpreter_stays_as_it_is(tmp_path: Path) -> None:
     write(tmp_path, "_base.py", "a = 1\n_b = 2\n")
     file = write(tmp_path, "main.py", "from ._base import *\nfrom ._base import _b as b\n")
     assert {name: (given.value, given.file.name) for name, given in load(file).names.items()} == {
         "a": (1, "_base.py"),
         "b": (2, "_base.py"),
     }
-
-
-def test_reading_does_not_change_the_interpreter(tmp_path: Path) -> None:
     write_config(tmp_path, "width = 7\n", "config_common.py")
     path, modules = list(sys.path), set(sys.modules)
     resolved(tmp_path, "from config_common import *\n")
     assert sys.path == path
     assert set(sys.modules) == modules
     assert not list(tmp_path.rglob("__pycache__"))
-
-
-def test_neighbours_of_the_same_name_in_two_folders_are_different(tmp_path: Path) -> None:
     for folder, value in (("one", 1), ("two", 2)):
         write(tmp_path, f"{folder}/common.py", f"a = {value}\n")
         write(tmp_path, f"{folder}/main.py", "from common import *\n")
@@ -275,17 +261,11 @@ def test_an_invalid_file_is_reported_with_its_line(tmp_path: Path, text: str, me
     assert problems(tmp_path, text)[0].startswith(message)
 
 
-def test_an_error_in_a_neighbour_names_the_neighbours_line(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once_with_their_own_line(tmp_path: Path) -> None:
     write_config(tmp_path, "\nwidth = 1 / 0\n", "config_common.py")
     assert (
         "config_common.py:2: width: '1 / 0': division by zero" in problems(tmp_path, "from config_common import *\n")[0]
     )
-
-
-# -- keys and values ------------------------------------------------------------------------------------------
-
-
-def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     text = 'widht = 1\nfrozen = 4\nratio = "big"\ntarget_top1 = 0.5\n'
     assert problems(tmp_path, text, ("flag=3", "frzen=1")) == [
         f"{CONFIG}:1: widht: toy:pytorch has no such key; did you mean width?",
@@ -296,6 +276,9 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         "--set flag=3: is an int; expected True or False or None",
         "--set frzen: toy:pytorch has no such key; did you mean frozen?",
     ]
+
+
+# -- keys and values ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -360,15 +343,12 @@ def test_the_target_may_be_repeated_but_not_changed(tmp_path: Path, name: str) -
         assert "expected the suite's target 0.75" in problems(tmp_path, config, settings)[0]
 
 
-def test_a_small_scales_file_may_only_set_keys_that_exist(tmp_path: Path) -> None:
+def test_a_small_scales_file_and_mutable_params_must_name_keys_that_exist(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     write(tmp_path, "suites/toy/pytorch/config/_small.py", "frozen = 9\nwdth = 8\n")
     assert problems_of(catalog, scale="small") == [
         "suites/toy/pytorch/config/_small.py:2: wdth: toy:pytorch has no such key; did you mean width?"
     ]
-
-
-def test_mutable_params_must_name_keys_that_exist(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     file = "suites/toy/pytorch/config/mutable_params.py"
     write(tmp_path, file, MUTABLE.replace('"width"', '"widht"'))
@@ -378,15 +358,12 @@ def test_mutable_params_must_name_keys_that_exist(tmp_path: Path) -> None:
     assert "expected a list of keys" in problems_of(catalog)[0]
 
 
-def test_a_missing_required_key_is_reported(tmp_path: Path) -> None:
+def test_a_missing_required_key_and_a_missing_base_are_reported(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     defaults = write(tmp_path, "driver/defaults.py", 'MUTABLE = []\nvendor = ""\n')
     assert "suites/toy/pytorch/config/_base.py: data_dir is missing; set a value" in problems_of(
         catalog, defaults=defaults
     )
-
-
-def test_a_missing_base_is_reported(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     (tmp_path / "suites/toy/pytorch/config/_base.py").unlink()
     assert "suites/toy/pytorch/config/_base.py: no such file" in problems_of(catalog)
@@ -404,7 +381,7 @@ def data_problems(root: Path, data_dir: object, config: str = "", scale: str = "
     return []
 
 
-def test_a_missing_data_file_is_reported_with_the_line_that_sets_it(tmp_path: Path) -> None:
+def test_missing_data_are_reported_with_the_line_that_sets_them(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     assert data_problems(tmp_path, str(data)) == [
@@ -412,9 +389,6 @@ def test_a_missing_data_file_is_reported_with_the_line_that_sets_it(tmp_path: Pa
     ]
     (data / "train").mkdir()
     assert data_problems(tmp_path, str(data)) == []
-
-
-def test_a_missing_data_directory_is_reported(tmp_path: Path) -> None:
     assert data_problems(tmp_path, "/not/there") == ["--data-dir: data_dir = '/not/there': no such folder"]
     assert data_problems(tmp_path, "") == [
         "toy:pytorch needs its data at scale reference: pass their folder with --data-dir or --case CASE=DATA_DIR "
@@ -504,18 +478,15 @@ def test_a_removed_key_says_what_holds_without_it(tmp_path: Path) -> None:
         )
 
 
-def test_a_vendors_config_may_ask_for_more_and_the_user_for_less(tmp_path: Path) -> None:
+def test_a_vendors_config_may_ask_for_more_and_the_user_for_values_at_the_limits(tmp_path: Path) -> None:
     text = "min_efficiency = 0.9\nthroughput_steps = 100\ntiming_warmup_steps = 20\n"
     values = resolved(tmp_path, text, settings=("throughput_steps=5",)).config
     assert (values["min_efficiency"], values["throughput_steps"], values["timing_warmup_steps"]) == (0.9, 5, 20)
+    fine = ("max_steps=0", "min_efficiency=1.5", "hang_timeout_s=0.5", "num_workers=0", "max_time_s=None")
+    assert resolved(tmp_path, settings=fine).values["max_steps"].value == 0
 
 
 # -- numbers and the case's own keys -------------------------------------------------------------------------
-
-
-def test_numbers_at_the_limits_are_accepted(tmp_path: Path) -> None:
-    fine = ("max_steps=0", "min_efficiency=1.5", "hang_timeout_s=0.5", "num_workers=0", "max_time_s=None")
-    assert resolved(tmp_path, settings=fine).values["max_steps"].value == 0
 
 
 def test_keys_of_the_case_have_their_own_options() -> None:

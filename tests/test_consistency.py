@@ -1,7 +1,5 @@
 """Two ways to the same figure: for each pair one recorded round at the tolerance passes, and one beyond it fails."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -223,11 +221,8 @@ def test_an_energy_counter_passes_at_the_tolerance_and_fails_beyond_it(tmp_path:
     assert contradicted(measure(round_dir)) == {"energy"}
 
 
-def test_each_pair_has_a_round_that_fails() -> None:
+def test_each_pair_has_a_round_that_fails_and_a_row_in_the_documentation(repo: Path) -> None:
     assert {case.pair for case in CASES} == {pair.name for pair in PAIRS} - {"energy"}
-
-
-def test_the_documentation_has_the_table(repo: Path) -> None:
     text = (repo / "docs" / "measuring.md").read_text()
     assert "\n".join(consistency.table()) + "\n" in text
 

@@ -1,7 +1,5 @@
 """The load and memory of the machine that runs pytest."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -21,15 +19,12 @@ FIGURES = {
 }  # fmt: skip
 
 
-def test_figures_agree_with_the_kernel() -> None:
+def test_figures_agree_with_the_kernel_and_do_not_include_children() -> None:
     figures = controller.before_run()
     assert figures["cores"] == os.cpu_count()
     assert figures["memory"] == psutil.virtual_memory().total
     assert 0 < figures["memory_available"] <= figures["memory"]
     assert figures["load_1min"] >= 0
-
-
-def test_the_own_cost_does_not_include_children() -> None:
     before = controller.own_cost()["harness_cpu_s"]
     children = os.times().children_user
     subprocess.run([sys.executable, "-c", "sum(range(3 * 10**7))"], check=True)

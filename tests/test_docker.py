@@ -77,17 +77,9 @@ def test_options_have_the_meaning_that_docker_gives_them(words: str, meaning: Ma
 def test_all_problems_of_options_are_reported_at_once_with_their_source() -> None:
     with pytest.raises(OptionsError) as caught:
         options(
-            "--devise",
-            "/dev/x",
-            "--frobnicate",
-            "--shm-size=much",
-            "--privileged=maybe",
-            "--cpus=none",
-            "stray",
-            "-v",
-            "/a",
-            "--ulimit",
-        )
+            "--devise", "/dev/x", "--frobnicate", "--shm-size=much", "--privileged=maybe", "--cpus=none", "stray",
+            "-v", "/a", "--ulimit",
+        )  # fmt: skip
     assert [problem.partition(";")[0] for problem in caught.value.problems] == [
         "vendor.toml: options: unsupported docker option --devise",
         "vendor.toml: options: unsupported docker option --frobnicate",
@@ -102,7 +94,7 @@ def test_all_problems_of_options_are_reported_at_once_with_their_source() -> Non
     assert "allowed are --gpus, --device" in str(caught.value)
 
 
-def test_gpus_are_the_leased_ones_whatever_the_option_says() -> None:
+def test_gpus_and_devices_are_the_leased_ones_whatever_the_option_says() -> None:
     assert options("--gpus", "all").gpus
     for value in ("2", "device=0,1", "none"):
         with pytest.raises(OptionsError, match=r"expected all, the devices that the case has leased$"):
@@ -111,9 +103,6 @@ def test_gpus_are_the_leased_ones_whatever_the_option_says() -> None:
         options("--gpus", "device=MIG-4a9b")
     with pytest.raises(OptionsError, match=r"maker.com/gpu=0: a CDI name .*use --gpus all"):
         options("--device", "maker.com/gpu=0")
-
-
-def test_an_option_with_device_in_it_is_given_once_for_each_leased_device() -> None:
     words = ["--device=/dev/acme{device}", "-v", "/run/a{device}:/run/a{device}", "--device", "/dev/acme_ctl"]
     given = parse([*words, "--env", "ACME{device}=on"], "vendor.toml: options", devices=[4, 6]).arguments
     assert given["devices"] == ["/dev/acme4", "/dev/acme6", "/dev/acme_ctl"]
@@ -141,21 +130,15 @@ def test_placeholders_are_checked_before_devices_are_leased(words: list[str], me
     assert message in str(caught.value)
 
 
-def test_a_container_that_sees_only_leased_devices_needs_no_variable() -> None:
+def test_what_a_container_sees_and_shares_with_the_host_is_known() -> None:
     assert options("--gpus", "all").only_leased
     assert options("--device", "/dev/acme{device}").only_leased
     assert not options("--device", "/dev/acme0", "--device", "/dev/acme1").only_leased
     assert not options("--gpus", "all", "--privileged").only_leased, "it sees all that the host has"
     assert not options("--env", "ACME_{device}=1").only_leased, "a variable keeps no device out"
-
-
-def test_a_working_directory_is_ignored_with_a_note() -> None:
     assert options("-w", "/x").notes == (
         "vendor.toml: options: --workdir /x has no effect: ranks run in their log folder",
     )
-
-
-def test_sharing_with_the_host_is_known() -> None:
     assert options("--privileged").privileged
     assert not options("--privileged=false").privileged
     assert options("--ipc=host", "--pid=host").host_namespaces == ("ipc", "pid")
@@ -214,13 +197,10 @@ def test_container_names_are_valid_for_docker_whatever_the_folder(log_dir: str) 
     assert re.fullmatch("[A-Za-z0-9][A-Za-z0-9_.-]+", _container_name(log_dir))
 
 
-def test_a_given_image_is_used_by_its_name(required: RuntimeRequest) -> None:
-    assert image_name(with_image(required, image="theirs:1")) == "theirs:1"
-
-
-def test_the_requirements_of_all_suites_are_beside_the_dockerfile(
+def test_a_given_image_has_its_name_and_a_dockerfile_the_requirements_of_all_suites(
     required: RuntimeRequest, vendor: Path, tmp_path: Path
 ) -> None:
+    assert image_name(with_image(required, image="theirs:1")) == "theirs:1"
     other = write(tmp_path / "suites/other/frame/requirements.txt", "numpy==2\n")
     own = write(vendor / "model-frame/config/requirements.txt", "fused\n")
     recipe = vendor_recipe(replace(required, requirements=(*required.requirements, other, own)))
@@ -247,14 +227,13 @@ def test_a_cases_layer_depends_on_its_files_and_its_base(required: RuntimeReques
     assert b". ./config/environment_variables.sh" in sourcing.files["Dockerfile"][1]
 
 
-def test_credentials_never_get_into_an_image(required: RuntimeRequest) -> None:
+def test_credentials_never_get_into_an_image_and_a_missing_dockerfile_is_named(
+    required: RuntimeRequest, vendor: Path
+) -> None:
     with pytest.raises(RuntimeSetupError) as caught:
         image_name(replace(required, pip_source="https://me:s3cret@mirror.example/simple"))
     assert "mirror.example" in str(caught.value)
     assert "s3cret" not in str(caught.value)
-
-
-def test_a_missing_dockerfile_is_named(required: RuntimeRequest, vendor: Path) -> None:
     with pytest.raises(RuntimeSetupError, match=r"none/Dockerfile not found; write it, or set an image"):
         image_name(with_image(required, folder=vendor / "images/none"))
 
@@ -271,16 +250,13 @@ def test_docker_is_imported_only_when_it_is_used() -> None:
 # -- a missing engine -------------------------------------------------------------------------------------
 
 
-def test_a_missing_engine_differs_from_a_stopped_engine(tmp_path: Path) -> None:
+def test_a_missing_a_stopped_and_a_silent_engine_differ(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="Docker is not installed or not running"):
         DockerEngine(str(tmp_path / "none.sock")).version()
     with silent_socket(tmp_path / "dead.sock"):
         pass
     with pytest.raises(EngineError, match="no process listens on"):
         DockerEngine(str(tmp_path / "dead.sock")).version()
-
-
-def test_waiting_for_an_engine_without_an_answer_ends(tmp_path: Path) -> None:
     with silent_socket(tmp_path / "mute.sock"), pytest.raises(EngineError, match=r"did not answer within 0\.2 s"):
         DockerEngine(str(tmp_path / "mute.sock"), timeout_s=0.2).version()
 
@@ -313,12 +289,7 @@ class Near(LocalHost):
         return str(self.lab.root / "run/docker.sock")
 
     def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_s: float,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
+        self, argv: Sequence[str], *, timeout_s: float, stdin: bytes = b"", env: Mapping[str, str] | None = None
     ) -> Completed:
         become = ["runuser", "-u", self.user, "--"] if self.user != "root" else []
         done = self.lab.run([*become, *argv], input=stdin, timeout=timeout_s, env=env, check=False)
@@ -457,17 +428,16 @@ def test_a_failed_build_reports_its_last_lines_and_a_fix(
     assert near.lab.containers() == []
 
 
-def test_an_image_without_required_packages_is_refused(near: Near, required: RuntimeRequest, cache: Path) -> None:
-    write(required.requirements[0], "pip\nNot_there>=1\n")
-    with pytest.raises(RuntimeSetupError, match=r"has no Not_there, required by frame suites"):
-        prepare(near, required, quiet)
-
-
-def test_a_given_image_is_used_unchanged(near: Near, required: RuntimeRequest, cache: Path) -> None:
+def test_a_given_image_is_used_unchanged_and_one_without_required_packages_is_refused(
+    near: Near, required: RuntimeRequest, cache: Path
+) -> None:
     messages: list[str] = []
     found = prepare(near, with_image(required, image=PYTHON), messages.append)
     assert found.details["image"] == PYTHON
     assert messages == ["inspecting the image"]
+    write(required.requirements[0], "pip\nNot_there>=1\n")
+    with pytest.raises(RuntimeSetupError, match=r"has no Not_there, required by frame suites"):
+        prepare(near, required, quiet)
 
 
 def test_a_given_image_gets_the_cases_own_layer(
@@ -477,15 +447,14 @@ def test_a_given_image_gets_the_cases_own_layer(
     assert prepare(near, with_image(required, image=PYTHON), quiet).details["fused"] == "1.0"
 
 
-def test_a_given_image_that_does_not_exist_is_named(near: Near, required: RuntimeRequest, cache: Path) -> None:
+def test_a_given_image_that_is_missing_or_has_no_python_is_named(
+    near: Near, required: RuntimeRequest, cache: Path
+) -> None:
     name = "127.0.0.1:9/nobody/nothing:1"
     with pytest.raises(
         RuntimeSetupError, match=f"the image {name} was not found on the host and cannot be pulled: .*docker login"
     ):
         prepare(near, with_image(required, image=name), quiet)
-
-
-def test_an_image_without_python_is_reported(near: Near, required: RuntimeRequest, cache: Path) -> None:
     with pytest.raises(RuntimeSetupError, match=r"python3 does not work in the image"):
         prepare(near, with_image(required, image=BASE), quiet)
     assert near.lab.containers() == []
@@ -528,12 +497,11 @@ def test_a_container_sees_only_its_mounts_and_devices(
     assert (config["NetworkMode"], config["LogConfig"]["Config"]["max-size"]) == ("host", "1m")
 
 
-def test_a_missing_folder_is_not_created(start: Start) -> None:
+def test_a_missing_folder_is_not_created_and_a_container_over_its_limit_is_reported(
+    start: Start, far: DockerEngine
+) -> None:
     with pytest.raises(RuntimeSetupError, match=r"Docker refused: .*/nowhere"):
         start("true", read_only=["/nowhere"])
-
-
-def test_a_container_over_its_memory_limit_is_reported(start: Start, far: DockerEngine) -> None:
     container = start("python3", "-c", "b'x' * (1 << 29)", words="--memory 64m --memory-swap 64m")
     state = ended(far, container)
     assert state.oom_killed

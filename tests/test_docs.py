@@ -1,7 +1,5 @@
 """The documents are correct: links and paths exist, and every option is described."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path
@@ -51,13 +49,10 @@ def rows_below(heading: str) -> list[str]:
     return re.findall(r"^\| `([a-z-]+)[^`]*` \|", section.partition("\n#")[0], re.MULTILINE)
 
 
-def test_one_table_lists_the_options_of_the_command_line_and_another_the_settings_of_a_site() -> None:
+def test_described_options_exist_and_two_tables_list_them_all() -> None:
     commanded = rows_below("Command line")
     assert sorted(commanded) == sorted(f"--{option.name}" for option in COMMAND_LINE_OPTIONS)
     assert sorted(rows_below("flagperf.toml")) == sorted({option.name for option in OPTIONS if option.group == SITE})
-
-
-def test_described_options_exist() -> None:
     described = set(re.findall(r"`--([a-z-]+)", (REPO / "docs" / "using.md").read_text(encoding="utf-8")))
     options = COMMAND_LINE_OPTIONS
     known = {option.name for option in options} | {f"no-{option.name}" for option in options if option.flag}

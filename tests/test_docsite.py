@@ -1,7 +1,5 @@
 """The pages of the documentation site: their sources, links and navigation, and the code blocks in them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -20,18 +18,12 @@ def stage(tmp_path: Path, **texts: str) -> pages.Stage:
     return pages.Stage(ENGLISH, tmp_path / "stage", made, {}, tmp_path)
 
 
-def test_a_link_to_a_missing_file_is_an_error(tmp_path: Path) -> None:
+def test_a_link_to_a_missing_file_is_an_error_but_not_in_code_and_an_ungrouped_page_is_last(tmp_path: Path) -> None:
     with pytest.raises(pages.PageError, match=r"docs/a.md: link target 'none.md' not found"):
         stage(tmp_path, a="# A\n\n[x](none.md)\n").write()
-
-
-def test_links_in_code_are_not_changed(tmp_path: Path) -> None:
     one = stage(tmp_path, a="# A\n\n    [x](none.md)\n\n```sh\n[x](none.md)\n```\n")
     one.write()
     assert "[x](none.md)" in (one.folder / "a.md").read_text(encoding="utf-8")
-
-
-def test_a_page_that_no_group_names_is_in_the_last_group(tmp_path: Path) -> None:
     (*_, (title, names)) = stage(tmp_path, index="# I\n", brand_new="# N\n").navigation()
     assert (title, names[-1]) == (NAVIGATION[-1].english, "brand_new")
 

@@ -1,7 +1,5 @@
 """The estimated duration of a round: by stored rounds, else as declared; more than a week has a warning."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +75,14 @@ def test_of_rounds_for_throughput_only_the_step_time_counts(tmp_path: Path, repo
     assert line == "at most 400 ms per round (20 steps at 20 ms in 1 stored round, without evaluations)"
 
 
-def test_the_smallest_limit_gives_the_steps(tmp_path: Path) -> None:
+def test_the_smallest_limit_gives_the_steps_and_a_declared_time_is_not_in_the_fingerprint(tmp_path: Path) -> None:
     assert most_steps(of_small(tmp_path)) == 20
     assert most_steps(of_small(tmp_path, settings=["max_samples=100"])) == 4
     assert most_steps(of_small(tmp_path, settings=["max_samples=100", "max_steps=2"])) == 2
     assert most_steps(of_small(tmp_path, settings=["max_steps=None"])) is None
     assert most_steps(of_small(tmp_path, throughput_only=True)) == 55
+    plain = planned(tree(tmp_path / "plain"))
+    assert planned(tree(tmp_path / "timed", "expected_time_s = 5\n")).fingerprint["key"] == plain.fingerprint["key"]
 
 
 @pytest.mark.parametrize(("seconds", "too_long"), [(WEEK_S, False), (WEEK_S + 1, True)])
@@ -98,8 +98,3 @@ def test_a_declared_time_has_its_line_and_a_warning_above_a_week(
     at = text.index(f"  duration  {first}")
     assert ("MORE THAN A WEEK" in text[at + 1]) is too_long
     assert max(map(len, text)) <= 120
-
-
-def test_a_declared_time_does_not_change_the_fingerprint(tmp_path: Path) -> None:
-    plain = planned(tree(tmp_path / "plain"))
-    assert planned(tree(tmp_path / "timed", "expected_time_s = 5\n")).fingerprint["key"] == plain.fingerprint["key"]

@@ -1,7 +1,5 @@
 """The engine: requirements on hosts before a run, environments, and resuming a round with unreachable hosts."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Collection
@@ -170,16 +168,10 @@ def test_the_name_of_a_vendors_image_depends_on_its_files(tmp_path: Path) -> Non
     assert second.image != first.image
 
 
-def test_an_image_that_the_user_sets_is_not_built(tmp_path: Path) -> None:
+def test_no_image_is_built_that_the_user_sets_or_no_container_needs_and_a_missing_one_is_named(tmp_path: Path) -> None:
     requirements = check_request(tmp_path, image="somebody/torch:2").engine
     assert requirements == EngineRequirements("somebody/torch:2", socket="/var/run/docker.sock")
-
-
-def test_without_containers_no_image_is_required(tmp_path: Path) -> None:
     assert check_request(tmp_path, runtime="venv").engine is None
-
-
-def test_a_missing_image_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Problems, match=r"case toy:pytorch:X9:1:8:1: no image for pytorch: .*--image"):
         check_request(tmp_path)
 

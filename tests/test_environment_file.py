@@ -1,7 +1,5 @@
 """The variables of environment_variables.sh reach the ranks unchanged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -15,10 +13,11 @@ from pytest_flagperf.runtime.environment_file import NAME, read_lines, with_envi
 PYTHON = Interpreter("python3", {"KEPT": "as it is"})
 
 
-def test_all_variables_of_the_file_are_used(tmp_path: Path) -> None:
+def test_all_variables_of_the_file_are_used_if_there_is_one(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("echo noise=1\nexport ONE=1\nTWO='a b; $(c)\nd'\nKEPT=\"$KEPT, and more\"\nfalse\n")
     env = with_environment_file(LocalHost(), PYTHON, tmp_path / NAME).env
     assert env == {"ONE": "1", "TWO": "a b; $(c)\nd", "KEPT": "as it is, and more"}
+    assert with_environment_file(LocalHost(), PYTHON, tmp_path / "none.sh") is PYTHON
 
 
 @pytest.mark.parametrize(
@@ -96,10 +95,6 @@ def test_no_program_of_the_files_path_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_without_a_file_nothing_changes(tmp_path: Path) -> None:
-    assert with_environment_file(LocalHost(), PYTHON, tmp_path / NAME) is PYTHON
-
-
 def test_the_vendors_variables_are_set_when_the_file_is_sourced(tmp_path: Path) -> None:
     variables = [("HOME_OF_IT", "/opt/it"), ("KEPT", "another")]
     assert with_environment_file(LocalHost(), PYTHON, None, variables).env == {
@@ -112,23 +107,17 @@ def test_the_vendors_variables_are_set_when_the_file_is_sourced(tmp_path: Path) 
     assert PYTHON.env == {"KEPT": "as it is"}
 
 
-def test_a_file_that_ends_the_shell_is_an_error_with_its_last_line(tmp_path: Path) -> None:
+def test_a_file_that_ends_the_shell_or_has_a_syntax_error_is_named_and_windows_lines_work(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("echo no licence >&2\nexit 3\n")
     with pytest.raises(
         RuntimeSetupError, match=r"localhost: .*environment_variables\.sh cannot be sourced .*3\): no licence"
     ):
         with_environment_file(LocalHost(), PYTHON, tmp_path / NAME)
-
-
-def test_a_syntax_error_is_reported_with_its_line_and_no_variable_is_used(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("export ONE=1\nif true; then\n")
     with pytest.raises(
         RuntimeSetupError, match=r"sourced \(exit code 2\): environment_variables\.sh: line 3: syntax error"
     ):
         with_environment_file(LocalHost(), PYTHON, tmp_path / NAME)
-
-
-def test_a_file_of_a_windows_editor_works(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b"\xef\xbb\xbfexport ONE=1\r\n\r\nexport TWO=2\r\n")
     assert with_environment_file(LocalHost(), PYTHON, tmp_path / NAME).env == {
         "KEPT": "as it is",

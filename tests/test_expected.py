@@ -1,7 +1,5 @@
 """Expected failures: the cases and verdicts that a table matches, and invalid tables."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -23,12 +21,9 @@ def test_a_case_matches_with_and_without_its_rounds(pattern: str, is_it: bool) -
     assert Expected(pattern, "*", "why").is_about(CASE) is is_it
 
 
-def test_a_verdict_may_be_a_pattern() -> None:
+def test_only_the_users_file_excuses_a_verdict_or_a_pattern_of_them(tmp_path: Path) -> None:
     assert Expected("*", "baseline *", "why").judges("baseline p_core")
     assert not Expected("*", "baseline *", "why").judges("efficiency")
-
-
-def test_only_the_users_file_excuses_a_verdict(tmp_path: Path) -> None:
     one = Expected("glm:*:A100:*", "efficiency", "known")
     (tmp_path / "flagperf.toml").write_text(TABLE)
     settings = read_settings({}, tmp_path)

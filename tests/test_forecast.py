@@ -1,7 +1,5 @@
 """The forecast of a case before it runs: its convergence, and the estimated duration of the training."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Further targets of a suite: what a round logs of them, its verdicts and where they are shown."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -87,23 +85,14 @@ def test_a_missed_further_target_is_named_with_what_was_reached(tmp_path: Path) 
     assert target(outcome_of(tmp_path / "control", lambda step: 0.5, also={}))["target"].ok
 
 
-def test_targets_that_are_reached_one_after_the_other_are_missed(tmp_path: Path) -> None:
+def test_a_further_metric_reached_apart_missing_impossible_or_contradicted_fails_the_round(tmp_path: Path) -> None:
     outcome = outcome_of(tmp_path, lambda step: 0.99 if step <= 50 else 0.5, converged=False)
     assert outcome.quality.reached is None
     assert "in one evaluation; no evaluation reached all" in target(outcome)["target"].sentence
-
-
-def test_a_further_metric_that_is_missing_fails_the_round(tmp_path: Path) -> None:
     outcome = outcome_of(tmp_path, lambda step: 0.98, also={"other": 0.5}, converged=False)
     assert "top1 or other was missing or not a number in 4 of 4 evaluations" in target(outcome)["target"].sentence
-
-
-def test_a_further_metric_outside_the_metrics_range_fails_the_round(tmp_path: Path) -> None:
     outcome = outcome_of(tmp_path, lambda step: 1.5)
     assert "logged top5 = 1.5" in " ".join(one.sentence for one in outcome.impossible)
-
-
-def test_a_program_that_disagrees_with_its_log_about_a_further_metric_fails(tmp_path: Path) -> None:
     outcome = outcome_of(tmp_path, lambda step: 0.98, top5=0.99)
     assert "FINISHED has top5 0.990, expected 0.980 by the last evaluation" in target(outcome)["agrees"].sentence
 

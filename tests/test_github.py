@@ -1,7 +1,5 @@
 """The summary for GitHub: texts are escaped, and the size is limited."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ def run_of(*replays: str) -> RunSummary:
     return summarize_run(StoredRun(Path("run1"), None, tuple(cases)), not_run=["glm: has no config"])
 
 
-def test_the_summary_begins_with_the_verdict_and_the_failures() -> None:
+def test_the_summary_begins_with_verdict_and_failures_and_texts_are_no_markup() -> None:
     text = github.summary(run_of("converged_1x1", "crashed_rank"))
     lines = text.splitlines()
     assert lines[0].startswith("### flagperf: 0 of 3 cases passed, 2 failed")
@@ -34,9 +32,6 @@ def test_the_summary_begins_with_the_verdict_and_the_failures() -> None:
     assert len({line.count("|") for line in rows}) == 1
     assert len(rows) == 4
     assert "- glm: has no config" in lines
-
-
-def test_texts_of_logs_do_not_become_markup() -> None:
     text = github.summary(RunSummary(summaries=(summary(1, failures=(HOSTILE,), warnings=(HOSTILE,)),)))
     assert "<script" not in text
     assert "\\|" in text

@@ -1,7 +1,5 @@
 """``make gpu``: the order of items, their limits and results; on a machine without a GPU, and with replaced NVML."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -164,11 +162,7 @@ def test_only_a_missing_device_is_no_failure(tmp_path: Path) -> None:
     [(gpu.NoDeviceError, 0, "no GPU found: why"), (gpu.UnusableDeviceError, 1, "cannot use the devices: why")],
 )
 def test_the_command_reports_why_it_measures_nothing(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    error: type[Exception],
-    code: int,
-    message: str,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: type[Exception], code: int, message: str
 ) -> None:
     def fail(_: object) -> tuple[str, int]:
         raise error("why")

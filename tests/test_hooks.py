@@ -1,7 +1,5 @@
 """The hooks of plugins: loading, calling, and clear errors that name the package."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -44,10 +42,7 @@ def test_plugins_are_sorted_by_name_and_have_their_package(site: Site) -> None:
     assert hooks.installed_plugins() == ()
     site.install(ROOTS, "made_a", "zeta")
     site.install(ROOTS, "made_b", "alpha", "3")
-    assert hooks.installed_plugins() == (
-        hooks.Plugin("alpha", "made_b", "3"),
-        hooks.Plugin("zeta", "made_a", "1.2"),
-    )
+    assert hooks.installed_plugins() == (hooks.Plugin("alpha", "made_b", "3"), hooks.Plugin("zeta", "made_a", "1.2"))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Follow docs/how-to-vendor.md and docs/how-to-model.md: each command runs what the steps before it made."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

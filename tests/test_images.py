@@ -1,7 +1,5 @@
 """The choice among several images that a vendor has for a case."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

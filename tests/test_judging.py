@@ -1,7 +1,5 @@
 """Accepted baselines and expected failures."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -108,10 +106,19 @@ def test_other_runs_of_the_folder_give_the_variation(tmp_path: Path) -> None:
 # -- expected failures ----------------------------------------------------------------------------------------
 
 
-def test_only_an_expected_failure_has_the_reason() -> None:
+def test_only_an_expected_failure_has_the_reason_and_an_unknown_one_is_reported() -> None:
     verdicts = [verdict("efficiency", ok=False), verdict("speedup", ok=False), verdict("finished", ok=True)]
     judged = judging.with_expected(verdicts, [SOURCE], strict=False)
     assert [item.expected_failure for item in judged] == ["one bus", None, None]
+    both = [verdict("efficiency", ok=True), verdict("efficiency", ok=False)]
+    assert len(judging.with_expected(both, [SOURCE], strict=True)) == 2
+    assert len(judging.with_expected([verdict("target", ok=True)], [SOURCE], strict=True)) == 1
+    cases = [CaseResult("a:b:c:1:2:1", (), {"test": (verdict("efficiency", ok=True),)})]
+    misspelt = ExpectedInFile(Expected("*", "eficiency", "why"), "flagperf.toml")
+    assert judging.unknown_verdicts([misspelt, SOURCE], cases) == [
+        "warning: flagperf.toml: [[expected]]: unknown verdict 'eficiency'; did you mean efficiency?"
+    ]
+    assert judging.unknown_verdicts([ExpectedInFile(Expected("*", "learned", "why"), "f")], cases) == []
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -121,18 +128,3 @@ def test_an_expected_failure_that_passes_is_a_verdict(strict: bool) -> None:
     assert (second.ok, second.warning) == (not strict, not strict)
     assert "expected to fail but passed: efficiency (one bus)" in second.sentence
     assert "flagperf.toml" in second.sentence
-
-
-def test_one_failed_verdict_of_the_name_is_enough_and_without_any_there_is_no_verdict() -> None:
-    both = [verdict("efficiency", ok=True), verdict("efficiency", ok=False)]
-    assert len(judging.with_expected(both, [SOURCE], strict=True)) == 2
-    assert len(judging.with_expected([verdict("target", ok=True)], [SOURCE], strict=True)) == 1
-
-
-def test_an_unknown_verdict_with_a_similar_name_is_reported() -> None:
-    cases = [CaseResult("a:b:c:1:2:1", (), {"test": (verdict("efficiency", ok=True),)})]
-    misspelt = ExpectedInFile(Expected("*", "eficiency", "why"), "flagperf.toml")
-    assert judging.unknown_verdicts([misspelt, SOURCE], cases) == [
-        "warning: flagperf.toml: [[expected]]: unknown verdict 'eficiency'; did you mean efficiency?"
-    ]
-    assert judging.unknown_verdicts([ExpectedInFile(Expected("*", "learned", "why"), "f")], cases) == []

@@ -1,7 +1,5 @@
 """The properties and attachments of JUnit files."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -21,18 +19,14 @@ from pytest_flagperf.results.measured.validity import ValidityWarning
 from tests.results_help import recorded, with_metric
 
 
-def test_properties_are_pairs_of_text_with_unit_and_round() -> None:
+def test_properties_are_text_listed_once_for_the_case_and_for_each_round() -> None:
     values = dict(properties([recorded("converged_1x2")]))
     assert float(values["round1.p_core[images/s]"]) == pytest.approx(3368.42, abs=0.01)
     assert values["target.top1"] == "0.900"
     assert values["environment.device"] == "a processor"
     assert len(properties([recorded("converged_1x2")])) == len(values)
-
-
-def test_properties_of_the_case_are_listed_once_and_figures_for_each_round() -> None:
     first = recorded("converged_1x1")
-    values = properties([first, replace(first, round=2, seed=7)])
-    names = [name for name, _ in values]
+    names = [name for name, _ in properties([first, replace(first, round=2, seed=7)])]
     assert len(names) == len(set(names))
     assert names.count("case") == names.count("environment.device") == 1
     assert {"round1.seed", "round2.seed", "round1.p_core[images/s]", "round2.p_core[images/s]"} <= set(names)
@@ -62,7 +56,7 @@ def test_figures_have_at_most_six_significant_digits(value: float, text: str) ->
     assert values["round1.p_core[images/s]"] == text
 
 
-def test_each_warning_has_its_own_property() -> None:
+def test_each_warning_has_its_own_property_and_all_are_valid_in_xml_and_json() -> None:
     outcome = replace(
         recorded("converged_1x1"),
         warnings=("one", "two"),
@@ -71,15 +65,12 @@ def test_each_warning_has_its_own_property() -> None:
     values = dict(properties([outcome]))
     assert [values["round1.warning1"], values["round1.warning2"]] == ["one", "two"]
     assert values["round1.validity_warning1"] == "the clock was held back"
-
-
-def test_properties_are_valid_in_xml_and_json() -> None:
     outcome = replace(recorded("crashed_rank"), environment={"device": "a\x00b\x1b"})
-    values = properties([outcome])
-    assert all(type(name) is type(value) is str for name, value in values)
-    assert ("environment.device", "a\\x00b\\x1b") in values
-    assert json.dumps(values)
-    assert [quoteattr(value) for _, value in values]
+    listed = properties([outcome])
+    assert all(type(name) is type(value) is str for name, value in listed)
+    assert ("environment.device", "a\\x00b\\x1b") in listed
+    assert json.dumps(listed)
+    assert [quoteattr(value) for _, value in listed]
 
 
 def test_logs_of_failed_ranks_come_first_and_their_number_is_limited() -> None:

@@ -1,7 +1,5 @@
 """Did it learn at all: what falls by more than its noise did, what stays or only wanders did not."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 
@@ -60,33 +58,24 @@ def test_of_few_points_only_the_way_is_known() -> None:
     assert not fall([(1, 3.0), (2, 5.0)]).ok
 
 
-def test_learning_rate_0_fails_and_the_sentence_says_what_stayed() -> None:
+def test_what_stays_moves_no_more_than_anyway_or_was_met_untrained_is_not_learnt() -> None:
     outcome = recorded("did_not_learn")
     verdict = next(one for one in converges(outcome) if one.name == "learned")
     assert not verdict.ok
     fell = "the loss fell from 2.302 to 2.301 (first and last tenth); noise alone does that in"
     for words in ("did not learn", fell, "0 % of the way"):
         assert words in verdict.sentence
-
-
-def test_a_target_that_the_untrained_model_meets_shows_no_learning() -> None:
     good = recorded("converged_1x1")
     assert learned(good).ok
     assert good.target.value is not None
     there = learned(untrained(good, good.target.value))
     assert not there.ok
     assert "the untrained model already reaches the target: top1 is 0.900" in there.sentence
-
-
-def test_the_metric_must_move_and_by_more_than_it_moves_anyway() -> None:
     good = recorded("converged_1x1")
     assert not learned(untrained(good, good.quality.last)).ok
     assert learned(untrained(good, None)).ok  # without an evaluation the loss alone decides
     wild = [Evaluation(n, n * 32, float(n), {"top1": value}) for n, value in enumerate([0.93, 0.6] * 5, 1)]
     assert not learned(untrained(replace(good, evaluations=tuple(wild)), 0.5)).ok
-
-
-def test_the_loss_must_fall_whatever_the_metric_says() -> None:
     good = recorded("converged_1x1")
     assert not learned(with_losses(good, [2.3] * 30)).ok
     assert not learned(with_losses(good, [])).ok

@@ -1,7 +1,5 @@
 """Leases are exclusive, and end with the last process of the holder."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -99,29 +97,17 @@ def becomes_free(directory: Path, count: int) -> bool:
     return True
 
 
-def test_leases_at_the_same_time_have_different_devices(directory: Path) -> None:
+def test_leases_have_different_devices_and_all_of_them_or_none(directory: Path) -> None:
     with take(directory, 2) as one, take(directory, 2) as two:
         assert (one.devices, two.devices) == ((0, 1), (2, 3))
         assert not free(directory, 1)
     assert free(directory, 4)
-
-
-def test_any_free_candidates_are_leased(directory: Path) -> None:
     with take(directory, 1, candidates=[2]), take(directory, 3) as rest:
         assert rest.devices == (0, 1, 3)
-
-
-def test_a_lease_gets_all_devices_or_none(directory: Path) -> None:
     with take(directory, 3):
         assert not free(directory, 2)
         assert free(directory, 1)  # the attempt to lease two devices has kept none
-
-
-def test_more_devices_than_available_are_an_error(directory: Path) -> None:
-    with (
-        pytest.raises(LeaseError, match=r"needs 5 devices, 4 available: \[0, 1, 2, 3\]"),
-        take(directory, 5),
-    ):
+    with pytest.raises(LeaseError, match=r"needs 5 devices, 4 available: \[0, 1, 2, 3\]"), take(directory, 5):
         pass
 
 
@@ -132,13 +118,10 @@ def test_the_whole_machine_is_leased_exclusively(directory: Path, first: str, se
     assert free(directory, 1, second)
 
 
-def test_a_lease_of_the_whole_machine_has_devices(directory: Path) -> None:
+def test_the_holder_of_each_device_and_of_the_whole_machine_is_named(directory: Path, started: Any) -> None:
     with take(directory, 2, "host") as held:
         assert held.devices == (0, 1)
         assert len(held.fds) == 1
-
-
-def test_the_holder_of_each_device_is_named(directory: Path, started: Any) -> None:
     holder = started(3, case="glm:pytorch:X:1:3:1")
     assert holder.line() == "HAS 0 1 2"
     lines = holders(directory)
@@ -146,9 +129,7 @@ def test_the_holder_of_each_device_is_named(directory: Path, started: Any) -> No
     assert f"device2 is held by pid {holder.process.pid}, user " in lines[2]
     assert "case glm:pytorch:X:1:3:1" in lines[2]
     assert f"agent {holder.process.pid}" in lines[2]
-
-
-def test_the_holder_of_the_machine_is_named(directory: Path, started: Any) -> None:
+    holder.end()
     holder = started(1, "host")
     assert holder.line() == "HAS 0"
     assert holders(directory)[0].startswith(f"host is held by pid {holder.process.pid}")
@@ -234,47 +215,34 @@ def as_another_user(call: Callable[[], bool]) -> bool:
     return code == 0
 
 
-def test_a_link_as_a_lock_is_refused(directory: Path, tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    directory.mkdir()
-    (directory / "device0.lock").symlink_to(victim)
-    with pytest.raises(LeaseError, match=r"device0\.lock: cannot be used as a lock"), take(directory, 1):
-        pass
-    assert victim.read_text() == "precious"
-
-
-def test_a_pipe_or_a_hard_link_as_a_lock_is_refused(directory: Path, tmp_path: Path) -> None:
-    directory.mkdir()
-    os.mkfifo(directory / "device0.lock")
-    with pytest.raises(LeaseError, match="expected a regular file without other hard links"), take(directory, 1):
-        pass
-    (directory / "device0.lock").unlink()
-    (tmp_path / "victim").touch()
-    os.link(tmp_path / "victim", directory / "device0.lock")
-    with pytest.raises(LeaseError, match="expected a regular file without other hard links"), take(directory, 1):
-        pass
-
-
-def test_a_link_as_the_folder_is_refused(directory: Path, tmp_path: Path) -> None:
+def test_a_link_or_a_pipe_as_a_lock_or_as_the_folder_is_refused(directory: Path, tmp_path: Path) -> None:
     directory.symlink_to(tmp_path)
     with pytest.raises(LeaseError, match="must be a folder"), take(directory, 1):
         pass
+    directory.unlink()
+    directory.mkdir()
+    victim, lock = tmp_path / "victim", directory / "device0.lock"
+    victim.write_text("precious")
+    makers: list[tuple[Callable[[], object], str]] = [
+        (lambda: lock.symlink_to(victim), r"device0\.lock: cannot be used as a lock"),
+        (lambda: os.mkfifo(lock), "expected a regular file without other hard links"),
+        (lambda: os.link(victim, lock), "expected a regular file without other hard links"),
+    ]
+    for make, problem in makers:
+        make()
+        with pytest.raises(LeaseError, match=problem), take(directory, 1):
+            pass
+        lock.unlink()
+    assert victim.read_text() == "precious"
 
 
-def test_a_damaged_record_is_an_unknown_holder(directory: Path) -> None:
+def test_the_record_names_the_holder_a_damaged_one_names_nobody_and_an_attempt_never_waits(directory: Path) -> None:
     with take(directory, 1):
         (directory / "device0.lock").write_text("garbage")
         assert holders(directory) == ["device0 is held by an unknown process"]
-
-
-def test_the_record_names_the_holder(directory: Path) -> None:
     with take(directory, 1, owner=owner(case="x")):
         record = json.loads((directory / "device0.lock").read_text())
     assert (record["pid"], record["case"]) == (os.getpid(), "x")
-
-
-def test_an_attempt_never_waits(directory: Path) -> None:
     started = time.monotonic()
     with take(directory, 4):
         assert not free(directory, 1)

@@ -1,7 +1,5 @@
 """What p_core leaves out: bounds that a vendor's own figures could loosen, reckoned by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -43,19 +41,13 @@ def test_the_forward_pass_counts_as_at_most_half_a_step(forward_s: float | None,
     assert most("evaluation", forward_time=forward_s) == pytest.approx(3.0 * 50 / 10 * counted_s + ONCE)
 
 
-def test_compiling_is_allowed_in_the_first_evaluation_of_the_training_only() -> None:
+def test_compiling_checkpoints_and_a_warm_up_take_time_only_where_they_happen() -> None:
     plain = most("evaluation")
     assert most("evaluation", {"compile": True}) == plain
     assert most("evaluation", untrained=False) == plain
     assert most("evaluation", {"compile": True}, untrained=False) == plain + 6.0
     assert most("evaluation", {"compile": True}, untrained=False, compile_time=1.0) == plain + 1.0
-
-
-def test_checkpoints_take_time_only_if_the_config_has_some() -> None:
     assert most("saving") == 0
     assert most("saving", {"checkpoint_steps": 10}) == 75.0
-
-
-def test_a_warm_up_takes_as_long_as_other_steps_and_what_is_done_once() -> None:
     assert most("warm_up") == pytest.approx(5.0 + 15.0)
     assert most("warm_up", {"compile": True}) == pytest.approx(5.0 + 15.0 + 8.0)

@@ -1,7 +1,5 @@
 """SSH connections and gateways, without a host."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """The terminal output during a round."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +28,7 @@ class Terminal:
         return Live(write, width=80, live=live, quiet=quiet, follow=follow, name=name, clock=lambda: self.now)
 
 
-def test_the_line_shows_step_loss_metric_throughput_and_remaining_time() -> None:
+def test_the_line_shows_what_is_known_of_step_loss_metric_throughput_and_time() -> None:
     progress = Progress(phase="training", step=1200, loss=0.5, metric=0.81, throughput=1234.0, time_left_s=75)
     assert progress_line(progress) == (
         "toy:plain:CPU:1:1:1 round 1  step 1,200  loss 0.5  accuracy 0.81 of 0.9  1,234 images/s"
@@ -38,6 +36,8 @@ def test_the_line_shows_step_loss_metric_throughput_and_remaining_time() -> None
     )
     assert progress_line(progress, 90).startswith("toy 1x1 #1  step 1,200")
     assert len(progress_line(progress, 40)) == 40
+    assert progress_line(Progress()) == "toy:plain:CPU:1:1:1 round 1  init"
+    assert "loss" not in progress_line(Progress(step=3))
 
 
 def test_the_remaining_time_is_estimated_from_the_steps_after_the_first_when_they_took_a_while() -> None:
@@ -50,12 +50,7 @@ def test_the_remaining_time_is_estimated_from_the_steps_after_the_first_when_the
     assert estimates == [None] * 5 + [188.0, 186.0, 184.0]
 
 
-def test_unknown_values_are_left_out() -> None:
-    assert progress_line(Progress()) == "toy:plain:CPU:1:1:1 round 1  init"
-    assert "loss" not in progress_line(Progress(step=3))
-
-
-def test_progress_is_overwritten_at_a_limited_rate() -> None:
+def test_progress_is_overwritten_at_a_limited_rate_and_quiet_shows_none() -> None:
     terminal = Terminal()
     live = terminal.live()
     for step in range(1, 11):
@@ -63,9 +58,6 @@ def test_progress_is_overwritten_at_a_limited_rate() -> None:
         terminal.now += 0.05
     assert terminal.text.count("\r") == 3
     assert "\n" not in terminal.text
-
-
-def test_no_output_when_quiet() -> None:
     quiet = Terminal()
     live = quiet.live(quiet=True, follow=True)
     live.progress(Progress(step=1))
@@ -74,7 +66,7 @@ def test_no_output_when_quiet() -> None:
     assert quiet.text == ""
 
 
-def test_a_worker_that_shares_the_terminal_writes_few_permanent_lines() -> None:
+def test_a_worker_writes_few_permanent_lines_and_a_note_clears_the_progress_line() -> None:
     terminal = Terminal()
     live = terminal.live(name="gw1")
     for step in range(1, 22):
@@ -83,9 +75,6 @@ def test_a_worker_that_shares_the_terminal_writes_few_permanent_lines() -> None:
     assert terminal.text.count("\n") == 3
     assert terminal.text.startswith("[gw1] toy:plain:CPU:1:1:1 round 1  step 1")
     assert "\r" not in terminal.text
-
-
-def test_a_note_clears_the_progress_line_first() -> None:
     terminal = Terminal()
     live = terminal.live()
     live.progress(replace(Progress(), step=1))
@@ -153,7 +142,7 @@ def test_without_a_terminal_a_silent_phase_writes_a_line_a_minute() -> None:
     ]
 
 
-def test_evaluations_write_at_most_a_line_a_minute() -> None:
+def test_without_a_terminal_a_worker_has_its_name_and_evaluations_a_line_a_minute() -> None:
     terminal = Terminal()
     live = terminal.live(live=False)
     for step in range(1, 3601):
@@ -163,9 +152,6 @@ def test_evaluations_write_at_most_a_line_a_minute() -> None:
     lines = terminal.text.splitlines()
     assert 55 <= len(lines) <= 61
     assert lines[1] == "toy:plain:CPU:1:1:1 round 1  evaluation: accuracy 0.0061 of 0.9 at step 61  after 1 min 1 s"
-
-
-def test_a_worker_without_a_terminal_writes_its_name() -> None:
     terminal = Terminal()
     terminal.live(live=False, name="gw1").begin_round("toy:plain:CPU:1:1:1", ROUND)
     assert terminal.text == "[gw1] toy:plain:CPU:1:1:1 round 1  starting\n"

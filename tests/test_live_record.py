@@ -1,7 +1,5 @@
 """The live record: what is written at which rate, and how damaged files are read."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -119,14 +117,11 @@ def test_lines_that_are_no_entries_are_counted_and_ignored(line: bytes, tmp_path
     assert file.unreadable == 1
 
 
-def test_a_record_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+def test_a_newer_record_is_refused_pytest_comes_first_and_other_files_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"t": 1.5, "kind": "process", "schema": 99}\n')
     with pytest.raises(FormatError, match="schema 99 was written by a newer pytest-flagperf"):
         list(LiveFile(path).new())
-
-
-def test_pytest_comes_first_and_other_files_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "live").mkdir()
     for name in ("gw1.jsonl", "controller.jsonl", "gw0.jsonl", ".x.tmp", "notes.txt", "\x1b[2J.jsonl"):
         (tmp_path / "live" / name).touch()

@@ -1,7 +1,5 @@
 """Stored runs as tables: shape, types and units."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -50,15 +48,12 @@ def test_one_row_per_round_and_one_column_per_metric(tmp_path: Path) -> None:
         assert frame[metric.name][0] == metric.value, metric.name
 
 
-def test_a_folder_of_runs_and_a_run_given_twice(tmp_path: Path) -> None:
+def test_a_run_given_twice_counts_once_and_types_do_not_depend_on_the_rounds(tmp_path: Path) -> None:
     for name in ("run1", "run2"):
         run_of(tmp_path / "reports" / name)
     assert list(load(tmp_path / "reports")["run"]) == ["run1", "run2"]
     twice = load([tmp_path / "reports", str(tmp_path / "reports" / "run1")])
     assert list(twice["run"]) == ["run1", "run2"]
-
-
-def test_types_do_not_depend_on_the_rounds(tmp_path: Path) -> None:
     good = load(run_of(tmp_path / "good"))
     add_case(tmp_path / "bad", "crashed_rank")
     with pytest.warns(frames.RunWarning, match=r"results\.json"):
@@ -70,13 +65,10 @@ def test_types_do_not_depend_on_the_rounds(tmp_path: Path) -> None:
     assert {*frames.CASE, *frames.ABOUT, *frames.ORIGIN} <= set(shared)
 
 
-def test_convergence_is_unknown_in_a_throughput_only_round(tmp_path: Path) -> None:
-    frame = load(run_of(tmp_path / "run", "throughput_only"))
+def test_convergence_and_the_speed_up_are_columns_where_they_are_known(tmp_path: Path) -> None:
+    frame = load(run_of(tmp_path / "fast", "throughput_only"))
     assert frame["converged"].isna().all()
     assert frame["throughput_only"].all()
-
-
-def test_the_speed_up_is_a_column_where_one_card_is_known(tmp_path: Path) -> None:
     case_dir = add_case(tmp_path / "run", "converged_1x2")
     core = store.load_outcome(case_dir / "round1").value("p_core")
     assert core is not None
@@ -125,16 +117,13 @@ def test_the_long_table_contains_how_each_value_was_measured(tmp_path: Path) -> 
     assert core["value"] == wide["p_core"][0]
 
 
-def test_suites_with_different_samples_have_no_common_unit(tmp_path: Path) -> None:
+def test_suites_with_different_samples_have_no_common_unit_and_a_columns_name_is_kept(tmp_path: Path) -> None:
     run_of(tmp_path / "a")
     run_of(tmp_path / "b", sample_unit="sequences")
     frame = load(tmp_path)
     assert frame.attrs["units"]["p_core"] == frames.MIXED
     assert set(frame["sample_unit"]) == {"images", "sequences"}
     assert frame.attrs["units"]["e2e_time"] == "s"
-
-
-def test_a_metric_with_the_name_of_a_column_is_renamed(tmp_path: Path) -> None:
     target = {"name": "samples", "direction": "higher", "unit": "", "target": 0.9}
     frame = load(run_of(tmp_path / "run", metric=target))
     assert frame["samples"][0] > 100
@@ -163,13 +152,12 @@ def test_all_paths_without_a_run_are_reported(tmp_path: Path) -> None:
         load([])
 
 
-def test_without_pandas_the_package_to_install_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pandas_is_imported_only_for_a_table_and_named_when_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(frames.TablesMissing, match=r"tables need pandas.*pip install 'pytest-flagperf\[tables\]'"):
         load(tmp_path)
-
-
-def test_pandas_is_imported_only_for_a_table() -> None:
     script = (
         "import sys, pytest_flagperf.results.tables.frames, pytest_flagperf.commands, pytest_flagperf.plugin;"
         "print('pandas' in sys.modules or 'pyarrow' in sys.modules or 'numpy' in sys.modules)"

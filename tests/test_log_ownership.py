@@ -1,7 +1,5 @@
 """A log belongs to one round: what it repeats of what its rank was given, when it was written, and where it ends."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

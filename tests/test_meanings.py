@@ -1,7 +1,5 @@
 """The tables of figures, verdicts and files, from which the reference pages are made, are complete."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 from collections.abc import Iterator
@@ -40,18 +38,14 @@ def different(outcomes: list[Outcome]) -> Iterator[str]:
                 yield f"{figure.name}: {figure.unit} {figure.direction}, expected {kind}"
 
 
-def test_measured_figures_have_the_units_and_directions_of_the_table(outcomes: list[Outcome]) -> None:
+def test_measured_figures_have_the_units_directions_and_columns_of_the_table(
+    outcomes: list[Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert sorted(set(different(outcomes))) == []
     measured = {figure.name for outcome in outcomes for figure in outcome.metrics}
     assert len(measured & FIGURES.keys()) >= 30
-
-
-def test_a_figure_with_another_direction_is_listed(outcomes: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FIGURES, "p_core", FIGURES["p_core"]._replace(direction="lower"))
     assert any(line.startswith("p_core: ") for line in different(outcomes))
-
-
-def test_every_figure_has_a_column() -> None:
     assert FIGURES.keys() == {name for name, _ in (*COLUMNS, *MEANWHILE, *LATER)}
 
 
@@ -66,15 +60,12 @@ def named_verdicts() -> set[str]:
     return {str(node.args[0].value) for node in nodes if isinstance(node.args[0], ast.Constant)}
 
 
-def test_every_verdict_has_a_meaning(outcomes: list[Outcome]) -> None:
+def test_every_verdict_and_every_file_of_a_run_has_a_meaning(outcomes: list[Outcome]) -> None:
     assert len(named_verdicts()) >= 12
     assert named_verdicts() - VERDICTS.keys() == set()
     judged = [verdict for one in outcomes for verdict in (*verdicts.converges(one), *verdicts.throughput([one]))]
     assert {verdict.name for verdict in judged} - VERDICTS.keys() == set()
     assert {(one.name, one.kind) for one in judged} - {(name, one.kind) for name, one in VERDICTS.items()} == set()
-
-
-def test_the_files_of_a_run_are_described() -> None:
     described = {name for files in layout.FILES.values() for name in files}
     constants = {name for name in layout.__all__ if name.isupper() and isinstance(getattr(layout, name), str)}
     parts = {"VERDICTS", "ONE_CARD", "ALL_CARDS", "LIVE", "LIVE_SUFFIX", "CONTROLLER"}  # of names

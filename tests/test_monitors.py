@@ -1,7 +1,5 @@
 """What samplers and the original's monitors left, read back: times, gaps, energy, and what a kill cut short."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

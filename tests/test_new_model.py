@@ -1,7 +1,5 @@
 """Follow docs/models.md step by step for a small model, and test the command that creates a model's folder."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil
@@ -54,7 +52,7 @@ def only_generated(copy: Copy, name: str) -> bool:
 
 
 @pytest.mark.slow
-def test_adding_a_model_takes_one_folder(walked: Copy) -> None:
+def test_adding_a_model_takes_one_folder_and_it_reaches_its_calibrated_target(walked: Copy) -> None:
     assert "?? suites/gru/" in walked.git("status", "--porcelain").splitlines()
     assert outside(walked, "suites/gru") == []
     controls = {"suites/common/more.py": "", "README.md": f"more\n{(walked.root / 'README.md').read_text()}"}
@@ -63,10 +61,6 @@ def test_adding_a_model_takes_one_folder(walked: Copy) -> None:
     assert outside(walked, "suites/gru") == [" M README.md", "?? suites/common/more.py"]
     (walked.root / "suites/common/more.py").unlink()
     walked.git("checkout", "README.md")
-
-
-@pytest.mark.slow
-def test_the_model_reaches_its_target_on_one_card_and_on_two_and_the_controls_miss_it(walked: Copy) -> None:
     copied, trained, untrained, mislabelled, calibrating = (
         {(case["case"], round_["state"], case["converged"]) for case in run["cases"] for round_ in case["outcomes"]}
         for run in walked.runs
@@ -76,10 +70,6 @@ def test_the_model_reaches_its_target_on_one_card_and_on_two_and_the_controls_mi
     assert trained == {(one, "finished", 1), (two, "finished", 1)}
     assert untrained == mislabelled == {(one, "finished", 0)}
     assert {name for name, _, _ in calibrating} == {f"{name.rpartition(':')[0]}:5" for name in (one, two)}
-
-
-@pytest.mark.slow
-def test_calibrating_sets_the_target_and_the_curves(walked: Copy) -> None:
     suite = Catalog.scan([walked.root]).suite("gru", "pytorch")
     assert suite.reference("small") is not None
     assert markers.CALIBRATION in (suite.path / "README.md").read_text()
@@ -106,12 +96,9 @@ def described(heading: str) -> list[str]:
     return re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
 
 
-def test_the_page_describes_all_fields_of_the_context_in_their_order() -> None:
+def test_the_page_describes_the_context_in_its_order_and_all_files_of_the_copy(tree: Path) -> None:
     assert len(fields_of_context()) > 10
     assert described("field of `ctx`") == fields_of_context()
-
-
-def test_the_page_describes_all_files_of_the_copy(tree: Path) -> None:
     assert main(["new-model", "gru", f"--like={LIKE}"]) == 0
     names = {re.sub(r"^pytorch/checks/\w+", "pytorch/checks/*", name) for name in files(tree / "suites/gru")}
     assert {*described("file")} == names - {"pytorch/config/mutable_params.py"}, "the text describes optional files"
@@ -190,16 +177,9 @@ def test_figures_of_the_copied_model_are_not_those_of_the_copy(tree: Path, capsy
     assert "no FLOPs per sample declared" in describe(replace(plans[1], peak_tflops=1.0))
 
 
-def test_lines_that_still_describe_the_copied_model_are_listed(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = tree / "suites" / LIKE / "pytorch/model.py"
-    model.write_text('"""A ResNet-50."""\nFIRST = 1\nNAME = "resnet_50"\n')
-    assert main(["new-model", "mixer", f"--like={LIKE}"]) == 0
-    listed = capsys.readouterr().out.partition(f"These lines still describe {LIKE}:\n")[2]
-    assert "  pytorch/model.py:1\n  pytorch/model.py:3\n" in listed
-    assert "model.py:2" not in listed
-
-
-def test_the_copy_passes_the_linter(tree: Path) -> None:
+def test_the_copy_passes_the_linter_and_lines_about_the_copied_model_are_listed(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["new-model", "mixer", f"--like={LIKE}"]) == 0
     shutil.copy(REPO / "pyproject.toml", tree)
     for name in ("tests", "flagperf_driver", "pytest_flagperf"):  # the linter sorts these apart from installed packages
@@ -208,6 +188,13 @@ def test_the_copy_passes_the_linter(tree: Path) -> None:
         argv = [sys.executable, "-m", "ruff", *words, "--no-cache", "suites/mixer"]
         done = subprocess.run(argv, capture_output=True, cwd=tree)
         assert done.returncode == 0, done.stdout.decode()
+    capsys.readouterr()
+    model = tree / "suites" / LIKE / "pytorch/model.py"
+    model.write_text('"""A ResNet-50."""\nFIRST = 1\nNAME = "resnet_50"\n')
+    assert main(["new-model", "other", f"--like={LIKE}"]) == 0
+    listed = capsys.readouterr().out.partition(f"These lines still describe {LIKE}:\n")[2]
+    assert "  pytorch/model.py:1\n  pytorch/model.py:3\n" in listed
+    assert "model.py:2" not in listed
 
 
 @pytest.mark.parametrize(

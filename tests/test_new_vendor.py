@@ -1,7 +1,5 @@
 """Follow docs/vendors.md step by step, for a vendor whose device is the CPU and whose tool is a script."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -39,16 +37,12 @@ def outside(copy: Copy) -> list[str]:
 
 
 @pytest.mark.slow
-def test_no_file_outside_the_vendors_folder_changes(walked: Copy) -> None:
+def test_no_other_file_changes_and_it_trains_with_its_tool_in_the_results(walked: Copy) -> None:
     assert "?? vendors/made/vendor.toml" in walked.changed
     assert outside(walked) == []
     walked.write("vendors/other/vendor.toml", "")  # the control
     assert outside(walked) == ["?? vendors/other/vendor.toml"]
     shutil.rmtree(walked.root / "vendors" / "other")
-
-
-@pytest.mark.slow
-def test_it_trains_and_its_tool_is_in_the_results(walked: Copy) -> None:
     (case,) = walked.runs[0]["cases"]
     assert (case["case"], case["converged"]) == ("resnet50:pytorch:M1:1:1:1", 1)
     figures = {name: metric["median"] for name, metric in case["metrics"].items()}
@@ -146,17 +140,13 @@ def test_configs_are_created_for_a_suite_and_all_shapes_but_one_card_train_to_th
     assert not (folder / "probe.py").exists()
 
 
-def test_its_files_pass_the_linter(tmp_path: Path) -> None:
-    lay_out(tmp_path, "--tool=made-smi -q 'a b'", "--suite=resnet50:pytorch")
+def test_its_files_pass_the_linter_and_its_probe_refuses_unknown_output(tmp_path: Path) -> None:
+    folder = lay_out(tmp_path, "--tool=made-smi -q 'a b'", "--suite=resnet50:pytorch")
     shutil.copy(REPO / "pyproject.toml", tmp_path)
     for words in (("check",), ("format", "--check")):
         done = subprocess.run([sys.executable, "-m", "ruff", *words, "--no-cache", str(tmp_path)], capture_output=True)
         assert done.returncode == 0, done.stdout.decode()
-
-
-def test_its_probe_refuses_unknown_output(tmp_path: Path) -> None:
-    probe_file = lay_out(tmp_path, "--tool=made-smi -q 'a b'") / "probe.py"
-    tool = Tool(str(probe_file))
+    tool = Tool(str(folder / "probe.py"))
     assert tool.command == ["made-smi", "-q", "a b"]
     with pytest.raises(NotUnderstood, match="no table with the columns Device, Name"):
         tool.parse("| 0 | X | 41C | 3W | 1MiB / 2MiB | 3% |\n+--+")

@@ -1,7 +1,5 @@
 """What noise is measured to be, and how a run is judged against another by it; simulated runs are seeded."""
 
-from __future__ import annotations
-
 import random
 import statistics
 from collections.abc import Callable, Sequence
@@ -119,51 +117,36 @@ def test_which_way_is_worse(direction: str | None, value: float, expected: str) 
     assert word([100.0] * 3, [value] * 3, QUIET, direction) == expected
 
 
-def test_what_is_smaller_than_anybody_cares_about_is_no_change() -> None:
+def test_small_changes_count_for_nothing_and_fewer_rounds_are_less_sure() -> None:
     same = [[100.0]] * 8
     assert word([100.0], [99.5], same) == WITHIN
     assert word([100.0], [98.0], same) == WORSE
     assert noise.odds(noise.compare([100.0], [98.0], same, direction="higher").chance or 0) == (
         "less than once in a million runs"
     )
-
-
-def test_values_about_zero_have_no_shares() -> None:
     assert word([0.0], [0.0]) == WITHIN
     assert noise.compare([0.0], [2.0], direction="lower").word == CHANGED
     assert noise.measure([[0.0]] * 6).between is None
-
-
-def test_fewer_rounds_than_usual_are_less_sure() -> None:
     rng = random.Random(9)
     runs = simulated(rng, 20)
     needed = [noise.compare(runs[-1], [100.0] * many, runs, direction="higher").needed or 0 for many in (1, 3)]
     assert needed[0] > 1.15 * needed[1]
 
 
-def test_the_noise_of_rounds_and_of_runs_is_measured() -> None:
+def test_noise_is_measured_without_outliers_which_differ_from_level_shifts() -> None:
     rng = random.Random(10)
     measured = noise.measure(simulated(rng, 30, of_run=0.03, of_round=0.01))
     assert measured.within == pytest.approx(0.01, rel=0.35)
     assert measured.between == pytest.approx(0.03, rel=0.35)
     assert noise.measure([]).between is None
-
-
-def test_of_a_few_runs_none_is_an_outlier_that_the_noise_is_measured_without() -> None:
-    """As measured: the second lies off four that happen to agree, and the sixth is no slower than honest runs go."""
+    # As measured: the second lies off four that happen to agree, and the sixth is no slower than honest runs go.
     runs = [[2908.0], [2859.0], [2912.0], [2923.0], [2918.0]]
     assert word([2918.0], [2824.0], runs) == WITHIN
     assert word([2918.0], [2500.0], runs) == WORSE
-
-
-def test_outliers_differ_from_level_shifts() -> None:
     values = [100.0, 101.0, 99.0, 60.0, 100.0, 101.0, 99.5, 90.0, 91.0, 90.0, 89.0, 90.5]
     assert list(noise.outliers(values)) == [3]
     assert list(noise.outliers(values[:4])) == []
     assert list(noise.outliers([5.0] * 8)) == []
-
-
-def test_where_most_values_are_equal_the_others_still_count() -> None:
     assert noise.spread([100.0] * 6 + [106.0] + [100.0] * 6) == pytest.approx(1.04 * 6 / 12**0.5)
     assert noise.spread([100.0, 101.0]) is None
 
@@ -185,7 +168,7 @@ def test_two_runs_are_judged_by_their_rounds_where_no_like_runs_are_known() -> N
     assert noisy.needed > 0.3
 
 
-def test_of_two_rounds_a_side_chance_goes_far() -> None:
+def test_of_few_rounds_a_side_chance_goes_far_and_honest_pairs_are_rarely_called_worse() -> None:
     """Student's distribution of two degrees: twice the standard error would be exceeded by one honest run in eleven."""
     few = of_two([100.0, 102.0], [100.0, 102.0]).error
     many = of_two([100.0, 102.0] * 5, [100.0, 102.0] * 5).error
@@ -193,9 +176,6 @@ def test_of_two_rounds_a_side_chance_goes_far() -> None:
     assert many is not None
     assert few.limit / few.share == pytest.approx(6.96, rel=0.01)
     assert many.limit / many.share == pytest.approx(2.55, rel=0.01)
-
-
-def test_honest_pairs_of_few_rounds_are_rarely_called_worse() -> None:
     rng = random.Random(12)
     pairs = [simulated(rng, 2, of_round=0.06) for _ in range(2000)]
     words = [noise.compare(old, new, direction="higher").word for old, new in pairs]
@@ -215,13 +195,10 @@ def test_like_runs_tell_what_the_rounds_of_two_runs_cannot() -> None:
     assert known.count(WORSE) <= 0.03 * len(known)
 
 
-def test_a_lone_round_each_is_judged_by_the_threshold_and_that_is_known() -> None:
+def test_a_lone_round_each_is_judged_by_the_threshold_and_no_value_by_nothing() -> None:
     judged = of_two([100.0], [90.0])
     assert (judged.word, judged.error, judged.chance) == (WORSE, None, None)
     assert of_two([100.0], [90.0], [[100.0], [80.0], [120.0], [90.0], [110.0]]).word == WITHIN
-
-
-def test_two_runs_without_values_or_a_level() -> None:
     assert of_two([100.0], []).word == MISSING
     assert of_two([], [100.0]).word == NO_OLD
     assert of_two([0.0], [1.0]).word == CHANGED

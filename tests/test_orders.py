@@ -1,7 +1,5 @@
 """The cores of each rank: their choice, their record, and the binding."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -40,15 +38,12 @@ def test_on_cpus_a_rank_is_bound_to_its_leased_core(device: str) -> None:
     assert cores([0, 5], device=device, cpus=[0, 2]) == ()  # more cards than cores
 
 
-def test_ranks_are_bound_to_the_cores_near_their_devices() -> None:
+def test_ranks_are_bound_to_the_cores_near_their_devices_or_not_at_all() -> None:
     near = {"h": NODES}
     assert cores([1, 2], near=near) == (tuple(range(4)), tuple(range(4, 8)))
     assert cores([1, 9], near=near) == (tuple(range(4)), ())
     assert cores([1, 2], near=near, cpus=[0, 1]) == ((0, 1), ())  # only cores that the agent may use
     assert cores([1, 2], near={"another": NODES}) == cores([1, 2]) == cores([8, 9], near=near) == ()
-
-
-def test_without_binding_ranks_have_no_cores() -> None:
     assert cores([0, 1], near={"h": NODES}, bind=False) == cores([0, 1], device="cpu", bind=False) == ()
 
 

@@ -1,7 +1,5 @@
 """FlagPerf's test_conf.py."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -50,15 +48,12 @@ def problems(root: Path, text: str) -> list[str]:
     return [problem.removeprefix(f"{root}/") for problem in caught.value.problems]
 
 
-def test_cases_have_their_data_and_lines(tmp_path: Path) -> None:
+def test_cases_have_their_data_and_lines_and_options_our_names(tmp_path: Path) -> None:
     cases = conf(tmp_path, CONF).cases
     assert [(str(one.case), one.data_dir, one.where) for one in cases] == [
         ("bert:pytorch_1.8:X9:1:8:1", "/data/bert", f"{tmp_path}/test_conf.py:18"),
         ("glm:pytorch:X9:2:8:3", None, f"{tmp_path}/test_conf.py:19"),
     ]
-
-
-def test_values_of_our_options_have_our_names(tmp_path: Path) -> None:
     test_conf = conf(tmp_path, CONF)
     assert test_conf.settings == {
         "vendor": "acme",
@@ -81,14 +76,11 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert test_conf.settings["reports"] == f"{tmp_path}/there/logs"
 
 
-def test_names_without_effect_are_noted(tmp_path: Path) -> None:
+def test_names_without_effect_and_unknown_names_are_noted(tmp_path: Path) -> None:
     notes = [line.removeprefix(f"{tmp_path}/test_conf.py:") for line in conf(tmp_path, CONF).without_effect]
     assert [line.partition(":")[0] for line in notes] == ["8"]
     assert "FLAGPERF_PATH has no effect: the code is copied" in notes[0]
     assert conf(tmp_path, ONE).without_effect == []
-
-
-def test_unknown_names_are_noted_with_similar_names(tmp_path: Path) -> None:
     (message,) = conf(tmp_path, f"import os\n_mine = 1\n{ONE}VENDER = 'a'\n").without_effect
     assert "test_conf.py:4: VENDER is not a setting" in message
     assert message.endswith("did you mean VENDOR?")
@@ -107,13 +99,9 @@ CASES = {
 }
 """
     assert [problem.partition(" case ")[0].partition(": expected")[0] for problem in problems(tmp_path, text)] == [
-        "test_conf.py:1: VENDOR",
-        "test_conf.py:2: CLEAR_CACHES",
-        "test_conf.py:7:",
-        "test_conf.py:4:",
-        "test_conf.py:5:",
-        "test_conf.py:8: the data directory of",
-    ]
+        "test_conf.py:1: VENDOR", "test_conf.py:2: CLEAR_CACHES", "test_conf.py:7:", "test_conf.py:4:",
+        "test_conf.py:5:", "test_conf.py:8: the data directory of",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -134,17 +122,11 @@ def test_an_invalid_file_is_reported(tmp_path: Path, text: str, message: str) ->
     assert problems(tmp_path, text)[0].startswith(message)
 
 
-def test_a_missing_file_is_reported(tmp_path: Path) -> None:
+def test_names_above_may_be_a_part_of_cases_and_a_missing_file_is_a_users_problem(tmp_path: Path) -> None:
     with pytest.raises(Problems, match=r"no_such\.py: cannot be read"):
         read_test_conf(tmp_path / "no_such.py")
-
-
-def test_names_above_may_be_a_part_of_cases(tmp_path: Path) -> None:
     text = "DATA = '/data'\nCASES = {'glm:pytorch:X9:' + '1:8:1': DATA + '/glm'}\n"
     (case,) = conf(tmp_path, text).cases
     assert (case.case, case.data_dir) == (Case("glm", "pytorch", "X9", 1, 8), "/data/glm")
     assert case.where.endswith("test_conf.py:2")
-
-
-def test_an_error_is_reported_as_a_users_problem(tmp_path: Path) -> None:
     assert issubclass(OriginalError, Problems)

@@ -1,7 +1,5 @@
 """The original's names in logs: ranks write them beside our names, and readers translate them."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
@@ -44,7 +42,7 @@ def log_of(folder: Path, text: str, **more: Any) -> RankLog:
     return read_rank(path, 0, Target("mlm_accuracy", "higher", "fraction", 0.92), **more)
 
 
-def test_the_published_log_has_its_steps_samples_and_throughputs(tmp_path: Path) -> None:
+def test_the_published_log_is_read_shown_and_labelled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = log_of(tmp_path, PUBLISHED)
     (step,) = log.steps
     assert (step.step, step.samples, step.throughput) == (3397, 869632, 822.455385237589)
@@ -53,10 +51,6 @@ def test_the_published_log_has_its_steps_samples_and_throughputs(tmp_path: Path)
     assert log.finished["final_metrics"] == {"mlm_accuracy": 0.920166015625}
     assert log.names.original
     assert not log.names.has_both
-
-
-def test_the_published_log_is_shown_and_labelled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log_of(tmp_path, PUBLISHED)
     assert main(["show", str(tmp_path / "rank0.out.log")]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].endswith("rank0.out.log: rank log of FlagPerf, with names of pytest-flagperf, not judged")
@@ -76,13 +70,12 @@ def test_a_result_folder_of_the_original_is_shown(tmp_path: Path, capsys: pytest
     assert out.count("869,632") == 2
 
 
-def test_a_file_without_records_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_environment_says_that_the_original_wrote_the_log_and_without_records_it_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     log_of(tmp_path, "no record\n")
     assert main(["show", str(tmp_path / "rank0.out.log")]) == 2
     assert "no [PerfLog] record; expected the log of a rank" in capsys.readouterr().err
-
-
-def test_the_environment_says_that_the_original_wrote_the_log(tmp_path: Path) -> None:
     training = Training("original", metric="mlm_accuracy", sample_unit="sequences", text=lambda *_: [PUBLISHED])
     outcome = measure(write(training, tmp_path / "round1"))
     assert outcome.environment["log"] == "of FlagPerf, with its names"

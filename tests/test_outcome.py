@@ -1,7 +1,5 @@
 """A round's directory becomes an outcome, whatever state it was left in."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -30,11 +28,8 @@ def round_dir(tmp_path: Path) -> Path:
     return tmp_path / "round1"
 
 
-def test_the_same_directory_measured_twice_gives_equal_outcomes() -> None:
+def test_a_directory_measured_twice_gives_equal_outcomes_which_survive_json() -> None:
     assert [name for name in NAMES if measure(replay_dir(name)).to_json() != recorded(name).to_json()] == []
-
-
-def test_an_outcome_survives_json() -> None:
     for name in NAMES:
         body = recorded(name).to_json()
         again = Outcome.from_json(json.loads(json.dumps(body, allow_nan=False)))
@@ -74,7 +69,7 @@ def test_who_held_up_the_others_is_named(
     assert [line.partition(" as the other")[0] for line in found] == ([warning.format(host=host)] if warning else [])
 
 
-def test_an_outcome_of_an_older_version_can_be_read() -> None:
+def test_an_outcome_of_an_older_version_can_be_read_and_a_newer_one_is_refused() -> None:
     """Older files lack phases, validity warnings, the machine, evaluations' seconds and the number of measurements."""
     body = json.loads(json.dumps(recorded("converged_1x2").to_json()))
     for name in ("phases", "validity_warnings", "machine"):
@@ -88,9 +83,6 @@ def test_an_outcome_of_an_older_version_can_be_read() -> None:
     assert old.value("p_core") == recorded("converged_1x2").value("p_core")
     assert {metric.samples for metric in old.metrics} == {None}
     assert all(math.isnan(evaluation.seconds) for evaluation in old.evaluations)
-
-
-def test_a_newer_schema_is_refused_clearly() -> None:
     body = {**recorded("converged_1x1").to_json(), "schema": SCHEMA + 1}
     with pytest.raises(FormatError, match=r"schema 2 was written by a newer pytest-flagperf.*upgrade"):
         Outcome.from_json(body)
@@ -127,12 +119,16 @@ def test_mfu_is_flops_over_the_peak_of_all_cards(round_dir: Path) -> None:
     assert measure(round_dir).metric("mfu") is None
 
 
-def test_time_to_target_is_that_of_the_first_evaluation_that_reached_it() -> None:
+def test_time_to_target_is_of_the_first_evaluation_and_broken_lines_are_counted() -> None:
     outcome = recorded("converged_1x1")
     assert outcome.quality.reached is not None
     assert outcome.quality.reached.step == 150
     assert outcome.value("time_to_target") == pytest.approx(150 * 0.02 + 3 * 0.5, abs=0.01)
     assert recorded("missed_target").metric("time_to_target") is None
+    outcome = recorded("mangled_log")
+    assert (outcome.broken_lines, outcome.other_lines) == (3, 3)
+    assert len(outcome.steps) == 19
+    assert recorded("converged_1x1").broken_lines == 0
 
 
 def test_the_untrained_model_cannot_reach_the_target(round_dir: Path) -> None:
@@ -145,21 +141,11 @@ def test_the_untrained_model_cannot_reach_the_target(round_dir: Path) -> None:
     assert outcome.quality.reached is None
 
 
-def test_broken_and_foreign_lines_are_counted() -> None:
-    outcome = recorded("mangled_log")
-    assert (outcome.broken_lines, outcome.other_lines) == (3, 3)
-    assert len(outcome.steps) == 19
-    assert recorded("converged_1x1").broken_lines == 0
-
-
-def test_a_nan_on_another_rank_counts_too(round_dir: Path) -> None:
+def test_a_nan_on_another_rank_counts_and_a_rank_without_a_log_is_a_failure(round_dir: Path) -> None:
     assert measure(round_dir).losses.bad == 0
     log = round_dir / "localhost_noderank0" / "rank1.out.log"
     log.write_text(log.read_text(encoding="utf-8").replace('"loss": 0.2', '"loss": "nan", "x": 0.2'), encoding="utf-8")
     assert measure(round_dir).losses.bad > 0
-
-
-def test_a_rank_without_a_log_is_a_failure(round_dir: Path) -> None:
     (round_dir / "localhost_noderank0" / "rank1.out.log").unlink()
     outcome = measure(round_dir)
     assert not outcome.ok
@@ -216,13 +202,10 @@ def test_an_empty_round_is_a_finding_and_an_unreadable_plan_an_error(tmp_path: P
         measure(tmp_path)
 
 
-def test_a_failure_carries_the_logs_last_lines() -> None:
+def test_a_failure_carries_the_logs_last_lines_and_the_environment_is_known() -> None:
     lines = recorded("crashed_rank").failures[0].last_lines
     assert lines[-1] == "ModuleNotFoundError: No module named 'something_missing'"
     assert len(recorded("missing_finished").failures[0].last_lines) == ranklog.TAIL_LINES
-
-
-def test_the_environment_says_what_it_ran_on_and_with() -> None:
     environment = recorded("converged_1x1").environment
     assert environment["framework"] == "pytorch 2.9.1"
     assert environment["library somelib"] == "1.2.3"

@@ -1,7 +1,5 @@
 """A session of tests that leaves something outside its own places fails, and says what; each with its control."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

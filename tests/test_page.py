@@ -1,7 +1,5 @@
 """The page of a run: the headline, the overview, the sections, and the escaping of texts."""
 
-from __future__ import annotations
-
 import html.parser
 import json
 import re
@@ -110,15 +108,11 @@ def test_the_headline_has_the_states_and_the_reasons(run: Path) -> None:
     assert "#case-bert-pytorch-A1-1-2-1" in of(run).links
 
 
-def test_the_headline_of_a_passed_run(tmp_path: Path) -> None:
-    add_case(tmp_path, "converged_1x1")
+def test_an_expected_failure_is_listed_with_its_reason_and_hides_no_other(tmp_path: Path) -> None:
+    case_dir = add_case(tmp_path, "converged_1x1")
     parsed = of(finish(tmp_path))
     assert parsed.content.startswith("1 case: passed")
     assert "failed" not in parsed.kinds
-
-
-def test_an_expected_failure_is_listed_with_its_reason(tmp_path: Path) -> None:
-    case_dir = add_case(tmp_path, "converged_1x1")
     expected = Verdict("efficiency", False, "40 %", "at least 55 %", "too slow together", "the switch is old")
     save_verdicts(case_dir, expected)
     parsed = of(finish(tmp_path))
@@ -126,11 +120,6 @@ def test_an_expected_failure_is_listed_with_its_reason(tmp_path: Path) -> None:
     assert "too slow together (expected failure: the switch is old)" in parsed.content
     assert "failed-as-expected" in parsed.kinds
     assert "failed" not in parsed.kinds
-
-
-def test_an_expected_failure_does_not_hide_another(tmp_path: Path) -> None:
-    case_dir = add_case(tmp_path, "converged_1x1")
-    expected = Verdict("efficiency", False, "40 %", "at least 55 %", "too slow together", "the switch is old")
     save_verdicts(case_dir, expected, Verdict("target", False, "0.1", "0.9", "it did not learn"))
     parsed = of(finish(tmp_path))
     assert parsed.content.startswith("1 case: 1 failed")
@@ -170,28 +159,17 @@ def test_the_overview_has_a_row_for_each_case(run: Path) -> None:
     )
     assert table.tags.count("tr") == 1 + 4
     for expected in (
-        "rounds",
-        "converged",
-        "MFU",
-        "speed-up",
-        "e2e",
-        "0.924 (>= 0.900)",
-        "± 2.0 %",
-        "1.92x",
-        "96.2 % of 2",
-    ):
+        "rounds", "converged", "MFU", "speed-up", "e2e", "0.924 (>= 0.900)", "± 2.0 %", "1.92x", "96.2 % of 2",
+    ):  # fmt: skip
         assert expected in table.content, expected
 
 
-def test_every_anchor_exists(run: Path) -> None:
+def test_every_anchor_exists_and_shapes_have_a_scaling_chart(run: Path) -> None:
     parsed = of(run)
     inside = {link.removeprefix("#") for link in parsed.links if link.startswith("#")}
     assert inside <= set(parsed.ids)
     assert len(parsed.ids) == len(set(parsed.ids))
     assert len([name for name in inside if name.startswith("case-")]) == 4
-
-
-def test_shapes_have_a_scaling_chart_and_machines_are_compared(run: Path) -> None:
     parsed = of(run)
     scaling = next(json.loads(text) for text in parsed.data if "ideal" in text)
     assert [line[0] for line in scaling["charts"][0]["lines"]] == ["acme A1", "acme A1, ideal"]
@@ -211,22 +189,19 @@ def test_cases_are_sorted_by_cards_and_the_case_with_most_rounds_is_in_the_scali
     assert scaling["charts"][0]["lines"][0][2] == [1684, 3368]
 
 
-def test_different_scales_are_not_compared(tmp_path: Path) -> None:
+def test_every_recorded_round_gives_valid_html_and_scales_are_not_compared(tmp_path: Path) -> None:
     add_case(tmp_path, "converged_1x1", vendor="acme", hardware="A1", scale="small")
     add_case(tmp_path, "converged_1x1", vendor="borealis", hardware="B2", scale="reference")
     assert "Hardware comparison" not in of(finish(tmp_path)).content
-
-
-# -- sections ------------------------------------------------------------------------------------------------
-
-
-def test_every_recorded_round_gives_valid_html_with_links_to_its_logs(tmp_path: Path) -> None:
     for name in NAMES:
         add_case(tmp_path / name, name)
         parsed = of(finish(tmp_path / name), tmp_path)
         logs = [link for link in parsed.links if link.endswith(".log")]
         assert len(logs) == len(recorded(name).logs), name
         assert all((tmp_path / link).is_file() for link in logs), name
+
+
+# -- sections ------------------------------------------------------------------------------------------------
 
 
 def test_a_section_has_charts_figures_over_rounds_config_and_environment(tmp_path: Path) -> None:
@@ -242,12 +217,9 @@ def test_a_section_has_charts_figures_over_rounds_config_and_environment(tmp_pat
         assert expected in text, expected
 
 
-def test_a_note_about_too_few_rounds(tmp_path: Path) -> None:
+def test_too_few_rounds_are_noted_and_a_failed_round_has_its_reason(tmp_path: Path) -> None:
     add_case(tmp_path, "converged_1x1", faster(1.0, 1.0))
     assert "repeat the case at least 3 times" in of(finish(tmp_path)).content
-
-
-def test_a_failed_round_has_its_reason_and_the_last_lines(tmp_path: Path) -> None:
     add_case(tmp_path, "crashed_rank")
     add_case(tmp_path, "nan_loss", model="other")
     text = of(finish(tmp_path)).content

@@ -1,7 +1,5 @@
 """The parts of a page that compare and explain: the machine, rounds, earlier runs, energy, meanings, failures, logs."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from dataclasses import replace
@@ -100,15 +98,12 @@ def test_failed_cases_are_open_and_a_failure_of_all_rounds_appears_once(tmp_path
     assert "rounds 1, 2, 3: the loss was NaN" in section
 
 
-def test_a_crash_and_the_verdict_about_it_are_one_failure(tmp_path: Path) -> None:
+def test_a_crash_is_one_failure_and_a_missed_target_lists_the_value_of_each_round(tmp_path: Path) -> None:
     add_case(tmp_path, "crashed_rank")
     html = page.body(finish(tmp_path), tmp_path)
     section = html[html.index('<details class="case"') :]
     assert section.count("ended with exit code 1") == 1
     assert section.count('<span class="state failed">') == 2, "of the case, and of its failure"
-
-
-def test_a_missed_target_lists_the_value_of_each_round(tmp_path: Path) -> None:
     case_dir = add_case(tmp_path, "converged_1x1", faster(1.0, 1.0))
     for number, got in ((1, "0.5"), (2, "0.6")):
         verdict = Verdict("target", False, got, "top1 >= 0.9", f"round {number}: top1 reached {got}")
@@ -134,15 +129,10 @@ def test_every_figure_of_every_recorded_round_is_explained() -> None:
         assert not meaning("unknown_figure", outcome.target.name)
 
 
-def test_the_meaning_is_beside_the_figure(tmp_path: Path) -> None:
+def test_a_case_begins_with_the_rate_of_the_whole_training_and_figures_have_their_meaning(tmp_path: Path) -> None:
     add_case(tmp_path, "converged_1x1")
     text = of(finish(tmp_path)).content
     assert f"p_core {FIGURES['p_core'].meaning} 1,684 images/s" in text
-
-
-def test_a_case_begins_with_the_rate_of_the_whole_training(tmp_path: Path) -> None:
-    add_case(tmp_path, "converged_1x1")
-    text = of(finish(tmp_path)).content
     assert re.search(r"p_whole [0-9,]+ images/s p_core 1,684 images/s", text), "beside the name of the case"
     assert text.index(FIGURES["p_whole"].meaning) < text.index(FIGURES["p_core"].meaning), "in its figures"
 

@@ -1,7 +1,5 @@
 """Some of a long file's lines: whole ones, from its begin to its end."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 
@@ -13,12 +11,14 @@ def numbered(path: Path, lines: int) -> Path:
     return path
 
 
-def test_a_short_file_is_read_whole_with_a_torn_end(tmp_path: Path) -> None:
+def test_a_short_file_is_read_whole_but_lines_longer_than_a_block(tmp_path: Path) -> None:
     path = numbered(tmp_path / "log", 3)
     with path.open("ab") as out:
         out.write(b"torn")
     assert list(partial_read.read_lines(path)) == [*(b"line %09d\n" % number for number in range(3)), b"torn"]
     assert list(partial_read.read_lines(path, 1000)) == list(partial_read.read_lines(path))
+    (tmp_path / "log").write_bytes(b"first\n" + b"x" * 100_000 + b"\nlast\n")
+    assert list(partial_read.read_lines(tmp_path / "log", 16 * 1024)) == [b"first\n", b"last\n"]
 
 
 def test_of_a_long_file_whole_lines_evenly_apart_and_both_ends(tmp_path: Path) -> None:
@@ -31,8 +31,3 @@ def test_of_a_long_file_whole_lines_evenly_apart_and_both_ends(tmp_path: Path) -
     assert numbers == sorted(set(numbers))
     apart = [later - earlier for earlier, later in itertools.pairwise(numbers)]
     assert max(apart) < 2 * 100_000 / 16
-
-
-def test_lines_longer_than_a_block_are_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "log").write_bytes(b"first\n" + b"x" * 100_000 + b"\nlast\n")
-    assert list(partial_read.read_lines(tmp_path / "log", 16 * 1024)) == [b"first\n", b"last\n"]

@@ -1,7 +1,5 @@
 """Writing and reading the PerfLog line, and every kind of damage that a log can have."""
 
-from __future__ import annotations
-
 import io
 import json
 import math
@@ -34,7 +32,7 @@ def reading(text: str | bytes, events: list[str] | None = None) -> tuple[list[Re
     return list(read_records(io.BytesIO(data), skipped, events)), skipped
 
 
-def test_the_line_is_the_originals() -> None:
+def test_the_line_is_the_originals_and_is_read_as_written() -> None:
     text = line("FINISHED", e2e_time=1.5)
     assert text.startswith("[PerfLog] ")
     assert json.loads(text[len("[PerfLog] ") :]) == {
@@ -42,14 +40,8 @@ def test_the_line_is_the_originals() -> None:
         "value": {"e2e_time": 1.5},
         "metadata": {"file": "train.py", "lineno": 7, "time_ms": 5, "rank": 1},
     }
-
-
-def test_what_is_written_is_read() -> None:
     record = Record("EVALUATE", {"top1": 0.75, "names": ["a", "é"]}, 5, 1, "train.py", 7)
     assert parse_line(format_record(record).encode()) == record
-
-
-def test_the_writer_knows_its_caller() -> None:
     stream = io.StringIO()
     PerfLog(3, stream)("INIT_START")
     [record], _ = reading(stream.getvalue())
@@ -123,16 +115,13 @@ def test_pieces_of_any_size_give_the_same(size: int) -> None:
     assert len(records) == 20
 
 
-def test_events_that_are_not_selected_are_counted_and_not_parsed() -> None:
+def test_events_that_are_not_selected_are_counted_and_a_selected_one_beside_is_read() -> None:
     broken = '[PerfLog] {"event": "STEP_END", not JSON at all\n'
     text = line("STEP_END") * 3 + broken + line("FINISHED") + "[PerfLog] hello\n"
     records, skipped = reading(text, ["FINISHED"])
     assert [record.event for record in records] == ["FINISHED"]
     assert skipped == SkippedCounts(broken=1, other=0, not_selected=4)
     assert reading(text)[1].broken == 2
-
-
-def test_a_selected_event_after_another_on_its_line_is_read() -> None:
     records, skipped = reading(line("STEP_END").rstrip("\n") + line("FINISHED"), ["FINISHED"])
     assert [record.event for record in records] == ["FINISHED"]
     assert skipped.not_selected == 1

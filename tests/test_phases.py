@@ -1,7 +1,5 @@
 """The parts of a training, by the first rank's log, on the clock of the samples."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -23,30 +21,21 @@ def spans(outcome: Outcome) -> list[tuple[str, float, float]]:
     return [(one.name, round(one.start - START, 3), round(one.end - START, 3)) for one in outcome.phases]
 
 
-def test_a_whole_training_has_all_of_its_parts() -> None:
+def test_a_training_has_all_of_its_parts_until_it_was_last_heard_of() -> None:
     """Steps of 20 ms, five of them warm-up, an evaluation of 0.5 s before the first and after each 50."""
     assert spans(recorded("converged_1x1")) == [
         ("init", 0.0, 3.0), ("warm-up", 3.0, 3.1), ("train", 3.1, 9.0),
         ("evaluate", 4.0, 4.5), ("evaluate", 5.5, 6.0), ("evaluate", 7.0, 7.5), ("evaluate", 8.5, 9.0),
     ]  # fmt: skip
-
-
-def test_the_training_is_as_long_as_its_own_clock_says() -> None:
     outcome = recorded("converged_1x1")
     training = phases.training(outcome.phases)
     assert training is not None
     assert training.seconds == pytest.approx(outcome.value("raw_train_time"), abs=0.002)
     evaluated = sum(one.seconds for one in outcome.phases if one.name == phases.EVALUATE)
     assert evaluated == pytest.approx(outcome.value("eval_time"), abs=0.002)
-
-
-def test_what_broke_off_ends_where_it_was_last_heard_of() -> None:
     assert spans(recorded("killed_rank"))[1:3] == [("warm-up", 3.0, 3.1), ("train", 3.1, 4.9)]
     assert [name for name, _, _ in spans(recorded("crashed_rank"))] == ["init"]
     assert phases.training(recorded("crashed_rank").phases) is None
-
-
-def test_without_evaluations_there_are_none() -> None:
     assert spans(recorded("throughput_only")) == [("init", 0.0, 2.5), ("warm-up", 2.5, 2.6), ("train", 2.6, 3.6)]
 
 

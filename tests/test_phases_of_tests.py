@@ -1,7 +1,5 @@
 """``make test``: all phases run once, two kinds of workers share the slow files, and the slowest are printed."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, defaultdict
 from pathlib import Path
 from unittest.mock import Mock

@@ -1,7 +1,5 @@
 """What people read is plain technical English: CONTRIBUTING.md lists the rules, this test lists lines to look at."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

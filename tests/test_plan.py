@@ -1,7 +1,5 @@
 """The plan of a case: its contents, its description and its fingerprint."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -46,7 +44,7 @@ def catalog(tmp_path: Path) -> Catalog:
 # -- contents of a plan -------------------------------------------------------------------------------------
 
 
-def test_a_plan_contains_the_values_of_suite_vendor_and_config(catalog: Catalog) -> None:
+def test_a_plan_contains_the_values_of_suite_config_and_vendor(tmp_path: Path, catalog: Catalog) -> None:
     plan = planned(catalog)
     assert (plan.metric.target, plan.metric.name, plan.sample_unit) == (0.75, "top1", "images")
     assert (plan.device, plan.backend, plan.visible_devices) == ("acme", "acl", "ACME_VISIBLE")
@@ -54,9 +52,6 @@ def test_a_plan_contains_the_values_of_suite_vendor_and_config(catalog: Catalog)
     assert (plan.min_efficiency, plan.scaling, plan.runtime) == (0.85, "weak", "venv")
     assert plan.config["ratio"] == 0.25
     assert plan.extern is None
-
-
-def test_defaults_come_from_the_vendor(tmp_path: Path, catalog: Catalog) -> None:
     write_vendor(tmp_path, toml='scale = "small"\nruntime = "host"\n' + VENDOR_TOML)
     plan = planned(Catalog.scan([tmp_path]), synthetic=False)
     assert (plan.scale, plan.runtime, plan.metric.target, plan.throughput_only) == ("small", "host", 0.9, False)
@@ -130,7 +125,7 @@ def test_a_vendors_environment_variables_change_the_fingerprint(tmp_path: Path, 
     assert {name for name in plain if by_table[name] != plain[name]} == {"key", "one_card_key", "deviations"}
 
 
-def test_a_training_that_does_not_stop_at_its_target_needs_a_limit(catalog: Catalog) -> None:
+def test_an_endless_training_and_a_wrong_schedule_are_refused_before_anything_starts(catalog: Catalog) -> None:
     settings = ("stop_at_target=False",)
     with pytest.raises(Problems, match="needs a limit; set one of max_steps, max_epochs, max_samples"):
         planned(catalog, settings=settings, check_data=False, data_dir="/data")
@@ -138,9 +133,6 @@ def test_a_training_that_does_not_stop_at_its_target_needs_a_limit(catalog: Cata
         catalog, settings=(*settings, "max_steps=9"), check_data=False, data_dir="/data", synthetic=False
     )  # the control
     assert "converges to its target and trains on to its limit" in describe(limited)
-
-
-def test_a_wrong_schedule_is_refused_before_anything_starts(catalog: Catalog) -> None:
     with pytest.raises(Problems, match=r"lr_floor is 2; expected a share of learning_rate, 0 to 1"):
         planned(catalog, settings=("lr_floor=2",), check_data=False, data_dir="/data")
     planned(catalog, settings=("lr_floor=0.5",), check_data=False, data_dir="/data")  # the control
@@ -174,7 +166,7 @@ def test_the_stored_plan_has_origins_and_deviations(catalog: Catalog) -> None:
     assert "hosts" not in body  # the round adds its hosts
 
 
-def test_one_card_is_for_throughput_by_default_at_the_reference_scale(catalog: Catalog) -> None:
+def test_one_card_synthetic_data_and_an_option_make_it_throughput_only(catalog: Catalog) -> None:
     def value(case: str, **more: Any) -> tuple[object, str]:
         value = planned(catalog, case, synthetic=False, check_data=False, **more).values["throughput_only"]
         return value.value, value.where
@@ -185,9 +177,6 @@ def test_one_card_is_for_throughput_by_default_at_the_reference_scale(catalog: C
     assert value(one, settings=["throughput_only=False"])[0] is False
     assert value(one, scale="small")[0] is False
     assert value("toy:pytorch:X9:2:8:1")[0] is False
-
-
-def test_synthetic_data_and_an_option_make_it_throughput_only(catalog: Catalog) -> None:
     assert planned(catalog).throughput_only
     plan = planned(catalog, synthetic=False, throughput_only=True, check_data=False)
     assert plan.throughput_only
@@ -207,16 +196,13 @@ def test_all_problems_of_a_plan_are_reported_at_once(catalog: Catalog) -> None:
     ]
 
 
-def test_data_are_required_unless_they_are_synthetic(tmp_path: Path, catalog: Catalog) -> None:
+def test_data_are_required_unless_synthetic_and_a_config_always(tmp_path: Path, catalog: Catalog) -> None:
     with pytest.raises(Problems, match="pass their folder with --data-dir"):
         planned(catalog, synthetic=False)
     (tmp_path / "data" / "train").mkdir(parents=True)
     data_dir = Value(str(tmp_path / "data"), "test_conf.py", 7, "case")
     assert planned(catalog, synthetic=False, data_dir=data_dir).values["data_dir"].where == "test_conf.py:7"
     assert planned(catalog, synthetic=True).data_dir is None
-
-
-def test_a_case_without_a_config_is_an_error_with_the_available_configs(catalog: Catalog) -> None:
     with pytest.raises(Problems, match=r"case toy:pytorch:X9:1:4:1: no config_X9x1x4.py .*X9 1x1, 1x8, 2x8"):
         planned(catalog, "toy:pytorch:X9:1:4:1")
 
@@ -228,10 +214,16 @@ def key(plan: Plan) -> object:
     return plan.fingerprint["key"]
 
 
-def test_the_same_case_always_has_the_same_key(catalog: Catalog) -> None:
+def test_the_same_case_has_the_same_key_and_changed_code_another(tmp_path: Path, catalog: Catalog) -> None:
     plan = planned(catalog)
     alike = planned(catalog, "toy:pytorch:X9:1:8:5", settings=["seed=1", "max_steps=3"])
     assert key(plan) == key(alike)
+    program = write(tmp_path, "suites/toy/pytorch/run_pretraining.py", "pass\n")
+    before = key(planned(catalog))
+    write(tmp_path, "suites/toy/pytorch/README.md", "text\n")
+    assert key(planned(catalog)) == before
+    program.write_text("pass  # another\n")
+    assert key(planned(catalog)) != before
 
 
 @pytest.mark.parametrize(
@@ -252,15 +244,6 @@ def test_compared_values_change_the_key(catalog: Catalog, more: dict[str, Any]) 
     assert key(planned(catalog)) != key(planned(catalog, **more))
 
 
-def test_changed_code_changes_the_key_and_a_document_does_not(tmp_path: Path, catalog: Catalog) -> None:
-    program = write(tmp_path, "suites/toy/pytorch/run_pretraining.py", "pass\n")
-    before = key(planned(catalog))
-    write(tmp_path, "suites/toy/pytorch/README.md", "text\n")
-    assert key(planned(catalog)) == before
-    program.write_text("pass  # another\n")
-    assert key(planned(catalog)) != before
-
-
 def test_a_plan_contains_the_reference_of_its_scale_and_no_key_depends_on_it(tmp_path: Path, catalog: Catalog) -> None:
     before = planned(catalog)
     assert before.to_json()["reference"] is None
@@ -274,7 +257,7 @@ def test_a_plan_contains_the_reference_of_its_scale_and_no_key_depends_on_it(tmp
             planned(catalog)
 
 
-def test_one_card_of_a_weakly_scaled_case_has_the_cards_own_batch(catalog: Catalog) -> None:
+def test_one_card_of_a_weakly_scaled_case_has_its_own_batch_as_a_1x1_case_of_the_same_work(catalog: Catalog) -> None:
     plan = planned(catalog, "toy:pytorch:X9:2:8:1")
     alone = one_card_plan(plan)
     assert (str(alone.case), alone.throughput_only, alone.config["train_batch_size"]) == (
@@ -284,9 +267,6 @@ def test_one_card_of_a_weakly_scaled_case_has_the_cards_own_batch(catalog: Catal
     )
     assert key(alone) == plan.fingerprint["one_card_key"] == alone.fingerprint["one_card_key"]
     assert alone.case_json(1, "/code")["config"]["throughput_only"] is True
-
-
-def test_the_1x1_case_counts_as_one_card_only_with_the_same_work(catalog: Catalog) -> None:
     own = planned(catalog, "toy:pytorch:X9:1:1:1", settings=["ratio=0.25"])
     eight, sixteen = planned(catalog), planned(catalog, "toy:pytorch:X9:2:8:1")
     assert key(own) == eight.fingerprint["one_card_key"] == key(one_card_plan(eight))
@@ -328,7 +308,7 @@ def test_the_description_names_everything_that_runs(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_the_description_names_unknown_values(tmp_path: Path) -> None:
+def test_the_description_names_unknown_values_and_long_ones_in_full(tmp_path: Path) -> None:
     catalog = tree(tmp_path, 'precision = "fp16"\n')
     text = describe(planned(catalog, synthetic=False, check_data=False))
     assert "missing: pass --data-dir" in text
@@ -336,6 +316,10 @@ def test_the_description_names_unknown_values(tmp_path: Path) -> None:
     assert "converges to its target" in text
     small = describe(planned(catalog, scale="small", synthetic=False))
     assert "included in the suite" in small
+    text = describe(planned(tree(tmp_path), settings=[f"note={'word ' * 60}", "width=1"]))
+    (words,) = re.findall(r"in full: '((?:word\s+)*)'", text)
+    assert words.split() == ["word"] * 60
+    assert max(len(line) for line in text.splitlines() if "--set" not in line) <= 120
 
 
 @pytest.mark.parametrize(
@@ -356,13 +340,6 @@ def test_the_description_lists_the_requirements_of_a_host(tmp_path: Path, asked:
     text = describe(planned(catalog), vendor, vendor.toml.lease)
     assert re.search(rf"^  each host Python >= 3.8, {re.escape(host)}$", text, re.MULTILINE)
     assert re.search(rf"^  monitors  {monitors}$", text, re.MULTILINE)
-
-
-def test_long_values_are_printed_in_full_and_lines_stay_short(tmp_path: Path) -> None:
-    text = describe(planned(tree(tmp_path), settings=[f"note={'word ' * 60}", "width=1"]))
-    (words,) = re.findall(r"in full: '((?:word\s+)*)'", text)
-    assert words.split() == ["word"] * 60
-    assert max(len(line) for line in text.splitlines() if "--set" not in line) <= 120
 
 
 def test_a_setting_from_a_file_names_the_file(catalog: Catalog) -> None:

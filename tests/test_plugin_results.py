@@ -1,7 +1,5 @@
 """Verdicts by plugins: their names, and errors that do not lose the run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -81,7 +81,7 @@ def bad(findings: list[Finding]) -> set[tuple[str, str]]:
 # -- on hosts ----------------------------------------------------------------------------------------------
 
 
-def test_good_hosts_are_ok_and_reach_each_other() -> None:
+def test_good_hosts_are_ok_and_reach_each_other_where_they_must() -> None:
     hosts = [Elsewhere("a"), Elsewhere("b"), Elsewhere("c")]
     findings = inspect(hosts, replace(REQUIREMENTS, nnodes=2))
     assert bad(findings) == set()
@@ -89,15 +89,12 @@ def test_good_hosts_are_ok_and_reach_each_other() -> None:
     kinds = {one.kind for one in findings if one.host == "b"}
     assert kinds == {"python", "clock", "cores", "memory", "load", "disk", "port", "network"}
     assert of(findings, "network") == [(OK, "reaches 2 others")] * 3
-
-
-def test_one_host_or_one_node_needs_no_network() -> None:
     seen: list[Host] = []
     assert of(inspect([LocalHost("a"), LocalHost("b")], REQUIREMENTS, meanwhile=seen.append), "network") == []
     assert sorted(host.name for host in seen) == ["a", "b"]
 
 
-def test_a_host_without_python_is_named_and_the_others_are_checked() -> None:
+def test_a_missing_and_a_broken_python_are_named_and_other_hosts_checked(tmp_path: Path) -> None:
     lacking = Elsewhere("lacking")
     lacking.python = "/no/such/python"
     findings = inspect([Elsewhere("a"), lacking, Elsewhere("b")], replace(REQUIREMENTS, nnodes=2))
@@ -106,9 +103,6 @@ def test_a_host_without_python_is_named_and_the_others_are_checked() -> None:
     assert "/no/such/python" in fault.sentence
     assert fault.remedy.startswith("Python >= 3.8 is required")
     assert of(findings, "network") == [(OK, "reaches 1 other")] * 2
-
-
-def test_a_broken_python_is_named_with_its_last_line(tmp_path: Path) -> None:
     broken = Elsewhere("broken")
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\necho out of order >&2\nexit 3\n")
@@ -194,7 +188,7 @@ def meetings(**failed: list[str]) -> list[tuple[str, str, str]]:
     return [(one.host, one.level, one.sentence) for its in found.values() for one in its]
 
 
-def test_a_host_that_most_cannot_reach_gets_the_finding() -> None:
+def test_the_host_that_others_or_that_cannot_reach_others_gets_the_finding() -> None:
     assert meetings(h0=["h2"], h1=["h2"], h2=["h2"], h3=["h2"]) == [
         ("h2", FAIL, "h0, h1, h2 and 1 more cannot reach this host at 10.0.0.2: late"),
         ("h2", OK, "reaches 3 others"),
@@ -202,9 +196,6 @@ def test_a_host_that_most_cannot_reach_gets_the_finding() -> None:
         ("h1", OK, "reaches 2 others"),
         ("h3", OK, "reaches 2 others"),
     ]
-
-
-def test_a_host_that_cannot_reach_the_others_gets_the_finding() -> None:
     found = meetings(h0=[], h1=[], h2=[], h3=["h0", "h1", "h2"])
     assert [entry for entry in found if entry[1] == FAIL] == [
         ("h3", FAIL, "cannot reach h0, h1, h2 (10.0.0.0: late; 10.0.0.1: late; 10.0.0.2: late)")
@@ -264,20 +255,14 @@ def foreign_process(**changed: Any) -> dict[str, Any]:
     return {"pid": 77, "name": "python", "memory": 512, "own": False, "user": "eve", **changed}
 
 
-def test_missing_devices_are_not_leased_even_if_the_number_of_devices_is_unknown() -> None:
+def test_devices_are_counted_missing_ones_never_leased_and_too_few_refused() -> None:
     """Rounds could request any number up to the host's number of cores."""
     found = judged(device(0), device(2), devices_per_host=None)
     assert of(found, "devices") == [(OK, "2 Acme X9-80GB, driver 1.2")]
     assert unfit_devices(found) == {"h1": {1, *range(3, 64)}}
     assert unfit_devices(judged(device(0), device(1), device(3), devices_per_host=3)) == {"h1": {2}}
-
-
-def test_good_devices_are_counted_and_named() -> None:
     assert of(judged(device(0), device(1)), "devices") == [(OK, "2 Acme X9-80GB, driver 1.2")]
     assert bad(judged(device(0), device(1))) == set()
-
-
-def test_too_few_devices_are_refused_and_fewer_than_expected_reported() -> None:
     assert of(judged(device(0)), "devices") == [(FAIL, "1 available, 2 needed")]
     found = judged(device(0), device(1), device(3), devices_per_host=5)
     assert of(found, "devices") == [(WARN, "found 3, expected 5 on a host with X9: devices 2, 4 are missing")]
@@ -397,13 +382,17 @@ def test_all_reports_of_tools_are_accepted_and_only_two_health_values_refuse_a_d
     assert unfit_devices(findings).get("h1", set()) == set(refused)
 
 
-def test_a_partition_of_a_device_is_not_the_chip() -> None:
+def test_a_partition_is_not_the_chip_and_without_a_driver_nothing_is() -> None:
     (fault,) = [one for one in judged(device(0), device(1, partitioned=True)) if one.level != OK]
     assert (fault.level, fault.devices) == (FAIL, (1,))
     assert fault.sentence == "device 1 is partitioned (MIG) and not a whole chip"
     assert fault.remedy == "disable its partitioning"
     (spare,) = [one for one in judged(device(0), device(1, partitioned=True), device(2)) if one.level != OK]
     assert spare.level == WARN
+    facts = {**FACTS, "devices": {"driver": None, "devices": [], "error": "NVML: no driver"}}
+    assert of(list(host_findings("h", facts, HostRequirements(CODE, nvml=True))), "devices") == [
+        (FAIL, "NVML: no driver")
+    ]
 
 
 def test_devices_that_are_read_with_the_fallback_tool_are_reported() -> None:
@@ -418,13 +407,6 @@ def test_devices_that_are_read_with_the_fallback_tool_are_reported() -> None:
     assert {one.level for one in found} == {OK, WARN}
 
 
-def test_no_driver_is_refused() -> None:
-    facts = {**FACTS, "devices": {"driver": None, "devices": [], "error": "NVML: no driver"}}
-    assert of(list(host_findings("h", facts, HostRequirements(CODE, nvml=True))), "devices") == [
-        (FAIL, "NVML: no driver")
-    ]
-
-
 # -- limits ------------------------------------------------------------------------------------------------
 
 
@@ -437,27 +419,16 @@ def limits(**facts: Any) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(("free", "level"), [(3 * GIB, None), (GIB, WARN), (GIB // 8, FAIL)])
-def test_little_disk_space_is_a_warning_and_then_a_failure(free: int, level: str | None) -> None:
-    disks = [{**FACTS["disks"][0], "free": free}]
-    assert limits(disks=disks) == ({"disk": level} if level else {})
+def test_little_disk_space_memory_for_each_process_and_old_pythons_are_reported() -> None:
+    for free, level in ((3 * GIB, None), (GIB, WARN), (GIB // 8, FAIL)):
+        assert limits(disks=[{**FACTS["disks"][0], "free": free}]) == ({"disk": level} if level else {})
+    for free, level in ((9 * GIB, None), (7 * GIB, WARN), (GIB, FAIL)):
+        assert limits(memory={"total": 9 * GIB, "free": free}) == ({"memory": level} if level else {})
+    for version, fits in (("3.7.17", False), ("3.8.0", True), ("3.14.0rc1", True)):
+        assert limits(python=version) == ({} if fits else {"python": FAIL})
 
 
-@pytest.mark.parametrize(("free", "level"), [(9 * GIB, None), (7 * GIB, WARN), (GIB, FAIL)])
-def test_memory_is_judged_for_each_process(free: int, level: str | None) -> None:
-    assert limits(memory={"total": 9 * GIB, "free": free}) == ({"memory": level} if level else {})
-
-
-@pytest.mark.parametrize(("version", "fits"), [("3.7.17", False), ("3.8.0", True), ("3.14.0rc1", True)])
-def test_old_pythons_are_refused(version: str, fits: bool) -> None:
-    assert limits(python=version) == ({} if fits else {"python": FAIL})
-
-
-def test_few_cores_no_port_and_uncleared_caches_are_reported() -> None:
-    assert limits(cores=2, port=None, caches=False) == {"cores": WARN, "port": FAIL, "caches": WARN}
-
-
-def test_other_work_on_the_cores_is_a_warning_with_the_processes() -> None:
+def test_other_work_stolen_or_few_cores_no_port_and_uncleared_caches_are_reported() -> None:
     busiest = [{"pid": 17, "name": "make", "cores": 6.0}, {"pid": 4, "name": "cc1", "cores": 0.51}]
     load = {"cores": 64, "others": 6.6, "stolen": 0.0, "load1": "7.21", "busiest": busiest}
     (found,) = [one for one in host_findings("h", {**FACTS, "load": load}, SMALL_REQUIREMENTS) if one.level != OK]
@@ -466,13 +437,11 @@ def test_other_work_on_the_cores_is_a_warning_with_the_processes() -> None:
         "other processes use 6.6 of 64 cores, load average 7.21; busiest: make (pid 17, 6.0), cc1 (pid 4, 0.5)"
     )
     assert limits(load={**load, "others": 6.3}) == {}
-
-
-def test_cores_taken_by_the_hypervisor_are_a_warning() -> None:
     load = {**FACTS["load"], "stolen": 0.12}
     (found,) = [one for one in host_findings("h", {**FACTS, "load": load}, SMALL_REQUIREMENTS) if one.level != OK]
     assert found.sentence == "the hypervisor gives 12 % of the cores' working time to other machines"
     assert limits(load={**load, "stolen": 0.04}) == {}
+    assert limits(cores=2, port=None, caches=False) == {"cores": WARN, "port": FAIL, "caches": WARN}
 
 
 @pytest.mark.parametrize(

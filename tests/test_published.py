@@ -1,7 +1,5 @@
 """FlagPerf's published config files, read as they are."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -105,12 +103,9 @@ def test_a_suites_own_key_is_no_name_of_the_original(tmp_path: Path) -> None:
     assert found.config["learning_rate"] == 1e-3
 
 
-def test_a_negative_count_is_an_error(tmp_path: Path) -> None:
+def test_a_negative_count_and_a_mistake_in_a_table_are_errors(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, "max_samples_termination = -1\n")
     assert problem == "config_A100x1x8.py:1: max_samples_termination = -1: expected 0 or more"
-
-
-def test_a_table_with_a_mistake_names_its_line(tmp_path: Path) -> None:
     file = write(tmp_path, "original.toml", '[[applied]]\ntheirs = "lr"\nours = "learning_rate"\ncounts = "epochs"\n')
     with pytest.raises(CatalogError, match=f"{file}:4: counts is 'epochs'; expected samples or micro-steps"):
         translation_table(tmp_path)
@@ -178,34 +173,33 @@ def problems(root: Path, text: str, one: str = "glm:A100:1x8") -> list[str]:
     return [problem.replace(folder, "") for problem in caught.value.problems]
 
 
-def test_a_file_with_our_names_alone_is_ours(tmp_path: Path) -> None:
+def test_our_names_may_stand_alone_or_beside_the_originals_if_they_agree(tmp_path: Path) -> None:
     """The control: max_steps means optimizer steps there, whatever is accumulated."""
     ours = "gradient_accumulation_steps = 4\nmax_steps = 1000\n"
     found = own(tmp_path / "ours", ours, "bert:A100:1x8")
     assert (found.config["max_steps"], found.translated) == (1000, ())
     theirs = own(tmp_path / "theirs", f"{ours}fp16 = True\n", "bert:A100:1x8")
     assert (theirs.config["max_steps"], theirs.config["lr_decay"]) == (250, 1000)
-
-
-def test_our_names_may_stand_in_a_file_of_the_originals(tmp_path: Path) -> None:
     found = own(tmp_path, "lr = 1e-4\ncompile = True\nmax_steps = 5000\n")
     assert [found.config[key] for key in ("learning_rate", "compile", "max_steps")] == [1e-4, True, 5000]
-
-
-def test_two_names_for_one_key_must_agree(tmp_path: Path) -> None:
     assert own(tmp_path, "lr = 1e-4\nlearning_rate = 1e-4\n").config["learning_rate"] == 1e-4
     (problem,) = problems(tmp_path, "lr = 1e-4\nlearning_rate = 2e-4\n")
     also = "lr also sets this key, to 0.0001 (config_A100x1x8.py:1); keep one of the two"
     assert problem == f"config_A100x1x8.py:2: learning_rate = 0.0002: {also}"
 
 
-def test_of_two_names_of_the_original_the_one_that_decides_there_decides_here(tmp_path: Path) -> None:
+def test_of_two_names_the_one_that_decides_there_decides_and_a_target_is_only_repeated(tmp_path: Path) -> None:
     """FlagPerf's BERT reads warmup_steps where warmup_proportion is 0 alone, and its base has 0.01."""
     both = own(tmp_path, "max_steps = 3000\nwarmup_proportion = 0\nwarmup_steps = 100\nfp16 = True\n", "bert:A100:1x8")
     assert both.config["lr_warmup"] == 100
     base = own(tmp_path, "max_steps = 3000\nwarmup_steps = 100\nfp16 = True\n", "bert:A100:1x8")
     assert base.config["lr_warmup"] == 30
     assert outcomes(base)["warmup_steps"][1].startswith("warmup_proportion = 0.01 decides (suites/bert/")
+    found = own(tmp_path, "lr = 0.1\ntarget_acc1 = 75.5\n", "resnet50:A100:1x8")
+    assert outcomes(found)["target_acc1"] == ("same as ours", "target = 0.755")
+    (problem,) = problems(tmp_path, "lr = 0.1\ntarget_acc1 = 70\n", "resnet50:A100:1x8")
+    assert "config_A100x1x8.py:2: target_acc1 = " in problem
+    assert "expected the suite's target" in problem
 
 
 def test_precision_follows_what_the_original_makes_of_its_flags(tmp_path: Path) -> None:
@@ -218,14 +212,6 @@ def test_precision_follows_what_the_original_makes_of_its_flags(tmp_path: Path) 
         "bf16",
         "fp32",
     ]
-
-
-def test_a_target_may_be_repeated_in_the_originals_own_unit_and_not_changed(tmp_path: Path) -> None:
-    found = own(tmp_path, "lr = 0.1\ntarget_acc1 = 75.5\n", "resnet50:A100:1x8")
-    assert outcomes(found)["target_acc1"] == ("same as ours", "target = 0.755")
-    (problem,) = problems(tmp_path, "lr = 0.1\ntarget_acc1 = 70\n", "resnet50:A100:1x8")
-    assert "config_A100x1x8.py:2: target_acc1 = " in problem
-    assert "expected the suite's target" in problem
 
 
 def test_a_list_of_one_rate_and_a_batch_in_tokens_are_read(tmp_path: Path) -> None:
@@ -275,18 +261,12 @@ if torch.cuda.is_available():
     assert by_line[13].startswith("if torch.cuda.is_available(): config files are read, not run; expected assignments")
 
 
-def test_a_file_of_ours_may_import_a_framework_too(tmp_path: Path) -> None:
+def test_a_file_may_import_a_framework_and_have_functions_but_not_lack_a_neighbour(tmp_path: Path) -> None:
     assert own(tmp_path, "import torch\nseed = 7\n").config["seed"] == 7
     (problem,) = problems(tmp_path, "import torch\nseed = torch.initial_seed()\n")
     assert problem.startswith("config_A100x1x8.py:2: seed: 'torch.initial_seed()' is not evaluated")
-
-
-def test_functions_of_a_file_are_no_values(tmp_path: Path) -> None:
     text = "import torch\nlr = 1e-5\ndef get_gpu_mem():\n    total = 1\n    return torch.cuda.mem() / total\n"
     assert outcomes(own(tmp_path, text)).keys() == {"lr"}
-
-
-def test_a_missing_neighbour_is_an_error_where_it_is_imported(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, "import torch\nfrom config_comon import *\nlr = 1e-5\n")
     assert problem.startswith("config_A100x1x8.py:2: from config_comon import *: no config_comon.py in config/;")
 

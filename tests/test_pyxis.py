@@ -1,7 +1,5 @@
 """pyxis: the image's name, the command of a step, and clear errors; tests/lab has the containers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -54,12 +52,9 @@ def test_problems_are_named() -> None:
     assert name == "container options: --container-name: each round has a container of its own"
 
 
-def test_other_hosts_are_refused(tmp_path: Path) -> None:
+def test_other_hosts_are_refused_and_the_reasons_of_pyxis_are_shown(tmp_path: Path) -> None:
     with pytest.raises(RuntimeSetupError, match="here: --runtime=pyxis needs --cluster=slurm; on other hosts use"):
         RUNTIME.prepare(LocalHost("here"), request("a/b"), print, pack({}))
-
-
-def test_the_reasons_of_pyxis_are_shown() -> None:
     err = "slurmstepd: error: pyxis: failed to import\nslurmstepd: error: pyxis: [ERROR] 401\nsrun: error: task 0\n"
     assert pyxis._reasons(err) == "failed to import; [ERROR] 401"
     assert pyxis._reasons("Traceback") == ""

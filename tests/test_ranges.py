@@ -1,7 +1,5 @@
 """Ranges: a reading outside is dropped, counted and reported, a logged figure outside fails the round."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -215,15 +213,12 @@ def test_an_impossible_figure_of_finished_fails_both_tests_of_the_round(tmp_path
         assert "(1 record), expected 0" in verdict.sentence
 
 
-def test_a_long_list_of_impossible_figures_is_cut_and_survives_its_file(tmp_path: Path) -> None:
+def test_a_long_list_of_impossible_figures_is_cut_and_older_rounds_are_judged_as_then(tmp_path: Path) -> None:
     outcome = spoiled(tmp_path, "converged_1x1", events.FINISHED, dict.fromkeys(FLAT, -1))
     (verdict,) = [one for one in converges(outcome) if one.name == "in_range"]
     assert verdict.sentence.endswith(f"; and {len(FLAT) - 3} more")
     again = Outcome.from_json(json.loads(json.dumps(outcome.to_json())))
     assert again.impossible == outcome.impossible
-
-
-def test_rounds_of_before_ranges_were_declared_are_judged_as_then(tmp_path: Path) -> None:
     shutil.copytree(replay_dir("impossible_accuracy"), tmp_path / "old")
     plan = json.loads((tmp_path / "old" / "plan.json").read_text())
     edit_json(tmp_path / "old" / "plan.json", metric={**plan["metric"], "range": None})

@@ -1,7 +1,5 @@
 """The processes of a host's ranks, and their environment variables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -34,44 +32,26 @@ def test_each_rank_has_its_final_command_and_variables() -> None:
     assert second.argv == ("/env/bin/python", "-u", "/code/suites/tiny/plain/run_pretraining.py")
     assert second.cwd == "/r/log1"
     expected = {
-        "RANK": "3",
-        "LOCAL_RANK": "1",
-        "WORLD_SIZE": "4",
-        "LOCAL_WORLD_SIZE": "2",
-        "NODE_RANK": "1",
-        "MASTER_ADDR": "10.0.0.1",
-        "MASTER_PORT": "29876",
-        "OMP_NUM_THREADS": "1",
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "FLAGPERF_CASE": "/r/log1/case.json",
-        "FLAGPERF_LOG_DIR": "/r/log1",
-        "PYTHONPATH": "/code:/code/suites",
-    }
+        "RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "1",
+        "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29876", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",
+        "FLAGPERF_CASE": "/r/log1/case.json", "FLAGPERF_LOG_DIR": "/r/log1", "PYTHONPATH": "/code:/code/suites",
+    }  # fmt: skip
     assert dict(second.env) == {**expected, "LD_LIBRARY_PATH": "/env/lib"}
     assert expected.keys() | {"TMPDIR"} == RESERVED_VARIABLES
 
 
-def test_a_rank_arrives_as_it_was_sent() -> None:
+def test_a_rank_arrives_with_its_hosts_variables_its_devices_and_its_cores() -> None:
     process = ranks()[1][0]
     received = RankProcess.from_json(process.to_json(), "/elsewhere")
     assert received == process._replace(argv=list(process.argv), cpus=[])
-
-
-def test_a_host_adds_its_own_variables_and_hides_those_of_its_user() -> None:
     process = RankProcess(0, 0, (), {"PYTHONPATH": "/code", "WIDTH": "1"}, "/")
     of_user = {"PYTHONPATH": "/x", "PYTEST_ADDOPTS": "-x", "XDG_DATA_HOME": "/home", "HF_CACHE": "/c", "TMPDIR": "/t"}
     expected = {"PATH": "/bin", "PYTHONPATH": "/code", "WIDTH": "1", "TMPDIR": "/round"}
     assert process.environment({"PATH": "/bin", **of_user}, {"TMPDIR": "/round"}) == expected
-
-
-def test_only_leased_devices_are_visible() -> None:
     assert {process.env["SOME_DEVICES"] for process in ranks(visible_devices="SOME_DEVICES")[0]} == {"4,6"}
     leased = replace(HOSTS, only_leased=True)  # a container with only these devices may number them differently
     for hidden in (ranks()[0][0], ranks(leased, "SOME_DEVICES")[0][0]):
         assert "4,6" not in hidden.env.values()
-
-
-def test_each_rank_is_bound_to_its_cores() -> None:
     bound = replace(HOSTS, hosts=(replace(FIRST, cpus=((4, 5), ())),))
     assert [process.cpus for process in ranks(bound)[0]] == [(4, 5), ()]
     assert [process.cpus for process in ranks()[0]] == [(), ()]

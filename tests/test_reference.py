@@ -1,7 +1,5 @@
 """A suite's reference: what is made of rounds, and what it says of others: too early, on the curve or off it."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
@@ -97,14 +95,11 @@ def test_what_is_no_reference_is_refused(wrong: dict[str, Any]) -> None:
     assert not found["not_too_early"].ok
 
 
-def test_too_few_rounds_make_none() -> None:
+def test_too_few_rounds_and_curves_of_unlike_lengths_make_no_reference() -> None:
     few = json.loads(HELD.text())
     few["of"]["batches"][0]["to_target"] = [1.0] * (reference.FEWEST - 1)
     with pytest.raises(FormatError, match="to_target"):
         Reference.from_json(few)
-
-
-def test_loss_curves_of_unlike_lengths_are_refused_before_they_are_judged_by() -> None:
     cut = json.loads(HELD.text())
     cut["of"]["batches"][0]["loss"]["rounds"][1].pop()
     with pytest.raises(FormatError, match="each with as many values as samples"):
@@ -173,20 +168,19 @@ def evaluated(every: int, false_from: float = math.inf, *, seed: int = 50, batch
     return replace(honest, evaluations=tuple(evaluations), quality=quality)
 
 
-def test_a_missing_reference_is_reported() -> None:
+def test_a_missing_reference_is_reported_and_one_of_another_target_says_nothing() -> None:
     found = next(one for one in converges(TEN[0]) if one.name == "not_too_early")
     assert found.ok
     assert "the suite has no reference for the small scale" in found.got
-
-
-def test_a_reference_of_another_target_says_nothing() -> None:
     other = replace(HELD, target=replace(HELD.target, value=0.5))
     found = against(TEN[0], other)["not_too_early"]
     assert found.ok
     assert "made for a target of 0.500" in found.got
 
 
-def test_between_two_batches_the_bound_lies_between_and_above_the_largest_it_holds() -> None:
+def test_the_bound_between_two_batches_lies_between_and_a_larger_one_may_lower_it() -> None:
+    quick = made(TEN, [round_of(seed, to_target=20_000, batch=256) for seed in range(1, 11)])
+    assert quick.earliest(64) == quick.earliest(256) == quick.batches[1].earliest
     wide = [round_of(seed, to_target=40_000, batch=256) for seed in range(1, 11)]
     both = made(TEN, wide)
     low, high = both.earliest(64), both.earliest(256)
@@ -199,21 +193,13 @@ def test_between_two_batches_the_bound_lies_between_and_above_the_largest_it_hol
     assert "smallest batch is 64" in against(round_of(1, batch=32), both)["not_too_early"].got
 
 
-def test_a_larger_batch_that_needed_fewer_samples_lowers_the_bound_of_the_smaller() -> None:
-    quick = made(TEN, [round_of(seed, to_target=20_000, batch=256) for seed in range(1, 11)])
-    assert quick.earliest(64) == quick.earliest(256) == quick.batches[1].earliest
-
-
 # -- curves ------------------------------------------------------------------------------------------------------
 
 
-def test_a_mean_covers_what_points_hold_since_the_one_before() -> None:
+def test_means_cover_the_points_since_the_one_before_and_crossings_lie_between_two() -> None:
     points = [(10.0, 1.0), (20.0, 3.0), (40.0, 5.0)]
     assert curves.means(points, [10.0, 40.0]) == [1.0, pytest.approx((10 * 3 + 20 * 5) / 30)]
     assert math.isnan(curves.means(points, [40.0, 50.0])[1])
-
-
-def test_the_crossing_lies_on_the_line_between_two_evaluations() -> None:
     up, down = Target("m", "higher", "", 0.5), Target("m", "lower", "", 0.5)
     assert crossing([(0.0, 0.0), (10.0, 0.4), (20.0, 0.6)], up) == pytest.approx(15.0)
     assert crossing([(0.0, 1.0), (10.0, 0.6), (20.0, 0.4)], down) == pytest.approx(15.0)
@@ -225,7 +211,7 @@ def crossing(points: list[tuple[float, float]], target: Target) -> float | None:
     return curves.crossing([(samples, {"m": value}) for samples, value in points], target)
 
 
-def test_the_crossing_of_several_targets_is_that_of_the_last_one() -> None:
+def test_the_crossing_of_targets_is_that_of_the_last_and_a_thinned_curve_keeps_its_end() -> None:
     both = Target("m", "higher", "", 0.5, {"n": 0.8})
     evaluations = [(0.0, {"m": 0.0, "n": 0.0}), (10.0, {"m": 0.6, "n": 0.6}), (20.0, {"m": 0.9, "n": 0.9})]
     assert curves.crossing(evaluations, both) == pytest.approx(10 + 10 * 2 / 3)
@@ -233,9 +219,6 @@ def test_the_crossing_of_several_targets_is_that_of_the_last_one() -> None:
     evaluations[1] = (10.0, {"m": 0.3, "n": 0.85})
     assert curves.crossing(evaluations, both) == pytest.approx(10 + 10 / 3)
     assert curves.crossing(evaluations[:2], both) is None
-
-
-def test_a_thinned_curve_keeps_its_end() -> None:
     assert curves.thinned([1.0, 2.0, 3.0, 4.0, 5.0], 2) == [3.0, 5.0]
     assert curves.thinned([1.0, 2.0], 5) == [1.0, 2.0]
 

@@ -1,7 +1,5 @@
 """Recorded rounds and runs, good and bad, get exactly the verdicts that are written beside them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of cases on the terminal."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -49,12 +47,9 @@ def test_the_table_fits_and_is_complete(width: int) -> None:
         assert expected in text, expected
 
 
-def test_a_wide_table_has_a_line_per_case_and_a_narrow_one_two() -> None:
+def test_columns_are_aligned_and_a_case_has_one_line_or_two_in_a_narrow_table() -> None:
     assert len(console_table(CASES, 200)) == 1 + len(CASES)
     assert len(console_table(CASES, 80)) == 2 + 2 * len(CASES)
     assert console_table([], 80) == ["no results"]
-
-
-def test_columns_are_aligned() -> None:
     ends = {len(line) for line in console_table(CASES, 80)[1::2]}
     assert len(ends) == 1

@@ -1,7 +1,5 @@
 """What a report costs grows with its cases, and not with their logs; seconds are benchmarks/report.py's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

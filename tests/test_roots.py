@@ -1,7 +1,5 @@
 """Suites and vendors of other roots: folders and installed packages."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import zlib
@@ -49,9 +47,11 @@ def catalog_of(root: Path, *roots: object) -> Catalog:
 # -- installed packages --------------------------------------------------------------------------------------
 
 
-def test_a_package_provides_a_vendor(tmp_path: Path, install: Install) -> None:
+def test_a_package_provides_suites_and_vendors(tmp_path: Path, install: Install) -> None:
     tree(tmp_path / "tree")
     package = install()
+    write_suite(package, "other")
+    assert set(catalog_of(tmp_path / "tree").suites) == {("toy", "pytorch"), ("other", "pytorch")}
     write_vendor(package, "made")
     catalog = catalog_of(tmp_path / "tree")
     assert set(catalog.vendors) == {"acme", "made"}
@@ -63,12 +63,6 @@ def test_a_root_may_be_a_path_or_a_string(install: Install, root: str) -> None:
     package = install(root=root)
     write_vendor(package / "inner", "made")
     assert installed_roots() == {(package / "inner").resolve(): "made_maker 1.2"}
-
-
-def test_a_package_may_provide_suites_only(tmp_path: Path, install: Install) -> None:
-    write_suite(install(), "other")
-    tree(tmp_path / "tree")
-    assert set(catalog_of(tmp_path / "tree").suites) == {("toy", "pytorch"), ("other", "pytorch")}
 
 
 @pytest.mark.parametrize(

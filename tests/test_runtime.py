@@ -215,13 +215,10 @@ def test_ranks_add_no_bytecode_to_the_environment(required: RuntimeRequest) -> N
     assert not (site / "__pycache__").exists()
 
 
-def test_a_build_that_takes_too_long_is_ended(required: RuntimeRequest, tmp_path: Path) -> None:
+def test_a_build_ends_in_time_and_needs_a_python_that_works(required: RuntimeRequest, tmp_path: Path) -> None:
     with pytest.raises(RuntimeSetupError, match="did not end in time"):
         venv(HOST, replace(required, timeout_s=0.0), quiet)
     assert environments(tmp_path) == set()
-
-
-def test_a_python_to_build_with_must_work(required: RuntimeRequest, tmp_path: Path) -> None:
     with pytest.raises(RuntimeSetupError, match="/no/such/python: not a working Python interpreter"):
         venv(HOST, replace(required, python="/no/such/python"), quiet)
 
@@ -256,8 +253,7 @@ def test_an_invalid_requirement_is_reported_with_file_and_line(tmp_path: Path, l
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["./a-1.whl", "dist/a", "https://x.example/a.whl", "git+https://x.example/a", "-e .", "a==1 --hash=x:0"],
+    "line", ["./a-1.whl", "dist/a", "https://x.example/a.whl", "git+https://x.example/a", "-e .", "a==1 --hash=x:0"]
 )
 def test_options_and_paths_are_passed_to_the_installer(tmp_path: Path, line: str) -> None:
     assert [one.text for one in union([requirements(tmp_path, "one.txt", line)])] == [line]
@@ -285,12 +281,9 @@ def test_only_files_that_conflict_with_another_file_are_listed(tmp_path: Path) -
     assert conflicting([one, two, same, with_itself, missing]) == {one, two, same}
 
 
-def test_pins_for_different_machines_do_not_conflict(tmp_path: Path) -> None:
+def test_pins_for_different_machines_do_not_conflict_and_unreadable_files_are_named(tmp_path: Path) -> None:
     lines = ('a==1; python_version < "3.9"', 'a==2; python_version >= "3.9"', "b==1.*", "b==1.4")
     assert len(union([requirements(tmp_path, "one.txt", *lines)])) == 4
-
-
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(RuntimeSetupError, match=r"none\.txt: cannot be read: No such file"):
         union([tmp_path / "none.txt"])
     circle = requirements(tmp_path, "circle.txt", "-r circle.txt")
@@ -301,27 +294,18 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 # -- host --------------------------------------------------------------------------------------------------
 
 
-def test_the_hosts_python_is_used_if_it_has_the_required_packages(tmp_path: Path) -> None:
+def test_the_hosts_python_is_used_if_it_works_and_has_the_required_packages(tmp_path: Path) -> None:
     file = requirements(tmp_path, "r.txt", "pytest>=1", 'no-such-thing; python_version < "3"')
     found = host(HOST, RuntimeRequest("frame", (file,), python=sys.executable), quiet)
     assert found.python == sys.executable
     assert found.details["pytest"] == pytest.__version__
     assert dict(found.env) == {}
-
-
-def test_all_packages_missing_in_the_hosts_python_are_named(tmp_path: Path) -> None:
     file = requirements(tmp_path, "r.txt", "no-such-frame==1", "pytest", "nor_this_one")
     with pytest.raises(RuntimeSetupError, match="has no no-such-frame, nor_this_one, required by frame suites"):
         host(HOST, RuntimeRequest("frame", (file,), python=sys.executable), quiet)
-
-
-def test_a_module_without_a_distribution_counts_as_installed(tmp_path: Path) -> None:
     file = requirements(tmp_path, "r.txt", "json")
     found = host(HOST, RuntimeRequest("frame", (file,), python=sys.executable), quiet)
     assert found.details["json"] == "installed"
-
-
-def test_a_broken_python_of_the_host_is_named(tmp_path: Path) -> None:
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho it is broken >&2; exit 3\n")
     broken.chmod(0o755)
@@ -387,20 +371,13 @@ def test_uvs_settings_have_priority_over_pips(home: dict[str, str], name: str) -
     assert index_settings({**home, name: "1"}) == {}
 
 
-def test_uvs_file_has_priority_over_pips(home: dict[str, str]) -> None:
-    write_pip(home, f"[global]\nindex-url = {MINE}\n")
-    write_pip(home, '[[index]]\nurl = "https://uv.test"\n', ".config/uv/uv.toml")
+def test_uvs_file_and_the_given_source_have_priority_and_a_broken_file_of_pip_is_ignored(home: dict[str, str]) -> None:
+    write_pip(home, "not a settings file")
     assert index_settings(home) == {}
-
-
-def test_the_given_source_has_priority_over_all_settings(home: dict[str, str]) -> None:
     write_pip(home, f"[global]\nindex-url = {MINE}\n")
     asked = index_settings({**home, "UV_DEFAULT_INDEX": "https://uv.test"}, "https://asked.test")
     assert asked == {"UV_DEFAULT_INDEX": "https://asked.test"}
-
-
-def test_a_broken_pip_file_is_ignored(home: dict[str, str]) -> None:
-    write_pip(home, "not a settings file")
+    write_pip(home, '[[index]]\nurl = "https://uv.test"\n', ".config/uv/uv.toml")
     assert index_settings(home) == {}
 
 

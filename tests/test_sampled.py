@@ -1,7 +1,5 @@
 """What hosts and devices did while a round trained: nothing of before and after, and how much of it is known."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Select cases: the command line overrides FlagPerf's file, which overrides the settings file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,9 +40,7 @@ def problem(root: Path, *arguments: Any, **given: Any) -> str:
     return str(caught.value).replace(f"{root}/", "")
 
 
-def test_default_shapes_that_need_more_hosts_are_unsupported_and_requested_shapes_are_kept(
-    tmp_path: Path,
-) -> None:
+def test_default_shapes_that_need_more_hosts_are_unsupported_and_requested_shapes_are_kept(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     write(tmp_path, "vendors/acme/vendor.toml", VENDOR_TOML.replace('"1x1", "1x8"', '"1x8", "2x8"'))
     write_config(tmp_path, name="config_X9x2x8.py")
@@ -86,20 +82,13 @@ def test_the_command_lines_matrix_replaces_the_cases_of_files(
     assert f"{name}: its cases (1) are ignored: --nodes" in selection.notes[-1]
 
 
-@pytest.mark.parametrize("given", [{"hw": "A1x2"}])
-def test_hardware_alone_also_selects_a_matrix(tmp_path: Path, given: dict[str, str]) -> None:
-    assert len(data_by_case(chosen(tmp_path, FILE, **given))) == 2
-
-
-def test_a_case_of_the_command_line_always_runs(tmp_path: Path) -> None:
+def test_cases_of_the_command_line_and_of_flagperf_override_the_settings_files(tmp_path: Path) -> None:
     selection = chosen(tmp_path, FILE, CONF, case=["toy:pytorch:X9:1:1:2"], nodes="1x8", vendor="acme", repeat=5)
     assert list(data_by_case(selection)) == ["toy:pytorch:X9:1:1:2"]
     assert selection.notes == ()
-
-
-def test_flagperfs_cases_override_the_settings_files(tmp_path: Path) -> None:
     selection = chosen(tmp_path, FILE, CONF.replace(CASE, "toy:pytorch:X9:1:1:3"))
     assert list(data_by_case(selection)) == ["toy:pytorch:X9:1:1:3"]
+    assert len(data_by_case(chosen(tmp_path, FILE, hw="A1x2"))) == 2, "hardware alone also selects a matrix"
 
 
 @pytest.mark.parametrize(("file", "conf"), [(FILE, None), ('vendor = "acme"', CONF)])
@@ -204,9 +193,15 @@ def test_a_folder_that_the_scale_does_not_read_is_refused(tmp_path: Path, given:
     assert chosen(tmp_path, vendor="acme", nodes=None if "case" in given else "1x8", **given).cases[0].data_dir
 
 
-def test_a_folder_of_a_file_is_for_the_scales_that_read_it(tmp_path: Path) -> None:
+def test_problems_of_the_command_line_name_the_option_and_a_files_folder_is_no_problem(tmp_path: Path) -> None:
     (selected,) = chosen(tmp_path, FILE, scale="small").cases
     assert (selected.scale, selected.data_dir) == ("small", None)
+    assert problem(tmp_path, hw="X8").startswith("--hw=X8: not a chip of acme")
+    assert problem(tmp_path, nodes="8").startswith("--nodes=8: shape '8'")
+    assert problem(tmp_path, set=["vendor=x", "data_dir=/d"]).splitlines() == [
+        "--set vendor: cannot be set; use --vendor",
+        "--set data_dir: cannot be set; use --data-dir",
+    ]
 
 
 def test_problems_of_a_file_name_the_file(tmp_path: Path) -> None:
@@ -219,15 +214,6 @@ def test_problems_of_a_file_name_the_file(tmp_path: Path) -> None:
     assert "no such folder in vendors/; did you mean acme?" in problem(tmp_path, 'vendor = "acmee"')
     assert problem(tmp_path, 'vendor = "acmee"').endswith("(flagperf.toml)")
     assert problem(tmp_path, "").endswith("(the default; choose one with --vendor)")
-
-
-def test_problems_of_the_command_line_name_the_option(tmp_path: Path) -> None:
-    assert problem(tmp_path, hw="X8").startswith("--hw=X8: not a chip of acme")
-    assert problem(tmp_path, nodes="8").startswith("--nodes=8: shape '8'")
-    assert problem(tmp_path, set=["vendor=x", "data_dir=/d"]).splitlines() == [
-        "--set vendor: cannot be set; use --vendor",
-        "--set data_dir: cannot be set; use --data-dir",
-    ]
 
 
 def test_throughput_only_is_read_from_options_and_config(tmp_path: Path) -> None:
@@ -282,11 +268,8 @@ def test_a_node_id_carries_a_known_case_or_none(parameters: str, case: str | Non
     assert lane(nodeid, KNOWN) == (":".join(case.split(":")[:3]) if case else nodeid)
 
 
-def test_a_case_outside_of_the_brackets_is_ignored() -> None:
+def test_a_case_outside_of_the_brackets_is_ignored_and_files_share_a_lane() -> None:
     assert case_in("alpha:plain:CPU:1:2:1/test_x.py::test_b", KNOWN) is None
-
-
-def test_files_share_a_lane() -> None:
     ids = [f"{file}::test_a[p-alpha:plain:CPU:1:{n}:1]" for n, file in ((2, "one.py"), (2, "two.py"))]
     assert len({lane(nodeid, KNOWN) for nodeid in ids}) == 1
 

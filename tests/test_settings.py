@@ -1,7 +1,5 @@
 """Settings: the command line overrides the file, the file overrides the defaults; all problems are reported at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -20,29 +18,20 @@ from pytest_flagperf.settings import (
 from tests.trees import set_options, write_vendor
 
 
-def test_defaults_apply_without_a_file_and_options(tmp_path: Path) -> None:
+def test_each_source_of_settings_overrides_the_one_below(tmp_path: Path) -> None:
     settings = read_settings({}, tmp_path)
     assert (settings.vendor, settings.repeat, settings.case) == ("cpu", 1, ())
     assert settings.reports == str(tmp_path / "reports")
     assert not settings.given("vendor")
-
-
-def test_the_file_overrides_the_default_and_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.flagperf]\nvendor = "acme"\nrepeat = 3\ndata-dir = "/d"\n')
     settings = read_settings({"repeat": 5, "synthetic": None}, tmp_path)
     assert (settings.vendor, settings.repeat, settings.data_dir) == ("acme", 5, "/d")
     assert settings.sources["vendor"].endswith("pyproject.toml")
     assert settings.sources["repeat"] == "command line"
-
-
-def test_a_flag_of_the_file_is_switched_off_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "flagperf.toml").write_text("synthetic = true\nignore-differences = true\n")
     settings = read_settings({"synthetic": False, "ignore_differences": None}, tmp_path)
     assert (settings.synthetic, settings.ignore_differences) == (False, True)
     assert settings.commanded("synthetic")
-
-
-def test_flagperf_toml_overrides_pyproject(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.flagperf]\nvendor = "one"\n')
     (tmp_path / "flagperf.toml").write_text('vendor = "two"\n')
     assert read_settings({}, tmp_path).vendor == "two"
@@ -61,23 +50,17 @@ def test_all_problems_of_a_file_are_reported_at_once_with_the_allowed_values(tmp
     assert "set = 'a=1': expected a list of strings" in text
 
 
-def test_zero_rounds_are_refused(tmp_path: Path) -> None:
+def test_zero_rounds_and_a_broken_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"repeat = 0 \(command line\): expected at least 1"):
         read_settings({"repeat": 0}, tmp_path)
-
-
-def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "flagperf.toml").write_text("vendor = \n")
     with pytest.raises(SettingsError, match=r"flagperf\.toml: not a TOML file"):
         read_settings({}, tmp_path)
 
 
-def test_every_option_has_a_help_and_a_name_of_its_own() -> None:
+def test_every_option_has_a_help_a_name_of_its_own_and_its_place() -> None:
     assert all(option.help for option in OPTIONS)
     assert len({option.key for option in OPTIONS}) == len(OPTIONS)
-
-
-def test_each_option_is_in_a_group_of_the_command_line_or_a_setting_of_the_site() -> None:
     assert {option.group for option in COMMAND_LINE_OPTIONS} == set(GROUPS)
     assert {option.group for option in OPTIONS} == {*GROUPS, SITE}
     assert len(COMMAND_LINE_OPTIONS) <= 25
@@ -104,12 +87,9 @@ def test_a_setting_of_the_site_on_the_command_line_is_named_with_its_file(tmp_pa
         assert str(caught.value) == f"{name} is a setting of flagperf.toml: {line}"
 
 
-def test_options_of_pytest_and_of_other_plugins_are_ignored(tmp_path: Path) -> None:
+def test_options_of_other_plugins_are_ignored_and_a_files_value_is_shown_as_written(tmp_path: Path) -> None:
     check_unknown([], tmp_path)
     check_unknown(["--samples", "--nodes", "lease"], tmp_path)
-
-
-def test_a_value_of_a_file_is_shown_as_written(tmp_path: Path) -> None:
     set_options(tmp_path, container_opt=["--memory 1g", "-e A=1"], lease_time=2, nodes="1x1")
     settings = read_settings({"nodes": "1x2"}, tmp_path)
     file = tmp_path / "flagperf.toml"
@@ -121,7 +101,9 @@ def test_a_value_of_a_file_is_shown_as_written(tmp_path: Path) -> None:
 # -- paths ------------------------------------------------------------------------------------------------
 
 
-def test_paths_are_relative_to_the_file_or_the_working_directory(tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_file_or_the_working_directory_and_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "flagperf.toml").write_text('data-dir = "data"\ntest-conf = "conf.py"\npython = "bin/python"\n')
     in_file = read_settings({}, tmp_path, tmp_path / "elsewhere")
     assert in_file.data_dir == f"{tmp_path}/data"
@@ -132,17 +114,9 @@ def test_paths_are_relative_to_the_file_or_the_working_directory(tmp_path: Path)
     assert (message.data_dir, message.reports, message.python) == ("/work dir/data", "/work dir/out", "python3")
     assert message.case == ("a:b:c:1:1:1=/work dir/../d", "e")
     assert read_settings({"data_dir": "~/d"}, tmp_path).data_dir == str(Path("~/d").expanduser())
-
-
-def test_command_line_paths_are_relative_to_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     assert read_settings({"data_dir": "d"}, tmp_path).data_dir == f"{tmp_path}/here/d"
-
-
-def test_an_empty_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="--data-dir is empty"):
         read_settings({"data_dir": ""}, tmp_path)
 
@@ -166,10 +140,7 @@ def suite(root: Path) -> None:
             'roots = [".."]',
             r"flagperf\.toml: roots: /.*/\.\.: this folder contains neither vendors/<vendor>/vendor\.toml nor suites/",
         ),
-        (
-            'roots = ["suites"]',
-            r"roots: /.*/suites: expected the folder above vendors/ or suites/: /.*/tree$",
-        ),
+        ('roots = ["suites"]', r"roots: /.*/suites: expected the folder above vendors/ or suites/: /.*/tree$"),
     ],
 )
 def test_roots_must_exist_and_contain_suites_or_vendors(tmp_path: Path, text: str, message: str) -> None:
@@ -249,12 +220,9 @@ def test_the_tree_is_the_nearest_folder_upwards_with_suites_or_settings(tmp_path
     assert find_root(below) == find_root(tmp_path) == tmp_path
 
 
-def test_without_a_tree_options_make_pytests_root_a_tree(tmp_path: Path) -> None:
+def test_options_make_pytests_root_a_tree_and_files_of_other_projects_are_never_read(tmp_path: Path) -> None:
     assert tree_root(tmp_path, {"vendor": None, "plan": None}) is None
     assert tree_root(tmp_path, {"vendor": None, "repeat": 0}) == tmp_path
-
-
-def test_files_of_other_projects_are_never_read(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_bytes(b"\xff = [")
     assert tree_root(tmp_path, {}) is None
     (tmp_path / "pyproject.toml").write_text('dependencies = ["pytest-flagperf"]\n')
@@ -273,14 +241,11 @@ def test_a_removed_setting_is_reported_wherever_it_was_allowed(tmp_path: Path) -
         ]
 
 
-def test_the_hosts_may_also_be_a_string_as_on_the_command_line(tmp_path: Path) -> None:
+def test_hosts_may_be_a_string_and_a_former_name_names_the_new_one(tmp_path: Path) -> None:
     (tmp_path / "flagperf.toml").write_text('cluster = "h1,h2"\n')
     settings = read_settings({}, tmp_path)
     assert (settings.cluster, settings.cluster_table) == ("h1,h2", None)
     assert read_settings({"cluster": "h3"}, tmp_path).cluster == "h3"
-
-
-def test_a_former_name_of_a_setting_names_the_new_one(tmp_path: Path) -> None:
     (tmp_path / "flagperf.toml").write_text('hosts = "h1"\n')
     with pytest.raises(SettingsError, match="unknown setting 'hosts'; use cluster"):
         read_settings({}, tmp_path)

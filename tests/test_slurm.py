@@ -1,7 +1,5 @@
 """Requests to Slurm, its output and the relay, without a Slurm; tests/lab/test_slurm.py uses a real one."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -149,13 +147,13 @@ def test_problems_of_the_table_are_named(table: dict[str, Any], problem: str) ->
     assert problem in str(caught.value)
 
 
-def test_the_table_must_be_a_table(tmp_path: Path) -> None:
+def test_the_table_must_be_a_table_and_missing_commands_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "flagperf.toml").write_text('slurm = "gpu"\n')
     with pytest.raises(SettingsError, match=r"slurm: expected a table, \[slurm\]; got"):
         read_settings({}, tmp_path)
-
-
-def test_without_slurm_its_commands_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "flagperf.toml").unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
     catalog, settings = tree(tmp_path), read_settings({"cluster": "slurm"}, tmp_path)
     with pytest.raises(Problems, match="--cluster=slurm: sbatch, scancel, scontrol, sinfo, srun not found on the PATH"):
@@ -167,26 +165,19 @@ def arguments(conf: SlurmConfig, **more: Any) -> list[str]:
     return JobRequest("flagperf-1", **values).arguments(conf)
 
 
-def test_a_job_has_the_nodes_and_devices_of_its_case() -> None:
+def test_a_job_requests_what_its_case_needs_and_commands_do_not_see_another_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     words = arguments(SlurmConfig(partition="big", time="30", gres="gpu:a100"))
     assert {"--nodes=2", "--gres=gpu:a100:4", "--partition=big", "--time=30", "--no-requeue"} <= set(words)
     assert not [word for word in words if word.startswith(("--account", "--exclusive", "--cpus"))]
     assert "--exclusive" in arguments(SlurmConfig(), exclusive=True)
-
-
-def test_cards_that_are_cores_are_requested_as_cores() -> None:
     words = arguments(SlurmConfig(), accelerators=False)
     assert "--cpus-per-task=4" in words
     assert not [word for word in words if word.startswith("--gres")]
-
-
-def test_own_options_replace_the_request_for_devices_and_are_last() -> None:
     words = arguments(SlurmConfig(options=("--gpus-per-node=8", "--requeue")))
     assert words[-2:] == ["--gpus-per-node=8", "--requeue"]
     assert not [word for word in words if word.startswith("--gres")]
-
-
-def test_commands_do_not_see_the_job_that_the_run_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_NTASKS", "SRUN_CPUS_PER_TASK", "SBATCH_PARTITION", "SLURM_CONF", "HOME"):
         monkeypatch.setenv(name, "/1")
     env = jobs_and_nodes.environment()

@@ -74,30 +74,21 @@ def gone(there: LabHost, word: str) -> bool:
 # Passed data
 
 
-def test_arguments_arrive_unchanged(host: SSHHost, there: LabHost) -> None:
+def test_arguments_variables_input_output_and_codes_are_passed_unchanged(host: SSHHost, there: LabHost) -> None:
     done = host.run([host.python, "-c", ARGV, *AWKWARD], timeout_s=30)
     assert done.raw.split(b"\0") == [os.fsencode(word) for word in AWKWARD]
     assert (done.code, done.err) == (0, "")
     assert not (there.root / "tmp/pwned").exists()
-
-
-def test_variables_arrive_unchanged_and_are_added_to_the_hosts_own(host: SSHHost) -> None:
     env = {f"V{number}": value for number, value in enumerate(AWKWARD)}
     done = host.run(["env", "-0"], timeout_s=30, env={**env, "HOME": "/elsewhere"})
     got = dict(entry.split(b"=", 1) for entry in done.raw.split(b"\0") if entry)
     assert {name: got[name.encode()] for name in env} == {name: os.fsencode(value) for name, value in env.items()}
     assert got[b"HOME"] == b"/elsewhere"
     assert b"/bin" in got[b"PATH"]
-
-
-def test_input_output_errors_and_codes_are_passed_unchanged(host: SSHHost) -> None:
     data = random.Random(1).randbytes(300_000)
     done = host.run(["sh", "-c", "cat; printf 'oh\\n' >&2; exit 137"], timeout_s=30, stdin=data)
     assert (done.code, done.raw == data, done.err) == (137, True, "oh\n")
     assert host.run(["cat"], timeout_s=30).raw == b""
-
-
-def test_programs_do_not_ignore_a_closed_pipe(host: SSHHost) -> None:
     done = host.run(["sh", "-c", "grep SigIgn /proc/$$/status"], timeout_s=30)
     assert int(done.out.split()[1], 16) & 1 << signal.SIGPIPE - 1 == 0
 
@@ -159,7 +150,7 @@ def refused(conf: ClusterConfig) -> str:
     return str(caught.value)
 
 
-def test_an_unknown_host_is_refused_with_the_command_that_adds_its_key(
+def test_an_unknown_host_is_refused_with_the_command_that_adds_its_key_and_so_is_a_changed_one(
     lab: Lab, there: LabHost, tmp_path: Path
 ) -> None:
     file = tmp_path / "known"
@@ -172,11 +163,7 @@ def test_an_unknown_host_is_refused_with_the_command_that_adds_its_key(
     (host,) = ssh_hosts(replace(conf_of(lab, [there]), known_hosts=str(file)))
     assert host.run(["true"], timeout_s=30).code == 0
     host.close()
-
-
-def test_a_host_with_a_changed_key_is_refused(lab: Lab, there: LabHost, tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True)
-    file = tmp_path / "known"
     file.write_text(f"{there.address} {(tmp_path / 'other.pub').read_text()}")
     message = refused(replace(conf_of(lab, [there]), known_hosts=str(file)))
     assert f"the host key of {there.address} differs from the one in {file}: got ed25519 SHA256:" in message
@@ -313,14 +300,11 @@ def test_a_login_shell_may_print_text(host: SSHHost, there: LabHost) -> None:
 # Channels
 
 
-def test_the_last_error_output_is_read_after_the_end_of_a_program(host: SSHHost) -> None:
+def test_a_channel_passes_objects_and_the_last_error_output(host: SSHHost) -> None:
     channel = host.open([host.python, "-c", "import sys; sys.stderr.write('a complaint')"])
     time.sleep(1)  # the exit code arrives before its output is read
     assert channel.close() == 0
     assert channel.error_output() == "a complaint"
-
-
-def test_a_channel_passes_objects_and_skips_other_lines(host: SSHHost) -> None:
     channel = host.open([host.python, "-c", ECHO + "\nprint('{\"last\": 1}'); sys.stderr.write('a complaint')"])
     for message in ({"n": 1, "text": "two\nlines"}, {"big": "x" * 3_000_000}):
         threading.Thread(target=channel.send, args=(message,)).start()
@@ -348,13 +332,18 @@ def test_the_end_of_a_channel_differs_from_its_loss(host: SSHHost, there: LabHos
     assert gone(there, "sleep 3333")
 
 
-def test_closing_ends_a_program_that_does_not_end_itself(host: SSHHost, there: LabHost) -> None:
+def test_closing_and_the_end_of_its_time_end_a_program(host: SSHHost, there: LabHost) -> None:
     channel = host.open(["sh", "-c", "trap '' TERM HUP; echo '{}'; sleep 4444; sleep 4444"])
     assert channel.receive(20) == {}
     started = time.monotonic()
     channel.close(timeout_s=0.2)
     assert time.monotonic() - started < 60
     assert gone(there, "sleep 4444")
+    started = time.monotonic()
+    with pytest.raises(HostError, match=r": sh did not end within 0\.5 s"):
+        host.run(["sh", "-c", "trap '' TERM HUP; sleep 5555; sleep 5555"], timeout_s=0.5)
+    assert time.monotonic() - started < 60
+    assert running(there, "sleep 5555") == []
 
 
 def test_a_message_after_the_end_of_the_input_is_refused_while_the_program_runs(host: SSHHost, there: LabHost) -> None:
@@ -368,14 +357,6 @@ def test_a_message_after_the_end_of_the_input_is_refused_while_the_program_runs(
         assert comes(there, "sleep 5555"), "the program still runs"
         host.kill(channel.pid)
         closed.result()
-
-
-def test_a_program_that_takes_too_long_is_ended_and_named(host: SSHHost, there: LabHost) -> None:
-    started = time.monotonic()
-    with pytest.raises(HostError, match=r": sh did not end within 0\.5 s"):
-        host.run(["sh", "-c", "trap '' TERM HUP; sleep 5555; sleep 5555"], timeout_s=0.5)
-    assert time.monotonic() - started < 60
-    assert running(there, "sleep 5555") == []
 
 
 def test_a_program_is_ended_when_its_controller_is_gone(host: SSHHost, there: LabHost) -> None:
@@ -439,7 +420,7 @@ def lost_after(host: SSHHost, cut: object) -> tuple[float, str]:
 
 
 @pytest.mark.slow
-def test_a_cut_link_is_detected_and_reconnected(host: SSHHost, there: LabHost) -> None:
+def test_a_cut_link_and_a_frozen_host_are_detected_and_reconnected(host: SSHHost, there: LabHost) -> None:
     took, message = lost_after(host, lambda: there.link(False))
     assert took < 30
     # The kernel decides which of the two errors comes first.
@@ -449,10 +430,6 @@ def test_a_cut_link_is_detected_and_reconnected(host: SSHHost, there: LabHost) -
     there.link(True)
     host.reconnect()
     assert host.run(["true"], timeout_s=30).code == 0
-
-
-@pytest.mark.slow
-def test_a_frozen_host_is_detected_and_reconnected(host: SSHHost, there: LabHost) -> None:
     took, message = lost_after(host, there.freeze)
     assert took < 30
     assert message.endswith("the connection is lost: no answer for 8 s")

@@ -1,7 +1,5 @@
 """Over rounds: what a few values say of their middle and spread, and what they are too few for."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -9,30 +7,21 @@ import pytest
 from pytest_flagperf.results.figures.statistics import few, outliers, student_limit, student_tail, summarize
 
 
-def test_statistics_are_of_numbers_only() -> None:
+def test_statistics_are_of_numbers_with_a_spread_and_an_interval_by_students_distribution() -> None:
     assert summarize([1.0, None, float("nan"), 3.0, float("inf")]) == summarize([1.0, 3.0])
     assert summarize([1.0, 3.0]).stdev == pytest.approx(2**0.5)
     assert (summarize([]).median, summarize([5.0]).stdev, summarize([5.0]).mean) == (None, None, 5.0)
-
-
-def test_one_round_has_no_spread() -> None:
     one = summarize([5.0])
     assert (one.lowest, one.highest, one.variation, one.interval, one.olympic) == (5.0, 5.0, None, None, None)
     assert one.outliers == ()
-
-
-def test_the_spread_is_a_share_of_the_mean_whatever_its_sign() -> None:
     assert summarize([90.0, 110.0]).variation == pytest.approx(200**0.5 / 100)
     assert summarize([-90.0, -110.0]).variation == pytest.approx(200**0.5 / 100)
     assert summarize([-1.0, 1.0]).variation is None
-
-
-def test_the_interval_is_by_students_distribution() -> None:
     found = summarize([9.0, 10.0, 11.0]).interval
     assert found == pytest.approx((10 - 4.30265 / 3**0.5, 10 + 4.30265 / 3**0.5), abs=1e-4)
 
 
-def test_nineteen_intervals_of_twenty_hold_the_mean() -> None:
+def test_nineteen_intervals_of_twenty_hold_the_mean_and_the_olympic_one_drops_two() -> None:
     chance = random.Random(1)
     held = 0
     for _ in range(1000):
@@ -40,9 +29,6 @@ def test_nineteen_intervals_of_twenty_hold_the_mean() -> None:
         assert interval is not None
         held += interval[0] <= 100 <= interval[1]
     assert 930 <= held <= 970
-
-
-def test_the_olympic_mean_is_without_the_best_and_the_worst() -> None:
     assert summarize([7.0, 1.0, 3.0, 5.0]).olympic == 4.0
     assert summarize([1.0, 5.0, 9.0]).olympic == 5.0
     assert summarize([1.0, 5.0]).olympic is None
@@ -62,12 +48,9 @@ def test_half_degrees_lie_between_whole_ones_and_far_tails_stay_exact() -> None:
     assert student_tail(24.771, 5) == pytest.approx(1e-6, rel=1e-3)
 
 
-def test_the_round_that_lies_apart_is_named_by_its_place() -> None:
+def test_rounds_that_lie_apart_are_named_and_do_not_hide_each_other() -> None:
     assert summarize([100, 101, None, 99, 150, 100, 102]).outliers == (4,)
     assert summarize([100, 101, 99, 102, 98, 100]).outliers == ()
-
-
-def test_two_outliers_do_not_hide_each_other() -> None:
     assert outliers([100, 101, 99, 150, 100, 102, 99.5, 149, 100.4, 101.2]) == [3, 7]
 
 

@@ -1,7 +1,5 @@
 """The step times of ranks, from their logs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,16 +11,13 @@ from pytest_flagperf.report.page import step_times
 from tests.results_help import recorded, replay_dir
 
 
-def test_each_rank_of_a_replay_has_step_times() -> None:
+def test_each_rank_of_a_replay_with_records_has_step_times(tmp_path: Path) -> None:
     found = step_times.read(replay_dir("converged_1x2"), recorded("converged_1x2"))
     assert [words.rank for words in found] == [0, 1]
     for words in found:
         assert words.step_times
         assert [step for step, _ in words.step_times] == sorted(step for step, _ in words.step_times)
         assert set(words.percentiles) == {"p50", "p90", "p99"}
-
-
-def test_ranks_without_a_log_or_records_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "rank1.out.log").write_text("nothing of ours\n")
     outcome = replace(recorded("converged_1x2"), logs=("rank0.out.log", "rank1.out.log"))
     assert step_times.read(tmp_path, outcome) == []

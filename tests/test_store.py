@@ -1,7 +1,5 @@
 """What is stored can be read again, also where a run was killed midway."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil
@@ -46,14 +44,11 @@ def case_of(outcome: Outcome) -> CaseResult:
     return CaseResult(outcome.case, (outcome,), judged, OneCard(1000.0, "this run", "images/s"))
 
 
-def test_a_stored_outcome_is_the_one_that_was_measured(tmp_path: Path) -> None:
+def test_a_stored_outcome_is_the_one_that_was_measured_and_lies_in_its_directory(tmp_path: Path) -> None:
     outcome = recorded("converged_1x2")
     store.save_outcome(tmp_path, outcome)
     assert store.load_outcome(tmp_path) == outcome
     assert [path.name for path in tmp_path.iterdir()] == ["outcome.json"]
-
-
-def test_an_outcome_lies_where_its_directory_says(tmp_path: Path) -> None:
     outcome = stored(tmp_path, "converged_1x2")
     assert (tmp_path / outcome.directory / "outcome.json").is_file()
 
@@ -72,7 +67,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     assert [file.name for file in tmp_path.iterdir()] == ["outcome.json"]
 
 
-def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_run_is_read_as_it_was_written_also_by_an_earlier_version(tmp_path: Path) -> None:
     outcome = stored(tmp_path, "converged_1x2")
     case = case_of(outcome)
     store.save_verdicts(tmp_path / case.case.replace(":", "_"), "test_converges", case.verdicts["test_converges"])
@@ -83,12 +78,9 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert run.problems == ()
     assert run.info == INFO
     assert run.cases == (case,)
-
-
-def test_cases_that_an_earlier_version_listed_without_a_request_are_ignored(tmp_path: Path) -> None:
     results, _ = store.write_run(tmp_path, INFO, [])
-    run = json.loads(results.read_text())["run"]
-    edit_json(results, run={**run, "unsupported": ["glm:pytorch:CPU:1:1:1: has no config"]})
+    written = json.loads(results.read_text())["run"]
+    edit_json(results, run={**written, "unsupported": ["glm:pytorch:CPU:1:1:1: has no config"]})
     assert store.load_run(tmp_path).info == INFO
 
 
@@ -125,10 +117,17 @@ def test_results_csv_has_one_row_per_round_and_the_documented_columns(tmp_path: 
     assert "ModuleNotFoundError" in bad["failure"]
 
 
-def test_throughput_only_rounds_have_not_failed_to_converge() -> None:
+def test_convergence_and_the_speed_up_are_there_only_where_they_were_asked_for() -> None:
     outcome = recorded("throughput_only")
     assert CaseResult(outcome.case, (outcome,)).converged is None
     assert CaseResult(outcome.case, (recorded("missed_target"), recorded("converged_1x1"))).converged == 1
+    outcome = recorded("converged_1x2")
+    rounds_ = tuple(with_metric(outcome, "p_core", value) for value in (1500.0, 1800.0, 900.0))
+    bad = recorded("killed_rank")
+    assert CaseResult("c", (*rounds_, bad), {}, OneCard(1000.0, "x")).speedup == 1.5
+    for none in (None, OneCard(None, "x"), OneCard(0.0, "x"), OneCard(float("nan"), "x")):
+        assert CaseResult("c", rounds_, {}, none).speedup is None
+    assert CaseResult("c", (bad,), {}, OneCard(1000.0, "x")).speedup is None
 
 
 def test_of_a_run_killed_midway_is_read_what_is_there(tmp_path: Path) -> None:
@@ -183,11 +182,7 @@ def test_a_case_that_was_interrupted_is_not_ok(tmp_path: Path) -> None:
 
 
 def test_the_newest_good_round_of_one_card_is_found(tmp_path: Path) -> None:
-    for run, p_core in (
-        ("run20260101000000", 1.0),
-        ("run20260101000000-2", 2.0),
-        ("run20260101000000-10", 3.0),
-    ):
+    for run, p_core in (("run20260101000000", 1.0), ("run20260101000000-2", 2.0), ("run20260101000000-10", 3.0)):
         outcome = stored(tmp_path / run, "converged_1x1")
         store.save_outcome(tmp_path / run / outcome.directory, with_metric(outcome, "p_core", p_core))
     found = find_one_card(tmp_path, "key-1")
@@ -246,16 +241,6 @@ def test_the_runs_file_says_what_the_rounds_say_together(tmp_path: Path) -> None
     alone = files.read_printable(tmp_path / "results.json")["cases"][0]["metrics"]["p_core"]
     assert (alone["interval"], alone["olympic"], alone["variation"]) == (None, None, None)
     assert "repeat the case at least 3 times" in alone["few"]
-
-
-def test_the_speed_up_is_of_medians_and_there_only_where_both_figures_are() -> None:
-    outcome = recorded("converged_1x2")
-    rounds_ = tuple(with_metric(outcome, "p_core", value) for value in (1500.0, 1800.0, 900.0))
-    bad = recorded("killed_rank")
-    assert CaseResult("c", (*rounds_, bad), {}, OneCard(1000.0, "x")).speedup == 1.5
-    for none in (None, OneCard(None, "x"), OneCard(0.0, "x"), OneCard(float("nan"), "x")):
-        assert CaseResult("c", rounds_, {}, none).speedup is None
-    assert CaseResult("c", (bad,), {}, OneCard(1000.0, "x")).speedup is None
 
 
 def test_the_short_round_of_one_card_is_found_by_a_later_run(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Comparable earlier runs are found in their order, and few files are read."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

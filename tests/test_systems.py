@@ -1,7 +1,5 @@
 """macOS and Windows: what plans and reports need can be imported, rounds are refused, and names of files are valid."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

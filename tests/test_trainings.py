@@ -5,8 +5,6 @@ since they last did (tests/trained.py), or all with ``--train-all``. They train 
 measures one card for their speed-up.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

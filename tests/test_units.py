@@ -1,7 +1,5 @@
 """Numbers are formatted in the same way everywhere."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -36,9 +34,6 @@ def test_different_numbers_are_never_shown_as_equal(unit: str) -> None:
     assert compared(71.000001, 71.0, unit)[0] != compared(71.000001, 71.0, unit)[1]
 
 
-def test_a_change_says_which_way() -> None:
+def test_a_change_says_which_way_and_counts_have_their_plural() -> None:
     assert [signed(share) for share in (0.015, -0.08, 0.0)] == ["+1.5 %", "-8.0 %", "+0.0 %"]
-
-
-def test_counts_have_their_plural() -> None:
     assert (count(1, "step"), count(1200, "step"), count(0, "step")) == ("1 step", "1,200 steps", "0 steps")

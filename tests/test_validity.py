@@ -1,7 +1,5 @@
 """Conditions that distort a round's measurements give a validity warning with place and amount; others give none."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +51,7 @@ def test_low_clocks_of_idle_devices_or_by_setting_give_no_warning(tmp_path: Path
     assert warnings_of(tmp_path, throttle=lambda device, share: reason) == ()
 
 
-def test_throttled_devices_are_named_with_reason_and_share_of_the_training(tmp_path: Path) -> None:
+def test_throttled_devices_are_named_with_reason_and_share_of_the_training_alone(tmp_path: Path) -> None:
     warning = only(
         warnings_of(tmp_path, throttle=lambda device, share: "hw_thermal+idle" if device and share > 0.6 else "none")
     )
@@ -65,9 +63,6 @@ def test_throttled_devices_are_named_with_reason_and_share_of_the_training(tmp_p
         warnings_of(tmp_path, throttle=lambda device, share: "sw_thermal" if share > 0.5 + device / 10 else "none")
     )
     assert both.sentence.startswith("h1: devices 0, 1 were slowed down in up to ")
-
-
-def test_throttling_outside_the_training_or_for_a_moment_does_not_count(tmp_path: Path) -> None:
     assert warnings_of(tmp_path, throttle=lambda device, share: "hw_thermal" if share < 0.2 else "none") == ()
     once = sampling(every_s=0.01, throttle=lambda _, share: "hw_thermal" if 0.5 < share < 0.504 else "none")
     assert measure(write(replace(LONG, sampling=once), tmp_path)).validity_warnings == ()
@@ -90,12 +85,13 @@ def test_only_a_power_limit_below_the_usual_one_gives_a_warning(tmp_path: Path) 
 # -- gaps in sampling ----------------------------------------------------------------------------------------
 
 
-def test_a_long_gap_within_the_training_gives_a_warning(tmp_path: Path) -> None:
+def test_a_long_gap_within_the_training_gives_a_warning_also_at_its_end(tmp_path: Path) -> None:
     warning = only(warnings_of(tmp_path, left_out=lambda share: 0.4 < share < 0.8))
     assert warning.kind == "gap"
     assert re.match(r"h1 was not sampled for 4\.\d+ s of the training's 6\.50? s", warning.sentence)
     assert warnings_of(tmp_path, left_out=lambda share: 0.5 < share < 0.6) == ()
     assert warnings_of(tmp_path, left_out=lambda share: share < 0.2) == ()
+    assert only(warnings_of(tmp_path, left_out=lambda share: share > 0.5)).kind == "gap"
 
 
 @pytest.mark.parametrize(
@@ -111,13 +107,7 @@ def test_lost_devices_are_named_if_the_host_was_sampled(tmp_path: Path, lost: tu
     assert re.match(rf"h1: {who} not sampled for 3\.\d+ s of the training's 6\.50? s$", warning.sentence)
 
 
-def test_a_sampler_that_ended_early_leaves_a_gap(tmp_path: Path) -> None:
-    assert only(warnings_of(tmp_path, left_out=lambda share: share > 0.5)).kind == "gap"
-
-
-def test_a_host_or_devices_without_samples_give_a_warning_if_sampling_was_planned(
-    tmp_path: Path,
-) -> None:
+def test_a_host_or_devices_without_samples_give_a_warning_if_sampling_was_planned(tmp_path: Path) -> None:
     assert only(warnings_of(tmp_path, left_out=lambda share: True)).sentence == (
         "h1 was not sampled at all during the training"
     )
@@ -166,7 +156,7 @@ def test_the_samplers_events_are_reported_once_and_word_for_word(tmp_path: Path,
 # -- seeds ---------------------------------------------------------------------------------------------------
 
 
-def test_a_reused_seed_gives_a_warning_in_the_later_round(tmp_path: Path) -> None:
+def test_a_reused_seed_gives_a_warning_in_the_later_round_of_those_that_count(tmp_path: Path) -> None:
     directories = [write(replace(LONG, sampling=sampling()), tmp_path / f"round{number}") for number in (1, 2, 10)]
     edit_json(directories[1] / "plan.json", seed=43)
     warnings = [measure(directory).validity_warnings for directory in directories]
@@ -175,9 +165,6 @@ def test_a_reused_seed_gives_a_warning_in_the_later_round(tmp_path: Path) -> Non
     assert warnings[2] == (ValidityWarning("seed", sentence),)
     edit_json(directories[2] / "plan.json", seed=51)
     assert measure(directories[2]).validity_warnings == ()
-
-
-def test_rounds_set_aside_and_one_card_rounds_may_share_a_seed(tmp_path: Path) -> None:
     write(replace(LONG, sampling=sampling()), tmp_path / "round1")
     for name in ("one_card", "failed1_round1"):
         assert measure(write(replace(LONG, sampling=sampling()), tmp_path / name)).validity_warnings == ()

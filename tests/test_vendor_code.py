@@ -1,7 +1,5 @@
 """A vendor's own code is named beside the verdict wherever it is shown, from the run directory alone."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil
@@ -58,6 +56,9 @@ def test_the_closing_lines_name_it(tmp_path: Path) -> None:
     assert end.verdict().startswith(f"flagperf: 2 of 2 cases passed, 1 with {NAMED}; reports/")
     assert end.verdict(80).startswith("flagperf: 2 of 2 cases passed, 1 with ")
     assert f"vendor code: toy2:pytorch:CPU:1:1:1 passed with {NAMED}" in flat("\n".join(end.lines(80)))
+    narrow = closed(tmp_path / "narrow", "vendor_code", "missed_target").verdict(80)
+    assert "1 of 2 cases passed, 1 with vendor code, 1 failed" in narrow
+    assert len(narrow) <= 80
 
 
 def test_the_gain_of_a_vendors_steps_is_named_with_them(tmp_path: Path) -> None:
@@ -71,12 +72,6 @@ def test_the_gain_of_a_vendors_steps_is_named_with_them(tmp_path: Path) -> None:
     assert CaseResult(outcome.case, (outcome,), {}).vendor_code == named
     assert ("vendor_code", named) in properties([outcome])
     assert columns.row("run", outcome)["vendor_factor"] == 1.314
-
-
-def test_a_narrow_verdict_counts_vendor_code_without_names(tmp_path: Path) -> None:
-    end = closed(tmp_path, "vendor_code", "missed_target")
-    assert "1 of 2 cases passed, 1 with vendor code, 1 failed" in end.verdict(80)
-    assert len(end.verdict(80)) <= 80
 
 
 def test_cases_with_the_same_code_share_a_line_and_many_are_counted(tmp_path: Path) -> None:

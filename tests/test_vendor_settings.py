@@ -1,7 +1,5 @@
 """Everything a vendor's folder can change is listed: each key of vendor.toml, also one that is added to its schema."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, make_dataclass
 from pathlib import Path
@@ -71,7 +69,9 @@ def keys(record: type, at: tuple[str, ...] = ()) -> Iterator[str]:
             yield ".".join((*at, field.name))
 
 
-def test_every_key_is_listed_or_has_a_reason(tmp_path: Path) -> None:
+def test_every_key_is_listed_or_has_a_reason_also_one_that_is_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = [name.removeprefix("setting ") for name in listed(planned(tmp_path)) if name.startswith("setting ")]
     every = set(keys(vendors.VendorToml))
     assert every >= NOT_LISTED.keys()
@@ -79,9 +79,6 @@ def test_every_key_is_listed_or_has_a_reason(tmp_path: Path) -> None:
         named = key.replace(f"framework.{NAME}", "framework.pytorch").replace(f"chips.{NAME}", "chips.X9")
         assert any(f"{name}.".startswith(f"{named}.") for name in settings), key
     assert all(any(f"{key}.".startswith(f"{name}.") for key in every) for name in IN_KEY)
-
-
-def test_a_key_that_is_added_to_the_schema_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     extended: Any = make_dataclass("Extended", [("turbo", str, "off")], bases=(vendors.VendorToml,), frozen=True)
     monkeypatch.setattr(vendors, "VendorToml", extended)
     assert listed(planned(tmp_path, 'turbo = "on"\n' + VENDOR_TOML))["setting turbo"] == "on"

@@ -1,7 +1,5 @@
 """The sentences of verdicts and their conditions; test_replays.py tests the verdicts of recorded rounds."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -26,10 +24,7 @@ def names(found: list[Verdict]) -> list[str]:
     [
         ("missed_target", ["round 1", "top1", "0.874", ">= 0.900", "max_steps"]),
         ("nan_loss", ["round 1", "NaN", "step 120"]),
-        (
-            "missing_finished",
-            ["round 1", "rank 1 on localhost", "without FINISHED", "exit code 0", "its last line"],
-        ),
+        ("missing_finished", ["round 1", "rank 1 on localhost", "without FINISHED", "exit code 0", "its last line"]),
         ("crashed_rank", ["round 1", "rank 1 on localhost", "ModuleNotFoundError", "something_missing"]),
         ("killed_rank", ["round 1", "rank 1 on localhost", "SIGKILL"]),
         ("hang", ["round 1", "rank 0 on localhost", "no progress", "step 70"]),
@@ -44,26 +39,19 @@ def test_a_failure_stands_alone_as_a_sentence(name: str, words: list[str]) -> No
     assert "\n" not in sentence
 
 
-def test_a_fault_is_reported_once_and_not_for_ranks_stopped_because_of_it() -> None:
+def test_a_fault_is_reported_once_and_no_outcome_is_a_failed_verdict() -> None:
     for name in ("crashed_rank", "killed_rank", "hang", "interrupted"):
         assert len(failed(converges(recorded(name)))) == 1, name
-
-
-def test_no_outcome_is_a_failed_verdict_everywhere() -> None:
     good = recorded("converged_1x2")
     card = OneCard(1000.0, "this run", "images/s")
     for found in (
-        converges(None),
-        throughput([]),
-        throughput([None]),
-        throughput([good, None]),
-        speedup([], card, 2, 0.5, "weak"),
-        speedup([good, None], card, 2, 0.5, "weak"),
-    ):
+        converges(None), throughput([]), throughput([None]), throughput([good, None]),
+        speedup([], card, 2, 0.5, "weak"), speedup([good, None], card, 2, 0.5, "weak"),
+    ):  # fmt: skip
         assert names(found) == ["finished"]
 
 
-def test_the_target_is_met_in_the_direction_it_has() -> None:
+def test_the_target_is_met_in_the_direction_it_has_and_no_evaluation_is_believed() -> None:
     outcome = recorded("missed_target")
     lower = replace(outcome, target=replace(outcome.target, direction="lower", value=0.9))
     # The same figures, as a metric that should fall, reach it; but the outcome must say so itself.
@@ -74,6 +62,9 @@ def test_the_target_is_met_in_the_direction_it_has() -> None:
         untrained=replace(lower.evaluations[0], metrics={"top1": 0.99}),
     )
     assert names(converges(reached)) == []
+    outcome = recorded("missed_target")
+    forged = replace(outcome, quality=replace(outcome.quality, reached=outcome.evaluations[-1], program_converged=True))
+    assert names(converges(forged)) == ["target"]
 
 
 @pytest.mark.parametrize("limit", ["max_steps", "max_samples", "max_epochs"])
@@ -91,12 +82,6 @@ def test_a_target_reached_after_what_the_config_allows_is_missed(limit: str) -> 
     less = replace(good, limits={**allowed, limit: allowed[limit] - 1})
     assert names(converges(less)) == ["target"]
     assert f"({limit})" in failed(converges(less))[0].sentence
-
-
-def test_a_reached_evaluation_is_not_believed_without_looking() -> None:
-    outcome = recorded("missed_target")
-    forged = replace(outcome, quality=replace(outcome.quality, reached=outcome.evaluations[-1], program_converged=True))
-    assert names(converges(forged)) == ["target"]
 
 
 @pytest.mark.parametrize("reported", [False, None])
@@ -132,7 +117,7 @@ def test_an_mfu_is_judged_only_where_a_peak_is_declared() -> None:
         assert names(throughput([with_metric(outcome, "mfu", wrong)])) == ["mfu"]
 
 
-def test_every_property_of_a_good_outcome_is_needed() -> None:
+def test_every_property_of_a_good_outcome_is_needed_and_defaults_pass_nothing() -> None:
     """Take away any one thing that convergence rests on, or make it NaN: no combination is ok."""
     good = recorded("converged_1x1")
     assert names(converges(good)) == []
@@ -151,9 +136,6 @@ def test_every_property_of_a_good_outcome_is_needed() -> None:
     spoilt += [replace(good, throughput_only=nothing) for nothing in (True, None)]  # type: ignore[arg-type]
     for outcome in spoilt:
         assert failed(converges(outcome)), outcome
-
-
-def test_an_outcome_of_nothing_but_defaults_passes_nothing() -> None:
     target = Target("top1", "higher", "fraction", 0.9)
     empty = Outcome(
         "c", "m", "f", "h", 1, 2, 1, None, "finished", target,
@@ -193,7 +175,7 @@ def efficiency(alone: list[float], many: list[float], least: float = 0.75) -> st
     return speedup(rounds, OneCard.of(alone, "this run", "images/s"), 2, least, "strong")[-1].sentence
 
 
-def test_the_efficiency_says_how_sure_it_is() -> None:
+def test_the_efficiency_says_how_sure_it_is_and_many_cards_must_be_faster_than_one() -> None:
     assert "strong scaling: " in efficiency([1000.0], [1600.0])
     assert "one round each: uncertainty unknown" in efficiency([1000.0], [1600.0])
     quiet = efficiency([1000.0, 1002.0, 998.0], [1600.0, 1598.0, 1602.0])
@@ -202,9 +184,6 @@ def test_the_efficiency_says_how_sure_it_is() -> None:
     assert "too close to the bound" not in quiet
     # Rounds on one side only tell of both.
     assert "with 95 % confidence" in efficiency([1000.0], [1600.0, 1590.0, 1610.0])
-
-
-def test_many_cards_must_be_faster_than_one_even_where_little_is_promised() -> None:
     outcome = with_metric(recorded("converged_1x2"), "p_core", 999.0)
     assert names(speedup([outcome], OneCard(1000.0, "this run"), 2, 0.0, "strong")) == ["speedup"]
 

@@ -1,7 +1,5 @@
 """``flagperf watch``: what it shows of a run's directory, without a terminal and on terminals of all kinds."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -249,16 +247,9 @@ def test_any_values_of_an_entry_are_accepted(tmp_path: Path) -> None:
             "slow", "samples", "host", "cases", "outcome", "sentences", "test", "exit", "pid", "machine", "phase",
             "elapsed_s", "time_left_s", "metric_name", "sample_unit"]  # fmt: skip
     kinds = [
-        live_record.CASES,
-        live_record.ROUND,
-        live_record.PHASE,
-        live_record.PROGRESS,
-        live_record.HOST,
-        live_record.NOTE,
-        live_record.TEST,
-        live_record.ROUND_END,
-        "new",
-    ]
+        live_record.CASES, live_record.ROUND, live_record.PHASE, live_record.PROGRESS, live_record.HOST,
+        live_record.NOTE, live_record.TEST, live_record.ROUND_END, "new",
+    ]  # fmt: skip
     with run.file("gw0").open("a") as file:
         for value in values:
             for kind in kinds:

@@ -1,7 +1,5 @@
 """The wheel contains the suites and the vendors, and runs them in any folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -89,15 +87,12 @@ def empty(tmp_path: Path) -> Path:
 # -- contents ------------------------------------------------------------------------------------------------
 
 
-def test_the_wheel_contains_the_code_the_suites_and_the_vendors_and_no_other_files(wheel: Wheel) -> None:
+def test_the_wheel_and_the_sdist_contain_what_belongs_to_them(wheel: Wheel) -> None:
     code = wheel.below("pytest_flagperf", "flagperf_driver")
     data = [f"{BUNDLED}/{name}" for name in wheel.below("suites", "vendors")]
     assert [name for name in wheel.names if ".dist-info/" not in name] == sorted(code + data)
     assert f"{BUNDLED}/suites/common/language/wikipedia-cc-by-sa-3.0.txt.xz" in wheel.names
     assert f"{BUNDLED}/vendors/cpu/vendor.toml" in wheel.names
-
-
-def test_the_sdist_contains_no_caches_of_tools(wheel: Wheel) -> None:
     with tarfile.open(wheel.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     folders = ("packages", "tests", "benchmarks", "tools", "docs", "docsite", "reports")

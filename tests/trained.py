@@ -3,8 +3,6 @@
 ``make train`` trains all suites and writes tests/trained.toml. Other runs of tests train what has changed since.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

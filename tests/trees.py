@@ -1,7 +1,5 @@
 """Small trees of suites and vendors for the tests of catalog, config and plan."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -124,12 +122,7 @@ def tree(root: Path, config: str = "") -> Catalog:
 
 
 def resolved(
-    root: Path,
-    config: str = "",
-    settings: tuple[str, ...] = (),
-    *,
-    scale: str = "reference",
-    check_data: bool = False,
+    root: Path, config: str = "", settings: tuple[str, ...] = (), *, scale: str = "reference", check_data: bool = False
 ) -> Resolved:
     """Return the config of the tree's only case."""
     catalog = tree(root, config)

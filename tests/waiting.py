@@ -1,7 +1,5 @@
 """Wait for an event, not for a time: a limit ends only what never comes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Follow a page of docs/ step by step, in a copy of this repository."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A run of toy trainings on devices that a probe makes up, and ``flagperf watch`` beside it in a terminal."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Vendor folders that attack a figure; each must end red or visibly marked, and its honest twin must stay green."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

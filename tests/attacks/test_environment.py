@@ -1,7 +1,5 @@
 """Vendor folders that change what a host runs beside the training: each is listed, refused or without effect."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Probes that write, connect or leave a process behind: they cannot. The readings of an honest probe arrive."""
 
-from __future__ import annotations
-
 import os
 import socket
 import sys
@@ -79,15 +77,11 @@ def test_a_probe_connects_to_nothing(tmp_path: Path) -> None:
             assert results(tmp_path, attack) == ["[Errno 13] Permission denied"] * 3, family
 
 
-def test_what_a_probe_starts_ends_with_it(tmp_path: Path) -> None:
+def test_what_a_probe_starts_ends_with_it_and_with_its_reading(tmp_path: Path) -> None:
     name = f"daemon-{os.getpid()}"
     assert results(tmp_path, DAEMON.format(name=name)) == ["done"] * 3
     assert [process.pid for process in running() if process.words[:1] == [name]] == []
-
-
-def test_what_a_probe_starts_ends_with_its_reading(tmp_path: Path) -> None:
-    """A sampler's probe lives as long as the round, but its daemons do not."""
-    name = f"daemon-{os.getpid()}"
+    # A sampler's probe lives as long as the round, but its daemons do not.
     (tmp_path / "probe.py").write_text(PROBE.replace("{attack}", DAEMON.format(name=name)))
     tool = ToolProcess(str(tmp_path / "probe.py"))
     for _ in range(2):

@@ -1,7 +1,5 @@
 """A rank that keeps something for a later round: nothing of it is there. Its honest twin works as before."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Vendors whose steps compute less than the suite's: each of these real trainings must fail for its own reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Stored figures that were changed after the run: each command that decides must refuse them, and say which file."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

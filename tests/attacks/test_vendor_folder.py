@@ -1,7 +1,5 @@
 """Vendors that change more than their folder may: each of these attempts ends refused or visibly marked."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The connection between agent and controller: lost, silent, replaced, garbled; and fetching logs over it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """A round in a container: the same messages as on a host, and the container is always removed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

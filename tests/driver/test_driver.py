@@ -1,7 +1,5 @@
 """The part of the driver that every rank imports: case, config, clock, and the FAILED line of a failing process."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os
@@ -58,13 +56,9 @@ def run(tmp_path: Path) -> Run:
         (tmp_path / "program.py").write_text(program)
         outer = {name: value for name, value in os.environ.items() if not name.startswith("FLAGPERF")}
         inner = {
-            "PYTHONPATH": str(REPO),
-            "FLAGPERF_CASE": str(tmp_path / "case.json"),
-            "FLAGPERF_LOG_DIR": str(tmp_path),
-            "RANK": "1",
-            "LOCAL_RANK": "1",
-            "WORLD_SIZE": "2",
-        }
+            "PYTHONPATH": str(REPO), "FLAGPERF_CASE": str(tmp_path / "case.json"), "FLAGPERF_LOG_DIR": str(tmp_path),
+            "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2",
+        }  # fmt: skip
         command = [sys.executable, str(tmp_path / "program.py")]
         options: dict[str, Any] = {"env": {**outer, **inner, **(env or {})}, "text": True, "timeout": 30}
         if not log:
@@ -88,7 +82,7 @@ HELLO = "from flagperf_driver import driver\n"
 MAIN = HELLO + "def main(rank):\n    {}\ndriver.run(main)\n"
 
 
-def test_the_case_is_typed() -> None:
+def test_the_case_is_typed_and_all_its_problems_are_reported_together() -> None:
     case = RunCase.from_json(CASE)
     assert case.metric == TargetMetric("top1", "higher", "fraction", 0.8)
     assert case.extern == Path("/code/extern")
@@ -97,9 +91,6 @@ def test_the_case_is_typed() -> None:
     assert case.config.learning_rate == 0.1
     with pytest.raises(AttributeError):
         case.seed = 1  # type: ignore[misc]
-
-
-def test_all_problems_of_a_case_are_reported_together() -> None:
     body = {name: value for name, value in CASE.items() if name not in ("seed", "device")}
     with pytest.raises(DriverError) as error:
         RunCase.from_json({**body, "schema": 9, "metric": {"name": "x"}}, "case.json")
@@ -126,23 +117,17 @@ def test_a_case_file_that_cannot_be_read(tmp_path: Path, text: str | None, part:
         RunCase.load(path)
 
 
-def test_config_by_attribute() -> None:
+def test_config_is_read_by_attribute_frozen_and_an_unknown_key_has_near_matches() -> None:
     config = Config({"learning_rate": 0.1, "lr_gamma": None})
     assert config.lr_gamma is None
     assert "learning_rate" in config
     assert "other" not in config
     assert config.as_dict() == {"learning_rate": 0.1, "lr_gamma": None}
     assert sorted(config) == dir(config) == ["learning_rate", "lr_gamma"]
-
-
-def test_an_unknown_key_is_reported_with_near_matches() -> None:
     config = Config({"learning_rate": 0.1})
     with pytest.raises(AttributeError, match=re.escape("no 'learning_rte'; did you mean 'learning_rate'?")):
         _ = config.learning_rte
     assert getattr(config, "learning_rte", 5) == 5
-
-
-def test_config_is_frozen() -> None:
     config = Config({"learning_rate": 0.1})
     with pytest.raises(AttributeError, match="frozen; cannot set learning_rate = 1"):
         config.learning_rate = 1
@@ -196,18 +181,15 @@ def test_the_age_includes_the_start_of_the_interpreter(run: Run, tmp_path: Path)
     assert 0.5 < age <= wall + 0.02
 
 
-def test_output_goes_to_the_ranks_log(run: Run, tmp_path: Path) -> None:
+def test_output_goes_to_the_ranks_log_once(run: Run, tmp_path: Path) -> None:
     result = run(MAIN.format("import sys, os; print('out'); print('err', file=sys.stderr); os.system('echo child')"))
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     log = (tmp_path / "rank1.out.log").read_text()
     assert all(word in log for word in ("out\n", "err\n", "child\n"))
     assert (tmp_path / "rank1.progress").stat().st_size == 32
-
-
-def test_output_redirected_by_the_agent_is_not_written_twice(run: Run, tmp_path: Path) -> None:
     run(MAIN.format("print('once')"), log=True)
     assert (tmp_path / "rank1.out.log").read_text().count("once") == 1
-    assert events(tmp_path) == ["INIT_START"]
+    assert events(tmp_path) == ["INIT_START"] * 2, "one of each run"
 
 
 def test_an_exception_is_logged_as_failed(run: Run, tmp_path: Path) -> None:
@@ -237,14 +219,11 @@ def test_an_error_names_the_line_of_the_vendors_code(run: Run, tmp_path: Path) -
     assert records(tmp_path)[1].value == {"type": "ValueError", "error": f"no ({at})"}
 
 
-def test_an_import_error_before_main_is_logged(run: Run, tmp_path: Path) -> None:
+def test_an_import_error_before_main_is_logged_and_a_failure_waits_for_no_threads(run: Run, tmp_path: Path) -> None:
     result = run(HELLO + "import no_such_module\n" + MAIN.format("pass"))
     assert result.returncode == 1
     assert records(tmp_path)[-1].value["type"] == "ModuleNotFoundError"
     assert (tmp_path / "rank1.out.log").read_text().count("Traceback") == 1
-
-
-def test_a_failure_does_not_wait_for_threads(run: Run) -> None:
     body = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); 1 / 0"
     before = time.monotonic()
     assert run(MAIN.format(body)).returncode == 1
@@ -262,16 +241,13 @@ def test_a_missing_case_file_is_logged(run: Run, tmp_path: Path) -> None:
     assert "/no/such/case.json: cannot be read" in records(tmp_path)[-1].value["error"]
 
 
-def test_sigterm_ends_a_rank_whose_parent_ignored_it(run: Run) -> None:
+def test_sigterm_ends_a_rank_and_sigusr1_only_shows_its_stacks(run: Run, tmp_path: Path) -> None:
     program = MAIN.format("import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)")
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         assert run(program).returncode == -signal.SIGTERM
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_sigusr1_shows_the_stacks_and_ends_nothing(run: Run, tmp_path: Path) -> None:
     body = "import os, signal; os.kill(os.getpid(), signal.SIGUSR1); print('alive')"
     assert run(MAIN.format(body)).returncode == 0
     log = (tmp_path / "rank1.out.log").read_text()
@@ -279,13 +255,10 @@ def test_sigusr1_shows_the_stacks_and_ends_nothing(run: Run, tmp_path: Path) -> 
     assert "alive" in log
 
 
-def test_importing_it_outside_a_round_changes_nothing() -> None:
+def test_importing_it_outside_a_round_changes_nothing_and_the_age_is_never_negative() -> None:
     code = "import sys, signal; before = signal.getsignal(15), sys.excepthook; import flagperf_driver.driver; "
     code += "assert before == (signal.getsignal(15), sys.excepthook)"
     env = {"PYTHONPATH": str(REPO), "PATH": os.environ["PATH"]}
     result = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-
-
-def test_the_age_is_never_negative() -> None:
     assert 0 <= driver.process_age() < time.monotonic()

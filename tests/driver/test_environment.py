@@ -1,7 +1,5 @@
 """The record of a failed build of an environment."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -11,16 +9,12 @@ from flagperf_driver.node.environments.build import _EarlierBuild, build, handle
 from flagperf_driver.node.environments.environment import BuildError, describe
 
 
-def test_a_failure_is_raised_again_in_its_run_only(tmp_path: Path) -> None:
+def test_failures_are_raised_again_in_their_run_and_missing_packages_until_a_success(tmp_path: Path) -> None:
     file = tmp_path / "frame.failed"
     _EarlierBuild(file, "one").record(error="uv pip failed")
     with pytest.raises(BuildError, match="uv pip failed"):
         _EarlierBuild(file, "one").unavailable()
     assert _EarlierBuild(file, "two").unavailable() is None
-
-
-def test_missing_packages_are_reported_again_and_a_success_removes_the_record(tmp_path: Path) -> None:
-    file = tmp_path / "frame.failed"
     earlier = _EarlierBuild(file, "one")
     earlier.record(unavailable="no index")
     assert earlier.unavailable() == "no index"

@@ -1,7 +1,5 @@
 """A vendor's own steps: which names replace a step, which are refused, and that nothing else changes."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator
@@ -36,26 +34,17 @@ def extern(folder: Path, adapter: str, **others: str) -> Path:
     return folder
 
 
-def test_functions_replace_by_name(tmp_path: Path) -> None:
+def test_functions_replace_by_name_and_imported_private_and_constant_names_do_not(tmp_path: Path) -> None:
     steps = load_steps(extern(tmp_path, "def convert_model(ctx, model): return 'ours'\n"))
     assert list(steps) == ["convert_model"]
     assert steps["convert_model"](None, None) == "ours"
-
-
-def test_private_and_imported_names_and_constants_replace_nothing(tmp_path: Path) -> None:
     text = "from os.path import join as join_paths\nfrom json import *\nLIMIT = 3\ndef _helper(): pass\nclass A: pass\n"
     assert load_steps(extern(tmp_path, text)) == {}
-
-
-def test_an_import_of_a_steps_name_is_an_error(tmp_path: Path) -> None:
     text = "from os.path import join as model_to_ddp\nfrom json import loads as backward\nbackward = [backward][0]\n"
     with pytest.raises(ExternError) as error:
         load_steps(extern(tmp_path, text))
     (problem,) = error.value.problems
     assert "trainer_adapter.py:1: 'model_to_ddp' is a step, and an import cannot replace a step; import the" in problem
-
-
-def test_an_assigned_function_replaces(tmp_path: Path) -> None:
     text = "import json\ncreate_optimizer = json.loads\nif True:\n    model_to_ddp = len\n"
     text += "backward: object = len\nconvert_model, other = len, 1\nclass prepare_batch(dict): pass\n"
     steps = load_steps(extern(tmp_path, text))
@@ -64,7 +53,7 @@ def test_an_assigned_function_replaces(tmp_path: Path) -> None:
     assert steps["model_to_ddp"] is len
 
 
-def test_every_unknown_function_is_reported_with_near_matches(tmp_path: Path) -> None:
+def test_every_step_is_replaceable_or_not_and_unknown_functions_have_near_matches(tmp_path: Path) -> None:
     text = "def convert_modle(): pass\n\ndef train_faster(): pass\n"
     with pytest.raises(ExternError) as error:
         load_steps(extern(tmp_path, text))
@@ -73,9 +62,6 @@ def test_every_unknown_function_is_reported_with_near_matches(tmp_path: Path) ->
     assert "; did you mean 'convert_model'" in first
     assert "trainer_adapter.py:3: 'train_faster'" in second
     assert f"choose from {', '.join(sorted(REPLACEABLE))}" in second
-
-
-def test_every_step_is_listed_as_replaceable_or_not_replaceable() -> None:
     names = []
     for file in ("training/steps.py", "pytorch/steps.py"):
         tree = ast.parse((REPO / "flagperf_driver" / file).read_text(encoding="utf-8"))
@@ -86,13 +72,10 @@ def test_every_step_is_listed_as_replaceable_or_not_replaceable() -> None:
     assert sorted(names) == sorted([*REPLACEABLE, *NOT_REPLACEABLE])
 
 
-def test_replaced_steps_returns_names_and_lines_without_running_the_file(tmp_path: Path) -> None:
+def test_replaced_steps_have_names_and_lines_and_the_file_is_not_run(tmp_path: Path) -> None:
     text = "raise SystemExit\n\ndef backward(ctx, loss, scaler): pass\n\nif True:\n    convert_model = print\n"
     assert replaced_steps(extern(tmp_path, text)) == {"backward": 3, "convert_model": 6}
     assert replaced_steps(None) == {}
-
-
-def test_a_file_that_replaces_no_step_is_not_run(tmp_path: Path) -> None:
     assert load_steps(extern(tmp_path, "raise SystemExit\n")) == {}
 
 
@@ -135,14 +118,11 @@ def test_neighbours_can_be_imported(tmp_path: Path, how: str, init: bool) -> Non
     assert load_steps(folder)["convert_model"](None, None) == "fused"
 
 
-def test_the_suites_modules_come_before_neighbours_of_the_same_name(tmp_path: Path) -> None:
+def test_the_suites_modules_come_before_neighbours_and_without_these_the_path_stays(tmp_path: Path) -> None:
     text = "import json\ndef convert_model(ctx, model): return json.__name__, hasattr(json, 'loads')\n"
     folder = extern(tmp_path, text, json="", string="")
     assert load_steps(folder)["convert_model"](None, None) == ("json", True)
     assert sys.path[-1] == str(folder)
-
-
-def test_without_neighbours_the_path_is_left_alone(tmp_path: Path) -> None:
     before = list(sys.path)
     load_steps(extern(tmp_path, "def convert_model(ctx, model): pass\n"))
     assert sys.path == before
@@ -165,14 +145,11 @@ def test_a_device_file_cannot_import_its_neighbours(tmp_path: Path) -> None:
         load_functions(path, HOOKS, "device hook")
 
 
-def test_the_list_of_hooks_is_complete() -> None:
+def test_the_list_and_the_table_of_hooks_are_complete() -> None:
     tree = ast.parse((REPO / "flagperf_driver" / "pytorch" / "hooks.py").read_text(encoding="utf-8"))
     (hooks,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Hooks"]
     fields = [node.target.id for node in hooks.body if isinstance(node, ast.AnnAssign)]  # type: ignore[union-attr]
     assert fields == list(HOOKS)
-
-
-def test_the_table_of_hooks_is_complete() -> None:
     page = (REPO / "docs" / "vendors.md").read_text(encoding="utf-8")
     rows = page.partition("| hook |")[2].partition("\n\n")[0].splitlines()[2:]
     assert [row.partition("`")[2].partition("(")[0] for row in rows] == list(HOOKS)

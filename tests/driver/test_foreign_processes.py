@@ -1,7 +1,5 @@
 """Foreign processes on a host, found in its /proc."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -64,14 +62,11 @@ def test_other_processes_are_foreign(proc: Path, env: str, cgroup: str, containe
     assert (foreign.pid, foreign.name) == (70, "a (b) c")
 
 
-def test_ended_processes_and_sharing_servers_are_not_foreign(proc: Path) -> None:
+def test_ended_processes_sharing_servers_and_pids_of_another_namespace_are_not_foreign(proc: Path) -> None:
     process(proc, 70, state="Z")
     process(proc, 71, name="acme-cuda-mps")
     assert foreign_processes(proc).among({rank(proc), 70, 71, 72}) == []
-
-
-def test_no_process_is_foreign_while_the_drivers_pids_may_be_of_another_namespace(proc: Path) -> None:
-    """Inside a container, until a pid turns out to be a rank's."""
+    # Inside a container, until a pid turns out to be a rank's.
     process(proc, 70)
     processes = foreign_processes(proc)
     assert processes.among({70}) == []
@@ -80,26 +75,17 @@ def test_no_process_is_foreign_while_the_drivers_pids_may_be_of_another_namespac
     assert processes.among({70})
 
 
-def test_a_pid_without_a_process_in_a_container_is_elsewhere(proc: Path) -> None:
+def test_a_pid_of_a_container_is_elsewhere_and_a_reused_one_is_examined_again(proc: Path) -> None:
     process(proc, 70)
     assert [is_elsewhere(pid, str(proc)) for pid in (70, 71)] == [False, True]
-    if Path("/proc/self/ns/pid").stat().st_ino == 0xEFFFFFFC:
-        assert not is_elsewhere(4194305)
-
-
-def test_pids_are_valid_on_the_host_itself() -> None:
     first = Path("/proc/self/ns/pid").stat().st_ino == 0xEFFFFFFC
+    if first:
+        assert not is_elsewhere(4194305)
     assert ForeignProcesses(FOLDER, AGENT).pids_are_valid is first
-
-
-def test_a_reused_pid_is_examined_again(proc: Path) -> None:
     processes = foreign_processes(proc)
     assert processes.among({rank(proc)}) == []
     stat = proc / "60/stat"
     stat.write_text(stat.read_text().replace(f" {AGENT} ", " 1 ", 1).replace("777", "999"))
     (proc / "60/environ").write_bytes(b"")
     assert [process.pid for process in processes.among({60})] == [60]
-
-
-def test_the_real_proc_of_this_machine() -> None:
     assert ForeignProcesses(FOLDER, os.getppid()).among({os.getpid()}) == []

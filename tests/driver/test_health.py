@@ -1,7 +1,5 @@
 """The facts about a device's health, and the events of their changes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest
@@ -48,19 +46,13 @@ def test_each_fact_has_values_of_one_type(value: object) -> None:
     assert kinds == {"t": value == "x", "n": number, "b": isinstance(value, bool)}
 
 
-def test_unchanged_and_missing_facts_are_no_event() -> None:
+def test_another_device_and_errors_are_events_and_unchanged_or_missing_facts_are_not() -> None:
     state = {"uuid": "u1", "ecc_uncorrected": 0, "links_down": 2, "partitioned": False, "memory_total": 5}
     assert events(state, dict(state), {}, {**state, "uuid": None, "memory_total": 6, "fan": 3}) == []
-
-
-def test_another_device_distorts_measurements_and_an_error_is_an_event() -> None:
     assert events({"uuid": "u1", "ecc_uncorrected": 0}, {"uuid": "u2", "ecc_uncorrected": 1}, {"uuid": "u2"}) == [
         ("changed", "device 3: uuid changed from u1 to u2"),
         (None, "device 3: ecc_uncorrected changed from 0 to 1"),
     ]
-
-
-def test_corrected_errors_are_reported_at_each_doubling_and_uncorrected_errors_always() -> None:
     counts = [{"ecc_corrected": count} for count in range(65)]
     assert [sentence.rpartition(" ")[2] for _, sentence in events(*counts)] == ["1", "2", "4", "8", "16", "32", "64"]
     assert len(events(*({"ecc_uncorrected": count} for count in range(65)))) == 64

@@ -1,7 +1,5 @@
 """The latest samples that an agent sends, from the ends of the sampler's files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from flagperf_driver import layout

@@ -1,7 +1,5 @@
 """The load of the host's cores: ranks that wait for a core, and processes outside the round."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -97,7 +95,7 @@ def test_the_longest_wait_of_a_rank_counts_without_data_loaders(proc: Proc) -> N
     assert measured.read(everything=True).waited == pytest.approx(0.5)  # the longest wait of each interval counts
 
 
-def test_a_rank_of_another_round_counts_as_others(proc: Proc) -> None:
+def test_a_rank_of_another_round_counts_as_others_and_unknown_waiting_is_reported(proc: Proc) -> None:
     proc.cores(0.0)
     proc.add(8, 1, "rank", waited=0.0, env={**rank(0), "FLAGPERF_LOG_DIR": "/another"})
     measured = proc.load()
@@ -106,9 +104,6 @@ def test_a_rank_of_another_round_counts_as_others(proc: Proc) -> None:
     proc.add(8, 1, "rank", cpu_s=4.0, waited=3.0, env={**rank(0), "FLAGPERF_LOG_DIR": "/another"})
     assert measured.read(everything=True) == (None, 4.0, 0.0)
     assert measured.missing == load.NO_RANK
-
-
-def test_a_kernel_that_does_not_count_waiting_is_reported(proc: Proc) -> None:
     proc.cores(0.0)
     proc.add(4, 3, "rank", env=rank(0))
     measured = proc.load()

@@ -1,7 +1,5 @@
 """The sums that the agent stores over the records of a rank: the seconds before evaluations, and before all others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from flagperf_driver import events
@@ -30,20 +28,14 @@ TRAINING = (
 )  # fmt: skip
 
 
-def test_the_seconds_before_each_record_are_added() -> None:
+def test_the_seconds_before_each_record_are_added_and_a_time_without_its_record_is_off() -> None:
     stored = seen(*TRAINING)
     # Of steps 1 s, 3 s, 3 s and 0.95 s, each known to two reads; of evaluations 2 s and 0.05 s, which may be nothing.
     assert stored["steps"] == [7.15, 8.75]
     assert stored["evaluations"] == [1.8, 2.45]
-
-
-def test_a_record_with_a_time_at_which_it_was_not_there_is_off() -> None:
     assert seen(*TRAINING, off_s=0.1)["off_s"] == 0
     assert seen(*TRAINING, off_s=-2.0)["off_s"] == 1.9
     assert seen(*TRAINING, off_s=3.0)["off_s"] == 2.9
-
-
-def test_a_rank_of_which_only_the_milestones_are_read_has_no_sums() -> None:
     assert set(seen(*TRAINING, every_record=False)) == {"started", *(event for event, _ in TRAINING)} - {
         events.STEP_BEGIN, events.STEP_END, events.EVALUATE,
     }  # fmt: skip

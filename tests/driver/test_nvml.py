@@ -1,7 +1,5 @@
 """The facts that NVML reports, and libraries that are broken, hang or are incomplete."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -232,7 +230,9 @@ def test_a_library_that_hangs_is_reported_and_blocks_nothing_else(tmp_path: Path
     ]
 
 
-def test_a_device_that_is_lost_from_the_start_does_not_affect_others(tmp_path: Path, running: Any) -> None:
+def test_a_device_lost_from_the_start_affects_no_other_and_an_error_of_the_driver_is_reported(
+    tmp_path: Path, running: Any
+) -> None:
     nv, env = gpus(tmp_path, 2)
     nv[1].set(error=GPU_IS_LOST)
     sampler = running(env)
@@ -242,8 +242,6 @@ def test_a_device_that_is_lost_from_the_start_does_not_affect_others(tmp_path: P
     (event,) = sampler.report()["events"]
     assert event["sentence"] == "device 1 cannot be read: GPU is lost"
 
-
-def test_an_error_of_the_driver_is_reported() -> None:
     def ask() -> Any:
         raise ValueError("no such text")
 

@@ -1,7 +1,5 @@
 """The code that runs on hosts, with an old Python and without any packages."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The options of a framework are read without the framework."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

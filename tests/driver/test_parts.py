@@ -1,7 +1,5 @@
 """Small parts of the driver: heartbeat, seeds, the check of data, and the detection of hanging ranks."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys
@@ -28,7 +26,7 @@ from tests.driver.lab import REPO
 # -- heartbeat ---------------------------------------------------------------------------------------------
 
 
-def test_a_beat_can_be_read_from_the_file(tmp_path: Path) -> None:
+def test_a_beat_can_be_read_from_its_file_if_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "rank0.progress"
     heartbeat_file = Heartbeat(path)
     assert read_heartbeat(path) is None
@@ -38,27 +36,16 @@ def test_a_beat_can_be_read_from_the_file(tmp_path: Path) -> None:
     assert beat is not None
     assert (beat.beats, beat.step, beat.phase) == (2, 7, heartbeat.EVALUATE)
     assert abs(beat.time - time.monotonic()) < 5
-
-
-def test_a_missing_or_truncated_file_has_no_beat(tmp_path: Path) -> None:
-    path = tmp_path / "rank0.progress"
-    assert read_heartbeat(path) is None
     path.write_bytes(b"\1" * 20)
     assert read_heartbeat(path) is None
-
-
-def test_a_heartbeat_without_a_path_writes_no_file() -> None:
     Heartbeat(None).beat(1, heartbeat.TRAIN)
 
 
 # -- seeds -------------------------------------------------------------------------------------------------
 
 
-def test_seeds_are_the_same_on_all_machines() -> None:
+def test_seeds_are_the_same_on_all_machines_and_differ_by_seed_purpose_and_rank() -> None:
     assert seeds.derive(42, "model") == int.from_bytes(hashlib.sha256(b"42/model/0").digest()[:4], "little")
-
-
-def test_seeds_differ_by_seed_purpose_and_rank() -> None:
     made = {seeds.derive(s, p, r) for s in range(20) for p in (seeds.MODEL, seeds.RANK, "data") for r in range(20)}
     assert len(made) == 20 * 3 * 20
     assert all(0 <= seed < 2**32 for seed in made)
@@ -102,7 +89,7 @@ def test_data_that_differ_are_reported(data: Path, entry: Mapping[str, object], 
     assert problem in message
 
 
-def test_hidden_files_are_no_data_and_other_surplus_files_are_named(data: Path) -> None:
+def test_surplus_files_are_named_but_hidden_ones_and_a_missing_directory_is_one_problem(data: Path) -> None:
     (data / "train/a/._1.txt").write_text("hidden")
     (data / "train/.cache/c").mkdir(parents=True)
     (data / "train/.cache/2.txt").write_text("hidden")
@@ -111,9 +98,6 @@ def test_hidden_files_are_no_data_and_other_surplus_files_are_named(data: Path) 
     (data / "train/b/1.txt.part").write_text("surplus")
     [message] = manifest.verify(str(data), WHOLE)
     assert message == f"{data}/train: got 4 files (2 .txt, 1 .part, 1 without suffix), expected 2"
-
-
-def test_all_problems_are_reported_and_a_missing_directory_is_one(data: Path) -> None:
     assert len(manifest.verify(str(data), [{"path": "a"}, {"path": "b"}])) == 2
     assert manifest.verify("/no/such", WHOLE) == ["/no/such: data directory not found"]
 

@@ -1,7 +1,5 @@
 """A round in a container that lives as long as a program: the same messages as on a host, and nothing is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

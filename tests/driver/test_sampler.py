@@ -1,7 +1,5 @@
 """The sampler as a process: its files, its times, and failures of devices, tools and disks."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import re
@@ -205,14 +203,11 @@ def test_interfaces_that_would_count_bytes_twice_are_left_out(tmp_path: Path) ->
     assert host_counters.Network(str(tmp_path), str(tmp_path / "sys")).read() == (1000.0, 5.0)
 
 
-def test_a_reset_counter_has_no_rate() -> None:
+def test_a_reset_counter_has_no_rate_and_rdma_counts_words_of_four_bytes(tmp_path: Path) -> None:
     rate = host_counters.Rate()
     assert rate.of((5.0,)) == (None,)
     assert rate.of((3.0,)) == (None,)
     assert (rate.of((4.0,))[0] or 0) > 0
-
-
-def test_rdma_counters_are_in_words_of_four_bytes(tmp_path: Path) -> None:
     counters = tmp_path / "class/infiniband/mlx5_0/ports/1/counters"
     counters.mkdir(parents=True)
     (counters / "port_rcv_data").write_text("10\n")
@@ -383,10 +378,8 @@ def test_the_integral_of_power_is_within_a_percent_of_the_counter(
     running.end()
     read = monitors.read(tmp_path)["h1_noderank0"]
     for index in (0, 1):
-        counted, integral = (
-            samples._counted(read.devices[index]["energy"]),
-            samples._integral(read.devices[index]["power"]),
-        )
+        device = read.devices[index]
+        counted, integral = samples._counted(device["energy"]), samples._integral(device["power"])
         assert counted is not None
         assert integral is not None
         assert read.energy(index) == counted
@@ -496,20 +489,22 @@ def test_a_missing_library_is_reported_once_and_the_host_is_sampled(start: Start
     assert not list(running.folder.glob("acme*"))
 
 
-def test_without_requested_devices_nvml_is_not_loaded(start: Start) -> None:
-    running = start(nvml=True, vendor="acme", devices=[])
-    running.until(lambda: running.rows("host"))
-    running.end()
-    assert not any("NVML" in sentence for sentence in running.report()["missing"])
-
-
-def test_a_broken_library_and_a_missing_module_are_reported(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("orders", "noted"),
+    [({"devices": []}, False), ({"with_pynvml": False}, True)],
+    ids=["without requested devices NVML is not loaded", "a broken library and no module"],
+)
+def test_nvml_is_missed_only_if_devices_are_requested(
+    start: Start, tmp_path: Path, orders: dict[str, Any], noted: bool
+) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/libnvidia-ml.so.1").write_text("no library")
-    running = start({"LD_LIBRARY_PATH": str(tmp_path / "broken")}, with_pynvml=False, nvml=True)
+    running = start({"LD_LIBRARY_PATH": str(tmp_path / "broken")}, nvml=True, vendor="acme", **orders)
     running.until(lambda: running.rows("host"))
     running.end()
-    assert any("the pynvml module cannot be imported" in sentence for sentence in running.report()["missing"])
+    missing = [sentence for sentence in running.report()["missing"] if "nvml" in sentence.lower()]
+    assert any("the pynvml module cannot be imported" in sentence for sentence in missing) == noted
+    assert bool(missing) == noted
 
 
 # -- devices through the tool of their vendor ----------------------------------------------------------------
@@ -610,6 +605,15 @@ def test_a_broken_probe_is_reported(tmp_path: Path, text: str, message: str) -> 
     assert message in str(probe.Probe(module, 1.0, DeviceFiles(str(tmp_path), "acme"), Notes()).open(None))
 
 
+def opened(folder: Path, text: str) -> tuple[probe.Probe, Notes]:
+    """A probe of this text in the sampler, and what it notes."""
+    (folder / "probe.py").write_text(text)
+    notes = Notes()
+    sampled = probe.Probe(str(folder / "probe.py"), 1.0, DeviceFiles(str(folder), "acme"), notes)
+    assert sampled.open(None) is None
+    return sampled, notes
+
+
 @pytest.mark.parametrize(
     ("answer", "missing", "errors"),
     [
@@ -626,11 +630,7 @@ def test_a_broken_probe_is_reported(tmp_path: Path, text: str, message: str) -> 
     ],
 )
 def test_invalid_readings_are_reported(tmp_path: Path, answer: str, missing: str, errors: list[str]) -> None:
-    module = tmp_path / "probe.py"
-    module.write_text(f"COMMAND = ['true']\ndef parse(text): return {answer}\n")
-    notes = Notes()
-    sampled = probe.Probe(str(module), 1.0, DeviceFiles(str(tmp_path), "acme"), notes)
-    assert sampled.open(None) is None
+    sampled, notes = opened(tmp_path, f"COMMAND = ['true']\ndef parse(text): return {answer}\n")
     sampled.sample(0)
     sampled.close()
     report = notes.report()
@@ -688,11 +688,9 @@ def test_a_tool_reports_facts_to_preflight(tmp_path: Path) -> None:
     text = "COMMAND = ['echo', 'X9']\ndef parse(text): return [dict(name=text.strip(), memory_total=64, power=1)]"
     result = probe.survey(written_probe(tmp_path, text=text)["module"])
     assert result["error"] is None
-    (sampled,) = result["devices"]
-    assert (sampled["index"], sampled["name"], sampled["memory_total"], sampled["processes"]) == (0, "X9", 64, [])
-    notes = Notes()
-    sampled = probe.Probe(str(tmp_path / "probe.py"), 1.0, DeviceFiles(str(tmp_path), ""), notes)
-    sampled.open(None)
+    (device,) = result["devices"]
+    assert (device["index"], device["name"], device["memory_total"], device["processes"]) == (0, "X9", 64, [])
+    sampled, notes = opened(tmp_path, text)
     sampled.sample(0)
     sampled.close()
     assert not any(sentence.startswith("name") for sentence in notes.report()["missing"])
@@ -700,45 +698,28 @@ def test_a_tool_reports_facts_to_preflight(tmp_path: Path) -> None:
     assert broken == {"driver": None, "devices": [], "error": "false ended with exit code 1: no message"}
 
 
-def test_a_device_missing_in_the_tools_output_is_an_event(tmp_path: Path) -> None:
-    module = tmp_path / "probe.py"
-    words = ["cat", str(tmp_path / "n")]
-    module.write_text(f"COMMAND = {words!r}\ndef parse(text): return [dict(power=1)] * len(text)\n")
+def test_a_device_missing_in_the_tools_output_and_a_change_of_its_facts_are_events(tmp_path: Path) -> None:
+    command = f"COMMAND = {['cat', str(tmp_path / 'n')]!r}\n"
     (tmp_path / "n").write_text("xx")
-    notes = Notes()
-    sampled = probe.Probe(str(module), 1.0, DeviceFiles(str(tmp_path), ""), notes)
-    assert sampled.open(None) is None
+    sampled, notes = opened(tmp_path, f"{command}def parse(text): return [dict(power=1)] * len(text)\n")
     sampled.sample(0)
     (tmp_path / "n").write_text("x")
     sampled.sample(1)
     sampled.sample(2)
     sampled.close()
     assert [event["sentence"] for event in notes.report()["events"]] == ["device 1 is no longer in the output of cat"]
-
-
-def test_facts_from_a_tool_are_reported_and_their_change_is_an_event(tmp_path: Path) -> None:
-    module = tmp_path / "probe.py"
-    words = ["cat", str(tmp_path / "n")]
+    # So is a change of the facts that the tool reports.
     parse = "return [dict(power=1, name='X9', driver=text.strip(), uuid='u1')]"
-    module.write_text(f"COMMAND = {words!r}\ndef parse(text): {parse}\n")
     (tmp_path / "n").write_text("1.0\n")
-    notes = Notes()
-    sampled = probe.Probe(str(module), 1.0, DeviceFiles(str(tmp_path), ""), notes)
-    assert sampled.open(None) is None
+    sampled, notes = opened(tmp_path, f"{command}def parse(text): {parse}\n")
     sampled.sample(0)
     (tmp_path / "n").write_text("2.0\n")
     sampled.sample(1)
     sampled.sample(2)
     sampled.close()
-    report = notes.report()
-    assert [(event["kind"], event["sentence"]) for event in report["events"]] == [
-        ("changed", "device 0: driver changed from 1.0 to 2.0")
-    ]
+    (event,) = notes.report()["events"]
+    assert (event["kind"], event["sentence"]) == ("changed", "device 0: driver changed from 1.0 to 2.0")
     assert sampled.driver == "1.0"
     (facts,) = sampled.facts()
-    assert {name: value for name, value in facts.items() if value is not None} == {
-        "index": 0,
-        "name": "X9",
-        "driver": "1.0",
-        "uuid": "u1",
-    }
+    known = {name: value for name, value in facts.items() if value is not None}
+    assert known == {"index": 0, "name": "X9", "driver": "1.0", "uuid": "u1"}

@@ -1,7 +1,5 @@
 """Learning-rate schedules: every step has its share of the learning rate, for the recipes of all models."""
 
-from __future__ import annotations
-
 import math
 import runpy
 from pathlib import Path
@@ -42,22 +40,13 @@ def test_resnet50_falls_to_a_tenth_after_each_thirty_epochs(per_epoch: int) -> N
     )
 
 
-def test_a_warm_up_in_epochs_has_the_steps_of_the_shape() -> None:
+def test_the_schedules_of_the_suites_fall_as_their_configs_say() -> None:
     settings = config("resnet50", lr_warmup=5)
     assert shares(settings, 1, 100, 500, 501, per_epoch=100) == pytest.approx([1 / 500, 0.2, 1, 1])
-
-
-def test_glm_falls_linearly_to_a_tenth_and_stays_there() -> None:
     middle = 434 + (4338 - 434) // 2
     assert shares(config("glm"), 217, 434, 435, middle + 1, 4339, 9999) == pytest.approx([0.5, 1, 1, 0.55, 0.1, 0.1])
-
-
-def test_bert_falls_linearly_to_zero() -> None:
     settings = config("bert", lr_warmup=0, lr_decay=30000)
     assert shares(settings, 1, 15001, 30001) == pytest.approx([1, 0.5, 0])
-
-
-def test_the_small_scales_are_in_steps() -> None:
     for suite in ("bert", "glm", "resnet50"):
         settings = config(suite, "small")
         assert settings.lr_unit == "steps"
@@ -82,7 +71,7 @@ def test_shares_without_a_floor_equal_the_published_formulas_bit_for_bit(step: i
 # -- recipes of other models ---------------------------------------------------------------------------------
 
 
-def test_cosine_after_a_warm_up_from_a_share_to_a_floor() -> None:
+def test_each_schedule_follows_its_warm_up_and_keeps_its_floor() -> None:
     """As Vision Transformers are trained: 20 of 300 epochs of warm-up from a thousandth, down to a hundredth."""
     settings = config(
         lr_schedule="cosine", lr_unit="epochs", lr_warmup=20, lr_warmup_from=1e-3, lr_floor=1e-2, max_epochs=300
@@ -90,24 +79,15 @@ def test_cosine_after_a_warm_up_from_a_share_to_a_floor() -> None:
     rates = shares(settings, 1, 1000, 2000, 2001, 16001, 30001, 40000, per_epoch=100)
     half = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi / 2))
     assert rates == pytest.approx([0.001 + 0.999 / 2000, 0.001 + 0.999 / 2, 1, 1, half, 0.01, 0.01])
-
-
-def test_milestones_in_epochs_after_a_warm_up_in_steps() -> None:
-    """As detectors are trained."""
+    # As detectors are trained.
     settings = config(
         lr_schedule="milestones", lr_unit="epochs", lr_milestones=[[16, 0.1], [22, 0.01]],
         lr_warmup=1000, lr_warmup_unit="steps", lr_warmup_from=0.001,
     )  # fmt: skip
     rates = shares(settings, 500, 1000, 1001, 16000, 16001, 22000, 22001, per_epoch=1000)
     assert rates == pytest.approx([0.001 + 0.999 / 2, 1, 1, 1, 0.1, 0.1, 0.01])
-
-
-def test_inverse_square_root_begins_at_the_end_of_the_warm_up() -> None:
     settings = config(lr_schedule="inverse_sqrt", lr_warmup=4000)
     assert shares(settings, 2000, 4000, 16000, 100 * 4000) == pytest.approx([0.5, 1, 0.5, 0.1])
-
-
-def test_step_falls_each_epoch_but_not_below_the_floor() -> None:
     settings = config(lr_schedule="step", lr_unit="epochs", lr_step=1, lr_gamma=0.98, lr_floor=0.5)
     assert shares(settings, 1, 10, 11, 21, 9999, per_epoch=10) == pytest.approx([1, 1, 0.98, 0.98**2, 0.5])
 

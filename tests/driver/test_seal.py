@@ -1,7 +1,5 @@
 """The seal of an environment finds every file that was planted, removed or changed, and accepts a copy."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

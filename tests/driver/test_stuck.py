@@ -1,7 +1,5 @@
 """Processes that are stuck in the kernel do not block the end of a round."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """The ranks' temporary folder: one for each round, short enough for sockets, always removed with the round."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

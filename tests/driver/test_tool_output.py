@@ -1,7 +1,5 @@
 """Parsing of the output of vendors' tools."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest
@@ -68,13 +66,10 @@ def test_a_limit_is_not_a_reading(text: str, expected: float | None) -> None:
     assert first(text, "W") == expected
 
 
-def test_two_figures_with_a_slash() -> None:
+def test_figures_with_a_slash_headings_device_numbers_and_cells_are_read() -> None:
     assert used_of_total("914/65536 MiB", "MiB") == (914, 65536)
     assert used_of_total("0 MiB/ 23374 MiB", "MiB") == (0, 23374)
     assert used_of_total("914", "MiB") == (914, None)
-
-
-def test_headings_device_numbers_and_cells() -> None:
     assert after("Driver Version", "| IX: 1  Driver Version: 3.1.0 |") == "3.1.0"
     assert after("Driver Version", "nothing of it") is None
     assert (index(" 12 "), index("1 2"), index("-1"), index("9999999")) == (12, None, None, None)

@@ -1,7 +1,5 @@
 """The order of CPUs as devices, and the CPUs near a device: complete and incomplete trees of /sys."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -180,22 +180,16 @@ def test_a_training_stops_for_a_reason(settings: dict[str, Any], reason: str, st
     assert evaluated == [] if reason == "throughput" else evaluated[-1] == steps, "it ends with an evaluation"
 
 
-def test_the_steps_are_logged_with_their_samples_and_epochs() -> None:
+def test_steps_have_their_samples_and_throughput_only_and_synthetic_data_never_converge() -> None:
     run = Run(max_steps=None, max_epochs=2, eval_steps=None)
     ends = [(end["step"], end["samples"], end["epoch"]) for end in run.of("STEP_END")]
     assert ends == [(1, 32, 1), (10, 320, 1), (20, 640, 2)]
     assert [end["epoch"] for end in run.of("EPOCH_END")] == [1, 2]
     assert [evaluation["step"] for evaluation in run.of("EVALUATE")] == [10, 20]
-
-
-def test_throughput_only_and_early_steps_evaluate_nothing() -> None:
     assert Run(throughput_only=True, eval_steps=3).of("INIT_EVALUATION") == []
     late = Run(eval_start_steps=10, eval_at_start=False)
     assert late.of("INIT_EVALUATION") == []
     assert [evaluation["step"] for evaluation in late.of("EVALUATE")] == [12]
-
-
-def test_synthetic_data_never_converge() -> None:
     settings: dict[str, Any] = {"target": 0.003, "eval_steps": 6}
     assert Run(**settings).finished["converged"] is True, "the control"
     assert Run(synthetic=True, **settings).finished["converged"] is False
@@ -216,28 +210,19 @@ def test_a_training_may_go_on_at_its_target_and_has_converged(tmp_path: Path) ->
     assert [evaluation["step"] for evaluation in second.of("EVALUATE")] == [6, 9]
 
 
-def test_the_records_come_in_order() -> None:
+def test_records_come_in_order_and_times_and_throughputs_follow_from_them(tmp_path: Path) -> None:
     assert [event for event, _ in Run(max_steps=12, eval_steps=6).records] == [
         "INIT_END", "INIT_EVALUATION", "TRAIN_START", "EPOCH_BEGIN", "STEP_BEGIN", "STEP_END", "STEP_END", "EVALUATE",
         "STEP_BEGIN", "STEP_END", "EPOCH_END", "EPOCH_BEGIN", "STEP_END", "EVALUATE", "TRAIN_END", "FINISHED",
     ]  # fmt: skip
-
-
-def test_evaluating_and_saving_are_parts_of_the_training_time(tmp_path: Path) -> None:
-    run = Run(max_steps=12, eval_steps=6, checkpoint_steps=5, checkpoint_dir=str(tmp_path)).finished
-    assert run["save_time"] > 0 == run["check_time"]
-    assert run["eval_time"] + run["save_time"] < run["raw_train_time"]
-    assert run["raw_train_time"] - run["eval_time"] == pytest.approx(run["train_no_eval_time"]), "saving counts"
-
-
-def test_values_are_read_from_the_device_at_log_points_only() -> None:
+    times = Run(max_steps=12, eval_steps=6, checkpoint_steps=5, checkpoint_dir=str(tmp_path)).finished
+    assert times["save_time"] > 0 == times["check_time"]
+    assert times["eval_time"] + times["save_time"] < times["raw_train_time"]
+    assert times["raw_train_time"] - times["eval_time"] == pytest.approx(times["train_no_eval_time"]), "saving counts"
     run = Run(max_steps=2500, log_freq=10**9, eval_steps=None, max_epochs=None, batches=3000)
     assert [end["step"] for end in run.of("STEP_END")] == [1, MAX_WINDOW, 2 * MAX_WINDOW, 2500]
     assert run.trainer.read_steps == [1, MAX_WINDOW - 1, MAX_WINDOW, 500]
-
-
-def test_the_throughputs_follow_from_the_marks() -> None:
-    """A step of the test clock waits 1 s for input and computes for 2 s."""
+    # A step of the test clock waits 1 s for input and computes for 2 s.
     run = Run(throughput_only=True, timing_warmup_steps=2, throughput_steps=4)
     assert run.finished["p_core"] == pytest.approx(4 * 32 / (4 * 2.0))
     assert run.finished["input_wait_time"] == pytest.approx(6 * 1.0)
@@ -310,15 +295,12 @@ def test_a_pause_after_the_last_step_does_not_count_by_the_hosts_clock(monkeypat
     assert line.totals.by_host == 8.0
 
 
-def test_ranks_with_other_weights_end_the_training_and_are_named() -> None:
+def test_ranks_with_other_weights_are_named_by_a_digest_of_every_name_and_value() -> None:
     replicas.check(["a", "a", "a"], 7)
     with pytest.raises(replicas.ReplicaError, match="after step 7 the weights of rank 1 differ from those of rank 0"):
         replicas.check(["a", "b"], 7)
     with pytest.raises(replicas.ReplicaError, match=r"of ranks 1, 2, 3, 4, 5, \.\.\. differ"):
         replicas.check(["a", *"bcdefgh"], 7)
-
-
-def test_a_digest_depends_on_every_name_and_value() -> None:
     zeros: Any = np.zeros(3, dtype="float32")
     weights: list[dict[str, Any]] = [{"a": zeros}, {"b": zeros}, {"a": zeros + 1e-8}, {"a": zeros, "b": zeros}]
     assert len({replicas.digest(each) for each in weights}) == len(weights)
@@ -341,14 +323,11 @@ def test_steps_are_drawn_from_a_key() -> None:
     assert secret() != secret()
 
 
-def test_a_loss_that_is_not_finite_ends_the_training_and_is_named() -> None:
+def test_a_loss_that_is_not_finite_and_an_epoch_without_a_whole_step_are_errors() -> None:
     run = Run(max_steps=12, nan_at=5, log_freq=6, eval_steps=None)
     assert isinstance(run.error, NonFiniteLoss)
     assert "the loss of step 5 is nan on rank 0 (precision fp32, learning rate 0.5)" in str(run.error)
     assert run.of("FINISHED") == []
-
-
-def test_an_epoch_without_a_whole_step_is_an_error() -> None:
     assert isinstance(Run(batches=3, gradient_accumulation_steps=4).error, DataError)
     assert Run(batches=5, gradient_accumulation_steps=4, max_steps=3).finished["epochs"] == 2
 
@@ -384,13 +363,10 @@ def test_a_training_that_ran_out_of_time_keeps_its_checkpoint(tmp_path: Path) ->
     assert [path.suffixes for path in tmp_path.iterdir()] == [[".pt"]]
 
 
-def test_a_missing_checkpoint_dir_is_an_error_before_the_training() -> None:
+def test_a_missing_checkpoint_dir_and_an_unknown_parameter_are_errors_before_the_training() -> None:
     run = Run(checkpoint_steps=5)
     assert str(run.error).startswith("checkpoint_dir is None and checkpoint_steps is 5; set")
     assert run.of("TRAIN_START") == []
-
-
-def test_a_parameter_without_weight_decay_must_exist() -> None:
     config = driver.Config({"no_decay": ["2.weight"], "weight_decay": 0.1, "decay_vectors": False})
     with pytest.raises(ValueError, match=r"no_decay: no parameter's name contains '2\.weight'"):
         without_decay({"1.weight": 2}, config)
@@ -428,22 +404,16 @@ def score(shares: Sequence[RankEvaluation], *metrics: str) -> tuple[float, list[
     return evaluate(trainer, 0, metrics or ("score",), lambda: None, ModelTime())["score"], trainer.summarized
 
 
-def test_sums_of_all_ranks_are_added_and_a_rank_may_have_no_batch() -> None:
+def test_sums_and_predictions_of_all_ranks_are_joined_and_loading_is_not_the_models_time() -> None:
     assert score([RankEvaluation([1.0, 2.0]), RankEvaluation(), RankEvaluation([3.0, 4.0])]) == (10.0, [[4.0, 6.0]])
     assert score([RankEvaluation(), RankEvaluation([3.0, 4.0])]) == (7.0, [[3.0, 4.0]])
-
-
-def test_loading_an_evaluation_s_batches_is_not_the_model_s_time() -> None:
-    """The test clock needs 1 s from mark to mark: of six marks each batch and the end have two."""
+    # The test clock needs 1 s from mark to mark: of six marks each batch and the end have two.
     loading = Loading([1, 2], Clock())
     loading.by_host = 1e9
     assert list(loading) == [1, 2]
     assert loading.seconds() == 3.0
     loading.by_host = 2.0
     assert loading.seconds() == 2.0, "at most the time by the host's clock"
-
-
-def test_predictions_of_all_ranks_are_joined_and_summarized_once() -> None:
     assert score([RankEvaluation(predictions=[1, 2]), RankEvaluation(), RankEvaluation(predictions=[3])]) == (
         6.0,
         [[1, 2, 3]],

@@ -1,7 +1,5 @@
 """A small tree, and the output of a run in it before the first case: the header and the plans, or the problems."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 Hypothesis changes good inputs and makes a fault as small as it can; ``--hostile-inputs=10000`` tries that many.
 """
 
-from __future__ import annotations
-
 import copy
 import faulthandler
 import itertools
@@ -262,11 +260,9 @@ def test_any_text_of_a_file_is_read_or_refused(name: str, each: Try) -> None:
     each(made.text, use)
 
 
-def test_any_option_is_used_or_refused(each: Try) -> None:
+def test_any_option_is_used_or_refused_also_those_of_containers(each: Try) -> None:
     each(_option(), lambda folder, options: start_run(folder, options, begin=True))
 
-
-def test_any_container_option_is_used_or_refused(each: Try) -> None:
     def use(folder: Path, text: str) -> None:
         trees.set_options(folder, container_opt=[text])
         start_run(folder, {"runtime": "docker"}, begin=True)

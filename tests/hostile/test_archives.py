@@ -1,7 +1,5 @@
 """Log archives from a broken or hostile host: no file is written outside the folder, and unpacking ends."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os
@@ -11,6 +9,7 @@ import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,30 +67,19 @@ class Hostile:
 Make = Callable[[Hostile], None]
 
 
-def through_a_link(it: Hostile) -> None:
-    it.add("way", tarfile.SYMTYPE, str(it.outside))
-    it.add("way/precious")
+def added(*entries: str | tuple[Any, ...], **more: Any) -> Make:
+    """Add these entries: their names, with a kind and a target if they are no files; ``{outside}`` is that folder."""
+
+    def make(it: Hostile) -> None:
+        for entry in entries:
+            words: tuple[Any, ...] = (entry,) if isinstance(entry, str) else entry
+            filled: list[Any] = [word.format(outside=it.outside) if isinstance(word, str) else word for word in words]
+            it.add(*filled, **more)
+
+    return make
 
 
-def hard_link_and_file(it: Hostile) -> None:
-    it.add("copy", tarfile.LNKTYPE, str(it.outside / "precious"))
-    it.add("copy")
-
-
-def hard_link_by_a_link(it: Hostile) -> None:
-    it.add("way", tarfile.SYMTYPE, "..")
-    it.add("copy", tarfile.LNKTYPE, "way/../../outside/precious")
-    it.add("copy")
-
-
-def twice(it: Hostile) -> None:
-    it.add("log", content=b"first\n")
-    it.add("log", content=b"second\n")
-
-
-def folder_then_file(it: Hostile) -> None:
-    it.add("a", tarfile.DIRTYPE)
-    it.add("a")
+TWICE = added(("log", tarfile.REGTYPE, "", b"first\n"), ("log", tarfile.REGTYPE, "", b"second\n"))
 
 
 def pax_names(it: Hostile) -> None:
@@ -106,58 +94,34 @@ def gnu_long_names(it: Hostile) -> None:
         it.add("harmless")
 
 
-def named(*names: str, kind: bytes = tarfile.REGTYPE, to: str = "") -> Make:
-    def make(it: Hostile) -> None:
-        for name in names:
-            it.add(name.format(outside=it.outside), kind, to.format(outside=it.outside))
-
-    return make
-
-
 LINKS = "symbolic link"
 STRAY = "absolute path or '..'"
 UNPRINTABLE = "control characters or not UTF-8"
 CLASH = "another entry has that name"
 UNPACKED: dict[str, tuple[Make, list[str], list[str]]] = {
-    "absolute": (named("{outside}/precious", "/etc/evil"), [], [STRAY]),
-    "parent": (named("../outside/precious", "a/../../outside/precious", "..", "a/.."), [], [STRAY]),
-    "no name": (named("", ".", "./a", "a//b", "/"), [], [STRAY]),
-    "symbolic link": (named("way", kind=tarfile.SYMTYPE, to="{outside}/precious"), [], [LINKS]),
+    "absolute": (added("{outside}/precious", "/etc/evil"), [], [STRAY]),
+    "parent": (added("../outside/precious", "a/../../outside/precious", "..", "a/.."), [], [STRAY]),
+    "no name": (added("", ".", "./a", "a//b", "/"), [], [STRAY]),
+    "symbolic link": (added(("way", tarfile.SYMTYPE, "{outside}/precious")), [], [LINKS]),
     # The file of the link's name is a real folder then, below which the file is harmless.
-    "through a link": (through_a_link, ["way", "way/precious"], [LINKS]),
-    "hard link": (named("copy", kind=tarfile.LNKTYPE, to="{outside}/precious"), [], ["hard link"]),
-    "hard link and file": (hard_link_and_file, ["copy"], ["hard link"]),
-    "hard link by a link": (hard_link_by_a_link, ["copy"], [LINKS, "hard link"]),
-    "character device": (named("null", kind=tarfile.CHRTYPE), [], ["device"]),
-    "named pipe": (named("pipe", kind=tarfile.FIFOTYPE), [], ["named pipe"]),
-    "twice": (twice, ["log"], [CLASH]),
-    "folder, then file": (folder_then_file, ["a"], [CLASH]),
+    "through a link": (added(("way", tarfile.SYMTYPE, "{outside}"), "way/precious"), ["way", "way/precious"], [LINKS]),
+    "hard link": (added(("copy", tarfile.LNKTYPE, "{outside}/precious")), [], ["hard link"]),
+    "hard link and file": (added(("copy", tarfile.LNKTYPE, "{outside}/precious"), "copy"), ["copy"], ["hard link"]),
+    "hard link by a link": (
+        added(("way", tarfile.SYMTYPE, ".."), ("copy", tarfile.LNKTYPE, "way/../../outside/precious"), "copy"),
+        ["copy"],
+        [LINKS, "hard link"],
+    ),
+    "character device": (added(("null", tarfile.CHRTYPE)), [], ["device"]),
+    "named pipe": (added(("pipe", tarfile.FIFOTYPE)), [], ["named pipe"]),
+    "twice": (TWICE, ["log"], [CLASH]),
+    "folder, then file": (added(("a", tarfile.DIRTYPE), "a"), ["a"], [CLASH]),
     "pax names": (pax_names, ["fine"], [STRAY]),
     "GNU long names": (gnu_long_names, [], [STRAY, "name too long"]),
-    "no UTF-8": (named("caf\udce9", "a\udcff/b"), [], [UNPRINTABLE]),
-    "control characters": (named("a\x1b[2Jb", "a\nb", "a\u202eb", "a\x07"), [], [UNPRINTABLE]),
-    "deep": (named("/".join("abcdefghij" * 4)), [], ["name too long"]),
+    "no UTF-8": (added("caf\udce9", "a\udcff/b"), [], [UNPRINTABLE]),
+    "control characters": (added("a\x1b[2Jb", "a\nb", "a\u202eb", "a\x07"), [], [UNPRINTABLE]),
+    "deep": (added("/".join("abcdefghij" * 4)), [], ["name too long"]),
 }
-
-
-def bad_size(it: Hostile) -> None:
-    it.add("log", size=10 * MIB)
-
-
-def huge_size(it: Hostile) -> None:
-    it.add("log", size=1 << 62)
-
-
-def negative_size(it: Hostile) -> None:
-    it.add("log", size=-512)
-
-
-def sparse(it: Hostile) -> None:
-    it.add("core", tarfile.GNUTYPE_SPARSE, size=GIB)
-
-
-def unknown_type(it: Hostile) -> None:
-    it.add("odd", b"Z")
 
 
 def large_header(it: Hostile) -> None:
@@ -185,23 +149,26 @@ def pax_size_bomb(it: Hostile) -> None:
     it.add("log")
 
 
-def many_entries(it: Hostile) -> None:
-    for number in range(1000):
-        it.add(f"log{number}", content=b"")
-
-
 REFUSED: dict[str, tuple[Make, type[HostError], str]] = {
-    "size beyond the end": (bad_size, DamagedArchive, "the archive is truncated"),
-    "size of 4 EiB": (huge_size, LogsTooLarge, "larger than 0.015625 GiB"),
-    "negative size": (negative_size, DamagedArchive, "an entry of -512 bytes"),
-    "sparse": (sparse, DamagedArchive, "an entry of type b'S'; expected a file or a folder"),
-    "unknown type": (unknown_type, DamagedArchive, "an entry of type b'Z'"),
+    "size beyond the end": (added("log", size=10 * MIB), DamagedArchive, "the archive is truncated"),
+    "size of 4 EiB": (added("log", size=1 << 62), LogsTooLarge, "larger than 0.015625 GiB"),
+    "negative size": (added("log", size=-512), DamagedArchive, "an entry of -512 bytes"),
+    "sparse": (
+        added(("core", tarfile.GNUTYPE_SPARSE), size=GIB),
+        DamagedArchive,
+        "an entry of type b'S'; expected a file or a folder",
+    ),
+    "unknown type": (added(("odd", b"Z")), DamagedArchive, "an entry of type b'Z'"),
     "large extended header": (large_header, DamagedArchive, "a header of 1073741824 bytes; expected at most 65536"),
     "damaged extended header": (damaged_header, DamagedArchive, "a damaged extended header"),
     "wrong checksum": (wrong_checksum, DamagedArchive, "bad checksum"),
     "gzip bomb": (bomb, LogsTooLarge, "max_log_gib"),
     "size by an extended header": (pax_size_bomb, LogsTooLarge, "max_log_gib"),
-    "many entries": (many_entries, LogsTooLarge, "more than 200 files and folders; .* max_log_entries"),
+    "many entries": (
+        added(*(f"log{number}" for number in range(1000)), content=b""),
+        LogsTooLarge,
+        "more than 200 files and folders; .* max_log_entries",
+    ),
 }
 
 
@@ -273,7 +240,7 @@ def test_a_truncated_archive_leaves_nothing(folder: Path, outside: Path) -> None
 @pytest.mark.slow
 def test_any_changed_byte_is_harmless(folder: Path, outside: Path) -> None:
     it = Hostile(outside)
-    twice(it)
+    TWICE(it)
     pax_names(it)
     raw = it.raw.getvalue() + bytes(1024)
     for at in range(0, len(raw), 7):
@@ -301,7 +268,7 @@ def test_a_second_fetch_takes_the_place_of_the_first_and_follows_no_link(folder:
     (folder / "log").symlink_to(outside / "precious")
     (folder / "deep").symlink_to(outside)
     os.mkfifo(folder / "pipe")
-    packed = made_by(named("log", "deep/precious"), outside)
+    packed = made_by(added("log", "deep/precious"), outside)
     for _ in range(2):
         assert unpack(io.BytesIO(packed), folder, LIMITS) == ()
         assert_harmless(folder, outside)

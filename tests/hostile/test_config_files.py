@@ -1,7 +1,5 @@
 """Config files that would run programs, never end or build huge values: each is refused with its line and never run."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Hostile environments for whole commands: no traceback, no hang, a known exit code; one for each kind of fault."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

@@ -1,7 +1,5 @@
 """Text from a rank cannot control the terminal, nor change what a report seems to say; its own log keeps every byte."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -131,11 +129,7 @@ def test_a_passed_round_shows_only_the_name_of_its_device(escaping: Toy, capfd: 
     (row,) = csv.DictReader(seen.places["results.csv"].splitlines())
     assert row["precision"].startswith("'=1|2"), "a spreadsheet would compute it"
     (run,) = map(str, escaping.runs)
-    for command in (
-        ["show", run],
-        ["compare", run, run],
-        ["list", str(escaping.root)],
-    ):
+    for command in (["show", run], ["compare", run, run], ["list", str(escaping.root)]):
         main(command)
         out = "".join(capfd.readouterr())
         assert hidden(out) == [], command
@@ -199,15 +193,12 @@ def test_no_text_is_a_command_of_a_ci_service(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-def test_the_text_of_an_error_is_printable() -> None:
+def test_the_text_of_an_error_is_printable_and_progress_and_notes_are_lines() -> None:
     """Errors quote Docker, builders of environments and hosts."""
     problems = Problems([f"h1: docker build failed:\n{HOSTILE}"])
     assert hidden(str(problems)) == hidden("".join(problems.problems)) == []
     assert str(problems).startswith("h1: docker build failed:\n\\x1b]0;owned")
     assert hidden(str(FormatError(HOSTILE))) == []
-
-
-def test_progress_and_notes_are_lines_of_their_own() -> None:
     written: list[str] = []
     live = Live(written.append, width=60, live=True, quiet=False, follow=True)
     live.note(f"h1 is lost ({HOSTILE})\n{FORGED}")

@@ -1,7 +1,5 @@
 """A full or read-only disk of the reports, or one without inodes: the messages, and the files that stay readable."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -102,10 +100,7 @@ def assert_in_sentences(result: pytest.RunResult) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "where"), [("space", IN_A_STEP), ("inodes", AT_THE_END)])
 def test_a_disk_that_fills_fails_the_round_and_all_later_ones(
-    toy: Toy,
-    mount: Mount,
-    kind: str,
-    where: tuple[str, str],
+    toy: Toy, mount: Mount, kind: str, where: tuple[str, str]
 ) -> None:
     disk = mount(toy.root / "reports", SIZES[kind])
     fills(toy, kind, where)

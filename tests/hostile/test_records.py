@@ -1,7 +1,5 @@
 """Impossible records of ranks and damaged stored files: one case fails, all others are reported."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json
@@ -119,11 +117,7 @@ def test_an_invalid_line_does_not_affect_other_records(text: str, loads: perflog
 
 
 def _good() -> dict[str, Any]:
-    return {
-        "event": "STEP_END",
-        "value": {"step": 1},
-        "metadata": {"file": "x", "lineno": 1, "time_ms": 1, "rank": 0},
-    }
+    return {"event": "STEP_END", "value": {"step": 1}, "metadata": {"file": "x", "lineno": 1, "time_ms": 1, "rank": 0}}
 
 
 # -- a round --------------------------------------------------------------------------------------------------
@@ -216,13 +210,9 @@ def _run_of_two(folder: Path) -> Path:
 
 
 FILES = [
-    "outcome.json",
-    "plan.json",
-    "round.json",
-    "localhost_noderank0/monitors.json",
-    "../verdicts/*.json",
+    "outcome.json", "plan.json", "round.json", "localhost_noderank0/monitors.json", "../verdicts/*.json",
     "../../results.json",
-]
+]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -3,8 +3,6 @@
 On these hosts a real agent runs behind a program that changes some of its words.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """Passwords and tokens in options, settings and files: they reach no file of a run and no screen."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping
@@ -66,27 +64,17 @@ HOSTS = [
     f"ssh://user:{CANARY}@h",
 ]
 OTHERS: list[Mapping[str, Any]] = [
-    {"image": f"u:{CANARY}@registry/image"},
-    {"set": [f"TOKEN={CANARY}"]},
-    {"set": [f"note=https://u:{CANARY}@h"]},
-    {"set": [f"TOKEN {CANARY}"]},
-    {"data_dir": f"s3://key:{CANARY}@bucket/x"},
-    {"reports": f"https://u:{CANARY}@h/x"},
+    {"image": f"u:{CANARY}@registry/image"}, {"set": [f"TOKEN={CANARY}"]}, {"set": [f"note=https://u:{CANARY}@h"]},
+    {"set": [f"TOKEN {CANARY}"]}, {"data_dir": f"s3://key:{CANARY}@bucket/x"}, {"reports": f"https://u:{CANARY}@h/x"},
     {"case": [f"{CASE}=s3://key:{CANARY}@bucket/x"]},
-]
+]  # fmt: skip
 SETTINGS_FILES = [
-    f'container-opt = "-e TOK={CANARY}"',
-    f'container-opt = ["-e", "TOK={CANARY}", 3]',
-    f'container-opt = ["-e TOK=\'{CANARY}"]',
-    f'pip-source = ["https://u:{CANARY}@h"]',
-    f'pip-source = "https://u:{CANARY}@h',
-    f'cluster = "user:{CANARY}@h"',
-    f'token = "{CANARY}"',
-    f'roots = ["https://u:{CANARY}@h"]',
-    f'[cluster]\nhosts = ["user:{CANARY}@h"]',
-    f'[cluster]\nhosts = ["h"]\ngateway = "u:{CANARY}@h"',
-    f'[cluster]\nhosts = ["h"]\npassword = "{CANARY}"',
-]
+    f'container-opt = "-e TOK={CANARY}"', f'container-opt = ["-e", "TOK={CANARY}", 3]',
+    f'container-opt = ["-e TOK=\'{CANARY}"]', f'pip-source = ["https://u:{CANARY}@h"]',
+    f'pip-source = "https://u:{CANARY}@h', f'cluster = "user:{CANARY}@h"', f'token = "{CANARY}"',
+    f'roots = ["https://u:{CANARY}@h"]', f'[cluster]\nhosts = ["user:{CANARY}@h"]',
+    f'[cluster]\nhosts = ["h"]\ngateway = "u:{CANARY}@h"', f'[cluster]\nhosts = ["h"]\npassword = "{CANARY}"',
+]  # fmt: skip
 FILES = [
     ("test_conf.py", f'CASES = {{"{CASE}": ""}}\nACCE_CONTAINER_OPT = ["-e", "TOK={CANARY}"]\n'),
     ("test_conf.py", f'CASES = {{"{CASE}": ""}}\nACCE_CONTAINER_OPT = "-e TOK=\'{CANARY}"\n'),
@@ -181,31 +169,32 @@ def test_a_command_line_is_stored_without_what_is_secret(arguments: list[str]) -
     assert CANARY not in " ".join(without_secrets(arguments))
 
 
-def test_a_password_in_an_index_is_in_no_line_of_the_builder() -> None:
+def test_every_option_with_secrets_declares_its_public_part_and_no_line_has_a_password() -> None:
     for text in ADDRESSES:
         line = f"error: {text} cannot be reached"
         for secret in sorted(addresses.secrets_in(text), key=len, reverse=True):
             line = line.replace(secret, addresses.HIDDEN)
         assert CANARY not in line or "://" not in text
-
-
-# -- the control: what is known to be harmless is kept ------------------------------------------------------------
-
-
-def test_every_option_that_may_have_secrets_declares_its_public_part() -> None:
     kept = {option.key for option in OPTIONS if option.may_be_stored("https://u:p@h")}
     assert kept - {option.key for option in OPTIONS if option.path or option.choices or option.flag} == {
         "vendor", "hw", "nodes", "repeat", "case", "engine", "shm_size", "sample", "lease_time",
     }  # fmt: skip
 
 
-def test_harmless_values_are_stored_as_they_were_given(tmp_path: Path) -> None:
+# -- the control: what is known to be harmless is kept ------------------------------------------------------------
+
+
+def test_harmless_values_and_words_are_stored_as_they_were_given(tmp_path: Path) -> None:
     root = make_tree(tmp_path)
     assert "docker runtime" in start_run(root, {**HARMLESS, "runtime": "docker"}, begin=True)
     stored = next(root.glob("reports/*/options.json"))
     asked = json.loads(stored.read_text())
     assert {key: asked[key] for key in HARMLESS} == HARMLESS
     assert "continuing" in start_run(root, {"resume": str(stored.parent)})
+    (tmp_path / "test_a.py").touch()
+    words = ["--nodes=1x1", "--memory", "-k", "a and b", "-xvs", "-n2", "-p", "no:cacheprovider", "--tb=short"]
+    words += ["--set", "note=a b", "--image=registry.example:5000/maker/plain:1", f"{tmp_path}/test_a.py::test[x]"]
+    assert without_secrets(words) == words
 
 
 def test_the_settings_of_the_site_are_read_from_their_file_again(tmp_path: Path) -> None:
@@ -221,26 +210,10 @@ def test_the_settings_of_the_site_are_read_from_their_file_again(tmp_path: Path)
     assert "continuing" in start_run(root, {"resume": str(stored.parent)})
 
 
-def test_harmless_words_of_a_command_line_are_kept(tmp_path: Path) -> None:
-    (tmp_path / "test_a.py").touch()
-    words = ["--nodes=1x1", "--memory", "-k", "a and b", "-xvs", "-n2", "-p", "no:cacheprovider", "--tb=short"]
-    words += [
-        "--set",
-        "note=a b",
-        "--image=registry.example:5000/maker/plain:1",
-        f"{tmp_path}/test_a.py::test[x]",
-        "--synthetic",
-    ]
-    assert without_secrets(words) == words
-
-
-def test_an_installer_gets_the_whole_address() -> None:
+def test_an_installer_gets_the_whole_address_and_objects_do_not_print_it() -> None:
     for address in ("https://h:8080/simple/", "file:///x/y", "git+https://h/x#egg=pkg", "https://h/p.whl#sha256=0a"):
         assert addresses.redacted(address) == address
         assert addresses.secrets_in(address) == set()
-
-
-def test_objects_that_hold_secrets_do_not_print_them() -> None:
     image = Image(options=("-e", f"TOK={CANARY}"))
     request = RuntimeRequest("plain", pip_source=f"https://u:{CANARY}@h", environment=(("TOK", CANARY),), image=image)
     assert CANARY not in repr(request)
@@ -283,11 +256,7 @@ def test_a_real_run_with_every_kind_of_secret_stores_none(toy: Toy, monkeypatch:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "arguments"),
-    [
-        ("", [f"--cluster={HOSTS[0]}"]),
-        ("", [f"--container-opt={UNCLOSED}"]),
-        (SETTINGS_FILES[0], []),
-    ],
+    [("", [f"--cluster={HOSTS[0]}"]), ("", [f"--container-opt={UNCLOSED}"]), (SETTINGS_FILES[0], [])],
 )
 def test_a_refused_run_shows_no_secret(toy: Toy, settings: str, arguments: list[str]) -> None:
     (toy.root / "flagperf.toml").write_text(settings)

@@ -1,7 +1,5 @@
 """Signals and closed terminals: a run ends in order and leaves its reports, and no process keeps a device."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -123,13 +121,7 @@ def pytests_of(local: Local) -> list[str]:
 # -- several signals -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        (signal.SIGHUP, signal.SIGHUP, signal.SIGHUP),
-        (signal.SIGTERM, signal.SIGHUP),
-    ],
-)
+@pytest.mark.parametrize("numbers", [(signal.SIGHUP, signal.SIGHUP, signal.SIGHUP), (signal.SIGTERM, signal.SIGHUP)])
 def test_a_closed_terminal_is_one_event_however_often_it_is_reported(
     local: Local, numbers: tuple[signal.Signals, ...]
 ) -> None:

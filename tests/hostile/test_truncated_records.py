@@ -1,7 +1,5 @@
 """Stored records that are empty, truncated, damaged or have wrong types: a resume repeats those rounds only."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

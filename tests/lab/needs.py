@@ -9,18 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PROGRAMS = {
-    "ip": "iproute2",
-    "nsenter": "util-linux",
-    "sshd": "openssh-server",
-    "ssh": "openssh-client",
-    "ssh-keygen": "openssh-client",
-    "gcc": "gcc libc6-dev",
-    "busybox": "busybox-static",
-    "docker": "docker.io",
-    "dockerd": "docker.io",
-    "containerd": "docker.io",
-    "runc": "docker.io",
-}
+    "ip": "iproute2", "nsenter": "util-linux", "sshd": "openssh-server", "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client", "gcc": "gcc libc6-dev", "busybox": "busybox-static", "docker": "docker.io",
+    "dockerd": "docker.io", "containerd": "docker.io", "runc": "docker.io",
+}  # fmt: skip
 SLURM = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}
 CAP_SYS_ADMIN = 21
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -1,7 +1,5 @@
 """A tree with toy suites and vendors to run pytest in; only the training is simulated."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Whole runs with --runtime=apptainer and a double of Apptainer."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An environment is built once for a run, before its cases wait for devices; a failed build is not repeated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

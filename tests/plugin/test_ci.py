@@ -1,7 +1,5 @@
 """Runs in CI: the last lines of the log, the JUnit file, the summary for GitHub."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -34,7 +32,9 @@ def test_a_run_ends_with_its_verdict(toy: Toy, arguments: tuple[str, ...]) -> No
     assert line.startswith("flagperf: 2 of 2 cases passed")
 
 
-def test_a_failure_is_named_in_the_verdict_and_above_it(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_named_in_the_verdict_and_a_run_without_cases_has_one(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments = ("suites", "-k", "alpha", "--set=efficiency=0.5", "--tb=no")
     narrow = toy.run(*arguments)
     assert verdict(narrow.outlines).startswith("flagperf: 1 of 2 cases passed, 1 failed (alpha:plain:CPU:1:2:1)")
@@ -43,9 +43,6 @@ def test_a_failure_is_named_in_the_verdict_and_above_it(toy: Toy, monkeypatch: p
     wide = verdict(toy.run(*arguments).outlines)
     assert ", expected above 1x" in wide
     assert wide.endswith("report.html")
-
-
-def test_the_verdict_of_a_run_without_cases(toy: Toy) -> None:
     result = toy.run("suites/alpha", "--vendor=acme")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     assert verdict(result.outlines) == "flagperf: no case ran, 2 cases requested"
@@ -95,26 +92,19 @@ def test_a_dead_worker_is_a_failure_in_all_files(toy: Toy) -> None:
     result.stdout.fnmatch_lines(["failed: alpha:plain:CPU:1:1:1: worker died, expected running"])
 
 
-def test_on_gitlab_attachments_are_relative_to_the_project(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("logging", ["all", "system-err"])
+def test_captured_output_is_kept_in_a_single_element_with_paths_relative_to_gitlabs_project(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, logging: str
+) -> None:
     monkeypatch.setenv("GITLAB_CI", "true")
     monkeypatch.setenv("CI_PROJECT_DIR", str(toy.root))
-    toy.run("suites", "-k", "alpha and 1:1:1 and converges", "--set=fault=exit")
-    (output,) = junit(toy).iter("system-out")
-    first = (output.text or "").splitlines()[0]
-    assert (
-        first
-        == f"[[ATTACHMENT|reports/{toy.runs[0].name}/alpha_plain_CPU_1_1_1/round1/localhost_noderank0/rank0.out.log]]"
-    )
-
-
-@pytest.mark.parametrize("logging", ["all", "system-err"])
-def test_captured_output_is_kept_in_a_single_element_and_a_suites_name_stays(toy: Toy, logging: str) -> None:
     words = (f"-ojunit_logging={logging}", "-ojunit_suite_name=nightly")
     toy.run("suites", "-k", "alpha and 1:1:1 and converges", "--set=fault=exit", *words)
     (suite,) = junit(toy).iter("testsuite")
     assert suite.attrib["name"] == "nightly"
     (output,) = junit(toy).iter("system-out")
-    assert "[[ATTACHMENT|" in (output.text or "")
+    log = "alpha_plain_CPU_1_1_1/round1/localhost_noderank0/rank0.out.log"
+    assert f"[[ATTACHMENT|reports/{toy.runs[0].name}/{log}]]" in (output.text or "").splitlines()
 
 
 def test_passed_tests_have_properties_and_no_attachments(toy: Toy) -> None:
@@ -176,20 +166,18 @@ def test_the_summary_is_appended_once_also_with_workers(toy: Toy, github: Path) 
     assert "ghs_secret" not in text + result.stdout.str()
 
 
-def test_a_full_summary_stays_unchanged(toy: Toy, github: Path) -> None:
-    github.write_bytes(b"x" * (1024 * 1024 - 10))
-    assert toy.run("suites", "-k", "alpha and 1:1:1").ret == 0
-    assert github.stat().st_size == 1024 * 1024 - 10
-
-
-def test_an_unwritable_summary_is_reported_in_one_line(toy: Toy, github: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_summary_is_one_line_a_full_one_stays_and_outside_github_there_is_none(
+    toy: Toy, github: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(toy.root / "none" / "summary.md"))
     result = toy.run("suites", "-k", "alpha and 1:1:1")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["flagperf: cannot write GITHUB_STEP_SUMMARY=*: *"])
-
-
-def test_outside_github_no_summary_is_written(toy: Toy, github: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(github))
+    github.write_bytes(b"x" * (1024 * 1024 - 10))
+    assert toy.run("suites", "-k", "alpha and 1:1:1 and converges").ret == 0
+    assert github.stat().st_size == 1024 * 1024 - 10
+    github.write_text("of another\n")
     monkeypatch.delenv("GITHUB_ACTIONS")
     toy.run("suites", "-k", "alpha and 1:1:1 and converges")
     assert github.read_text() == "of another\n"

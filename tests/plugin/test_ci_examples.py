@@ -5,8 +5,6 @@ measure toy suites, compare and write the comment. Only what the CI systems do t
 conditions.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -96,17 +94,8 @@ class Sandbox:
         inner = ["env", "-i", *(f"{name}={value}" for name, value in given.items()), *shell, "-c", step]
         script = f'set -e\n{hide}cd "$0"\nexec "$@"\n'
         command = [
-            "unshare",
-            "--mount",
-            "--pid",
-            "--fork",
-            "--mount-proc",
-            "bash",
-            "-c",
-            script,
-            str(self.project),
-            *inner,
-        ]
+            "unshare", "--mount", "--pid", "--fork", "--mount-proc", "bash", "-c", script, str(self.project), *inner,
+        ]  # fmt: skip
         return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 

@@ -1,7 +1,5 @@
 """The example package of docs/extending.md, built and installed as users do it: each of its hooks is used."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The gates of a run: accepted baselines, validity warnings and expected failures."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -79,16 +77,12 @@ def test_an_accepted_run_passes_and_a_regression_fails_the_test_junit_and_the_ex
     assert "10.0 % below the baseline's" in (failure.text or "") + failure.get("message", "")
 
 
-def test_an_unreadable_baseline_is_an_error_before_anything_runs(toy: Toy) -> None:
+def test_an_unreadable_baseline_and_a_missing_folder_are_errors_before_anything_runs(toy: Toy) -> None:
     baseline(toy).parent.mkdir(parents=True)
     baseline(toy).write_text('{"schema": 1, "case": "x"}')
     result = toy.run(*ONE)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*alpha_plain_CPU_1_1.json: the file: metrics is missing*"])
-    assert toy.runs == []
-
-
-def test_a_missing_folder_of_baselines_is_an_error(toy: Toy) -> None:
     set_options(toy.root, baselines="nowhere")
     result = toy.run(*ONE)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -100,6 +94,7 @@ def test_a_missing_folder_of_baselines_is_an_error(toy: Toy) -> None:
     result.stderr.fnmatch_lines(
         ["*/flagperf.toml: baselines = '*file': is a file; expected the folder of the baselines*"]
     )
+    assert toy.runs == []
 
 
 # -- validity warnings -----------------------------------------------------------------------------------------

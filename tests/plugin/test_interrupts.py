@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM: the workers stop, and a second signal exits at once."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -94,14 +92,11 @@ def test_a_closed_terminal_counts_once(config: Any, monkeypatch: pytest.MonkeyPa
         signal.raise_signal(signal.SIGTERM)
 
 
-def test_an_ignored_signal_stays_ignored(config: Any) -> None:
+def test_an_ignored_signal_and_other_handlers_stay(config: Any) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     Interrupts(config, worker=False)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-def test_other_handlers_stay(config: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Interrupts(config, worker=False)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -3,8 +3,6 @@
 ``other_plugins.json`` lists the names of the versions that it gives.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -40,15 +38,12 @@ def clashes(kind: str, own: Iterable[str]) -> list[str]:
     return [f"{name} of {who}" for name in own for who, one in OTHERS["plugins"].items() if name in one[kind]]
 
 
-def test_options_and_fixtures_have_unique_names() -> None:
+def test_options_and_fixtures_have_unique_names_and_a_clash_is_detected() -> None:
     assert {"--vendor", "--cluster", "--no-synthetic"} <= set(own_options())
     assert {"case", "training", "judge"} <= set(own_fixtures())
     assert clashes("options", own_options()) == []
     assert clashes("fixtures", own_fixtures()) == []
     assert not set(QUESTIONS) & set(OTHERS["markers"])
-
-
-def test_a_clash_is_detected() -> None:
     assert clashes("options", ["--hosts"]) == ["--hosts of pytest-testinfra"]
     assert clashes("fixtures", ["benchmark"]) == ["benchmark of pytest-benchmark"]
     assert {"asyncio", "benchmark"} <= set(OTHERS["markers"])

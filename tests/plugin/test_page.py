@@ -1,7 +1,5 @@
 """The report of pytest-html: a section for each case, with links from the rows of its tests, also with workers."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -23,7 +21,7 @@ def rows(page: str) -> list[str]:
     return ["".join(row["resultsTableRow"]) for each in tests.values() for row in each]
 
 
-def test_each_test_links_to_the_section_of_its_case_also_with_workers(toy: Toy) -> None:
+def test_tests_link_to_the_section_of_their_case_and_a_failure_comes_first(toy: Toy) -> None:
     toy.run("suites", "-k", "alpha", "-n2").assert_outcomes(passed=5)
     page = (toy.runs[0] / "report.html").read_text()
     for case in ("case-alpha-plain-CPU-1-1-1", "case-alpha-plain-CPU-1-2-1"):
@@ -34,11 +32,8 @@ def test_each_test_links_to_the_section_of_its_case_also_with_workers(toy: Toy) 
     logs = re.findall(r'href="([^"#]*rank0\.out\.log)"', page)
     assert len(logs) == 2
     assert all((toy.runs[0] / log).is_file() for log in logs)
-
-
-def test_a_failure_comes_first_with_its_reason(toy: Toy) -> None:
     toy.run("suites", "-k", "alpha and 1:1:1", "--set", "learning_rate=0")
-    page = (toy.runs[0] / "report.html").read_text()
+    page = (toy.runs[-1] / "report.html").read_text()
     first = page[page.index('id="summary"') : page.index('id="overview"')]
     assert "1 failed" in first
     assert "#case-alpha-plain-CPU-1-1-1" in first

@@ -1,7 +1,5 @@
 """Interrupted runs on this machine and --resume: rounds that are continued, skipped or run again."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

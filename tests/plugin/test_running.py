@@ -1,7 +1,5 @@
 """Runs: their ends, their reports, and their processes."""
 
-from __future__ import annotations
-
 import csv
 import json
 import subprocess
@@ -42,32 +40,27 @@ def test_a_run_passes_and_leaves_its_reports(toy: Toy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "lines"),
+    ("setting", "line"),
     [
-        ("kill", ["*round 1: rank 1*SIGKILL*"]),
-        ("nan", ["*round 1*loss was NaN at step 1*"]),
-        ("no_finished", ["*round 1: rank 1*FINISHED*"]),
+        ("fault=kill", "*round 1: rank 1*SIGKILL*"),
+        ("fault=nan", "*round 1*loss was NaN at step 1*"),
+        ("fault=no_finished", "*round 1: rank 1*FINISHED*"),
+        ("learning_rate=0", "*accuracy reached 0* expected accuracy >= 0.8*"),
     ],
 )
-def test_a_fault_fails_the_test_with_round_rank_and_cause(toy: Toy, fault: str, lines: list[str]) -> None:
-    result = toy.run("suites", "-k", "alpha and 1:2 and converges", f"--set=fault={fault}")
+def test_a_fault_fails_the_test_with_round_rank_and_cause(toy: Toy, setting: str, line: str) -> None:
+    result = toy.run("suites", "-k", "alpha and 1:2 and converges", f"--set={setting}")
     result.assert_outcomes(failed=1, deselected=9)
     assert result.ret == 1
-    result.stdout.fnmatch_lines(lines)
+    result.stdout.fnmatch_lines([line])
     assert "Traceback" not in result.stdout.str().split("short test summary")[0].split("FAILURES")[1][:200]
     assert _processes_of(toy.root) == []
-    if fault == "nan":  # all reports agree on it
+    if setting == "fault=nan":  # all reports agree on it
         (case,) = json.loads((toy.runs[0] / "results.json").read_text())["cases"]
         assert (case["converged"], case["ok"]) == (0, False)
         with (toy.runs[0] / "results.csv").open() as file:
             assert next(csv.DictReader(file))["converged"] == "false"
         result.stdout.fnmatch_lines(["*0/1*0.800 (>= 0.800)*"])
-
-
-def test_a_training_that_does_not_learn_fails(toy: Toy) -> None:
-    result = toy.run("suites", "-k", "alpha and 1:1:1 and converges", "--set=learning_rate=0")
-    result.assert_outcomes(failed=1, deselected=9)
-    result.stdout.fnmatch_lines(["*accuracy reached 0* expected accuracy >= 0.8*"])
 
 
 def test_a_poor_speedup_is_measured_again_and_fails(toy: Toy) -> None:
@@ -134,13 +127,10 @@ def test_parallel_workers_share_the_cases_and_one_report(toy: Toy) -> None:
     assert set(worker) == {"alpha", "beta"}
 
 
-def test_a_run_without_rounds_leaves_no_reports_and_has_no_verdict(toy: Toy) -> None:
+def test_a_run_without_rounds_leaves_no_reports_and_verbose_follows_the_logs(toy: Toy) -> None:
     (toy.root / "suites" / "alpha" / "test_other.py").write_text("def test_other(): pass\n")
     assert "flagperf: 0" not in toy.run("suites", "-k", "other").stdout.str()
     assert toy.runs == []
-
-
-def test_verbose_follows_the_ranks_logs(toy: Toy) -> None:
     result = toy.run("suites/alpha", "--nodes=1x1", "-s")
     assert any("[rank 0]" in line for line in result.outlines)
 
@@ -178,14 +168,11 @@ def test_a_round_runs_once_for_two_files_in_parallel(toy: Toy) -> None:
     assert len(list(toy.runs[-1].glob("alpha*/round1/*/start_plain_task.log"))) == 1
 
 
-def test_with_workers_everything_is_checked_before_the_start(toy: Toy) -> None:
+def test_with_workers_everything_is_checked_before_the_start_and_a_plan_is_printed(toy: Toy) -> None:
     result = toy.run("suites", "-n2", "--set=learning_rat=1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "did you mean learning_rate" in result.stdout.str() + result.stderr.str()
     assert not list(toy.root.glob("reports/run*/*/round*"))
-
-
-def test_a_plan_is_printed_with_workers(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha and 1:2", "--plan", "-n2")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*run_pretraining.py*"])
@@ -221,16 +208,13 @@ def test_tests_outside_suites_have_reports(toy: Toy) -> None:
     assert {"report.html", "junit.xml", "results.json"} <= {path.name for path in toy.runs[0].iterdir()}
 
 
-def test_a_problem_is_reported_once(toy: Toy) -> None:
+def test_a_problem_is_reported_once_and_an_unusable_reports_folder_is_one(toy: Toy) -> None:
     set_options(toy.root, python="/nonexistent/python3")
     result = toy.run("suites/alpha", "--nodes=1x1", "-k", "throughput")
     assert result.ret == 1
     failures = result.stdout.str().split("FAILURES")[-1].split("short test summary")[0]
     assert failures.count("/nonexistent/python3") <= 2
     assert "direct cause" not in failures
-
-
-def test_an_unusable_reports_folder_is_an_error(toy: Toy) -> None:
     (toy.root / "file").write_text("")
     result = toy.run("suites/alpha", "--reports=file")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -239,15 +223,6 @@ def test_an_unusable_reports_folder_is_an_error(toy: Toy) -> None:
 
 def test_from_a_folder_of_the_tree_the_tree_is_found(toy: Toy) -> None:
     toy.pytester.chdir()
-    result = toy.pytester.run(
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "--nodes=1x1",
-        "--co",
-        "-q",
-        f"{toy.root}/suites/alpha",
-    )
+    words = ("-m", "pytest", "-p", "no:cacheprovider", "--nodes=1x1", "--co", "-q")
+    result = toy.pytester.run(sys.executable, *words, f"{toy.root}/suites/alpha")
     assert "test_throughput[alpha:plain:CPU:1:1:1]" in result.stdout.str()

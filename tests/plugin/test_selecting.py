@@ -1,7 +1,5 @@
 """The selection of cases: keywords, markers, similar names, counts, and convergence."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys
@@ -27,7 +25,11 @@ def listed(toy: Toy, *arguments: str) -> list[str]:
 # -- -k and -m -----------------------------------------------------------------------------------------------
 
 
-def test_a_case_is_selected_by_shape_vendor_hardware_scale_and_framework(toy: Toy) -> None:
+def test_a_case_is_selected_by_its_parts_and_a_test_by_its_marker(toy: Toy) -> None:
+    found = listed(toy, "-m", "not speedup", "-k", "alpha", "--strict-markers")
+    assert [name.partition("[")[0] for name in found] == ["test_converges", "test_throughput"] * 2
+    assert len(listed(toy, "-m", "speedup")) == 2
+    toy.run("--markers").stdout.fnmatch_lines(["@pytest.mark.converges: *", "@pytest.mark.speedup: *"])
     alpha = [
         "test_converges[alpha:plain:CPU:1:2:1-round1]",
         "test_throughput[alpha:plain:CPU:1:2:1]",
@@ -40,15 +42,6 @@ def test_a_case_is_selected_by_shape_vendor_hardware_scale_and_framework(toy: To
     named = ("--vendor=acme", "--nodes=1x2", "--data-dir=.")
     assert len(listed(toy, *named, "-k", "alpha and acme and X1 and reference")) == len(alpha)
     assert listed(toy, *named, "-k", "cpu or small") == []
-
-
-def test_the_tests_carry_markers(toy: Toy) -> None:
-    found = listed(toy, "-m", "not speedup", "-k", "alpha", "--strict-markers")
-    assert [name.partition("[")[0] for name in found] == [
-        "test_converges", "test_throughput", "test_converges", "test_throughput",
-    ]  # fmt: skip
-    assert len(listed(toy, "-m", "speedup")) == 2
-    toy.run("--markers").stdout.fnmatch_lines(["@pytest.mark.converges: *", "@pytest.mark.speedup: *"])
 
 
 @pytest.mark.parametrize(
@@ -68,24 +61,14 @@ def test_a_k_that_selects_nothing_has_a_suggestion(toy: Toy, expression: str, sh
         result.stdout.fnmatch_lines([shown])
 
 
-def test_a_run_of_other_tests_shows_no_cases_and_no_suggestion(toy: Toy) -> None:
-    toy.pytester.mkpydir("elsewhere").joinpath("test_it.py").write_text("def test_it(): pass\n")
-    result = toy.run("elsewhere", "-k", "nothing")
-    assert "flagperf: " not in result.stdout.str()
-    assert "selected:" not in result.stdout.str()
-
-
 # -- the count -----------------------------------------------------------------------------------------------
 
 
-def test_selected_cases_are_counted_once_also_with_workers(toy: Toy) -> None:
+def test_selected_cases_are_counted_once_also_with_workers_and_without_the_ones_that_need_more_hosts(toy: Toy) -> None:
     for workers in ([], ["-n2"]):
         result = toy.run("suites", "-k", "alpha and throughput", "--throughput-only", *workers)
         assert result.ret == 0
         assert result.stdout.str().count("flagperf: 2 cases selected: cpu CPU at small scale; reports: ") == 1
-
-
-def test_cases_that_need_more_hosts_cannot_run(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha", "--nodes=1x1,2x1", "--plan")
     result.stdout.fnmatch_lines(
         [
@@ -93,6 +76,11 @@ def test_cases_that_need_more_hosts_cannot_run(toy: Toy) -> None:
             "  cannot run here: alpha:plain:CPU:2:1:1: needs 2 hosts, 1 available",
         ]
     )
+    # A run of other tests shows no cases and no suggestion.
+    toy.pytester.mkpydir("elsewhere").joinpath("test_it.py").write_text("def test_it(): pass\n")
+    text = toy.run("elsewhere", "-k", "nothing").stdout.str()
+    assert "flagperf: " not in text
+    assert "selected:" not in text
 
 
 # -- convergence ---------------------------------------------------------------------------------------------

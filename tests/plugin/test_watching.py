@@ -1,7 +1,5 @@
 """``flagperf watch`` beside a real run, in a terminal."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

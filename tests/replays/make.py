@@ -107,11 +107,7 @@ def mangled(found: list[str]) -> list[str]:
     """What a full disk, two writers and a chatty library do to a log."""
     third = next(i for i, line in enumerate(found) if '"step": 30' in line)
     merged = found[third][:60] + found[third + 1]
-    noise = [
-        '[PerfLog] {"event": "STEP_END", "value": {"step": 9',
-        "\x00\x01 not text \udcff",
-        "[PerfLog] null",
-    ]
+    noise = ['[PerfLog] {"event": "STEP_END", "value": {"step": 9', "\x00\x01 not text \udcff", "[PerfLog] null"]
     head, rest = found[:third], found[third + 2 :]
     prefixed = [f"[rank0]: {line}" if '"step": 60' in line else line for line in rest]
     return [*head, merged, *noise, "progress 50%\rprogress 60%", *prefixed]
@@ -136,13 +132,7 @@ NO_DATA = [
 
 
 def _fault(kind: str, rank: int, sentence: str, last_lines: Iterable[str] = ()) -> Json:
-    return {
-        "kind": kind,
-        "host": "localhost",
-        "rank": rank,
-        "sentence": sentence,
-        "last_lines": list(last_lines),
-    }
+    return {"kind": kind, "host": "localhost", "rank": rank, "sentence": sentence, "last_lines": list(last_lines)}
 
 
 def usual_loss(step: int) -> float:
@@ -341,8 +331,7 @@ REPLAYS = [
     ),
     # What a chip does at its usual power limit, or while nothing is asked of it, is no throttling.
     Replay(
-        "at_its_power_limit",
-        sampling=sampled(throttle=lambda device, share: "sw_power_cap" if share > 0.4 else "idle"),
+        "at_its_power_limit", sampling=sampled(throttle=lambda device, share: "sw_power_cap" if share > 0.4 else "idle")
     ),
     Replay(
         "foreign_process",
@@ -359,11 +348,7 @@ REPLAYS = [
         sampling=sampled(event("changed", "the driver changed from 570.1 to 580.2")),
         validity_warnings=("changed",),
     ),
-    Replay(
-        "monitor_gap",
-        sampling=sampled(left_out=lambda share: 0.4 < share < 0.8),
-        validity_warnings=("gap",),
-    ),
+    Replay("monitor_gap", sampling=sampled(left_out=lambda share: 0.4 < share < 0.8), validity_warnings=("gap",)),
     with_vendor_code("vendor_code", ["backward"], ["events"]),
     with_vendor_code("vendor_code_not_reported", ["backward"], [], validity_warnings=1, nproc=2),
     with_vendor_code("vendor_code_not_planned", ["backward", "create_optimizer"], ["events"], validity_warnings=1),
@@ -426,12 +411,7 @@ REPLAYS = [
         unsound=("in_range",),
     ),
     Replay("perfect_accuracy", accuracy_at=lambda step: 1.0 if step == 200 else 0.0),
-    Replay(
-        "negative_loss",
-        loss_at=lambda step: 2.0 - step / 80,
-        unconverged=("in_range",),
-        unsound=("in_range",),
-    ),
+    Replay("negative_loss", loss_at=lambda step: 2.0 - step / 80, unconverged=("in_range",), unsound=("in_range",)),
     Replay("loss_of_zero", loss_at=lambda step: 2.0 - step / 100),
     Replay(
         "negative_loss_as_declared",

@@ -204,7 +204,7 @@ def changed(seen: Shown, before: str, canvas: int = 0) -> bool:
     return False
 
 
-def test_a_click_on_the_name_of_a_line_hides_and_shows_it(dozen: Shown) -> None:
+def test_a_click_on_the_name_of_a_line_hides_and_shows_it_and_charts_share_the_cursor(dozen: Shown) -> None:
     open_one(dozen)
     figure = dozen.page.locator(f"{CASES}[open] figure.chart").first
     whole = picture_of(dozen)
@@ -214,6 +214,9 @@ def test_a_click_on_the_name_of_a_line_hides_and_shows_it(dozen: Shown) -> None:
     without = picture_of(dozen)
     name.click()
     assert changed(dozen, without)
+    # The cursor over a chart is shown in all charts with the same axis.
+    dozen.page.locator(f"{CASES}[open] figure.chart .u-over").first.hover()
+    assert dozen.page.locator(f"{CASES}[open] figure.chart .u-cursor-x:not(.u-off)").count() >= 2
 
 
 def test_a_line_has_the_same_colour_in_all_charts(browser: Browser, tmp_path: Path) -> None:
@@ -253,15 +256,6 @@ def test_a_drag_over_a_chart_zooms_and_a_double_click_zooms_out(dozen: Shown) ->
     assert picture_of(dozen) == whole
 
 
-def test_charts_of_a_round_share_the_cursor(dozen: Shown) -> None:
-    """The cursor over a chart is shown in all charts with the same axis."""
-    open_one(dozen)
-    over = dozen.page.locator(f"{CASES}[open] figure.chart .u-over")
-    over.first.hover()
-    lines = dozen.page.locator(f"{CASES}[open] figure.chart .u-cursor-x:not(.u-off)")
-    assert lines.count() >= 2
-
-
 def rows(seen: Shown) -> list[str]:
     """Return the cases of the visible rows."""
     script = "rows => rows.filter((row) => row.checkVisibility()).map((row) => row.dataset.about)"
@@ -269,33 +263,25 @@ def rows(seen: Shown) -> list[str]:
     return cases
 
 
-def test_the_overview_is_filtered_by_words_and_by_state(dozen: Shown) -> None:
+def test_the_overview_is_sorted_by_clicks_links_to_its_cases_and_is_filtered(dozen: Shown) -> None:
     everything = rows(dozen)
     assert len(everything) == 12
-    dozen.page.locator(f"{FILTER} input").first.fill("h200 2:8")
-    assert rows(dozen) == [row for row in everything if ":H200:2:8:" in row]
-    dozen.page.locator(f"{FILTER} input").first.fill("")
-    dozen.page.locator(f"{FILTER} button[data-state=failed]").first.click()
-    assert 0 < len(rows(dozen)) < 12
-    assert dozen.page.locator(f"{CASES}:visible").count() == len(rows(dozen))
-
-
-def test_a_click_sorts_the_overview_and_another_reverses_it(dozen: Shown) -> None:
-    everything = rows(dozen)
-    seen = []
+    reversed_ = []
     for head in dozen.page.locator("#flagperf-cases th[data-sort] button").all():
         head.click()
         up = rows(dozen)
         head.click()
         assert sorted(up) == sorted(rows(dozen)) == sorted(everything)
-        seen.append(up != rows(dozen))
-    assert seen
-    assert any(seen)
-
-
-def test_a_row_links_to_its_case(dozen: Shown) -> None:
+        reversed_.append(up != rows(dozen))
+    assert any(reversed_)
     case = follow(dozen, dozen.page.locator(f'{ROWS} a[href^="#"]').nth(5))
     assert case.locator("summary").first.is_visible()
+    dozen.page.locator(f"{FILTER} input").first.fill("h200 2:8")
+    assert sorted(rows(dozen)) == sorted(row for row in everything if ":H200:2:8:" in row)
+    dozen.page.locator(f"{FILTER} input").first.fill("")
+    dozen.page.locator(f"{FILTER} button[data-state=failed]").first.click()
+    assert 0 < len(rows(dozen)) < 12
+    assert dozen.page.locator(f"{CASES}:visible").count() == len(rows(dozen))
 
 
 @pytest.mark.parametrize("cases", [1, 12])

@@ -156,14 +156,11 @@ def test_the_judge_notices_a_small_difference(home: Any, monkeypatch: pytest.Mon
     assert all(abs(right[name] - wrong[name]) > DIGITS for name in right), (right, wrong)
 
 
-def test_without_any_prediction_the_precision_is_zero(home: Any) -> None:
+def test_the_order_of_predictions_does_not_matter_and_without_any_the_precision_is_zero(home: Any) -> None:
     truth, predictions = hard_case(home, 1)
     empty = [one._replace(boxes=one.boxes[:0], scores=one.scores[:0], labels=one.labels[:0]) for one in predictions]
     index = home.coco.parse(truth, "made-up truth")
     assert set(home.metric.evaluate(index, empty, with_masks=True).values()) == {0.0}
-
-
-def test_the_order_of_the_ranks_predictions_does_not_matter(home: Any) -> None:
     truth, predictions = hard_case(home, 2)
     index = home.coco.parse(truth, "made-up truth")
     assert home.metric.evaluate(index, predictions) == home.metric.evaluate(index, predictions[::-1])

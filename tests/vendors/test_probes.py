@@ -4,8 +4,6 @@ For each ``samples/NAME.txt``, NAME.json has the expected result of parse(): ``{
 ``{"error": ...}`` with a part of the error message.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re
@@ -33,11 +31,7 @@ PROBES = sorted(VENDORS.glob("*/probe.py"))
 SAMPLES = sorted(VENDORS.glob("*/samples/*.txt"))
 each_probe = pytest.mark.parametrize("probe_file", PROBES, ids=lambda path: path.parent.name)
 thoroughly = settings(
-    max_examples=500,
-    deadline=None,
-    database=None,
-    report_multiple_bugs=False,
-    suppress_health_check=list(HealthCheck),
+    max_examples=500, deadline=None, database=None, report_multiple_bugs=False, suppress_health_check=list(HealthCheck)
 )
 PARSE_ALL = """
 import importlib.util, json, sys
@@ -98,12 +92,9 @@ def test_every_probe_has_samples_of_many_devices_of_a_truncated_output_and_of_an
     assert any("power" in reading for reading in readings)
 
 
-def test_all_names_of_readings_are_known() -> None:
+def test_all_names_of_readings_are_known_and_each_output_has_its_result() -> None:
     names = {name for sample in SAMPLES for reading in expected(sample).get("devices", ()) for name in reading}
     assert names <= {"device", *QUANTITIES, *FACTS, PROCESSES}
-
-
-def test_each_output_has_an_expected_result_and_each_result_an_output() -> None:
     texts = {sample.with_suffix("") for sample in SAMPLES}
     assert texts == {path.with_suffix("") for path in VENDORS.glob("*/samples/*.json")}
 

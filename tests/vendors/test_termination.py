@@ -7,8 +7,6 @@ Six files of GLM are left out, because their limit ends a throughput measurement
 samples of 1x8: our configs limit the steps of such measurements instead, and can train 1x1 to the target.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,13 +67,7 @@ AS_ON_A100 = [
 def planned(vendor: str, case: str) -> Plan:
     return make_plan(
         CATALOG,
-        PlanRequest(
-            Case.parse(f"{case}:1"),
-            vendor=vendor,
-            scale="reference",
-            data_dir="/data",
-            check_data=False,
-        ),
+        PlanRequest(Case.parse(f"{case}:1"), vendor=vendor, scale="reference", data_dir="/data", check_data=False),
     )
 
 
@@ -99,20 +91,14 @@ def ends_after(plan: Plan) -> int:
     return int(min(filter(None, limits)))
 
 
-def test_a_training_ends_after_as_many_samples_as_flagperfs() -> None:
+def test_a_training_ends_after_as_many_samples_as_flagperfs_and_hopper_after_no_more() -> None:
     for (vendor, case), published in PUBLISHED.items():
         plan = planned(vendor, case)
         assert plan.config["train_batch_size"] == published.train_batch_size, case
         assert abs(ends_after(plan) - published.ends_after(plan.case.shape.cards)) < per_step(plan), case
-
-
-def test_hopper_trains_no_more_samples_than_a100() -> None:
     for case, a100 in AS_ON_A100:
         plan = planned("nvidia", case)
         assert ends_after(plan) < PUBLISHED[a100].ends_after(plan.case.shape.cards) + per_step(plan), case
-
-
-def test_a_new_vendors_bert_ends_as_flagperfs_suite() -> None:
     plan = planned("nvidia", "bert:pytorch:A100:1:8")
     assert {deviation.reference for deviation in plan.deviations if deviation.key == "max_samples"} == {14_000_000}
 

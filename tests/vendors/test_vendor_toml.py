@@ -1,7 +1,5 @@
 """The keys of vendor.toml, and the error messages for invalid files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -48,17 +46,9 @@ def problems(folder: Path, text: str) -> str:
         ("bf16 =", "bf61 =", "chips.X9.peak_tflops.bf61: no such precision; did you mean bf16?"),
         ("bf16 =", "int4 =", "no such precision; allowed: fp64, fp32, tf32, bf16, fp16, fp8"),
         ("fp32 = 10", "fp32 = 0", "chips.X9.peak_tflops.fp32 is 0; expected more than 0; remove the key"),
-        (
-            "[chips.A1x2]",
-            "[chips]\nnames = ['A1']",
-            "chips.names is ['A1']; expected a table",
-        ),
+        ("[chips.A1x2]", "[chips]\nnames = ['A1']", "chips.names is ['A1']; expected a table"),
         ('"acl"', "acl", "vendor.toml:7: Invalid value (at line 7, column 11): backend = ..."),
-        (
-            '"acme"',
-            '"cpu:0"',
-            "vendor.toml:6: framework.pytorch.device is 'cpu:0'; expected a device type without",
-        ),
+        ('"acme"', '"cpu:0"', "vendor.toml:6: framework.pytorch.device is 'cpu:0'; expected a device type without"),
         ('"acl"', '""', "vendor.toml:7: framework.pytorch.backend is empty"),
         (
             "shapes =",
@@ -82,11 +72,7 @@ def problems(folder: Path, text: str) -> str:
         ("[chips.A1x2]", "[container]\nimage = 'a'", "vendor.toml:12: container.image: no such key"),
         ("[chips.A1x2]", "[images]\npytorch = 2", "vendor.toml:12: images.pytorch is 2; expected a string"),
         ("[chips.A1x2]", "[images]\n'a b' = 'x'", "vendor.toml:12: images.a b: expected a framework"),
-        (
-            "[chips.A1x2]",
-            "[images]\n'a_2.10' = 'x y'",
-            "vendor.toml:12: images.a_2.10 is 'x y'; expected an image",
-        ),
+        ("[chips.A1x2]", "[images]\n'a_2.10' = 'x y'", "vendor.toml:12: images.a_2.10 is 'x y'; expected an image"),
         ("[chips.A1x2]", "[environment]\nN = 1\n[chips.A1x2]", "environment.N is a number; expected a string"),
         ("[chips.A1x2]", "[environment]\n'A-B' = '1'\n[chips.A1x2]", "environment.A-B: invalid name of a variable"),
         (

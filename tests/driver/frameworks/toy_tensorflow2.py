@@ -57,12 +57,7 @@ def weights(trainer: Trainer) -> dict[str, Any]:
     return {**trained, **statistics}
 
 
-STEPS = Steps(
-    create_model=create_model,
-    calculate_loss=calculate_loss,
-    evaluate_batch=evaluate_batch,
-    **toy_data.STEPS,
-)
+STEPS = Steps(create_model=create_model, calculate_loss=calculate_loss, evaluate_batch=evaluate_batch, **toy_data.STEPS)
 
 if __name__ == "__main__":
     main(STEPS)

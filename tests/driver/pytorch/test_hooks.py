@@ -183,11 +183,7 @@ def failed(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.parametrize(
     ("name", "kind", "words"),
     [
-        (
-            "misspelled",
-            "ExternError",
-            ["device.py:1: 'synchronise' is not a device", "did you mean 'synchronize'?"],
-        ),
+        ("misspelled", "ExternError", ["device.py:1: 'synchronise' is not a device", "did you mean 'synchronize'?"]),
         (
             "not a function",
             "ExternError",
@@ -196,11 +192,7 @@ def failed(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFacto
         ("returns None", "DeviceError", ["device.py: events() returned None; docs/vendors.md describes its return"]),
         ("raises", "DeviceError", ["device.py: memory raised OSError: no such counter"]),
         ("no device", "DeviceError", ["device.py: set_device() returned 'acme:0'; expected a torch.device"]),
-        (
-            "cannot be imported",
-            "DeviceError",
-            ["device.py cannot be imported: ModuleNotFoundError: No module named"],
-        ),
+        ("cannot be imported", "DeviceError", ["device.py cannot be imported: ModuleNotFoundError: No module named"]),
         (
             "no module",
             "DeviceError",

@@ -31,7 +31,7 @@ def pair(both: tuple[RankResults, list[RankResults]]) -> list[RankResults]:
     return both[1]
 
 
-def test_sharded_training_gives_the_same_weights(pair: list[RankResults]) -> None:
+def test_two_ranks_train_like_one_sharded_or_not(pair: list[RankResults]) -> None:
     for rank in pair:
         plain = rank["ddp"]
         for scenario in ("fsdp", "fsdp_accumulated"):
@@ -40,26 +40,28 @@ def test_sharded_training_gives_the_same_weights(pair: list[RankResults]) -> Non
         assert rank["fsdp"].finished["final_metrics"] == plain.finished["final_metrics"]
         assert distance(rank["ddp_lamb"].weights, rank["fsdp_lamb"].weights) < 1e-5
         assert distance(plain.weights, rank["ddp_lamb"].weights) > 1e-2, "the control"
-
-
-def test_a_sharded_training_continues_from_its_checkpoint(pair: list[RankResults]) -> None:
     for rank in pair:
         whole, second = (rank.within("fsdp_resumed", name) for name in ("whole", "second"))
         assert second.losses == {step: loss for step, loss in whole.losses.items() if step > 5}
         assert second.weights == whole.weights
-
-
-def test_gradients_are_synchronized_once_per_step(pair: list[RankResults]) -> None:
     assert pair[0].value("no_syncs") == 6, "of eight micro-steps; the last one of a step synchronizes"
-
-
-def test_ranks_have_the_same_weights_and_different_later_random_numbers(pair: list[RankResults]) -> None:
     one, other = (rank.value("draws") for rank in pair)
     assert one[0] == other[0]
     assert one[1] != other[1]
 
 
-def test_compiling_is_timed_apart(alone: RankResults) -> None:
+def test_parts_of_a_step_do_what_the_config_says(alone: RankResults) -> None:
+    assert alone.value("units", "lamb_from_zero") == pytest.approx(0.1, rel=1e-3)
+    assert alone.value("units", "linear") == pytest.approx([0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0, 0.0])
+    assert alone.value("units", "compile_mode") == [["default"], ["max-autotune"]]
+    assert alone.value("units", "copied_aside") == ["copy stream", "default stream", "wait", 1.0]
+    assert alone.value("units", "moved") == ["meta", "meta", "meta", ["text", 3]]
+    assert alone.value("units", "switches") == {
+        "ascend": [[True, True], [False, False]],
+        "cambricon": [[True, True], [False, False]],
+        "mthreads": [[True], [False]],
+        "scaler": ["torch_npu's"],
+    }
     assert alone["compiled"].finished["compile_time"] > 0
     assert alone["compiled"].of("INIT_END")[0]["compile"] is True
     assert alone["compiled"].finished["final_loss"] < alone["compiled"].losses[1]
@@ -75,18 +77,6 @@ def test_compiled_code_is_kept_for_later_rounds_unless_the_user_sets_a_folder(
         done = subprocess.run([torch_python, "-c", program], env=env, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == str(tmp_path / kept)
         assert not list(tmp_path.glob("torchinductor_*"))
-
-
-def test_lamb_moves_weights_of_zero(alone: RankResults) -> None:
-    assert alone.value("units", "lamb_from_zero") == pytest.approx(0.1, rel=1e-3)
-
-
-def test_each_step_has_its_learning_rate(alone: RankResults) -> None:
-    assert alone.value("units", "linear") == pytest.approx([0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0, 0.0])
-
-
-def test_the_compile_mode_reaches_torch(alone: RankResults) -> None:
-    assert alone.value("units", "compile_mode") == [["default"], ["max-autotune"]]
 
 
 @pytest.mark.parametrize(
@@ -106,29 +96,9 @@ def test_the_compile_mode_reaches_torch(alone: RankResults) -> None:
         ),
         ("no_events", ["DeviceError", "torch.meta has no Event; define 'events' in the vendor's device.py"]),
         ("no_scaler", ["DeviceError", "precision='fp16'", "has no loss scaler for 'cuda'", "bf16 or fp32"]),
-        (
-            "no_lower",
-            ["DeviceError", "precision='fp16'", "torch.float16 on 'cuda'", "define 'autocast' in the"],
-        ),
+        ("no_lower", ["DeviceError", "precision='fp16'", "torch.float16 on 'cuda'", "define 'autocast' in the"]),
     ],
 )
 def test_an_error_says_what_is_possible(alone: RankResults, scenario: str, words: list[str]) -> None:
     message = alone.value("units", scenario)
     assert [word for word in words if word not in message] == []
-
-
-def test_batches_are_copied_in_their_own_stream(alone: RankResults) -> None:
-    assert alone.value("units", "copied_aside") == ["copy stream", "default stream", "wait", 1.0]
-
-
-def test_nested_tensors_are_moved_to_the_device(alone: RankResults) -> None:
-    assert alone.value("units", "moved") == ["meta", "meta", "meta", ["text", 3]]
-
-
-def test_vendors_turn_their_own_tf32_switches_off_for_fp32(alone: RankResults) -> None:
-    assert alone.value("units", "switches") == {
-        "ascend": [[True, True], [False, False]],
-        "cambricon": [[True, True], [False, False]],
-        "mthreads": [[True], [False]],
-        "scaler": ["torch_npu's"],
-    }

@@ -11,14 +11,9 @@ from tests.driver.frameworks.ranks import RankResults, Trained, distance, run_sc
 
 pytestmark = pytest.mark.slow
 REPLACED = {
-    "modules": "convert_model",
-    "optimizer": "create_optimizer",
-    "model": "create_model",
-    "wrapped": "compile_model",
-    "batch": "prepare_batch",
-    "loss": "calculate_loss",
-    "low": "model_to_fp16",
-}
+    "modules": "convert_model", "optimizer": "create_optimizer", "model": "create_model", "wrapped": "compile_model",
+    "batch": "prepare_batch", "loss": "calculate_loss", "low": "model_to_fp16",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -109,21 +104,15 @@ def test_a_part_of_the_batch_is_an_error_in_a_low_precision_too(alone: RankResul
     assert "with the same weights" in (alone.value("less in bf16", name) or "no error")
 
 
-def test_a_step_may_draw_its_random_numbers_in_another_order(alone: RankResults) -> None:
+def test_steps_are_compared_whatever_their_order_and_timed_on_request(alone: RankResults) -> None:
     trained = alone.within("another order")
     assert trained.error is None
     assert trained.finished["compared_steps"] > 3
-
-
-def test_the_suites_own_steps_are_timed_after_the_training_on_request(alone: RankResults) -> None:
     finished = alone.within("timed").finished
     assert finished["vendor_factor"] > 0
     assert finished["own_step_time"] > 0
     assert "vendor_factor" not in alone.within("good", "loss").finished
     assert "vendor_factor" not in alone.within("nothing timed").finished, "no step is replaced"
-
-
-def test_a_training_without_a_drawn_step_is_compared_at_its_end(alone: RankResults) -> None:
     assert "step 10, rank 0: with the same weights" in (alone.value("at its end") or "no error")
 
 
