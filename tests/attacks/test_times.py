@@ -1,5 +1,7 @@
 """Vendors that cheat with times and logs: each of these real trainings must fail for its own reason."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
@@ -175,14 +177,20 @@ def test_training_in_the_evaluation_fails_by_the_time_of_the_forward_pass(
     assert "evaluation" in pairs(failed(finished))
 
 
-def test_work_beside_the_steps_is_part_of_them_or_shows_in_waiting_and_rest(
-    repo: Path, torch_python: str, tmp_path: Path
-) -> None:
+def test_work_in_prepare_batch_is_part_of_the_steps(repo: Path, torch_python: str, tmp_path: Path) -> None:
     finished = trained(repo, tmp_path, EARLY)
     assert finished.code == 0, finished.out
+
+
+def test_work_in_the_loading_of_data_fails_by_the_share_of_waiting(
+    repo: Path, torch_python: str, tmp_path: Path
+) -> None:
     finished = trained(repo, tmp_path, SLOW_DATA + HONEST)
     assert finished.code == 1, finished.out
     assert pairs(failed(finished)) == {"waiting"}
+
+
+def test_windows_that_report_a_tenth_of_their_time_leave_a_rest(repo: Path, torch_python: str, tmp_path: Path) -> None:
     finished = trained(repo, tmp_path, FAST_CLOSE + HONEST)
     assert finished.code == 1, finished.out
     assert "rest" in pairs(failed(finished))
