@@ -81,7 +81,7 @@ def module_keys(path: Path) -> tuple[set[str], dict[str, list[Key]]]:
 def _keys(body: Sequence[ast.stmt], text: str) -> Iterator[Key]:
     comments = _comments(text)
     for place, node in enumerate(body):
-        if isinstance(node, ast.AnnAssign):
+        if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.unparse(node.annotation):
             name, of_type = ast.unparse(node.target), ast.unparse(node.annotation)
         elif isinstance(node, ast.Assign):
             name = ast.unparse(node.targets[0])
