@@ -58,7 +58,7 @@ def tiny_plan(
     values = {
         "seed": 42, "max_steps": 3, "step_s": 0.01, "silent_ranks": [], "init_timeout_s": 20, "hang_timeout_s": 20,
         "round_timeout_s": None, "data_dir": None, "precision": "fp32", "scaling": "weak",
-        "stop_at_target": True, **(config or {}),
+        "parity_samples": None, "stop_at_target": True, **(config or {}),
     }  # fmt: skip
     return Plan(
         case=Case.parse(f"tiny:plain:Core:{nnodes}:{nproc}:1"),

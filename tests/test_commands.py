@@ -17,6 +17,7 @@ from pytest_flagperf.commands import COMMANDS, main
 from pytest_flagperf.report.export.markdown import performance_tables
 from pytest_flagperf.results.tables import store
 from tests import trees
+from tests.replays import make
 from tests.stored_runs import add_case, faster, finish, run_of, submission
 
 Capture = pytest.CaptureFixture[str]
@@ -265,6 +266,21 @@ def test_bundle_reports_all_problems_at_once(tmp_path: Path, capsys: Capture) ->
         summary = packed.extractfile("mine/submission.json")
         assert summary is not None
         assert json.loads(summary.read())["complete"] is False
+
+
+def test_parity_does_not_count_as_convergence(tmp_path: Path, capsys: Capture) -> None:
+    half = make.parity("parity", lambda step: make.usual_loss(step) * 1.002)
+    names = ("steps", "loss_at", "converged", "reason", "plan_fields")
+    run, *_ = submission(tmp_path / "runs", {"1x1": {name: getattr(half, name) for name in names}})
+    (case,) = store.load_run(run).cases
+    assert case.ok
+    only = ("--shapes=1x1", "--to", tmp_path / "all.tar.gz")
+    out = output_of(capsys, "bundle", run, *only, code=1)
+    assert "1x1: no round reached the target: parity_samples is set" in out
+    output_of(capsys, "bundle", run, *only, "--incomplete", code=1)
+    with tarfile.open(tmp_path / "all.tar.gz") as packed:
+        summary = json.load(packed.extractfile("all/submission.json"))  # type: ignore[arg-type]
+    assert [case["parity_samples"] for case in summary["cases"]] == [case.outcomes[0].parity_samples]
 
 
 def test_two_runs_of_one_shape_are_refused(tmp_path: Path, capsys: Capture) -> None:

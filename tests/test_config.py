@@ -457,6 +457,7 @@ def test_a_config_folder_of_flagperf_loads_or_its_unknown_keys_are_reported(tmp_
         ("timing_warmup_steps = 51", "expected at most 50 in a vendor's config"),
         ("log_freq = 101", "expected at most 100 in a vendor's config"),
         ("throughput_only = True", "expected the suite's False; a vendor's config cannot choose how a case is judged"),
+        ("parity_samples = 64", "expected the suite's None; a vendor's config cannot choose how a case is judged"),
         ('scaling = "strong"', "expected the suite's 'weak'; a vendor's config cannot choose how a case is judged"),
         (
             'checkpoint_dir = "trained"',

@@ -82,6 +82,15 @@ def test_what_stays_moves_no_more_than_anyway_or_was_met_untrained_is_not_learnt
     assert "learned" in [one.name for one in failed(converges(with_losses(good, [2.3] * 30)))]
 
 
+def test_a_metric_may_wait_where_only_the_beginning_is_trained() -> None:
+    good = recorded("converged_1x1")
+    waits = untrained(replace(good, parity_samples=1000), good.quality.last and good.quality.last / 2)
+    waits = replace(waits, quality=replace(good.quality, last=good.quality.last and good.quality.last / 2))
+    assert learned(waits).ok
+    assert not learned(replace(waits, parity_samples=None)).ok
+    assert not learned(with_losses(waits, [2.3] * 30)).ok
+
+
 @pytest.mark.parametrize("direction", ["higher", "lower"])
 def test_either_direction_of_a_metric_can_be_learned(direction: str) -> None:
     good = recorded("converged_1x1")

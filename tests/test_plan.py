@@ -257,6 +257,16 @@ def test_a_plan_contains_the_reference_of_its_scale_and_no_key_depends_on_it(tmp
             planned(catalog)
 
 
+def test_parity_needs_a_reference(tmp_path: Path, catalog: Catalog) -> None:
+    with pytest.raises(Problems, match=r"parity_samples needs the suite's reference, suites/toy/.*reference\.json"):
+        planned(catalog, settings=["parity_samples=1000"])
+    write(tmp_path, "suites/toy/pytorch/reference/reference.json", '{"schema": 1}')
+    plan = planned(catalog, settings=["parity_samples=1000"])
+    assert key(plan) == key(planned(catalog))
+    real = planned(catalog, settings=["parity_samples=1000"], synthetic=False, check_data=False)
+    assert "parity: 1,000 samples, judged by the reference's loss curve" in describe(real)
+
+
 def test_one_card_of_a_weakly_scaled_case_has_its_own_batch_as_a_1x1_case_of_the_same_work(catalog: Catalog) -> None:
     plan = planned(catalog, "toy:pytorch:X9:2:8:1")
     alone = one_card_plan(plan)

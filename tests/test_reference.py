@@ -193,6 +193,73 @@ def test_the_bound_between_two_batches_lies_between_and_a_larger_one_may_lower_i
     assert "smallest batch is 64" in against(round_of(1, batch=32), both)["not_too_early"].got
 
 
+# -- parity ------------------------------------------------------------------------------------------------------
+
+
+def stopped(outcome: Outcome, samples: int, factor: float = 1.0, bend: float = 0.0) -> Outcome:
+    """The same training, stopped for parity; its losses off by a factor, and more towards the end."""
+    steps = tuple(
+        replace(step, loss=step.loss * (factor + bend * (0.5 - step.samples / samples)))
+        for step in outcome.steps
+        if step.samples <= samples
+    )
+    work = replace(outcome.work, samples=samples, steps=steps[-1].step)
+    quality = replace(outcome.quality, reached=None, last=0.5, program_converged=False, program_final=0.5)
+    return replace(
+        outcome, steps=steps, work=work, quality=quality, stop_reason="parity", parity_samples=samples, evaluations=()
+    )
+
+
+@pytest.mark.integration
+def test_honest_curves_are_on_the_reference_s() -> None:
+    """300 judged by references of ten others each, over three lengths."""
+    alarms = 0
+    for group in range(30):
+        held = made([round_of(1000 * group + seed) for seed in range(10)])
+        for seed in range(10):
+            honest = stopped(round_of(1000 * group + 100 + seed), (6400, 12_800, 19_200)[group % 3])
+            found = against(honest, held)
+            assert "target" not in found
+            alarms += not found["parity"].ok
+    assert alarms <= 6
+
+
+def test_a_curve_off_the_reference_s_fails_by_height_or_by_shape() -> None:
+    assert against(stopped(TEN[0], 12_800), HELD)["parity"].ok
+    high = against(stopped(TEN[0], 12_800, factor=1.15), HELD)["parity"]
+    assert not high.ok
+    assert "above on average" in high.sentence
+    assert not against(stopped(TEN[0], 12_800, factor=0.85), HELD)["parity"].ok
+    bent = against(stopped(TEN[0], 12_800, bend=0.6), HELD)["parity"]
+    assert not bent.ok
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda one: replace(one, work=replace(one.work, samples=6400), stop_reason="max_steps"), "trained 6,400"),
+        (lambda one: replace(one, work=replace(one.work, batch_per_card=32)), "a batch of 32 over all cards"),
+        (lambda one: replace(one, parity_samples=640, work=replace(one.work, samples=640)), "reach 0 points"),
+    ],
+)
+def test_unknown_parity_is_a_failure(spoil: Any, words: str) -> None:
+    found = against(spoil(stopped(TEN[0], 12_800)), HELD)["parity"]
+    assert not found.ok
+    assert words in found.sentence
+
+
+def test_parity_needs_a_reference() -> None:
+    found = {one.name: one for one in converges(stopped(TEN[0], 12_800))}
+    assert not found["parity"].ok
+    assert "python -m tools.calibrate" in found["parity"].sentence
+
+
+def test_the_tolerance_is_no_less_than_declared() -> None:
+    same = made([round_of(1)] * 10)
+    tolerance = same.batches[0].tolerance(same.batches[0].loss.samples)
+    assert tolerance == curves.CurveDistance(reference.FLOOR, reference.FLOOR)
+
+
 # -- curves ------------------------------------------------------------------------------------------------------
 
 
@@ -254,4 +321,8 @@ def test_the_suites_references_are_whole_and_of_their_present_targets() -> None:
         assert (held.target.name, held.target.value, held.target.also) == target, file
         for batch in held.batches:
             assert 0 < batch.earliest < min(batch.to_target), file
+            # Each of its own rounds is on the curve of all.
+            ends = batch.loss.samples
+            allowed, mean = batch.tolerance(ends), curves.middle(batch.loss.rounds)
+            assert all(curves.distance(values, mean, ends).area < allowed.area for values in batch.loss.rounds), file
         assert file.stat().st_size < 20_000

@@ -249,3 +249,10 @@ def test_the_short_round_of_one_card_is_found_by_a_later_run(tmp_path: Path) -> 
     found = find_one_card(tmp_path, "key-1")
     assert found is not None
     assert found.where_from == "stored in run20260101000000/toy_pytorch_CPU_1_2_1/one_card"
+
+
+def test_a_round_judged_by_parity_did_not_converge_and_was_not_asked_to() -> None:
+    outcome = replace(recorded("converged_1x1"), parity_samples=1000)
+    assert not verdicts.has_converged(outcome)
+    assert CaseResult(outcome.case, (outcome,)).converged is None
+    assert columns.row("run1", outcome)["converged"] is None

@@ -1,8 +1,8 @@
 """Check that runs form a complete submission, and pack them into one archive with checksums.
 
 Each model, framework and chip needs every required shape, with at least one successful round at the reference scale on
-real data, the logs of all ranks, the config and the fingerprint. The largest shape on one host must reach its target.
-Other shapes may be for throughput only. All shapes must have the same
+real data, the logs of all ranks, the config and the fingerprint. The largest shape on one host must reach its target;
+a parity check of the loss curve is not enough. Other shapes may be for throughput only. All shapes must have the same
 code and precision. Of a folder of runs, the newest run of each shape is taken; runs at another scale, on synthetic data
 or without a successful round are left out and listed. The figures of all rounds are derived again from their logs, as
 flagperf verify does.
@@ -200,8 +200,8 @@ def _case_problems(part: _CaseOfRun, must_converge: bool, scale: str) -> Iterato
         reason = next((failure.sentence for outcome in part.case.outcomes for failure in outcome.failures), first.state)
         yield f"no successful round: {reason}"
     elif must_converge and not any(has_converged(outcome) for outcome in part.successful_rounds):
-        judged = failed(converges(part.successful_rounds[0]))
-        reason = next((verdict.sentence for verdict in judged), "they measured throughput only")
+        parity = "parity_samples is set, so they were judged by the reference's loss curve"
+        reason = next((verdict.sentence for verdict in failed(converges(part.successful_rounds[0]))), parity)
         yield f"no round reached the target: {reason}"
     for outcome in part.successful_rounds:
         directory = part.run.directory / outcome.directory
@@ -307,6 +307,7 @@ def _summary(runs: Sequence[StoredRun], required: Sequence[Shape], problems: Seq
             "rounds": len(case.outcomes),
             "converged": case.converged,
             "throughput_only": case.outcomes[0].throughput_only,
+            "parity_samples": case.outcomes[0].parity_samples,
             "p_core": case.median("p_core"),
             "fingerprint": case.outcomes[0].fingerprint,
         }

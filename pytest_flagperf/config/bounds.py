@@ -8,6 +8,7 @@ _JUDGED = "a vendor's config cannot choose how a case is judged; pass it with --
 NOT_VENDORS: Mapping[str, str] = {
     "checkpoint_dir": "a vendor's config cannot continue from a checkpoint; pass it with --set",
     "data_dir": "a vendor's config cannot choose the data; pass it with --data-dir",
+    "parity_samples": _JUDGED,
     "scaling": _JUDGED,
     "throughput_only": _JUDGED,
 }

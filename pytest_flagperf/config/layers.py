@@ -28,8 +28,6 @@ DATA_KEYS = ("train_data", "eval_data", "init_checkpoint")
 """Keys whose values are paths below ``data_dir``."""
 NO_DEVIATION = (*CASES_OWN, "expected_time_s")
 """The case's own keys, and keys that do not change the training."""
-REMOVED = {"parity_samples": "was removed; a training is judged by its target, or by its throughput alone"}
-"""Former keys, each with what holds without it."""
 SUITES_OWN = ("defaults", "suite", "scale")
 """The layers that a suite's author writes."""
 PER_STEP = ("train_batch_size", "gradient_accumulation_steps", "samples_per_item")
@@ -272,7 +270,7 @@ class _Resolver:
         for key, value in given.items():
             if _names_target(key):
                 self._check_target(key, value)
-            elif key not in self.values or key in REMOVED:
+            elif key not in self.values:
                 if not self._keys_unknown:
                     # Without the value, which may be a password.
                     where = value.where.partition("=")[0] if value.layer == "setting" else f"{value.where}: {key}"
@@ -364,8 +362,6 @@ class _Resolver:
         self.problems.append(f"{value.where}: {assignment}{reason}")
 
     def _unknown(self, key: str) -> str:
-        if key in REMOVED:
-            return REMOVED[key]
         for file in sorted(self.defaults.parent.glob("*/defaults.py")):
             if file not in self._defaults and key in load(file).names:
                 return f"{self.suite.name} has no such key; only suites of {file.parent.name} have it"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..catalog import BEST_EFFICIENCY
 from ..whole_numbers import LARGEST_INT
 
-AT_LEAST_ONE = ("train_batch_size", "eval_batch_size", "gradient_accumulation_steps", "eval_samples")
+AT_LEAST_ONE = ("train_batch_size", "eval_batch_size", "gradient_accumulation_steps", "parity_samples", "eval_samples")
 EFFICIENCIES = ("min_efficiency",)
 NEVER_NEGATIVE = ("_steps", "_epochs", "_samples", "_time_s", "_timeout_s", "_workers", "_freq")
 """Suffixes of the names of counts and times."""

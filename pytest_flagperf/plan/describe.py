@@ -47,7 +47,8 @@ HEAD = ("case", "scale", "measures", "data", "a round takes", "additions")
 
 def overview(plan: Plan, duration: str) -> tuple[str, ...]:
     """Return the cells of a case in a table of plans: what it measures, with which data and additions of the vendor."""
-    measures = "throughput" if plan.throughput_only else "convergence"
+    to_target = "convergence" if plan.config["parity_samples"] is None else "parity"
+    measures = "throughput" if plan.throughput_only else to_target
     missing = "missing" if plan.scale == REFERENCE else "included"
     data = "synthetic" if plan.synthetic else plan.data_dir or missing
     names = [addition.name for addition in plan.additions]
@@ -111,7 +112,10 @@ def _labels(plan: Plan) -> list[str]:
 
 
 def _goal(plan: Plan) -> str:
-    return "converges to its target" + ("" if plan.config["stop_at_target"] else " and trains on to its limit")
+    parity = plan.config["parity_samples"]
+    if parity is None:
+        return "converges to its target" + ("" if plan.config["stop_at_target"] else " and trains on to its limit")
+    return f"parity: {parity:,} samples, judged by the reference's loss curve instead of the target"
 
 
 def _data(plan: Plan) -> str:

@@ -143,7 +143,11 @@ def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
         resolved = resolve(suite, vendor, case, asked.scale, _given(asked), catalog=catalog, check_data=check)
     except ConfigError as error:
         raise PlanError([f"case {case}: {problem}" for problem in problems + error.problems]) from error
-    problems += _check_end(resolved) + _check_schedule(resolved)
+    problems += (
+        _check_reference(suite, asked.scale, resolved.values["parity_samples"])
+        + _check_end(resolved)
+        + _check_schedule(resolved)
+    )
     if problems:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
     return _plan(catalog, asked, suite, vendor, _with_shape(resolved, case.shape, asked.scale), additions)
@@ -160,6 +164,16 @@ def _with_shape(resolved: Resolved, shape: Shape, scale: str) -> Resolved:
         return resolved
     value = Value(True, f"default of {shape} at the {scale} scale", 0, "defaults")
     return replace(resolved, values={**resolved.values, "throughput_only": value})
+
+
+def _check_reference(suite: Suite, scale: str, parity: Value) -> list[str]:
+    file = suite.reference_file(scale)
+    if parity.value is None or file.is_file():
+        return []
+    missing = file.relative_to(suite.root)
+    return [
+        f"{parity.where}: parity_samples needs the suite's reference, {missing}; python -m tools.calibrate creates it"
+    ]
 
 
 def _check_end(resolved: Resolved) -> list[str]:

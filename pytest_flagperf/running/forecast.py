@@ -38,7 +38,7 @@ class Estimate:
 
 def convergence(plan: Plan, stored_runs: StoredRuns, results: Iterable[Published]) -> str:
     """Return a line about the convergence of a case, from stored runs and published results."""
-    if plan.synthetic:
+    if plan.synthetic or plan.config["parity_samples"] is not None:
         return ""
     if plan.throughput_only:
         return f"not required; --no-throughput-only trains to the target, {training_time(plan, stored_runs)}"
@@ -116,8 +116,8 @@ def _stored(plan: Plan, stored_runs: StoredRuns) -> Estimate | None:
 
 def _is_same_work(plan: Plan, outcome: Outcome) -> bool:
     config = plan.config
-    stored = (outcome.work.batch_per_card, outcome.work.accumulation)
-    planned = (config["train_batch_size"], config["gradient_accumulation_steps"])
+    stored = (outcome.parity_samples, outcome.work.batch_per_card, outcome.work.accumulation)
+    planned = (config["parity_samples"], config["train_batch_size"], config["gradient_accumulation_steps"])
     return _is_same_case(plan, outcome) and stored == planned
 
 
@@ -144,7 +144,7 @@ def _by_throughput(plan: Plan, stored_runs: StoredRuns) -> Estimate | None:
     samples, (rate, rate_source), steps = most_samples(plan), _throughput(plan, stored_runs), most_steps(plan)
     if plan.throughput_only and steps is not None:
         samples = float(steps * _samples_per_step(plan))
-    if samples is None or rate is None:
+    if plan.config["parity_samples"] or samples is None or rate is None:
         return None
     source = f"{quantity(samples, plan.sample_unit)}, {quantity(rate, f'{plan.sample_unit}/s', 3)} {rate_source}"
     return Estimate(samples / rate, source, at_most=not plan.throughput_only)
@@ -175,8 +175,9 @@ def most_steps(plan: Plan) -> int | None:
     if plan.throughput_only:
         return int(config["timing_warmup_steps"] + config["throughput_steps"])
     limits = [config["max_steps"]]
-    if config["samples_per_item"] == 1 and config["max_samples"]:
-        limits.append(math.ceil(config["max_samples"] / _samples_per_step(plan)))
+    if config["samples_per_item"] == 1:
+        step = _samples_per_step(plan)
+        limits += [math.ceil(config[name] / step) for name in ("max_samples", "parity_samples") if config[name]]
     return min((int(limit) for limit in limits if limit), default=None)
 
 

@@ -167,6 +167,7 @@ class Run:
         ({"max_steps": 7, "eval_steps": 3, "target": 0.003, "also": {"half": 0.004}}, "max_steps", 7),
         ({"max_steps": None, "max_epochs": 2, "eval_steps": None}, "max_epochs", 2 * BATCHES),
         ({"max_steps": None, "max_samples": 5 * 32}, "max_samples", 5),
+        ({"max_steps": None, "max_samples": 5 * 32, "parity_samples": 3 * 32}, "parity", 3),
         ({"max_steps": None, "max_time_s": 0.0}, "deadline", 1),
         ({"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}, "throughput", 6),
     ],

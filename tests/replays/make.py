@@ -156,6 +156,19 @@ def reference() -> Json:
     return {"schema": 1, "of": {**of, "batches": [batch]}}
 
 
+def parity(name: str, loss_at: Callable[[int], float], unconverged: tuple[str, ...] = ()) -> Replay:
+    """Half of a training, judged by its loss curve."""
+    return Replay(
+        name,
+        steps=100,
+        loss_at=loss_at,
+        converged=False,
+        reason="parity",
+        plan_fields={"reference": reference(), "config": {**CONFIG, "parity_samples": 100 * BATCH}},
+        unconverged=unconverged,
+    )
+
+
 DEVIATIONS = {
     "step backward": ["acme's own", "the suite's own"],
     "hook events": ["acme's own", "the framework's own"],
@@ -298,6 +311,9 @@ REPLAYS = [
     # After 160 steps without an evaluation nobody can distinguish a false one from an honest one.
     honest(160, "not_too_early"),
     false(160),
+    parity("parity", lambda step: usual_loss(step) * 1.002),
+    parity("parity_broken", lambda step: usual_loss(step) * 1.12, ("parity",)),
+    parity("parity_never_began", lambda step: 2.3, ("learned", "parity")),
     # Its clock is an hour ahead, which was known before it started.
     Replay("clock_skew", hosts=({**LOCALHOST, "clock_offset_s": 3600.0},), sampling=Sampling(devices=1, every_s=1.0)),
     Replay(

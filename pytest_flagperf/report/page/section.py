@@ -120,6 +120,7 @@ def _about(rounds: Sequence[Outcome]) -> str:
         first.environment.get("precision", ""),
         "synthetic data" if first.synthetic else "",
         "throughput only" if first.throughput_only else "",
+        "parity: judged by the reference's loss curve, not by the target" if first.parity_samples is not None else "",
         f"{sum(outcome.ok for outcome in rounds)} of {count(len(rounds), 'round')} finished",
         _validity(rounds),
     ]

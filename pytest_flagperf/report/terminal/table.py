@@ -89,8 +89,10 @@ def aligned(rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
 
 
 def converged(case: CaseResult) -> str:
-    """Return how many of the rounds that should converge did; a throughput-only case has none of them."""
-    return "not tested" if case.converged is None else f"{case.converged}/{case.meant}"
+    """Return how many of the rounds that should converge did; a parity or throughput-only case has none of them."""
+    if case.converged is None:
+        return "parity" if any(outcome.parity_samples is not None for outcome in case.outcomes) else "not tested"
+    return f"{case.converged}/{case.meant}"
 
 
 def metric(outcomes: Sequence[Outcome], *, named: bool = True) -> str:

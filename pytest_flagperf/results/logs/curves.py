@@ -1,15 +1,25 @@
-"""Curves over samples: interpolation at common points."""
+"""Curves over samples: interpolation at common points, and the distance between curves."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from pytest_flagperf.results.logs.ranklog import Target
 
 Points = Sequence[tuple[float, float]]
 """Samples and value, in order; ``finite`` removes NaN and infinite values."""
+
+
+@dataclass(frozen=True)
+class CurveDistance:
+    """The distance of two curves as shares: ``deviation`` is signed, ``area`` is the area between them."""
+
+    deviation: float
+    area: float
 
 
 def finite(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -59,3 +69,21 @@ def thinned(places: Sequence[float], most: int) -> list[float]:
     if len(places) <= most:
         return list(places)
     return [places[math.ceil((number + 1) * len(places) / most) - 1] for number in range(most)]
+
+
+def distance(values: Sequence[float], middle: Sequence[float], ends: Sequence[float]) -> CurveDistance:
+    """The distance of ``values`` from ``middle``; each value counts by the samples that it covers."""
+    widths = [end - start for start, end in pairwise([0.0, *ends])]
+    total = sum(width * abs(mean) for width, mean in zip(widths, middle, strict=True))
+    parts = [width * (value - mean) for width, value, mean in zip(widths, values, middle, strict=True)]
+    return CurveDistance(sum(parts) / total, sum(map(abs, parts)) / total)
+
+
+def middle(rounds: Sequence[Sequence[float]]) -> list[float]:
+    return [statistics.fmean(values) for values in zip(*rounds, strict=True)]
+
+
+def distances_among(rounds: Sequence[Sequence[float]], ends: Sequence[float]) -> list[CurveDistance]:
+    """The distance of each round from the mean of all others."""
+    others = [middle([*rounds[:number], *rounds[number + 1 :]]) for number in range(len(rounds))]
+    return [distance(one, rest, ends) for one, rest in zip(rounds, others, strict=True)]

@@ -233,6 +233,7 @@ def _outcome(of: Round) -> Outcome:
         logs=tuple(log.path.relative_to(of.path).as_posix() for log in logs if log.present),
         warnings=(*_warnings(plan, end), *remarks, *stragglers.find(of.places, of.logs), *monitored),
         limits=_limits(plan),
+        parity_samples=_count(plan.config.get("parity_samples")),
         phases=of.phases,
         validity_warnings=(
             *validity.validity_warnings(of.path, plan, samples, training),

@@ -125,6 +125,8 @@ class Outcome(CaseFacts):
     phases: tuple[Phase, ...] = ()
     limits: Mapping[str, float] = field(default_factory=dict)
     """The limits of the training that the config sets: max_steps, max_epochs, max_samples."""
+    parity_samples: int | None = None
+    """The length of a parity training, which is judged by the reference's loss curve instead of the target."""
     unverified_chip: str = ""
     """Why the chip is not verified: its devices did not report it. No table and no baseline has such figures."""
 
@@ -150,7 +152,7 @@ class Outcome(CaseFacts):
     @property
     def meant_to_converge(self) -> bool:
         """Whether the round was meant to reach the target."""
-        return not self.throughput_only
+        return not self.throughput_only and self.parity_samples is None
 
     @property
     def cards(self) -> int:

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def converges(outcome: Outcome | None) -> list[Verdict]:
-    """Judge whether a round finished, learned on real data, and reached the target in time."""
+    """Judge whether a round finished, learned on real data, and reached the target in time or kept to the curve."""
     verdicts = finished(outcome)
     if outcome is None:
         return verdicts
@@ -41,6 +41,8 @@ def converges(outcome: Outcome | None) -> list[Verdict]:
         return [*verdicts, *(verdict for verdict in convergence.finite_loss(outcome) if outcome.losses.bad)]
     verdicts += [in_range(outcome), *convergence.finite_loss(outcome), *convergence.real_data(outcome)]
     learning = [learned(outcome)] if all(verdict.ok for verdict in verdicts) else []
+    if outcome.parity_samples is not None:
+        return [*verdicts, *learning, reference_checks.parity(outcome)]
     early = reference_checks.not_too_early(outcome) if learning else None
     verdicts += [*learning, *convergence.reached(outcome), *convergence.agrees(outcome)]
     return [*verdicts, early] if early else verdicts

@@ -110,7 +110,8 @@ def _of_metric(outcome: Outcome) -> list[tuple[bool, str]]:
     if target.met(name, before):
         limit = quantity(target.value, target.unit)
         return [(False, f"the untrained model already reaches the target: {name} is {start}, the target {limit}")]
-    if target.direction not in ("higher", "lower"):
+    if target.direction not in ("higher", "lower") or outcome.parity_samples is not None:
+        # A parity training is short: its metric may not have moved yet, so only the loss is judged.
         return []
     way, least = (after - before) / (target.value - before), _least_way(outcome, before)
     text = f"{name} went from {start}, untrained, to {end}"

@@ -31,6 +31,7 @@ VERDICTS: Mapping[str, VerdictMeaning] = {
     "not_too_early": VerdictMeaning(
         _KIND.CONVERGENCE, "the target was not reached earlier than the suite's reference curves allow"
     ),
+    "parity": VerdictMeaning(_KIND.CONVERGENCE, "with parity_samples: the loss follows the suite's reference curves"),
     "valid": VerdictMeaning(_KIND.VALID, "no validity warning; fails only with --strict"),
     "p_whole": VerdictMeaning(_KIND.THROUGHPUT, "the throughput of the whole training is a finite number above 0"),
     "p_train": VerdictMeaning(_KIND.THROUGHPUT, "the throughput without evaluations is a finite number above 0"),

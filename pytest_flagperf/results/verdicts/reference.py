@@ -16,6 +16,7 @@ from typing import Any
 
 from pytest_flagperf.results.figures.statistics import student_limit
 from pytest_flagperf.results.logs import curves
+from pytest_flagperf.results.logs.curves import CurveDistance
 from pytest_flagperf.results.logs.ranklog import Target
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.stored import FormatError, files, type_check
@@ -24,7 +25,9 @@ SCHEMA = 1
 FEWEST = 5
 """Minimum number of seeds of a target, and of rounds of a batch: their bounds are computed from the spread."""
 CHANCE = 0.005
-"""Probability that an honest round is judged too early."""
+"""Probability that an honest round is judged too early, or off the loss curve."""
+FLOOR = 0.01
+"""Minimum tolerance of a loss curve, as a share of the loss, even if the reference's rounds hardly differ."""
 EVALUATIONS = 2
 """Minimum number of evaluations before ``earliest``, so that a false evaluation can be detected."""
 POINTS = 24
@@ -76,6 +79,15 @@ class Batch:
         unknown = self.interval / math.sqrt(12) / math.exp(middle)
         spread = math.hypot(statistics.stdev(logs), unknown) * math.sqrt(1 + 1 / rounds)
         return math.exp(middle - student_limit(CHANCE, rounds - 1) * spread)
+
+    def tolerance(self, ends: Sequence[float]) -> CurveDistance:
+        """The allowed distance of a loss curve over these first points, from the distances between the rounds."""
+        distances = curves.distances_among([values[: len(ends)] for values in self.loss.rounds], ends)
+        # The area is at least the deviation, so the same limit serves for both.
+        limit = student_limit(CHANCE / 2, len(distances) - 1)
+        deviation = math.sqrt(statistics.fmean(distance.deviation**2 for distance in distances))
+        area = math.sqrt(statistics.fmean(distance.area**2 for distance in distances))
+        return CurveDistance(max(FLOOR, limit * deviation), max(FLOOR, limit * area))
 
 
 @dataclass(frozen=True)

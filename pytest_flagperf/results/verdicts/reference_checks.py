@@ -1,20 +1,25 @@
-"""The verdict that compares a round with the suite's reference: not at the target too early."""
+"""Verdicts that compare a round with the suite's reference: not at the target too early, loss on the curve."""
 
 from __future__ import annotations
 
 import math
 
-from pytest_flagperf.results.figures.units import compared, count, plain
+from pytest_flagperf.results.figures.units import compared, count, plain, quantity
+from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.measured.outcome import Evaluation, Outcome
 from pytest_flagperf.results.verdicts.reference import (
     EVALUATIONS,
+    Batch,
     Reference,
     global_batch,
+    loss_points,
     step_samples,
 )
 from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind
 from pytest_flagperf.stored import FormatError
 
+FEWEST_PLACES = 3
+"""Minimum number of points of a loss curve that are compared."""
 _KIND = VerdictKind.CONVERGENCE
 
 
@@ -81,6 +86,46 @@ def _basis(reference: Reference, outcome: Outcome) -> str:
     return f"{count(len(batch.to_target), 'reference round')} needed {lowest} to {highest}"
 
 
+def parity(outcome: Outcome) -> Verdict:
+    """Compare the loss over the first samples with the reference's loss at the same samples."""
+    reference, expected = _reference(outcome), f"{outcome.parity_samples or 0:,} {outcome.sample_unit}"
+    if isinstance(reference, str):
+        return _no_parity(outcome, reference, "a reference")
+    trained = outcome.work.samples or 0
+    if trained < (outcome.parity_samples or 0) and outcome.stop_reason != "target":
+        got = f"{trained:,} {outcome.sample_unit}"
+        text = f"the round trained {got} of {expected} (stopped by {outcome.stop_reason})"
+        return _no_parity(outcome, text, expected, got)
+    batch = reference.batch(global_batch(outcome))
+    reason = _other_target(outcome, reference)
+    if reason is None and batch is None:
+        reason = f"it has curves for {_sizes(reference)}, but this round had {_batch_words(outcome)}"
+    if reason is not None or batch is None:
+        return _no_parity(outcome, f"the suite's reference does not apply to this round: {reason}", "a reference")
+    return _on_the_curve(outcome, batch, trained)
+
+
+def _on_the_curve(outcome: Outcome, batch: Batch, trained: int) -> Verdict:
+    unit = outcome.sample_unit
+    ends = [samples for samples in batch.loss.samples if samples <= trained]
+    covered = ends[-1] if ends else 0.0
+    if len(ends) < FEWEST_PLACES:
+        got, expected = f"{count(len(ends), 'point')} of the reference's curve", f"at least {FEWEST_PLACES}"
+        return _no_parity(outcome, f"{trained:,} {unit} reach {got}, expected {expected}", expected, got)
+    points = loss_points(outcome)
+    rounds = [values[: len(ends)] for values in batch.loss.rounds]
+    distance = curves.distance(curves.means(points, ends), curves.middle(rounds), ends)
+    allowed = batch.tolerance(ends)
+    ok = abs(distance.deviation) <= allowed.deviation and distance.area <= allowed.area
+    got = f"{_signed(distance.deviation)} on average, {quantity(distance.area, 'share')} mean distance"
+    expected = f"at most {quantity(allowed.deviation, 'share')} and {quantity(allowed.area, 'share')}"
+    sentence = (
+        f"round {outcome.round}: over {plain(covered)} {unit} the loss differs from the mean of"
+        f" {count(len(batch.loss.rounds), 'reference round')}: {got}, expected {expected}"
+    )
+    return Verdict("parity", ok, got, expected, "" if ok else sentence, kind=_KIND)
+
+
 def _reference(outcome: Outcome) -> Reference | str:
     """Return the reference, or the reason why no reference can be used."""
     if outcome.reference is None:
@@ -113,5 +158,18 @@ def _unknown(outcome: Outcome, reason: str, *, ok: bool) -> Verdict:
     return Verdict("not_too_early", ok, f"not judged: {reason}", expected, "" if ok else sentence, kind=_KIND)
 
 
+def _no_parity(outcome: Outcome, reason: str, expected: str, got: str = "unknown") -> Verdict:
+    sentence = f"round {outcome.round}: cannot judge the parity of the loss curve: {reason}"
+    return Verdict("parity", False, got, expected, sentence, kind=_KIND)
+
+
 def _batch_words(outcome: Outcome) -> str:
     return f"a batch of {global_batch(outcome) or 0:,} over all cards"
+
+
+def _sizes(reference: Reference) -> str:
+    return " and ".join(f"a batch of {batch.global_batch:,}" for batch in reference.batches) or "no batch"
+
+
+def _signed(share: float) -> str:
+    return f"{quantity(abs(share), 'share')} {'above' if share > 0 else 'below'}"
