@@ -13,7 +13,7 @@ from pytest_flagperf.catalog.suite import DataItem, Goal, SuiteMetric, _ScaleTab
 from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, FrameworkNames, VendorToml
 from pytest_flagperf.commands import COMMANDS, parser
 from pytest_flagperf.engines.agents.slurm.config import SlurmConfig
-from pytest_flagperf.expected import Expected
+from pytest_flagperf.expected import Expected, KnownProblem
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.measured.validity import WARNINGS
@@ -46,6 +46,7 @@ _VENDOR_TOML = (
     _Table("[framework.NAME]", FrameworkNames),
     _Table("[chips.NAME]", Chip),
     _Table("[container]", ContainerDefaults),
+    _Table("[[known_problem]]", KnownProblem),
 )
 _SUITE_TOML = (
     _Table("The file", _SuiteTable),

@@ -1,4 +1,4 @@
-"""Expected failures, which users list in flagperf.toml."""
+"""Expected failures, which users list in flagperf.toml, and known problems, which vendors state in vendor.toml."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Expected:
     """The reason, which every report shows."""
 
     def is_about(self, case: str) -> bool:
-        return any(fnmatchcase(name, self.case) for name in (case, without_repeat(case)))
+        return _matches(self.case, case)
 
     def judges(self, verdict: str) -> bool:
         return fnmatchcase(verdict, self.verdict)
@@ -40,10 +40,37 @@ class ExpectedInFile:
     file: str
 
 
+@dataclass(frozen=True)
+class KnownProblem:
+    """A problem that a vendor states of its cases: every report shows it, and it excuses no verdict."""
+
+    case: str
+    """Pattern of the case, such as ``*:pytorch:*:2:8``."""
+    text: str
+    """The problem in a sentence, which every report shows."""
+
+    def is_about(self, case: str) -> bool:
+        return _matches(self.case, case)
+
+    def problems(self) -> Iterator[str]:
+        """Yield the problems of a table that could never match or says nothing."""
+        yield from _pattern_problems(self.case)
+        if not self.text.strip():
+            yield "text is empty; expected the problem in a sentence, for the reports"
+
+
+def _matches(pattern: str, case: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in (case, without_repeat(case)))
+
+
+def _pattern_problems(case: str) -> Iterator[str]:
+    if not case.strip() or (not set(_WILD) & set(case) and case.count(":") not in (4, 5)):
+        yield f"case = {case!r}: expected {_FORM}"
+
+
 def problems(expected: Expected) -> Iterator[str]:
     """Yield the problems of a table that could never match."""
-    if not expected.case.strip() or (not set(_WILD) & set(expected.case) and expected.case.count(":") not in (4, 5)):
-        yield f"case = {expected.case!r}: expected {_FORM}"
+    yield from _pattern_problems(expected.case)
     if not expected.verdict.strip():
         yield "verdict is empty; expected a verdict such as efficiency or target, or * for all"
     if not expected.reason.strip():

@@ -1,4 +1,4 @@
-"""Expected failures: the cases and verdicts that a table matches, and invalid tables."""
+"""Expected failures and known problems: the cases and verdicts that a table matches, and invalid tables."""
 
 from pathlib import Path
 
@@ -29,7 +29,28 @@ def test_only_the_users_file_excuses_a_verdict_or_a_pattern_of_them(tmp_path: Pa
     settings = read_settings({}, tmp_path)
     assert (settings.expected, settings.expected_in) == ((one,), str(tmp_path / "flagperf.toml"))
     write_vendor(tmp_path, toml=VENDOR_TOML + TABLE)
-    with pytest.raises(CatalogError, match=r"vendor\.toml:\d+: expected: a vendor's folder excuses no verdict"):
+    with pytest.raises(
+        CatalogError, match=r"vendor\.toml:\d+: expected: .* state the problem as \[\[known_problem\]\]"
+    ):
+        _ = Catalog.scan([tmp_path]).vendor("acme").toml
+
+
+def test_a_vendor_states_a_problem_of_some_cases(tmp_path: Path) -> None:
+    write_vendor(tmp_path, toml=VENDOR_TOML + '\n[[known_problem]]\ncase = "glm:*"\ntext = "one link is slow"\n')
+    (one,) = Catalog.scan([tmp_path]).vendor("acme").toml.known_problem
+    assert (one.text, one.is_about(CASE), one.is_about("bert:pytorch:A100:1:8:3")) == ("one link is slow", True, False)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('case = "glm"\ntext = "x"', "case = 'glm': expected model:framework"),
+        ('case = "*"\ntext = " "', "text is empty"),
+    ],
+)
+def test_an_invalid_known_problem_is_reported(tmp_path: Path, lines: str, message: str) -> None:
+    write_vendor(tmp_path, toml=f"{VENDOR_TOML}\n[[known_problem]]\n{lines}\n")
+    with pytest.raises(CatalogError, match=rf"vendor\.toml:\d+: \[\[known_problem\]\] 1: {message}"):
         _ = Catalog.scan([tmp_path]).vendor("acme").toml
 
 

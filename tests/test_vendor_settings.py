@@ -39,6 +39,9 @@ pytorch = "acme/pytorch:1"
 ACME_HOME = "/opt/acme"
 [uv]
 UV_INDEX = "https://me:secret@acme.example/simple"
+[[known_problem]]
+case = "*"
+text = "one link is slow"
 """
 """Every key with a value that is not its default."""
 
@@ -92,6 +95,7 @@ def test_settings_have_their_place_in_plan_record_and_key(tmp_path: Path) -> Non
     assert "secret" not in str(names)
     assert names["module torch_acme"] == "imported by each rank"
     assert names["variable ACME_HOME"] == "set"
+    assert names["known problem 1"] == "one link is slow"
     (index,) = [one for one in plan.additions if one.name == "setting uv.UV_INDEX"]
     assert index.where == "vendors/acme/vendor.toml:25"
     assert plan.fingerprint["deviations"]["setting nvml"] == ["true", "false"]

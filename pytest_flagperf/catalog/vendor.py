@@ -14,6 +14,7 @@ from flagperf_driver.node.environments.environment import RESULT_SETTINGS
 from pytest_flagperf.stored.plan import is_cpu
 
 from ..case import CaseError, Shape
+from ..expected import KnownProblem
 from ..problems import near
 from ..runtime.docker import run_options as docker_options
 from . import vendor_images
@@ -101,10 +102,12 @@ class VendorToml:
     """Variables of every rank."""
     uv: Mapping[str, str] = field(default_factory=dict)
     """Settings of uv for --runtime=venv, for example the index of the packages."""
+    known_problem: tuple[KnownProblem, ...] = ()
+    """Problems of the vendor's cases, which every report shows; they excuse no verdict."""
 
     REPLACED_KEYS: ClassVar[Mapping[str, str]] = {
-        "expected": "a vendor's folder excuses no verdict; only the user's flagperf.toml has [[expected]]",
-        "known_problem": "state the problem in the README.md of the vendor's folder; it excuses no verdict",
+        "expected": "a vendor's folder excuses no verdict; state the problem as [[known_problem]] with case and text,"
+        " which reports show; only the user's flagperf.toml has [[expected]]"
     }
 
 
@@ -207,6 +210,9 @@ def _problems(file: Path, table: VendorToml) -> Iterator[str]:
         for name in table.uv
         if name not in RESULT_SETTINGS
     )
+    for number, one in enumerate(table.known_problem):
+        for problem in one.problems():
+            yield f"{where(file, 'known_problem', str(number))}: [[known_problem]] {number + 1}: {problem}"
     for name, chip in table.chips.items():
         yield from _chip(file, name, chip)
     yield from (f"{where(file, 'shapes')}: shapes: {problem}" for problem in _shapes(table.shapes))

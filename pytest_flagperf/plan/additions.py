@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from flagperf_driver import addresses, extern
 from flagperf_driver.rank_process import RESERVED_VARIABLES
-from pytest_flagperf.stored.plan import Addition
+from pytest_flagperf.stored.plan import KNOWN_PROBLEM, Addition
 
 from ..case import Case
 from ..catalog import Suite, Vendor
@@ -44,6 +44,7 @@ def find_additions(suite: Suite, vendor: Vendor, own: Path, case: Case, *, in_im
         *_variables(vendor, vendor_folder, own, place),
         *_packages(suite, own, place),
         *_extensions(own, place, in_image=in_image),
+        *_known_problems(vendor, vendor_folder, str(case)),
         *_settings(vendor, vendor_folder, case),
     ]
     return tuple(additions)
@@ -120,6 +121,13 @@ def _extensions(own: Path, case: str, *, in_image: bool) -> Iterator[Addition]:
     if (own / "csrc").is_dir():
         built = "built into the image" if in_image else "as installed in the hosts' Python"
         yield Addition("extension csrc", built, NONE, f"{case}/csrc")
+
+
+def _known_problems(vendor: Vendor, folder: str, case: str) -> Iterator[Addition]:
+    """Yield the problems that the vendor states of the case; they are shown and excuse nothing."""
+    stated = [one.text for one in vendor.toml.known_problem if one.is_about(case)]
+    for number, text in enumerate(stated, 1):
+        yield Addition(f"{KNOWN_PROBLEM} {number}", text, NONE, f"{folder}/vendor.toml", runs_code=False)
 
 
 def _settings(vendor: Vendor, folder: str, case: Case) -> Iterator[Addition]:

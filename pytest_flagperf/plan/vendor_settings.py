@@ -26,6 +26,7 @@ NOT_LISTED: Mapping[str, str] = {
     "scale": "the default of an option: plan and fingerprint have the case's own scale",
     "shapes": "the default of an option: plan and fingerprint have the case's own shape",
     "environment": "listed as variables, without their values, which may be secret",
+    "known_problem": "listed as known problems",
     "framework.NAME.modules": "listed as modules",
     "chips.NAME.memory_gib": "for documents",
 }

@@ -15,6 +15,8 @@ from .files import FormatError, check_schema, need, read
 from .layout import host_folder
 
 SCHEMA = 1
+KNOWN_PROBLEM = "known problem"
+"""The first words of an addition's name that is a problem which the vendor states."""
 _MOST_RANKS = 100_000
 
 

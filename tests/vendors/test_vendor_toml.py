@@ -67,7 +67,7 @@ def problems(folder: Path, text: str) -> str:
         ('backend = "acl"\n', "", "backend is missing"),
         ('"1x8"]', '"8"]', "shapes: shape '8': expected NxP"),
         ("devices_per_host = 8", "devices_per_host = 0", "chips.X9.devices_per_host is 0; expected at least 1"),
-        ("[chips.A1x2]", "[[known_problem]]\ncase = '*'", "known_problem: state the problem in the README.md"),
+        ("[chips.A1x2]", "[known_problem]\ncase = '*'", "expected a list, as in [[known_problem]]"),
         ("[chips.A1x2]", "[[expected]]\ncase = '*'", "vendor.toml:11: expected: a vendor's folder excuses no verdict"),
         ("[chips.A1x2]", "[container]\nimage = 'a'", "vendor.toml:12: container.image: no such key"),
         ("[chips.A1x2]", "[images]\npytorch = 2", "vendor.toml:12: images.pytorch is 2; expected a string"),

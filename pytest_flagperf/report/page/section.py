@@ -31,7 +31,7 @@ from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import MetricValue, Outcome
 from pytest_flagperf.results.verdicts import Verdict
-from pytest_flagperf.results.verdicts.case_result import CaseResult, CaseSummary
+from pytest_flagperf.results.verdicts.case_result import KNOWN_PROBLEM, CaseResult, CaseSummary
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log, round_folder
 from pytest_flagperf.stored.plan import Deviation, StoredPlan, Value
@@ -137,13 +137,14 @@ def _validity(rounds: Sequence[Outcome]) -> str:
 
 
 def _warnings(summary: CaseSummary, rounds: Sequence[Outcome]) -> str:
-    """Return the marks and the warnings of the case, and the number of skipped log lines."""
+    """Return the marks, the known problems and the warnings of the case, and the number of skipped log lines."""
     lines = [
         f"round {outcome.round}: {count(outcome.broken_lines, 'broken log line')} skipped"
         for outcome in rounds
         if outcome.broken_lines
     ]
     stated = [f"{phrase}: {sentence}" for phrase, sentence in summary.marks.items()]
+    stated += [f"{KNOWN_PROBLEM}: {text}" for text in summary.known_problems]
     return "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in (*stated, *summary.warnings, *lines))
 
 

@@ -13,6 +13,7 @@ from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts.case_result import (
     BAD,
     EXPECTED,
+    KNOWN_PROBLEM,
     PASSED,
     UNFINISHED,
     CaseResult,
@@ -120,9 +121,10 @@ def all_lines(summaries: Sequence[CaseSummary]) -> Iterator[str]:
 
 
 def remarks(summaries: Sequence[CaseSummary]) -> Iterator[str]:
-    """Yield a line for each mark, each vendor code, each expected failure and each warning."""
+    """Yield a line for each mark, each vendor code, each known problem, each expected failure and each warning."""
     yield from _limited([f"{name}: {case.case}: {text}" for case in summaries for name, text in case.marks.items()])
     yield from _limited(list(_vendor_code(summaries)))
+    yield from _limited([f"{KNOWN_PROBLEM}: {case.case}: {text}" for case in summaries for text in case.known_problems])
     yield from _limited([f"expected: {case.case}: {text}" for case in summaries for text in case.expected])
     yield from (f"warning: {case.case}: {text}" for case in summaries for text in case.warnings)
 

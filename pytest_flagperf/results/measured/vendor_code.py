@@ -8,7 +8,7 @@ from typing import Any
 from pytest_flagperf.results.logs.ranklog import RankLog
 from pytest_flagperf.results.measured.validity import NOT_CONFINED, VENDOR_CODE, ValidityWarning
 from pytest_flagperf.stored.layout import host_of
-from pytest_flagperf.stored.plan import StoredPlan
+from pytest_flagperf.stored.plan import KNOWN_PROBLEM, StoredPlan
 
 KINDS = ("step", "hook", "module", "extension", "package", "variable", "command")
 """The first word of a deviation that is vendor code, as in "step backward"; a deviation of the config has one word."""
@@ -22,6 +22,15 @@ def names(fingerprint: Mapping[str, Any]) -> tuple[str, ...]:
     deviations = fingerprint.get("deviations")
     listed = [str(name).partition(" ") for name in deviations] if isinstance(deviations, Mapping) else []
     return tuple(f"{kind} {name}" for kind in KINDS for first, _, name in listed if first == kind and name)
+
+
+def known_problems(fingerprint: Mapping[str, Any]) -> tuple[str, ...]:
+    """The problems that the vendor states of its case, which excuse nothing."""
+    deviations = fingerprint.get("deviations")
+    listed = deviations.items() if isinstance(deviations, Mapping) else ()
+    return tuple(
+        str(pair[0]) for name, pair in listed if str(name).startswith(KNOWN_PROBLEM) and isinstance(pair, list)
+    )
 
 
 def phrase(vendor: str, listed: Iterable[str], factor: float | None = None) -> str:

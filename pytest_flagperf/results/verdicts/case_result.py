@@ -19,6 +19,7 @@ FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED = "failed", "regressed", "not fi
 STATES = (FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED)
 """The states of a case, the worst first."""
 BAD = (FAILED, REGRESSED)
+KNOWN_PROBLEM = "known problem, stated by the vendor"
 _FIGURES = {VerdictKind.SPEEDUP: "speed-up", VerdictKind.EFFICIENCY: "speed-up"}
 _MAX_REASON_LENGTH = 120
 
@@ -87,6 +88,12 @@ class CaseResult:
         return vendor_code.phrase(self.outcomes[0].vendor, listed, self.median("vendor_factor")) if listed else ""
 
     @property
+    def known_problems(self) -> tuple[str, ...]:
+        """The problems that the vendor states of the case; they excuse nothing."""
+        stated = (vendor_code.known_problems(outcome.fingerprint) for outcome in self.outcomes)
+        return tuple(dict.fromkeys(text for texts in stated for text in texts))
+
+    @property
     def meant(self) -> int:
         """The number of rounds that were meant to reach the target."""
         return sum(outcome.meant_to_converge for outcome in self.outcomes)
@@ -128,6 +135,8 @@ class CaseSummary:
     """The code and packages of the vendor beside its config, in a few words."""
     marks: Mapping[str, str] = field(default_factory=dict)
     """What a reader must know before the figures: short phrases, each with its sentence."""
+    known_problems: tuple[str, ...] = ()
+    """The problems that the vendor states of the case; they excuse nothing."""
 
 
 def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummary:
@@ -161,6 +170,7 @@ def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummar
         _unique(_not_judged(case)),
         case.vendor_code,
         marks.of_rounds(case.outcomes),
+        _unique(case.known_problems),
     )
 
 
