@@ -116,7 +116,9 @@ def test_data_missing_on_one_host_are_reported_for_that_host_only(tmp_path: Path
     (tmp_path / "cases").mkdir()
     (tmp_path / "cases" / "train").write_bytes(b"12345")
     requirements = replace(REQUIREMENTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=5),)),))
-    assert of(inspect([LocalHost()], requirements), "data") == [(OK, str(tmp_path / "cases"))]
+    reported: list[str] = []
+    assert of(inspect([LocalHost()], requirements, reported.append), "data") == [(OK, str(tmp_path / "cases"))]
+    assert reported[-1] == f"preflight: checking {tmp_path}/cases: 1 of 1 part"
     requirements = replace(
         REQUIREMENTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=6), DataItem("eval"))),)
     )

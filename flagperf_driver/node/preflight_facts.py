@@ -203,7 +203,10 @@ def _owner(pid: int) -> str | None:
 def _data(item: Mapping[str, Any]) -> Mapping[str, Any]:
     from flagperf_driver.node import manifest  # slow to import, and few hosts have data to check
 
-    return {"data_dir": item["data_dir"], "problems": manifest.verify(item["data_dir"], item["entries"])}
+    def report(**amounts: Mapping[str, int]) -> None:
+        _send({"type": "checking", "data_dir": item["data_dir"], **amounts})
+
+    return {"data_dir": item["data_dir"], "problems": manifest.verify(item["data_dir"], item["entries"], report)}
 
 
 def _may_clear_caches() -> bool:

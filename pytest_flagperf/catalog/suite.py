@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ..stored.plan import LeftOut
 from .toml_reader import CatalogError, choice, raise_if_any, read, where
@@ -52,8 +52,10 @@ class DataItem:
     """Number of folders in the folder."""
     size: int | None = None
     """Size of the file in bytes."""
-
-    REPLACED_KEYS: ClassVar[Mapping[str, str]] = dict.fromkeys(("sha256", "md5"), "remove it; declare the file's size")
+    sha256: str | None = None
+    """Checksum of the file."""
+    md5: str | None = None
+    """Checksum of the file, if the source publishes no other."""
 
 
 @dataclass(frozen=True)

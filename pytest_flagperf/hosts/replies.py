@@ -64,6 +64,8 @@ _DEVICE: Shape = {
     **dict.fromkeys(health.FLAGS, Maybe(TRUTH)),
 }
 
+_CHECKED: Shape = {"parts": COUNT, "files": COUNT, "bytes": COUNT}
+
 REPLIES: Shape = {
     # The start of the code on a host: bootstrap.py.
     "need": {},
@@ -100,6 +102,7 @@ REPLIES: Shape = {
     "fault": {"kind": TEXT, "rank": Maybe(COUNT), "sentence": TEXT},
     "over": {},
     # The check of a host before a run.
+    "checking": {"data_dir": TEXT, "done": _CHECKED, "total": _CHECKED},
     "listening": {"port": COUNT, "token": TEXT},
     "connected": {"failed": Each(TEXT)},
     "facts": {

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,8 @@ def data(tmp_path: Path) -> Path:
 
 WHOLE: list[dict[str, object]] = [
     {"path": "train", "kind": "folder", "files": 2, "folders": 2},
-    {"path": "vocab.txt", "kind": "file", "size": 5},
+    {"path": "vocab.txt", "kind": "file", "size": 5, "sha256": hashlib.sha256(b"hello").hexdigest()},
+    {"path": "vocab.txt", "md5": hashlib.md5(b"hello").hexdigest().upper()},
 ]
 
 
@@ -78,7 +80,8 @@ def test_data_as_declared_have_no_problems(data: Path) -> None:
     [
         ({"path": "train", "kind": "folder", "files": 3}, "train: got 2 files, expected 3"),
         ({"path": "train", "kind": "folder", "folders": 1}, "train: got 2 folders, expected 1"),
-        ({"path": "vocab.txt", "size": 6}, "vocab.txt: got 5 bytes, expected 6"),
+        ({"path": "vocab.txt", "size": 6, "md5": "0"}, "vocab.txt: got 5 bytes, expected 6"),
+        ({"path": "vocab.txt", "sha256": "00"}, "got sha256 2cf24d"),
         ({"path": "vocab.txt", "kind": "folder"}, "folder not found; the path is a file"),
         ({"path": "train"}, "file not found; the path is a folder"),
         ({"path": "vocabulary.txt"}, "contains train, vocab.txt"),
@@ -87,6 +90,22 @@ def test_data_as_declared_have_no_problems(data: Path) -> None:
 def test_data_that_differ_are_reported(data: Path, entry: Mapping[str, object], problem: str) -> None:
     [message] = manifest.verify(str(data), [*WHOLE, entry])
     assert problem in message
+
+
+def test_the_check_reports_its_amounts(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports: list[dict[str, dict[str, int]]] = []
+    monkeypatch.setattr(manifest, "_REPORT_S", 0.0)
+    assert manifest.verify(str(data), WHOLE, lambda **amounts: reports.append(amounts)) == []
+    whole = {"parts": 3, "files": 2, "bytes": 10}
+    assert all(report["total"] == whole for report in reports)
+    assert reports[-1]["done"] == whole
+    for before, after in pairwise(reports):
+        assert all(before["done"][name] <= after["done"][name] for name in whole)
+    assert len(reports) > 5
+    reports.clear()
+    monkeypatch.setattr(manifest, "_REPORT_S", 3600.0)
+    assert manifest.verify(str(data), WHOLE, lambda **amounts: reports.append(amounts)) == []
+    assert len(reports) == 2  # the first one and the last one
 
 
 def test_surplus_files_are_named_but_hidden_ones_and_a_missing_directory_is_one_problem(data: Path) -> None:

@@ -14,6 +14,7 @@ from pytest_flagperf.engines import FAIL, Finding
 from pytest_flagperf.hosts import Channel, Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import open_module
 from pytest_flagperf.hosts.host_pool import run_on_each
+from pytest_flagperf.results.figures.units import count, quantity
 
 from .host_requirements import HostRequirements
 from .host_rules import NEWER, host_findings, network_findings
@@ -134,6 +135,8 @@ class _Visit:
         while (answer := self.channel.receive(max(0.0, deadline - time.monotonic()))) is not None:
             if answer.get("type") == expected:
                 return {key: value for key, value in answer.items() if key != "type"}
+            if answer.get("type") == "checking":
+                self._report(f"checking {answer['data_dir']}: {_amounts(answer)}")
         last = self.channel.error_output().strip().splitlines()[-1:] or ["no output"]
         raise HostError(f"the host check by {self.host.python} ended early: {last[0].strip()}")
 
@@ -168,6 +171,17 @@ def _unreachable(host: str, sentence: str, *, lost: bool) -> Finding:
         return Finding(host, "python", FAIL, sentence, "" if "Python >= 3.8" in sentence else NEWER)
     remedy = "check its power, its network and its sshd" if lost else ""
     return Finding(host, "host", FAIL, sentence, remedy)
+
+
+def _amounts(answer: Mapping[str, Any]) -> str:
+    """Return what of the data is checked, such as ``2 of 5 parts, 1.5 GiB of 140 GiB``."""
+    done, total = answer["done"], answer["total"]
+    texts = [f"{done['parts']:,} of {count(total['parts'], 'part')}"]
+    if total["files"]:
+        texts.append(f"{done['files']:,} of {count(total['files'], 'file')}")
+    if total["bytes"]:
+        texts.append(f"{quantity(done['bytes'], 'bytes', 3)} of {quantity(total['bytes'], 'bytes', 3)}")
+    return ", ".join(texts)
 
 
 def _check_options(request: HostRequirements, host: Host) -> dict[str, Any]:
