@@ -472,13 +472,6 @@ def test_a_vendors_config_lowers_no_bound(tmp_path: Path, line: str, message: st
     assert problem.replace("'", '"').startswith(f"{CONFIG}:1: {line}: {message}".replace("'", '"'))
 
 
-def test_a_removed_key_says_what_holds_without_it(tmp_path: Path) -> None:
-    for config, settings in (("parity_samples = 64\n", ()), ("", ("parity_samples=64",))):
-        assert (
-            "parity_samples: was removed; a training is judged by its target" in problems(tmp_path, config, settings)[0]
-        )
-
-
 def test_a_vendors_config_may_ask_for_more_and_the_user_for_values_at_the_limits(tmp_path: Path) -> None:
     text = "min_efficiency = 0.9\nthroughput_steps = 100\ntiming_warmup_steps = 20\n"
     values = resolved(tmp_path, text, settings=("throughput_steps=5",)).config

@@ -180,21 +180,28 @@ def test_hosts_get_a_vendor_of_another_root(tmp_path: Path, how: str, monkeypatc
     }
 
 
-def test_what_is_built_is_listed_with_how_to_build_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_built_is_listed_with_its_size_and_how_to_build_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for framework in ("pytorch", "slow"):
         write_suite(tmp_path, framework=framework)
     catalog = tree(tmp_path)
     environments = Environments(read_settings({}, tmp_path), catalog)
-    fake: Any = SimpleNamespace(takes_python=False, uses_images=False, builds_environments=True)
+    sizes = {"pytorch": "75 packages of 3,032 MB", "slow": "2 packages of unknown size"}
+    fake: Any = SimpleNamespace(
+        takes_python=False,
+        uses_images=False,
+        to_build=lambda _host, request, _code: sizes.get(request.framework, ""),
+    )
     monkeypatch.setattr(environments_module, "runtimes", lambda: {"venv": fake})
     cases = [Case.parse(f"toy:{name}:X9:1:{cards}:1") for name in ("pytorch", "slow") for cards in (1, 8)]
     plans = [cast("Any", SimpleNamespace(case=case, vendor="acme", runtime="venv")) for case in cases]
     assert environments.to_build(plans, LocalHost()) == [
-        "to build first: 2 environments: pytorch, slow",
+        "to build first: 2 environments: pytorch (75 packages of 3,032 MB), slow (2 packages of unknown size)",
         '-k "toy and pytorch" needs only the first of them',
     ]
     assert len(environments.to_build(plans[:2], LocalHost())) == 1
-    fake.builds_environments = False  # the control: a runtime that builds nothing
+    sizes.clear()  # the control: a runtime that builds nothing
     assert environments.to_build(plans, LocalHost()) == []
 
 

@@ -111,6 +111,14 @@ def test_a_module_put_into_the_folder_is_a_runtime(tmp_path: Path, monkeypatch: 
 # -- venv --------------------------------------------------------------------------------------------------
 
 
+def test_what_a_build_would_fetch_is_known_before_it(required: RuntimeRequest) -> None:
+    assert runtimes()["venv"].to_build(HOST, required, CODE) == "1 package of 0 MB"
+    missing = replace(required, python="/nowhere/python")
+    with pytest.raises(RuntimeSetupError):
+        runtimes()["venv"].to_build(HOST, missing, CODE)
+    assert runtimes()["host"].to_build(HOST, required, CODE) == ""
+
+
 def test_an_environment_is_built_once_and_shows_its_progress(required: RuntimeRequest, tmp_path: Path) -> None:
     messages: list[str] = []
     first = venv(HOST, required, messages.append)

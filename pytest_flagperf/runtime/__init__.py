@@ -115,8 +115,6 @@ class Runtime(Protocol):
     """Whether ranks run in containers; the image has the Python and the case's extension."""
     builds_images: bool = False
     """Whether the case's extension and packages are added to the image."""
-    builds_environments: bool = False
-    """Whether the Python is built on each host where it is missing."""
     needs: str = ""
     """The requirement on every host besides a Python."""
 
@@ -127,6 +125,10 @@ class Runtime(Protocol):
     def look(self, host: Host, request: RuntimeRequest, code: Code) -> Interpreter | None:  # noqa: ARG002
         """Return the Python if it is ready, else None; change nothing on the host."""
         return None
+
+    def to_build(self, host: Host, request: RuntimeRequest, code: Code) -> str:  # noqa: ARG002
+        """Return in a few words what a build of the Python on the host would fetch; empty if nothing is built."""
+        return ""
 
     def is_unchanged(self, host: Host, interpreter: Interpreter, code: Code) -> bool:  # noqa: ARG002
         """Return False if the prepared Python must be prepared again, because its files have changed."""

@@ -16,7 +16,7 @@ from flagperf_driver import addresses
 from flagperf_driver.node.environments.environment import RESULT_SETTINGS
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import Code
-from pytest_flagperf.hosts.replies import PATH, TEXT, TRUTH, Each, Maybe, Shape
+from pytest_flagperf.hosts.replies import COUNT, PATH, TEXT, TRUTH, Each, Maybe, Shape
 
 from . import (
     BuildFailed,
@@ -36,6 +36,8 @@ from .requirements import union
 _MODULE = "flagperf_driver.node.environments.build"
 _SEAL = "flagperf_driver.node.environments.seal"
 _ANSWER_S = 60.0
+_SIZE_S = 20.0
+"""The longest time to ask an index for the size of an environment's packages."""
 _ANSWER: Shape = {
     "ready": TRUTH,
     "changed": TEXT,
@@ -49,6 +51,8 @@ _ANSWER: Shape = {
     "libc": Maybe(TEXT),
     "uv": Maybe(TEXT),
     "unavailable": Maybe(TEXT),
+    "packages?": Maybe(COUNT),
+    "bytes?": Maybe(COUNT),
 }
 _CHANGES: Shape = {"changes": [TEXT]}
 _COPY_S = 1800.0
@@ -75,8 +79,6 @@ _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_T
 
 
 class _Venv(Runtime):
-    builds_environments = True
-
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:
         """Return the environment of a case on a host; of several processes one builds it and the others wait.
 
@@ -107,6 +109,18 @@ class _Venv(Runtime):
         asked = {"folder": str(PurePosixPath(interpreter.python).parents[1])}  # no variable, which a vendor could set
         found = ask(host, code, _SEAL, asked, timeout_s=_ANSWER_S, shape=_CHANGES, progress=lambda _: None)
         return not found["changes"]
+
+    def to_build(self, host: Host, request: RuntimeRequest, code: Code) -> str:
+        for spec in _specs(host, request):
+            result = _look(host, code, spec, lambda _: None)
+            if result["unavailable"]:
+                continue
+            asked = {"op": "size", **spec, "uv": _uv(host, result, lambda _: None), "timeout_s": _SIZE_S}
+            result = _ask(host, code, asked, _SIZE_S + _ANSWER_S, lambda _: None)
+            if result["packages"] is not None:
+                size = "of unknown size" if result["bytes"] is None else f"of {result['bytes'] / 1e6:,.0f} MB"
+                return f"{result['packages']} package{'' if result['packages'] == 1 else 's'} {size}"
+        return "its size is unknown"
 
     def check(self, request: RuntimeRequest) -> list[str]:
         if request.extension is None or not is_buildable(request.extension):

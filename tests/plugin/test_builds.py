@@ -38,7 +38,7 @@ def test_four_cases_in_two_workers_build_one_environment(toy: Toy, index: Packag
     result = toy.run("suites", "-n2")
     assert result.ret == 0, result.outlines
     assert len({path.parent.name for path in toy.runs[0].glob("*/round1")}) == 4
-    assert index.times("simple", "frame") == 1, "for its build"
+    assert index.times("simple", "frame") == 2, "for the size of the environment, and for its build"
     assert len(list((toy.root / "cache" / "venv").glob("plain-*/complete.json"))) == 1
 
 

@@ -1,8 +1,9 @@
 """Build a framework's environment on this host with uv, or reuse one with the same content.
 
-It serves one request (see ``request_server``): ``{"op": "look" | "build", "framework", "requirements": [line, ...],
-"python": path or null, "settings": {uv's variables}, "advice"}``; ``build`` also needs ``"uv"`` and ``"timeout_s"``.
-Both return ``Environment.answer``; ``build`` also sends ``progress`` messages.
+It serves one request (see ``request_server``): ``{"op": "look" | "size" | "build", "framework", "requirements":
+[line, ...], "python": path or null, "settings": {uv's variables}, "advice"}``; ``size`` and ``build`` also need
+``"uv"`` and ``"timeout_s"``. All return ``Environment.answer``; ``build`` also sends ``progress`` messages, and
+``size`` returns ``"packages"`` and ``"bytes"``: what a build would fetch at most, null if it is unknown.
 
 A build that failed is not repeated for the same ``"run"``: its error is raised again. With ``"optional"``, packages
 that cannot be found are not an error: the answer's ``"unavailable"`` is the reason.
@@ -14,12 +15,14 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import textwrap
 import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Callable, Mapping, Sequence
+from urllib.parse import unquote
 
 from flagperf_driver import addresses
 from flagperf_driver.node.environments import seal
@@ -36,6 +39,8 @@ _SOURCES = (
 # Used to check whether an index can be reached, not to download packages.
 _SHORT_TIMEOUTS = {"UV_HTTP_RETRIES": "1", "UV_HTTP_TIMEOUT": "15"}
 _LONGEST_REASON = 160
+_SIZE = re.compile(r"\bsize = (\d+)")
+_FILE = re.compile(r'\burl = "file://([^"]+)"')
 _CAUSE = re.compile(r"\s+(?:cause|Caused by): (.+)")
 _UNFETCHED = re.compile(r"Failed to fetch: `?(\w+://[^/`]+)")
 _LOOK_AGAIN_S = 86400.0
@@ -239,8 +244,42 @@ def _remove(folder: Path) -> None:
         raise BuildError(f"{folder} cannot be removed to build the environment anew: remove it")
 
 
+def size(environment: Environment, request: Request) -> Answer:
+    """Return the number of packages and their bytes, as the index lists them; download no packages."""
+    lines: deque[str] = deque()
+    unknown: Answer = {"packages": None, "bytes": None}
+    settings = {**_SHORT_TIMEOUTS, **os.environ, **environment.settings}
+    environment.folder.parent.mkdir(parents=True, exist_ok=True)
+    # Only for its owner: an index's address may contain a password.
+    with tempfile.NamedTemporaryFile("w", dir=str(environment.folder.parent), suffix=".txt") as file:
+        file.write("\n".join(environment.requirements) + "\n")
+        file.flush()
+        compiled = ["pip", "compile", "--quiet", "--python", environment.python, "--format", "pylock.toml", file.name]
+        try:
+            deadline = time.monotonic() + float(request["timeout_s"])
+            if run_program([str(request["uv"]), *compiled], deadline, lines.append, env=settings, cwd="/") != 0:
+                return unknown
+        except (OSError, TimeoutError):
+            return unknown
+    packages = "\n".join(lines).split("[[packages]]")[1:]
+    sizes = [size for size in map(_size_of, packages) if size is not None]
+    return {"packages": len(packages), "bytes": sum(sizes) if len(sizes) == len(packages) else None}
+
+
+def _size_of(package: str) -> int | None:
+    """Return the bytes of a package by the index, or by its file if the index is a folder of this host."""
+    listed, file = _SIZE.search(package), _FILE.search(package)
+    if listed:
+        return int(listed[1])
+    with suppress(OSError):
+        return Path(unquote(file[1])).stat().st_size if file else None
+    return None
+
+
 def handle(request: Request) -> Answer:
     environment = describe(request)
+    if request["op"] == "size":
+        return {**environment.answer(), "unavailable": None, **size(environment, request)}
     tasks: dict[str, Callable[[], str | None]] = {
         "look": lambda: _EarlierBuild.of(environment, request).lately_unavailable(),
         "build": lambda: build(environment, request),

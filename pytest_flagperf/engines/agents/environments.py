@@ -109,13 +109,16 @@ class Environments:
 
     def to_build(self, plans: Sequence[Plan], host: Host) -> list[str]:
         """Return a line about the Pythons that must be built on a host, and how to build only one of several."""
-        missing = [*self._distinct(plans, host).values()]
-        cases = [plan.case for plan in missing if runtimes()[plan.runtime].builds_environments]
-        if not cases:
+        first: dict[str, Plan] = {}
+        for key, plan in self._distinct(plans, host).items():
+            with suppress(HostError, RuntimeSetupError, OSError):
+                if amount := runtimes()[plan.runtime].to_build(host, key[2], self.code(plan)):
+                    first[f"{plan.case.framework} ({amount})"] = plan
+        if not first:
             return []
-        lines = [f"to build first: {count(len(cases), 'environment')}: {', '.join(case.framework for case in cases)}"]
-        if len(cases) > 1:
-            case = cases[0]
+        lines = [f"to build first: {count(len(first), 'environment')}: {', '.join(first)}"]
+        if len(first) > 1:
+            case = next(iter(first.values())).case
             lines.append(f'-k "{case.model} and {case.framework}" needs only the first of them')
         return lines
 
