@@ -75,5 +75,5 @@ def test_a_running_build_is_shown(toy: Toy, index: PackageIndex) -> None:
     require(toy, "frame==1.0")
     result = toy.run("suites", "-k", "alpha and CPU:1:1")
     cache = Path("cache", "venv")
-    assert "flagperf: to build first: 1 environment: plain" in result.outlines
+    assert "flagperf: to build first: 1 environment: plain (1 package of unknown size)" in result.outlines
     assert any(f"building the plain environment in {toy.root / cache}" in line for line in result.outlines)
