@@ -64,3 +64,14 @@ def test_a_closed_connection_ends_the_thread_that_reads_it() -> None:
     reader.join(10)
     there.close()
     assert received == [b""]
+
+
+def test_a_channel_of_a_gateway_that_has_ended_is_closed_without_an_error() -> None:
+    class Channel:
+        def shutdown(self, _how: int) -> None:
+            raise EOFError
+
+        def close(self) -> None:
+            raise EOFError  # it tells the other end, as paramiko's does
+
+    ssh._Wire(Channel()).close()

@@ -73,9 +73,10 @@ class _Wire:
 
     def close(self) -> None:
         """Close the socket; ``recv`` ends at once, not when its timeout has passed."""
-        with suppress(OSError):
+        with suppress(OSError, EOFError):
             self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
+        with suppress(EOFError):  # a channel of a gateway whose connection has ended
+            self._sock.close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sock, name)
