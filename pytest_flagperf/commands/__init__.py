@@ -72,8 +72,6 @@ _EPILOG = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line of ``flagperf``; return the exit code."""
-    if sys.stdout is None:  # the descriptor is closed
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     words = sys.argv[1:] if argv is None else argv
     if words and (instead := _REMOVED.get(words[0]) or advice(words[0])):
         _print_error(f"{words[0]} was removed; {instead}")
@@ -84,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
     """Run a command; print a user's mistakes to stderr, all of them at once."""
+    if sys.stdout is None:  # the descriptor is closed
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A file name may contain bytes that are not UTF-8.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -70,7 +70,7 @@ class Plan(PlanFacts):
 
     def case_json(self, round_number: int, code_root: str) -> dict[str, Any]:
         """Return the file that ranks read: the complete config, nothing left to merge."""
-        facts, seed = self.to_json(), self.seed(round_number)
+        facts, seed = self._json, self.seed(round_number)
         return {
             **{item.name: facts[item.name] for item in fields(RunCase) if item.name in facts},
             "schema": CASE_SCHEMA,
@@ -83,6 +83,10 @@ class Plan(PlanFacts):
 
     def to_json(self) -> dict[str, Any]:
         """Return the file that reports read, without the values of a round: its number, hosts, Python and code."""
+        return dict(self._json)
+
+    @cached_property
+    def _json(self) -> Mapping[str, Any]:
         return {
             **to_json_types(self),
             "schema": SCHEMA,

@@ -28,7 +28,7 @@ def _checked(plugin: Plugin, verdict: Verdict) -> Verdict:
     """Return a verdict with the name of its plugin as a prefix, or a failed verdict if it is invalid."""
     where = f"{plugin.label}: flagperf_verdicts(): {shown(verdict)}"
     try:
-        type_check.check(verdict, where)
+        type_check.check(verdict, Verdict, where)
     except FormatError as error:
         return _failed(plugin, f"{error}; {FIX}")
     problem = _problem(verdict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import gc
 import sys
@@ -24,7 +25,6 @@ from .writers import Writers, guard
 
 if TYPE_CHECKING:
     from pytest_flagperf.selection import Absent, Selected
-import argparse
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -92,8 +92,7 @@ def would_change(run: store.StoredRun, folder: Path) -> bool:
 
 
 def _differs(case: CaseResult) -> bool:
-    verdicts = (verdict for judged in case.verdicts.values() for verdict in judged)
-    return any(baselines.is_comparison(verdict) and (not verdict.ok or verdict.warning) for verdict in verdicts)
+    return any(baselines.is_comparison(one) and (not one.ok or one.warning) for one in case.all_verdicts)
 
 
 def accepted_lines(written: Iterable[Written], refused: Iterable[str]) -> list[str]:
@@ -157,13 +156,7 @@ def unknown_verdicts(sources: Iterable[ExpectedInFile], cases: Iterable[CaseResu
     cases = list(cases)
     warnings = []
     for source in sources:
-        names = {
-            verdict.name
-            for case in cases
-            if source.expected.is_about(case.case)
-            for verdicts in case.verdicts.values()
-            for verdict in verdicts
-        }
+        names = {verdict.name for case in cases if source.expected.is_about(case.case) for verdict in case.all_verdicts}
         near = get_close_matches(source.expected.verdict, names, n=2)
         if near and not any(source.expected.judges(name) for name in names):
             problem = f"unknown verdict {source.expected.verdict!r}; did you mean {' or '.join(near)}?"

@@ -164,9 +164,9 @@ def holds_some(folder: Path) -> bool:
 def check_unknown(unknown: Sequence[str], rootpath: Path) -> None:
     """Raise SettingsError for unknown arguments that are keys of the settings file or former names of options."""
     names = {word.partition("=")[0].removeprefix("--") for word in unknown if word.startswith("--")}
+    names |= {name.removeprefix("no-") for name in names}
     problems = [f"--{old} was renamed; use --{new}" for old, new in RENAMED.items() if old in names]
     problems += [f"--{old} was removed: {why}" for old, why in REMOVED.items() if old in names]
-    names |= {name.removeprefix("no-") for name in names}
     site = [option for option in OPTIONS if option.group == SITE and option.name in names]
     if site:
         root = find_root(rootpath) or rootpath
@@ -185,8 +185,8 @@ def checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[s
     values = {}
     for name, value in table.items():
         option = options.get(name)
-        if name in REMOVED:
-            problems.append(f"{path}: remove the setting {name!r}: {REMOVED[name]}")
+        if removed := REMOVED.get(name.replace("_", "-")):
+            problems.append(f"{path}: remove the setting {name!r}: {removed}")
         elif option is None:
             known = [*(option.name for option in OPTIONS), "expected"]
             hint = f"; use {RENAMED[name]}" if name in RENAMED else near(name, known)

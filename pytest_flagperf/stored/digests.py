@@ -1,4 +1,8 @@
-"""Files that end with a SHA-256 of their own text, so that a file that was changed after the run is noticed."""
+"""Files that end with a SHA-256 of their own text, so that a file that was changed after the run is noticed.
+
+outcome.json also has the digests of the other files of its round, and results.json those of all outcomes and verdicts:
+its digest stands for every file that its figures come from.
+"""
 
 from __future__ import annotations
 
@@ -91,12 +95,12 @@ def of_run(run_dir: Path) -> dict[str, str | None]:
 
 
 def changed_in_round(round_dir: Path, outcome: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each file of a round that is not the one that its outcome was measured from."""
+    """Yield a sentence for each file of a round that differs from what its outcome was measured from."""
     yield from _changed(round_dir, outcome, of_round(round_dir), layout.OUTCOME)
 
 
 def changed_in_run(run_dir: Path, results: Mapping[str, Any], found: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield a sentence for each outcome or file of verdicts that is not the one that results.json was made from.
+    """Yield a sentence for each outcome or file of verdicts that differs from what results.json was made from.
 
     ``found`` is what ``of_run`` returned.
     """

@@ -168,18 +168,6 @@ def need(body: Mapping[str, Any], kinds: Mapping[str, type | tuple[type, ...]], 
             raise FormatError(f"{where}: {key} is {value!r:.40}; expected {names}")
 
 
-def listed(
-    body: Mapping[str, Any], key: str, kinds: Mapping[str, type | tuple[type, ...]], where: str
-) -> list[dict[str, Any]]:
-    """Return the list of objects under a key; raise FormatError if a key is missing or has another type."""
-    items = body.get(key)
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise FormatError(f"{where}: {key} is {items!r:.40}; expected a list of objects")
-    for item in items:
-        need(item, kinds, f"{where}: {key}")
-    return items
-
-
 def to_json_types(value: Any) -> Any:
     """Return the value in JSON's types; NaN and the infinities become strings, as in PerfLog."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

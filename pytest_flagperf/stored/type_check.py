@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, TypeVar
 
 from pytest_flagperf.problems import shown
-from pytest_flagperf.typed import Check, keys_of, made
+from pytest_flagperf.typed import Check, made
 
 from .files import FormatError
 
@@ -16,18 +15,8 @@ _CHECK_PERFLOG = Check(_CHECK.show, nan_is_text=True)
 T = TypeVar("T")
 
 
-def check(record: Any, where: str, skip: Collection[str] = ()) -> None:
-    """Raise FormatError if a field of a dataclass, or of a nested dataclass, does not have its declared type.
-
-    Fields named in ``skip`` are not checked.
-    """
-    for name, kind in keys_of(record.__class__)[0].items():
-        if name not in skip:
-            _raise_any(_CHECK, getattr(record, name), kind, where, name)
-
-
-def check_json(value: Any, kind: Any, where: str) -> None:
-    """Raise FormatError if a JSON value does not have an annotated type, such as a TypedDict."""
+def check(value: Any, kind: Any, where: str) -> None:
+    """Raise FormatError if a value does not have an annotated type, such as a TypedDict or a dataclass."""
     _raise_any(_CHECK, value, kind, where)
 
 
@@ -41,6 +30,6 @@ def typed(kind: type[T], value: Any, where: str) -> T:
     return record
 
 
-def _raise_any(check: Check, value: Any, kind: Any, where: str, *at: str) -> None:
-    for _, problem in check.problems(value, kind, at):
+def _raise_any(check: Check, value: Any, kind: Any, where: str) -> None:
+    for _, problem in check.problems(value, kind):
         raise FormatError(f"{where}: {problem}")

@@ -96,11 +96,6 @@ class ModelArtsConfig:
     without_effect: tuple[str, ...] = ()
     original_keys: Keys | None = field(default=None, repr=False)
 
-    @property
-    def is_private(self) -> bool:
-        """Return True for a computing centre with its own endpoints, False for the public cloud."""
-        return bool(self.modelarts_endpoint)
-
     def endpoint(self, service: str) -> str:
         """Return the URL of a service: ``obs``, ``modelarts`` or ``iam``."""
         own = {"obs": self.obs_endpoint, "modelarts": self.modelarts_endpoint, "iam": self.iam_endpoint}[service]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_flagperf.stored import type_check
-from pytest_flagperf.stored.files import check_schema, need, read, write
+from pytest_flagperf.stored.files import check_schema, read, write
 
 SCHEMA = 1
 JOB = "job.json"
@@ -39,8 +39,4 @@ def read_job(directory: Path) -> StoredJob:
     path = directory / JOB
     body = read(path)
     check_schema(body, SCHEMA, str(path))
-    texts = ("name", "id", "job_name", "version", "resource")
-    need(body, {**dict.fromkeys(texts, str), "instances": list, "of": int}, str(path))
-    job = StoredJob(**{name: body[name] for name in texts}, instances=tuple(body["instances"]), of=body["of"])
-    type_check.check(job, str(path))
-    return job
+    return type_check.typed(StoredJob, body, str(path))

@@ -93,7 +93,7 @@ def _state(summary: CaseSummary) -> str:
 
 
 def _meets_baseline(case: CaseResult) -> bool | None:
-    comparisons = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if is_comparison(verdict)]
+    comparisons = [verdict for verdict in case.all_verdicts if is_comparison(verdict)]
     return all(verdict.ok for verdict in comparisons) if comparisons else None
 
 

@@ -150,7 +150,7 @@ def _warnings(summary: CaseSummary, rounds: Sequence[Outcome]) -> str:
 
 def _verdicts(case: CaseResult, warnings: str) -> Iterator[str]:
     """Yield the failures as a list, the warnings, and the passed verdicts as a table."""
-    verdicts = list(dict.fromkeys(verdict for test in case.verdicts.values() for verdict in test))
+    verdicts = list(dict.fromkeys(case.all_verdicts))
     yield failures(case.outcomes, verdicts)
     yield warnings
     if not verdicts:
@@ -356,18 +356,14 @@ def _config(plan: StoredPlan) -> str:
 
 def _additions(plan: StoredPlan) -> str:
     """What the vendor has in place of the suite's own, beside its config."""
-    rows = [(item.name, item.value, item.reference, _place(item.file, item.line)) for item in plan.additions]
+    rows = [(item.name, item.value, item.reference, item.where) for item in plan.additions]
     title = f"Vendor additions: {len(rows)} beside the config"
     return folded(title, table(("what", "here", "without it", "from"), rows)) if rows else ""
 
 
 def _setting(key: str, setting: Value, deviation: Deviation | None) -> tuple[str, ...]:
     reference = "" if deviation is None else repr(deviation.reference)
-    return key, repr(setting.value), reference, _place(setting.file, setting.line), setting.layer
-
-
-def _place(file: str, line: int) -> str:
-    return f"{file}:{line}" if file and line else file
+    return key, repr(setting.value), reference, setting.where, setting.layer
 
 
 def _facts(title: str, rounds: Sequence[tuple[int, Mapping[str, Any]]]) -> str:

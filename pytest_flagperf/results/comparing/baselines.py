@@ -227,7 +227,7 @@ def refusal(case: CaseResult) -> str | None:
             return failure if failure.startswith("round") else f"round {outcome.round}: {failure}"
         if outcome.validity_warnings:
             return f"round {outcome.round}: {outcome.validity_warnings[0].sentence}"
-    stored = [verdict for verdicts in case.verdicts.values() for verdict in verdicts if not is_comparison(verdict)]
+    stored = [verdict for verdict in case.all_verdicts if not is_comparison(verdict)]
     if unverified := marks.unverified_chip(case.outcomes) or marks.unknown_factor(case.outcomes):
         return unverified
     excused = {verdict.name for verdict in stored if verdict.expected_failure}

@@ -144,7 +144,7 @@ def _read_report(path: Path, *_stamp: int) -> Mapping[str, Any]:
     """Read a file once for all figures of a round; a file that was replaced has another stamp."""
     try:
         report = files.read_printable(path)
-        type_check.check_json(report, Report, str(path))
+        type_check.check(report, Report, str(path))
     except FormatError as error:
         return {"missing": [str(error)]}
     return report

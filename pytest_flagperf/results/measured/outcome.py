@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -198,13 +198,12 @@ class Outcome(CaseFacts):
     def from_json(cls, body: Mapping[str, Any], where: str = "outcome") -> Outcome:
         files.check_schema(body, SCHEMA, where)
         try:  # these are too many to look up the type of each value
-            curves = {
-                "steps": tuple(map(_step, body.get("steps", ()))),
-                "evaluations": tuple(map(_evaluation, body.get("evaluations", ()))),
-            }
+            steps = tuple(map(_step, body.get("steps", ())))
+            evaluations = tuple(map(_evaluation, body.get("evaluations", ())))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"{where}: not a valid outcome: {type(error).__name__}: {error}") from error
-        return type_check.typed(cls, {**body, **curves}, where)
+        others = {name: value for name, value in body.items() if name not in ("steps", "evaluations")}
+        return replace(type_check.typed(cls, others, where), steps=steps, evaluations=evaluations)
 
 
 def unreadable(round_dir: Path, reason: str) -> Outcome:

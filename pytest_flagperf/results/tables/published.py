@@ -51,8 +51,7 @@ class Published:
     @property
     def failed(self) -> list[str]:
         """The names of the verdicts that failed, also of those that were expected to fail."""
-        verdicts = (verdict for judged in self.case.verdicts.values() for verdict in judged)
-        return list(dict.fromkeys(verdict.name for verdict in verdicts if not verdict.ok))
+        return list(dict.fromkeys(verdict.name for verdict in self.case.all_verdicts if not verdict.ok))
 
 
 def load(folder: Path) -> tuple[Published, ...]:

@@ -59,9 +59,14 @@ class CaseResult:
         return "" if self.speedup is None else format_speedup(self.speedup, self.outcomes[0].cards)
 
     @property
+    def all_verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts of all tests."""
+        return tuple(verdict for verdicts in self.verdicts.values() for verdict in verdicts)
+
+    @property
     def ok(self) -> bool:
         """Whether there are verdicts, all of them passed or are expected failures, and every round was judged."""
-        judged = [verdict for verdicts in self.verdicts.values() for verdict in verdicts]
+        judged = self.all_verdicts
         # A round that did not end well fails a verdict, unless its test was interrupted.
         unfinished = [outcome for outcome in self.outcomes if not outcome.ok]
         explained = any(not verdict.ok for verdict in judged) and not any(
@@ -141,7 +146,7 @@ class CaseSummary:
 
 def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummary:
     """Return the summary of a case; a case that an interrupted run did not finish has not failed."""
-    bad = failed([verdict for verdicts in case.verdicts.values() for verdict in verdicts])
+    bad = failed(case.all_verdicts)
     expected = [verdict for verdict in bad if verdict.expected_failure is not None]
     unexpected = [verdict for verdict in bad if verdict.expected_failure is None]
     broken = [failure.sentence for outcome in case.outcomes for failure in outcome.failures]
@@ -204,13 +209,11 @@ def _warnings(case: CaseResult) -> Iterator[str]:
     for outcome in case.outcomes:
         yield from (f"round {outcome.round}: {warning.sentence}" for warning in outcome.validity_warnings)
         yield from (f"round {outcome.round}: {text}" for text in outcome.warnings)
-    verdicts = [verdict for test in case.verdicts.values() for verdict in test]
-    yield from (verdict.sentence for verdict in verdicts if verdict.ok and verdict.warning)
+    yield from (verdict.sentence for verdict in case.all_verdicts if verdict.ok and verdict.warning)
 
 
 def _not_judged(case: CaseResult) -> Iterator[str]:
-    verdicts = [verdict for test in case.verdicts.values() for verdict in test]
-    yield from (_FIGURES.get(verdict.kind, verdict.kind.value) for verdict in verdicts if not verdict.judged)
+    yield from (_FIGURES.get(verdict.kind, verdict.kind.value) for verdict in case.all_verdicts if not verdict.judged)
 
 
 def _unique(texts: Iterable[str]) -> tuple[str, ...]:
