@@ -116,3 +116,8 @@ class Engine(Protocol):
     def close(self) -> None:
         """Close all connections."""
         return
+
+
+def is_local(engine: Engine) -> bool:
+    """Return True if all rounds of an engine run on this machine."""
+    return engine.host_count is not None and all(host.is_local for host in engine.hosts)

@@ -15,10 +15,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
-from pytest_flagperf.hosts.replies import LineChannel
-
 from . import Completed, HostError, Message
-from .replies import check_length
+from .replies import LineChannel, check_length
 
 _log = logging.getLogger("flagperf.hosts")
 _STDERR_BYTES = 8192

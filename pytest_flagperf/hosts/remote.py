@@ -17,10 +17,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 
-from pytest_flagperf.hosts.replies import LineChannel
-
 from . import Completed, HostError, Message
-from .replies import check_length
+from .replies import LineChannel, check_length
 from .session import BOOT, END_S, TICK_S, Connection, Session, Stream
 from .tunnel import Tunnel
 
@@ -117,7 +115,7 @@ class RemoteHost(ABC):
     def _session(self, request: Message, deadline: float) -> Session:
         with self._lock:
             link = self._connect()
-        what = request.get("path") or request.get("argv", [""])[0]
+        what = request.get("path") or request["argv"][0]
         _log.debug("%s: %s %s", self.name, request["op"], what)
         return Session(self.name, self.python, link, self._command, request, deadline)
 

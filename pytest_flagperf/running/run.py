@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_flagperf import original, stored
 from pytest_flagperf.catalog import REFERENCE, Catalog, scan
 from pytest_flagperf.config import Value
-from pytest_flagperf.engines import Engine, Finding
+from pytest_flagperf.engines import Engine, Finding, is_local
 from pytest_flagperf.engines.open_engine import ENGINES, open_engine
 from pytest_flagperf.hooks.roots import installed_roots
 from pytest_flagperf.original import TestConf
@@ -153,18 +153,13 @@ class Run:
                     throughput_only=settings.throughput_only if settings.given("throughput_only") else None,
                     data_dir=Value(selected.data_dir, selected.data_source, 0, "case") if selected.data_dir else None,
                     # In a cluster the preflight checks the data on the hosts; hosts can be checked without data.
-                    check_data=self._is_local
+                    check_data=is_local(self.engine)
                     and not settings.plan
                     and not (settings.preflight and not selected.data_dir),
                 ),
             )
             self._plans[selected] = replace(plan, visible_devices=self._visible_devices or plan.visible_devices)
         return self._plans[selected]
-
-    @property
-    def _is_local(self) -> bool:
-        """Return True if the run uses this machine."""
-        return self.engine.host_count is not None and all(host.is_local for host in self.engine.hosts)
 
     def check(self, chosen: Sequence[Selected]) -> None:
         """Raise Problems with all problems of all cases, each problem once."""
@@ -185,7 +180,7 @@ class Run:
         host_count = self.engine.host_count
         if not self.settings.plan and host_count is not None and selected.case.nnodes > host_count:
             names = ", ".join(host.name for host in self.engine.hosts[:host_count])
-            available = f"{names} (this machine)" if self._is_local else names
+            available = f"{names} (this machine)" if is_local(self.engine) else names
             of_cluster = self.settings.engine in ENGINES
             more = "add hosts with --cluster or in [cluster] of flagperf.toml, or " if of_cluster else ""
             raise Problems(

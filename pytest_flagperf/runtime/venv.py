@@ -212,10 +212,11 @@ def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:
     if host.is_local:
         return own_uv
     if _runs_own_uv(result):
-        target = f"{result['cache']}/bin/uv-{hashlib.sha256(_content(own_uv)).hexdigest()[:16]}"
+        target = f"{result['cache']}/bin/uv-{_hash(own_uv)}"
         if target not in result["uv_copies"]:
-            progress(f"copying uv to {host.name} ({len(_content(own_uv)) / 1e6:.0f} MB)")
-            _write_program(host, target, _content(own_uv))
+            content = Path(own_uv).read_bytes()
+            progress(f"copying uv to {host.name} ({len(content) / 1e6:.0f} MB)")
+            _write_program(host, target, content)
         return target
     if result["uv"]:
         return str(result["uv"])
@@ -231,8 +232,8 @@ def _runs_own_uv(result: dict[str, Any]) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _content(file: str) -> bytes:
-    return Path(file).read_bytes()
+def _hash(file: str) -> str:
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
 
 
 def _write_program(host: Host, target: str, content: bytes) -> None:

@@ -1,4 +1,7 @@
-"""Find out which memory ran out when a process was killed: the host's, or only the limit of its control group."""
+"""The memory groups of this process with their limits, and which memory ran out when a process was killed.
+
+That is the host's, or only the limit of its control group.
+"""
 
 from __future__ import annotations
 

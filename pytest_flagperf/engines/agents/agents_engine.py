@@ -14,7 +14,7 @@ from flagperf_driver.node import device_lease
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
-from pytest_flagperf.engines import WARN, Engine, Finding
+from pytest_flagperf.engines import WARN, Engine, Finding, is_local
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.plan import Plan, describe
@@ -151,8 +151,7 @@ class AgentsEngine(Engine):
         return warnings + self._environments.to_build(plans, self._pool.usable[0])
 
     def _check_system(self) -> list[str]:
-        is_here = self.host_count is not None and all(host.is_local for host in self.hosts)
-        return check_system(only_other_hosts=not is_here)
+        return check_system(only_other_hosts=not is_local(self))
 
     def _exclude_unfit(self, plans: Sequence[Plan], watch: Live) -> list[str]:
         # The cases' Pythons are inspected while the hosts measure their load.

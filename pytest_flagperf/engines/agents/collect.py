@@ -113,8 +113,11 @@ def _agent_channel(host: Host, code: Code, log_dir: str) -> Channel:
     """Return a connection to the running agent of the round, or else to a new agent."""
     with suppress(HostError):
         channel = connect_to_agent(host, log_dir, 0)
-        # The agent may have missed the end of the round and still run its ranks.
-        channel.send({"op": "stop", "reason": "the round is over"})
+        try:  # the agent may have missed the end of the round and still run its ranks
+            channel.send({"op": "stop", "reason": "the round is over"})
+        except HostError:
+            channel.close(0.0)
+            raise
         return channel
     return _unless_refused(lambda: _new_agent(host, code, log_dir))  # a cleanup may still hold the lock
 

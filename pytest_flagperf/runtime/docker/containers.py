@@ -349,7 +349,10 @@ def _container_name(log_dir: str) -> str:
 
 
 def own_mounts(read_only: Sequence[str], log_dir: str) -> list[dict[str, Any]]:
-    """Return the mounts of code and data, read-only, and of the log folder."""
+    """Return the mounts of code and data, read-only, and of the log folder.
+
+    Mounts, not binds: Docker would create the missing folder of a bind.
+    """
     return [*(_same_path(folder, read_only=True) for folder in read_only), _same_path(log_dir, read_only=False)]
 
 
