@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from pytest_flagperf.hooks.plugins import _load
 from tests import own_places
 from tests.conftest import pytester
 
@@ -29,3 +31,17 @@ def package_site(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
         return install_package(Path(__file__).with_name(name), tmp_path_factory.mktemp(name) / "site")
 
     return cache(site)
+
+
+@pytest.fixture
+def install(package_site: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """A function that installs a package for this process and for those that it starts."""
+
+    def install(name: str) -> None:
+        site = package_site(name)
+        monkeypatch.syspath_prepend(site)
+        monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+        _load.cache_clear()
+
+    yield install
+    _load.cache_clear()

@@ -47,6 +47,6 @@ def _pytest(*arguments: str) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(not run_phases(sys.argv[1:] or ["tests"], _pytest))
+        sys.exit(not run_phases(sys.argv[1:], _pytest))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -73,6 +73,7 @@ def modules(package: str) -> list[Path]:
 def breaches(of: Callable[[Path], Iterable[str]], *packages: str) -> dict[str, list[str]]:
     """The breaches of a rule in all modules of the packages, by the file's path."""
     by_file = {path.relative_to(REPO).as_posix(): list(of(path)) for name in packages for path in modules(name)}
+    assert by_file, packages
     return {file: found for file, found in by_file.items() if found}
 
 
@@ -251,6 +252,8 @@ LIBRARIES = [
     ({"fabric", "invoke", "paramiko"}, ["hosts/ssh.py"]),
     ({path.name for path in (REPO / "packages").glob("*/pytest_flagperf_*")}, []),
     ({"rich"}, ["report/watch/view.py", "commands/watch.py"]),
+    ({"docker"}, ["runtime/docker/*.py"]),
+    ({"boto3", "botocore"}, []),
 ]
 """Packages, and the modules of the harness that may import them."""
 

@@ -167,6 +167,11 @@ def test_a_figure_without_noise_has_its_bound_and_an_edited_bound_is_at_least_th
     assert "a change counts from 8.4 % on (its noise of the rounds alone)" in verdict.sentence
 
 
+def test_an_edited_bound_that_is_narrower_is_judged_by() -> None:
+    assert p_core(rounds(0.96), accepted()).ok
+    assert not p_core(rounds(0.96), with_figure(accepted(), lower=-0.03)).ok
+
+
 # -- unlike ---------------------------------------------------------------------------------------------------
 
 

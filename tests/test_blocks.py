@@ -85,7 +85,7 @@ def to_run(*languages: str) -> list[Block]:
 
 def test_both_languages_have_the_same_blocks() -> None:
     def texts(name: str) -> list[tuple[str, ...]]:
-        of_page = [block for block in BLOCKS if block.page == name and block.language != "text"]
+        of_page = [block for block in BLOCKS if block.page == name]
         return [(*block.commands,) if block.language == "sh" else (block.text,) for block in of_page]
 
     translations = {block.page for block in BLOCKS if is_translation(block)}
@@ -230,8 +230,9 @@ def test_the_commands_of_a_page_run(page: str, place_to_run: Path, monkeypatch: 
         of_page = next(one for one in BLOCKS if one.page == page and one.language == "toml")
         settings.write_text(of_page.text, encoding="utf-8")
     problems = []
-    for block in to_run("sh", "console"):
-        for command in block.commands if block.page == page else ():
+    for block in (one for one in to_run("sh", "console") if one.page == page):
+        assert block.commands, block.place
+        for command in block.commands:
             try:
                 Commands(place_to_run).run(command)
             except (AssertionError, subprocess.CalledProcessError) as error:
@@ -311,7 +312,10 @@ def write_files(folder: Path) -> None:
 @pytest.mark.usefixtures("files")
 def test_a_reader_accepts_each_block_of_toml_and_no_wrong_key(tmp_path: Path) -> None:
     for block in to_run("toml"):
-        read_toml(block, tmp_path)
+        try:
+            read_toml(block, tmp_path)
+        except Exception as error:
+            raise AssertionError(block.place) from error
         if block.text.startswith("# flagperf.toml"):
             with pytest.raises(Exception, match="no_such_key"):
                 read_toml(Block(block.page, 1, "toml", "no_such_key = 1\n" + block.text), tmp_path)

@@ -65,5 +65,6 @@ def test_unclear_sentences_are_listed_and_clear_ones_are_not() -> None:
         "round 1: 6 of 7 cases passed, 1 not run; got 0.4, expected at least 0.5",
         "Return the settings that differ from the suite's.",
     )
-    assert [sentence for sentence in unclear if not list(problems(sentence))] == []
+    numbers = {sentence: [number for number, _ in problems(f"A clear line.\n{sentence}\n")] for sentence in unclear}
+    assert numbers == {sentence: [2] for sentence in unclear}
     assert [sentence for sentence in clear if list(problems(sentence))] == []

@@ -703,5 +703,6 @@ def test_docker_without_permission_and_without_an_engine(lab: Lab, reach: Callab
     ((level, sentence),) = of(inspect(reach([well], user="bench"), requirements), "docker")
     assert level == FAIL
     assert "user bench may not use /var/run/docker.sock" in sentence
+    assert "(sudo usermod -aG " in sentence
     ((level, sentence),) = of(inspect(reach([mute]), requirements), "docker")
     assert (level, "Docker is not installed or not running" in sentence) == (FAIL, True)

@@ -85,10 +85,19 @@ def test_systems_that_may_start_rounds(monkeypatch: pytest.MonkeyPatch, system: 
     )
 
 
-def test_windows_starts_no_rounds_on_other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents_engine, "sys", SimpleNamespace(platform="win32"))
-    with pytest.raises(Problems, match="rounds cannot be started on Windows"):
-        agents_engine.check_system(only_other_hosts=True)
+@pytest.mark.parametrize(
+    ("system", "other_hosts", "problem"),
+    [
+        ("win32", True, "rounds cannot be started on Windows"),
+        ("darwin", False, "rounds cannot run on macOS: pass --cluster"),
+    ],
+)
+def test_systems_that_start_no_rounds(
+    monkeypatch: pytest.MonkeyPatch, system: str, other_hosts: bool, problem: str
+) -> None:
+    monkeypatch.setattr(agents_engine, "sys", SimpleNamespace(platform=system))
+    with pytest.raises(Problems, match=problem):
+        agents_engine.check_system(only_other_hosts=other_hosts)
 
 
 def is_name(name: str) -> bool:

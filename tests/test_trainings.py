@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.conftest import listens_to_ctrl_c
 from tests.processes import running
 from tests.suites import programs
 from tests.trees import set_options
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 alone = pytest.mark.alone
@@ -307,7 +307,7 @@ def started(repo: Path, torch_python: str, tmp_path: Path) -> Iterator[subproces
     )
     with process:
         try:
-            wait_until(lambda: len(training_ranks(tmp_path)) == 2, 5 * MINUTES)
+            until(lambda: len(training_ranks(tmp_path)) == 2, "two training ranks", 5 * MINUTES)
             yield process
         finally:
             process.kill()
@@ -331,13 +331,6 @@ def ranks(reports: Path) -> dict[int, int]:
         for pid, environment in environments.items()
         if environment.get("FLAGPERF_LOG_DIR", "").startswith(str(reports)) and "RANK" in environment
     }
-
-
-def wait_until(condition: Any, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition is not met in time"
-        time.sleep(0.1)
 
 
 def test_a_killed_rank_ends_the_round_and_is_reported(started: subprocess.Popen[str], tmp_path: Path) -> None:
@@ -364,4 +357,4 @@ def test_ctrl_c_ends_the_ranks_and_keeps_their_results(started: subprocess.Popen
 def test_a_killed_harness_leaves_no_rank(started: subprocess.Popen[str], tmp_path: Path) -> None:
     started.kill()
     started.communicate(timeout=2 * MINUTES)
-    wait_until(lambda: ranks(tmp_path) == {}, MINUTES)
+    until(lambda: ranks(tmp_path) == {}, "the end of the ranks", MINUTES)

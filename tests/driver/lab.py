@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.processes import running
+from tests.waiting import until
 
 REPO = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
@@ -174,10 +175,7 @@ class Lab:
         raise AssertionError(f"no {kind} {fields}: {self.messages}")
 
     def wait_for_line(self, rank: int, text: str) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while text not in self.log(rank):
-            assert time.monotonic() < deadline, f"rank {rank} never printed {text!r}: {self.log(rank)}"
-            time.sleep(0.02)
+        until(lambda: text in self.log(rank), f"{text!r} of rank {rank}", DEADLINE_S)
 
     def over(self) -> list[Message]:
         """Return all messages up to the end of the ranks."""
@@ -214,10 +212,7 @@ class Lab:
         return [process.pid for process in running() if process.environment.get("FLAGPERF_LAB") == self.mark]
 
     def wait_until_empty(self) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while self.living():
-            assert time.monotonic() < deadline, f"still alive: {self.living()}"
-            time.sleep(0.02)
+        until(lambda: not self.living(), "the end of all processes", DEADLINE_S)
 
     def attach(self, after: int = 0) -> Caller:
         return Caller(self.log_dir, after)

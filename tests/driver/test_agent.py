@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.driver.lab import Lab
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -303,10 +304,7 @@ def test_a_controller_that_does_not_read_does_not_block_the_agent(lab: Lab) -> N
     """
     lab.listening.clear()
     lab.start(program)
-    deadline = time.monotonic() + 20
-    while not (lab.log_dir / "rank0.exit.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: (lab.log_dir / "rank0.exit.json").exists(), "the end of the rank", 20)
     assert lab.of("perflog") == []
     lab.listening.set()
     lab.end()

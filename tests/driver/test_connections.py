@@ -18,6 +18,7 @@ import pytest
 from flagperf_driver import perflog
 from flagperf_driver.node.folder import is_orphaned
 from tests.driver.lab import Caller, Lab, Message
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -57,8 +58,7 @@ def test_another_controller_takes_over_from_a_lost_one(lab: Lab) -> None:
     last = lab.messages[-1]["seq"]
     lab.send({"op": "ack", "seq": last - 10})
     lab.vanish()
-    while lab.log(0).count("STEP_END") < 150:
-        time.sleep(0.01)
+    until(lambda: lab.log(0).count("STEP_END") >= 150, "150 steps")
     second = lab.attach(after=last)
     assert second.wait_for("attached")["pid"] == lab.agent.pid
     second.wait_for("over")
@@ -188,10 +188,7 @@ def test_devices_of_a_killed_agent_are_free_after_its_ranks_have_ended(lab: Lab)
     lab.wait_for("beat")
     lab.agent.kill()
     lab.wait_until_empty()
-    deadline = time.monotonic() + 5
-    while not is_orphaned(lab.log_dir):  # its reaper looks once more
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: is_orphaned(lab.log_dir), "the last look of its reaper", 5)
     with Lab(lab.folder / "again") as again:
         again.hello()
         assert again.lease(2, directory=str(lab.folder / "leases"))["devices"] == [0, 1]

@@ -26,6 +26,7 @@ from tests.driver.test_old_python import old_pythons
 from tests.lab.nvml import GPU_IS_LOST, Nvml
 from tests.processes import running as living
 from tests.sampling import Running, code_root, gpus
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 
@@ -574,10 +575,7 @@ def test_a_running_tool_ends_with_the_sampler(start: Start, tmp_path: Path) -> N
     running.until(lambda: session_of(running))
     running.process.kill()
     running.wait()
-    deadline = time.monotonic() + 5
-    while session_of(running):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not session_of(running), "the end of its tools", 5)
 
 
 def session_of(running: Running) -> list[str]:

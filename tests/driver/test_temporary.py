@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from flagperf_driver.node import temporary
 from pytest_flagperf.hosts.deploy import pack, sweep
 from pytest_flagperf.hosts.local import LocalHost
 from tests.driver.lab import Lab
+from tests.waiting import until
 
 # A rank that leaves a socket, a read-only folder, a link and a file, as libraries may.
 FILL = """
@@ -60,13 +60,6 @@ def folder_of(lab: Lab, base: Path) -> Path:
     return folder
 
 
-def wait_until_gone(folder: Path) -> None:
-    deadline = time.monotonic() + 10
-    while folder.exists():
-        assert time.monotonic() < deadline, f"{folder} is still there"
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("end", ["train(1, 3)", "train(1, 3); os._exit(7)", "train(1, 3); os.kill(os.getpid(), 9)"])
 def test_a_folder_is_removed_with_its_round_and_contains_no_logs(lab: Lab, short: Path, end: str) -> None:
     lab.start(FILL + f"    while not Path('seen').exists(): time.sleep(0.01)\n    {end}\n")
@@ -104,7 +97,7 @@ def test_a_killed_agents_folder_is_removed_by_its_reaper(lab: Lab, short: Path) 
     lab.lost = True
     lab.agent.kill()
     lab.wait_until_empty()
-    wait_until_gone(folder)
+    until(lambda: not folder.exists(), "the end of the folder", 10)
 
 
 def kill_agent_and_reaper(lab: Lab) -> None:

@@ -274,9 +274,6 @@ def test_a_laptop_that_sleeps_loses_only_what_had_a_short_lease(cluster: Cluster
     assert_nothing_left(cluster.hosts)
 
 
-# -- beside another ---------------------------------------------------------------------------------------------
-
-
 # -- in parallel ------------------------------------------------------------------------------------------------
 
 

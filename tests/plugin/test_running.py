@@ -53,6 +53,7 @@ def test_a_fault_fails_the_test_with_round_rank_and_cause(toy: Toy, setting: str
     result.assert_outcomes(failed=1, deselected=9)
     assert result.ret == 1
     result.stdout.fnmatch_lines([line])
+    assert "localhost: start" not in result.stdout.str()  # the log, which a level shows
     assert "Traceback" not in result.stdout.str().split("short test summary")[0].split("FAILURES")[1][:200]
     assert _processes_of(toy.root) == []
     if setting == "fault=nan":  # all reports agree on it

@@ -93,6 +93,8 @@ def test_one_card_at_the_reference_scale_converges_on_request(toy: Toy) -> None:
     assert listed(toy, *asked) == ["test_converges[alpha:plain:X1:1:2:1-round1]"]
     assert len(listed(toy, *asked, "--no-throughput-only")) == 2
     assert listed(toy, *asked, "--throughput-only") == []
+    shown = toy.run("suites/alpha", "--vendor=acme", "--data-dir=.", "--collect-only").stdout
+    shown.fnmatch_lines(["  throughput only: alpha:plain:X1:1:1:1 (*"])
     toy.config("alpha", "1x1", "throughput_only = False\n")
     assert len(listed(toy, *asked)) == 2
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 REPO = Path(__file__).resolve().parents[2]
 QUESTIONS: dict[str, dict[str, str]] = tomllib.loads((REPO / "docsite" / "questions.toml").read_text(encoding="utf-8"))
-HITS, MOST_MISSED = 3, 6
+HITS, LEAST_FOUND = 3, 35
 pytestmark = pytest.mark.slow
 
 
@@ -61,7 +61,7 @@ def test_the_search_finds_the_answers(site: Path, page: Page) -> None:
         for query, expected in questions.items()
         if expected not in (hits := found(page, site, language, query)[:HITS])
     }
-    assert len(missed) <= MOST_MISSED, missed
+    assert sum(map(len, QUESTIONS.values())) - len(missed) >= LEAST_FOUND, missed
     assert found(page, site, "en", "xyzzyqwv") == []
 
 

@@ -20,8 +20,8 @@ REPO = Path(__file__).resolve().parents[2]
 class Results:
     """What a program prints, by suite; a test waits only for its own suite."""
 
-    def __init__(self, coming: Iterator[tuple[Path, Any]], errors: list[str]) -> None:
-        self._coming, self._errors, self._results = coming, errors, dict[Path, Any]()
+    def __init__(self, coming: Iterator[tuple[Path, Any]], errors: list[str], count: int) -> None:
+        self._coming, self._errors, self._count, self._results = coming, errors, count, dict[Path, Any]()
 
     def __getitem__(self, suite: Path) -> Any:
         result = self.get(suite)
@@ -31,8 +31,11 @@ class Results:
     def get(self, suite: Path) -> Any:
         """Return the suite's result, None after an error."""
         while suite not in self._results:
-            found, result = next(self._coming)
-            self._results[found] = result
+            coming = next(self._coming, None)
+            assert coming is not None, f"no result of {suite}\n{''.join(self._errors)}"
+            self._results[coming[0]] = coming[1]
+        if len(self._results) == self._count:
+            self._results.update(self._coming)  # none is left: the last program ends, and its exit code is checked
         return self._results[suite]
 
     @property
@@ -45,7 +48,7 @@ class Results:
 def run(python: Callable[[Path], str], arguments: Mapping[Path, Sequence[Any]], program: str, *options: str) -> Results:
     """Run a program once for all suites that share an environment, with further arguments for each suite."""
     errors: list[str] = []
-    return Results(_results(python, arguments, [program, *options], errors), errors)
+    return Results(_results(python, arguments, [program, *options], errors), errors, len(arguments))
 
 
 def _results(

@@ -176,7 +176,7 @@ def launches(suite: Path, device: str = "meta") -> int:
     def on(place: str) -> Any:
         ctx = context(suite, "reference", place, samples)
         fewer = FEWER_PIXELS if device == "cpu" else {}
-        return replace(ctx, config=Config({**ctx.config.as_dict(), **fewer}))
+        return _with(ctx, **fewer)
 
     batch = next(iter(steps.create_train_data(on("cpu"))))
     ctx = on(device)
@@ -244,7 +244,10 @@ def graph_problems(steps: Any, suite: Path) -> list[str]:
 
 
 def _context(suite: Path, **settings: Any) -> Any:
-    ctx = context(suite, "small", "cpu")
+    return _with(context(suite, "small", "cpu"), **settings)
+
+
+def _with(ctx: Any, **settings: Any) -> Any:
     return replace(ctx, config=Config({**ctx.config.as_dict(), **settings}))
 
 

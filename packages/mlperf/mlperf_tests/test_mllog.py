@@ -17,7 +17,6 @@ from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
 from mlperf_logging.mllog import mllog as official
 
 from pytest_flagperf.commands import main
-from pytest_flagperf.hooks.plugins import _load
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Target
 from pytest_flagperf.results.tables.store import load_run
@@ -211,26 +210,20 @@ def test_a_new_run_is_accepted(toy: Toy) -> None:
 
 
 @pytest.mark.integration
-def test_the_installed_package_adds_the_format(
-    package_site: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    monkeypatch.syspath_prepend(package_site("mlperf"))
-    _load.cache_clear()
+def test_the_installed_package_adds_the_format(install: Callable[[str], None], tmp_path: Path, capsys: Capture) -> None:
+    install("mlperf")
     good, bad = run_of(tmp_path / "run", ["converged_1x1", "crashed_rank"]), run_of(tmp_path / "bad", ["crashed_rank"])
     for run in (good, bad):
         finish(run)
-    try:
-        assert main(["export", str(good), "--format=mlperf"]) == 0
-        out, notes = capsys.readouterr()
-        assert f"{good}/mlperf/results/CPU_1x1_pytorch/toy/result_0.txt\n" in out
-        assert "note: left out: toy:pytorch:CPU:1:1:1 round 2: the training did not start" in notes
-        rules_file = good / "mlperf/rules/CPU_1x1_pytorch/toy.yaml"
-        assert accepted(good / "mlperf/results/CPU_1x1_pytorch/toy/result_0.txt", config=rules_file)
-        assert main(["export", str(bad), "--format=mlperf"]) == 2
-        assert "the training did not start" in capsys.readouterr().err
-        assert not (bad / "mlperf").exists()
-    finally:
-        _load.cache_clear()
+    assert main(["export", str(good), "--format=mlperf"]) == 0
+    out, notes = capsys.readouterr()
+    assert f"{good}/mlperf/results/CPU_1x1_pytorch/toy/result_0.txt\n" in out
+    assert "note: left out: toy:pytorch:CPU:1:1:1 round 2: the training did not start" in notes
+    rules_file = good / "mlperf/rules/CPU_1x1_pytorch/toy.yaml"
+    assert accepted(good / "mlperf/results/CPU_1x1_pytorch/toy/result_0.txt", config=rules_file)
+    assert main(["export", str(bad), "--format=mlperf"]) == 2
+    assert "the training did not start" in capsys.readouterr().err
+    assert not (bad / "mlperf").exists()
 
 
 # -- refused files ------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from urllib.request import Request, urlopen
 import pytest
 
 from modelarts_tests import service
-from pytest_flagperf.hooks.plugins import _load
 from pytest_flagperf_modelarts.keys import ACCESS, SECRET, TOKEN
 from tests.plugin.conftest import Toy
 
@@ -91,14 +90,9 @@ def _toml(value: Any) -> str:
 
 
 @pytest.fixture
-def installed(package_site: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed(install: Callable[[str], None]) -> None:
     """The package, installed for this process and for those that it starts."""
-    site = package_site("modelarts")
-    monkeypatch.syspath_prepend(site)
-    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
-    _load.cache_clear()
-    yield
-    _load.cache_clear()
+    install("modelarts")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.running.run import Run
 from tests.plugin.conftest import Toy
+from tests.waiting import until
 
 
 class CloudRun:
@@ -53,18 +53,11 @@ class CloudRun:
         return "".join(self.notes)
 
 
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        time.sleep(0.02)
-
-
 def when(condition: Callable[[], object], act: Callable[[], object]) -> threading.Thread:
     """Do something in another thread as soon as a condition is true."""
 
     def wait() -> None:
-        until(condition)
+        until(condition, "the condition")
         act()
 
     thread = threading.Thread(target=wait, daemon=True)

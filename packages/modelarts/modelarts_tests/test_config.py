@@ -1,4 +1,4 @@
-"""The table [modelarts], ais-bench's files, and the keys."""
+"""The table [engines.modelarts], ais-bench's files, and the keys."""
 
 from __future__ import annotations
 

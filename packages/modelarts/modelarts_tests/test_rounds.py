@@ -16,7 +16,7 @@ import pytest
 
 from modelarts_tests import seed_check, service
 from modelarts_tests.conftest import table
-from modelarts_tests.runs import CloudRun, until, when
+from modelarts_tests.runs import CloudRun, when
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.stored.round_dir import RoundDir
@@ -24,6 +24,7 @@ from pytest_flagperf_modelarts import ais_bench
 from pytest_flagperf_modelarts.__main__ import main
 from pytest_flagperf_modelarts.keys import TOKEN
 from tests.plugin.conftest import Toy
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 CASE = "alpha:plain:CPU:1:2:1"
@@ -139,7 +140,7 @@ def test_ctrl_c_stops_the_job_and_keeps_its_logs(toy: Toy, modelarts: service.Mo
     with pytest.raises(KeyboardInterrupt):
         run.round()
     (job,) = modelarts.jobs
-    until(lambda: job.ended)
+    until(lambda: job.ended, "the end of the job")
     assert job.state == "stopped"
     assert RoundDir(run.folder()).read_record().state == "interrupted"
     assert '"step": 5' in (run.folder() / "instance0_noderank0" / "rank0.out.log").read_text()
@@ -214,16 +215,16 @@ def test_a_job_that_cannot_be_followed_any_more_is_stopped(toy: Toy, modelarts: 
     fault = RoundDir(run.folder()).read_record().fault
     assert fault is not None
     assert "HTTP 403: the keys have expired (APIGW.0302)" in fault.sentence
-    until(lambda: modelarts.jobs[0].state == "stopped")
+    until(lambda: modelarts.jobs[0].state == "stopped", "the stop of the job")
 
 
 def test_the_next_job_waits_until_the_code_is_copied(toy: Toy, modelarts: service.ModelArts) -> None:
     modelarts.faults.hold = True
     first, second = CloudRun(toy, modelarts, CASE), CloudRun(toy, modelarts, "alpha:plain:CPU:1:1:1")
     outcomes = [when(lambda: True, first.round)]
-    until(lambda: modelarts.jobs)
+    until(lambda: modelarts.jobs, "the first job")
     outcomes.append(when(lambda: True, second.round))
-    until(lambda: "another job has not copied its code yet from obs://bench/code/" in second.text)
+    until(lambda: "another job has not copied its code yet from obs://bench/code/" in second.text, "the wait")
     assert len(modelarts.jobs) == 1
     modelarts.faults.hold = False
     for thread in outcomes:
@@ -241,11 +242,11 @@ def test_a_lost_network_that_comes_back_does_not_fail_the_round(toy: Toy, modela
 
     def cut() -> None:
         modelarts.faults.silent = True
-        until(lambda: "is lost" in run.text)
+        until(lambda: "is lost" in run.text, "the loss")
         modelarts.faults.silent = False
-        until(lambda: "is back" in run.text)
+        until(lambda: "is back" in run.text, "the return")
         obs.up = False
-        until(lambda: run.text.count("is lost") == 2)
+        until(lambda: run.text.count("is lost") == 2, "the second loss")
         obs.up = True
 
     run.show_progress()
@@ -300,7 +301,7 @@ def test_a_killed_controller_is_resumed(toy: Toy, modelarts: service.ModelArts) 
     first = subprocess.Popen(
         [sys.executable, "-m", "pytest", *options, "suites"], cwd=toy.root, stdout=subprocess.DEVNULL
     )
-    until(trains(modelarts))
+    until(trains(modelarts), "the training")
     first.kill()
     first.wait()
     (run,) = toy.runs

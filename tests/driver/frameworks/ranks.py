@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -106,11 +107,15 @@ def run_scenarios(
             [python, str(HERE / "scenarios.py"), framework, str(place), *module], repo, place, count
         )
     found = []
-    for place, ranks in running.items():
-        output = wait(ranks)
-        assert {rank.returncode for rank in ranks} == {0}, "\n".join(output)
-        paths = [place / f"rank{rank}.json" for rank in range(len(ranks))]
-        found.append([RankResults(json.loads(path.read_text())) for path in paths])
+    try:
+        for place, ranks in running.items():
+            output = wait(ranks)
+            assert {rank.returncode for rank in ranks} == {0}, "\n".join(output)
+            paths = [place / f"rank{rank}.json" for rank in range(len(ranks))]
+            found.append([RankResults(json.loads(path.read_text())) for path in paths])
+    finally:
+        for rank in itertools.chain(*running.values()):
+            rank.kill()
     return found[0][0], found[1]
 
 

@@ -23,6 +23,7 @@ from tests.driver.frameworks import toy_data, toy_reference
 from tests.driver.frameworks.ranks import HERE, RankResults, Trained, distance, run_ranks, run_scenarios, wait
 from tests.driver.frameworks.table import MISSING_ON_CPU, ROUNDING, TABLE, Scenario
 from tests.processes import running
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -275,10 +276,11 @@ def test_when_a_rank_ends_the_other_ends_too(
 
 
 def _wait_for_step(progress: Path, step: int) -> None:
-    end = time.monotonic() + 120
-    while (beat := read_heartbeat(progress)) is None or beat.step < step:
-        assert time.monotonic() < end, "the rank did not reach its step"
-        time.sleep(0.05)
+    def reached() -> bool:
+        beat = read_heartbeat(progress)
+        return beat is not None and beat.step >= step
+
+    until(reached, f"step {step}", 120)
 
 
 def _processes_with(text: str) -> list[int]:

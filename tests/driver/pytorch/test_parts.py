@@ -8,27 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.driver.frameworks.ranks import RankResults, distance, run_scenarios
+from tests.driver.frameworks.ranks import RankResults, distance
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def both(
-    torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[RankResults, list[RankResults]]:
-    """The results of one rank, and of two ranks."""
-    return run_scenarios("pytorch", torch_python, repo, tmp_path_factory.mktemp("parts"), "only_pytorch")
-
-
-@pytest.fixture
-def alone(both: tuple[RankResults, list[RankResults]]) -> RankResults:
-    return both[0]
-
-
-@pytest.fixture
-def pair(both: tuple[RankResults, list[RankResults]]) -> list[RankResults]:
-    return both[1]
+SCENARIOS = "only_pytorch"
 
 
 def test_two_ranks_train_like_one_sharded_or_not(pair: list[RankResults]) -> None:

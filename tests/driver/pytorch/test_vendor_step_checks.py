@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 
-from tests.driver.frameworks.ranks import RankResults, Trained, distance, run_scenarios
+from tests.driver.frameworks.ranks import RankResults, Trained, distance
 
 pytestmark = pytest.mark.slow
+SCENARIOS = "adaptations"
 REPLACED = {
     "modules": "convert_model", "optimizer": "create_optimizer", "model": "create_model", "wrapped": "compile_model",
     "batch": "prepare_batch", "loss": "calculate_loss", "low": "model_to_fp16",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def both(
-    torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[RankResults, list[RankResults]]:
-    """The results of one rank, and of two ranks."""
-    return run_scenarios("pytorch", torch_python, repo, tmp_path_factory.mktemp("adapted"), "adaptations")
-
-
-@pytest.fixture
-def alone(both: tuple[RankResults, list[RankResults]]) -> RankResults:
-    return both[0]
-
-
-@pytest.fixture
-def pair(both: tuple[RankResults, list[RankResults]]) -> list[RankResults]:
-    return both[1]
 
 
 @pytest.mark.parametrize("name", REPLACED)
