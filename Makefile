@@ -10,7 +10,7 @@ LAB ?=
 VENDOR ?= nvidia
 MINUTES ?= 10
 
-.PHONY: help setup bench bench-all bench-harness gpu test train check unit lint format types docs lab clean
+.PHONY: help setup bench bench-all bench-harness gpu test train check unit lint format docs lab clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,14 +52,11 @@ lint: setup ## run ruff and mypy
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-types: setup
-	$(BIN)/mypy
-
 format: setup ## format the code with ruff
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: setup ## build the documentation site in build/site; list the code blocks that no test runs
+docs: setup ## build the documentation site in build/site
 	$(BIN)/python -m docsite
 
 lab: setup ## start a test cluster on this machine, as root (LAB='8 --docker --gpus 8'); docs/lab.md
