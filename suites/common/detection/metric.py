@@ -1,4 +1,7 @@
-"""COCO's mean average precision of boxes and masks, computed by faster-coco-eval."""
+"""COCO's mean average precision of boxes and masks, computed by faster-coco-eval.
+
+The package is imported when a precision is computed: training on synthetic pictures computes none.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from faster_coco_eval import COCO, COCOeval_faster
-from faster_coco_eval import mask as masks
 
 from common.detection.coco import Index
 from common.shares import Array
@@ -37,6 +38,8 @@ class Prediction(NamedTuple):
 
 def encoded(mask: Array) -> Any:
     """Return a mask of the whole stored picture in a short form."""
+    from faster_coco_eval import mask as masks
+
     return masks.encode(np.asfortranarray(mask, np.uint8))
 
 
@@ -125,6 +128,8 @@ def _segmentation(index: Index, item: int, size: list[int]) -> Any:
 def _precisions(truth: dict[str, Any], found: list[dict[str, Any]], kind: str) -> tuple[float, float]:
     if not found:
         return 0.0, 0.0
+    from faster_coco_eval import COCO, COCOeval_faster
+
     annotations = COCO(truth)
     evaluation = COCOeval_faster(annotations, annotations.loadRes(found), kind, print_function=_ignored)
     evaluation.params.maxDets = [1, 10, MOST]

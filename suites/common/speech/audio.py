@@ -1,11 +1,13 @@
-"""Audio files through soundfile (WAV, FLAC and others): their lengths, and ranges of their samples."""
+"""Audio files through soundfile (WAV, FLAC and others): their lengths, and ranges of their samples.
+
+soundfile is imported when a file is read: synthetic speech needs none.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
-import soundfile
 
 from common.shares import Array, SourceError
 
@@ -16,6 +18,8 @@ class AudioError(SourceError):
 
 def length(path: Path, rate: int) -> int:
     """Return the number of samples; only the header is read."""
+    import soundfile
+
     try:
         info = soundfile.info(path)
         missing = _missing_bytes(path)
@@ -31,6 +35,8 @@ def length(path: Path, rate: int) -> int:
 
 def read(path: Path, rate: int, start: int = 0, samples: int | None = None) -> Array:
     """Return samples from -1 to 1, float32: all from ``start`` on, or as many as ``samples`` says."""
+    import soundfile
+
     try:
         with soundfile.SoundFile(path) as file:
             _check_kind(path, rate, file.samplerate, file.channels)
