@@ -47,15 +47,18 @@ class Attention(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     """Knows whether scaled_dot_product_attention runs: its parts do not count as attention written by hand."""
 
     running = False
+    masked = False
+    """The running call has a mask, and its operations were not reported."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is not torch.nn.functional.scaled_dot_product_attention:
             return function(*args, **(kwargs or {}))
-        self.running = True
+        mask = (kwargs or {}).get("attn_mask", args[3] if len(args) > 3 else None)
+        self.running, self.masked = True, mask is not None
         try:
             return function(*args, **(kwargs or {}))
         finally:
-            self.running = False
+            self.running = self.masked = False
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
@@ -63,7 +66,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, code: tuple[Path, ...], attention: Attention) -> None:
         super().__init__()
-        self.problems: Problems = {"read_back": [], "layout": [], "attention": [], "precision": []}
+        self.problems: Problems = {"read_back": [], "layout": [], "attention": [], "mask": [], "precision": []}
         self._code, self._attention = tuple(map(str, code)), attention
         self._modules = ModuleTracker()
         self._scores: dict[int, Any] = {}
@@ -113,6 +116,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
 
     def _softmax(self, name: str, given: list[Any], made: list[Any]) -> None:
         if self._attention.running:
+            if self._attention.masked:
+                self._report("mask", "scaled_dot_product_attention", "a mask keeps flash kernels away", given)
+                self._attention.masked = False
             return
         sources = [tensor for tensor in given if _storage(tensor) in self._scores]
         if name in ("_softmax", "_safe_softmax") and sources:

@@ -11,6 +11,8 @@ from torch.nn import functional
 from transformers.models.bert.configuration_bert import BertConfig
 from transformers.models.bert.modeling_bert import BertForPreTraining
 
+from flagperf_driver.pytorch.device import to_device
+
 if TYPE_CHECKING:
     from common.language.pretraining import Batch
 
@@ -29,12 +31,12 @@ class Pretraining(nn.Module):
 
     def forward(self, batch: Batch, counting: bool = False) -> Tensor:
         """Return the loss; with ``counting`` return the numbers of correct and of all masked tokens."""
+        mask = batch.get("input_mask")
         encoded = self.net.bert(
             input_ids=batch["input_ids"],
             token_type_ids=batch["segment_ids"],
-            attention_mask=batch["input_mask"].bool()[
-                :, None, None, :
-            ],  # the library uses a 4-dimensional mask unchanged
+            # The library uses a 4-dimensional mask unchanged.
+            attention_mask=None if mask is None else mask.bool()[:, None, None, :],
         )
         masked = gather(encoded.last_hidden_state, batch["positions"])
         logits = self.net.cls.predictions(masked).flatten(0, 1)
@@ -79,6 +81,14 @@ def architecture(ctx: Context) -> BertConfig:
     )
     bert_config._attn_implementation = "sdpa"
     return bert_config
+
+
+def prepare_batch(ctx: Context, batch: Batch) -> Batch:
+    """Copy the batch to the device, without the mask if no sequence has padding: a flash kernel takes no mask."""
+    if batch["input_mask"].all():  # on the host, which need not wait for the device
+        batch = {name: array for name, array in batch.items() if name != "input_mask"}
+    prepared: Batch = to_device(batch, ctx.device)
+    return prepared
 
 
 def calculate_loss(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:  # noqa: ARG001 - a step's signature

@@ -13,6 +13,7 @@ if __name__ == "__main__":
             create_model=model.create_model,
             create_train_data=pretraining.create_train_data,
             create_eval_data=pretraining.create_eval_data,
+            prepare_batch=model.prepare_batch,
             calculate_loss=model.calculate_loss,
             evaluate_batch=model.evaluate_batch,
             summarize=pretraining.summarize,

@@ -19,7 +19,7 @@ from common.language import mlperf_shards as shards
 from common.language import pretraining
 from common.language import wikipedia as text
 
-from flagperf_driver.pytorch.steps import prepare_batch
+from flagperf_driver.pytorch.device import to_device
 
 LENGTH, PREDICTIONS = 12, 3
 
@@ -273,8 +273,25 @@ def small_model() -> Any:
 
 def small_batch() -> dict[str, torch.Tensor]:
     ctx = checking.context()
-    batch: dict[str, torch.Tensor] = prepare_batch(ctx, next(iter(pretraining.create_train_data(ctx))))
+    batch: dict[str, torch.Tensor] = to_device(next(iter(pretraining.create_train_data(ctx))), ctx.device)
     return batch
+
+
+def check_only_a_batch_with_padding_has_a_mask() -> None:
+    """The loss of full sequences is the same without the mask, which keeps flash kernels away."""
+    ctx, net = checking.context(), small_model()
+    full = next(iter(pretraining.create_train_data(ctx)))
+    padded = {**full, "input_mask": full["input_mask"].copy()}
+    padded["input_mask"][-1, -1] = 0
+    prepared = [model.prepare_batch(ctx, batch) for batch in (full, padded)]
+    assert [batch.keys() == full.keys() for batch in prepared] == [False, True]
+    with torch.no_grad():
+        without, with_mask, with_padding = (
+            net(batch) for batch in (prepared[0], to_device(full, ctx.device), prepared[1])
+        )
+    torch.testing.assert_close(without, with_mask)
+    assert not torch.equal(with_padding, with_mask), "the control: the mask of a padded batch is used"
+    assert "input_mask" in full, "prepare_batch does not change the batch of the data"
 
 
 def check_gathered_head_equals_the_full_head() -> None:
