@@ -250,7 +250,7 @@ def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[AgentsEn
 class Builds:
     """A runtime whose build fails on one host; it counts the tries on each host."""
 
-    takes_python = uses_images = False
+    takes_python = uses_images = shares_environment = False
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: RuntimeSetupError) -> None:
         self.tries: Counter[str] = Counter()
@@ -327,10 +327,10 @@ def test_an_environment_is_checked_before_each_round_and_prepared_again_if_it_ch
     assert (builds.tries["h1"], builds.checks) == (2, 2)
 
 
-def required(catalog: Catalog, model: str, vendor: str = "acme") -> list[str]:
+def required(catalog: Catalog, model: str, vendor: str = "acme", runtime: str = "venv") -> list[str]:
     """Return the requirements of a case's environment."""
     case = Case.parse(f"{model}:pytorch:X9:1:1:1")
-    request = runtime_request(read_settings({}, Path("/")), catalog, case, catalog.vendor(vendor), "venv")
+    request = runtime_request(read_settings({}, Path("/")), catalog, case, catalog.vendor(vendor), runtime)
     return [line.text for line in union(request.requirements)]
 
 
@@ -342,6 +342,7 @@ def test_suites_share_an_environment_while_their_pins_agree(tmp_path: Path) -> N
     catalog = Catalog.scan([tmp_path])
     for model in ("toy", "two", "three"):
         assert sorted(required(catalog, model)) == ["extra", "frame==1", "frame>=1"]
+    assert required(catalog, "two", runtime="host") == ["frame==1"], "an installed Python may lack others' packages"
     # A suite with other pins, and each that it conflicts with, have their own; the other suites still share one.
     write(write_suite(tmp_path, "old"), "requirements.txt", "extra<=2\nframe==1.0.0\nmore==1")
     write(write_suite(tmp_path, "new"), "requirements.txt", "more==2")

@@ -17,7 +17,8 @@ FIRST = PlacedHost(
     log_dir="/r/log0",
     code_root="/code",
     python="/env/bin/python",
-    env={"LD_LIBRARY_PATH": "/env/lib"},
+    env={"LD_LIBRARY_PATH": "/env/lib", "PYTHONPATH": "/of/vendor"},
+    path=("/site",),
 )
 HOSTS = Placement((FIRST, replace(FIRST, name="h1", address="10.0.0.2", log_dir="/r/log1")), 29876, 1)
 
@@ -34,7 +35,7 @@ def test_each_rank_has_its_final_command_and_variables() -> None:
     expected = {
         "RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "NODE_RANK": "1",
         "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29876", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",
-        "FLAGPERF_CASE": "/r/log1/case.json", "FLAGPERF_LOG_DIR": "/r/log1", "PYTHONPATH": "/code:/code/suites",
+        "FLAGPERF_CASE": "/r/log1/case.json", "FLAGPERF_LOG_DIR": "/r/log1", "PYTHONPATH": "/code:/code/suites:/site",
     }  # fmt: skip
     assert dict(second.env) == {**expected, "LD_LIBRARY_PATH": "/env/lib"}
     assert expected.keys() | {"TMPDIR"} == RESERVED_VARIABLES

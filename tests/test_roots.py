@@ -190,6 +190,7 @@ def test_what_is_built_is_listed_with_its_size_and_how_to_build_less(
     sizes = {"pytorch": "75 packages of 3,032 MB", "slow": "2 packages of unknown size"}
     fake: Any = SimpleNamespace(
         takes_python=False,
+        shares_environment=True,
         uses_images=False,
         to_build=lambda _host, request, _code: sizes.get(request.framework, ""),
     )

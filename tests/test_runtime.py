@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flagperf_driver.node.environments.environment import describe
+from flagperf_driver.node.temporary import user_packages
+from flagperf_driver.rank_process import RankProcess
 from pytest_flagperf import runtime
 from pytest_flagperf.hosts import Completed, Host
 from pytest_flagperf.hosts.cluster import ClusterConfig
@@ -308,9 +310,6 @@ def test_the_hosts_python_is_used_if_it_works_and_has_the_required_packages(tmp_
     assert found.python == sys.executable
     assert found.details["pytest"] == pytest.__version__
     assert dict(found.env) == {}
-    file = requirements(tmp_path, "r.txt", "no-such-frame==1", "pytest", "nor_this_one")
-    with pytest.raises(RuntimeSetupError, match="has no no-such-frame, nor_this_one, required by frame suites"):
-        host(HOST, RuntimeRequest("frame", (file,), python=sys.executable), quiet)
     file = requirements(tmp_path, "r.txt", "json")
     found = host(HOST, RuntimeRequest("frame", (file,), python=sys.executable), quiet)
     assert found.details["json"] == "installed"
@@ -319,6 +318,51 @@ def test_the_hosts_python_is_used_if_it_works_and_has_the_required_packages(tmp_
     broken.chmod(0o755)
     with pytest.raises(RuntimeSetupError, match=f"here: {broken} does not work: it is broken"):
         host(HOST, RuntimeRequest("frame", python=str(broken)), quiet)
+
+
+def test_a_missing_package_is_named_with_its_suite_and_a_command_without_an_index(tmp_path: Path) -> None:
+    (folder := tmp_path / "suites" / "net" / "frame").mkdir(parents=True)
+    here, other = (requirements(place, "r.txt", *lines) for place, lines in (
+        (folder, ("no-such-frame==1; python_version > '3'", "pytest", "nor_this_one")), (tmp_path, ("nothing<2",)),
+    ))  # fmt: skip
+    with pytest.raises(RuntimeSetupError) as caught:
+        host(HOST, RuntimeRequest("frame", (here, other), python=sys.executable), quiet)
+    listed = (
+        f"no-such-frame, nor_this_one, required by suites/net/frame/r.txt; nothing, required by {other}: set python"
+    )
+    assert f"{sys.executable} (Python {platform.python_version()}) has no {listed}" in str(caught.value)
+    install = f"{sys.executable} -m pip install --no-deps --no-index --find-links=wheels"
+    assert f"{install} no-such-frame==1 nor_this_one 'nothing<2'" in str(caught.value)
+
+
+@pytest.mark.parametrize("where", ["PYTHONPATH", "user", "folder"])
+def test_the_host_finds_the_packages_that_a_rank_finds(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PYTHONPATH, with a relative folder, and the user's packages reach a rank, the current folder does not."""
+    site = "lib/python{}.{}/site-packages".format(*sys.version_info)
+    (folder := tmp_path / {"PYTHONPATH": "here", "user": f".local/{site}", "folder": ""}[where]).mkdir(
+        parents=True, exist_ok=True
+    )
+    (folder / "packed.py").write_text("PLACE = __file__\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", ":here" if where == "PYTHONPATH" else "")
+    monkeypatch.setenv("PYTHONNOUSERSITE", "1")  # ranks do not inherit it
+    python = os.path.realpath(sys.executable)  # a virtual environment has no packages of the user
+    required = RuntimeRequest("frame", (requirements(tmp_path, "r.txt", "packed"),), python=python)
+    if where == "folder":
+        with pytest.raises(RuntimeSetupError, match="has no packed"):
+            host(HOST, required, quiet)
+        return
+    found = host(HOST, required, quiet)
+    assert found.path == ((str(folder),) if where == "PYTHONPATH" else ())
+    assert found.label == f"host: {python}" + (f" with PYTHONPATH={folder}" if found.path else "")
+    rank = RankProcess(0, 0, (), {"PYTHONPATH": ":".join(found.path)}, "/")
+    environment = rank.environment(os.environ, {"HOME": "/nowhere", **user_packages()})
+    argv = [found.python, "-c", "import packed; print(packed.PLACE)"]
+    assert subprocess.check_output(argv, env=environment, cwd="/", text=True).strip() == str(folder / "packed.py")
 
 
 # -- pip's settings ------------------------------------------------------------------------------------------

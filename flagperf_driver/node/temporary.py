@@ -47,9 +47,7 @@ class Temporary:
     def env(self) -> Mapping[str, str]:
         """The ranks' variables: their temporary folder, their home, and the folder of their caches."""
         own = {"TMPDIR": str(self.path), "HOME": str(self.home), "XDG_CACHE_HOME": str(self.cache)}
-        # Python's packages of the user, who may have installed a framework there.
-        packages = Path(os.environ.get("HOME") or "/", ".local")
-        return {**own, "PYTHONUSERBASE": str(packages)} if packages.is_dir() else own
+        return {**own, **user_packages()}
 
     @property
     def others(self) -> Sequence[Path]:
@@ -61,6 +59,12 @@ class Temporary:
         remove_tree(self.path)
         os.close(self._lock)
         return not self.path.exists()
+
+
+def user_packages() -> Mapping[str, str]:
+    """Return the variable for Python's packages of the user, who may have installed a framework there."""
+    packages = Path(os.environ.get("HOME") or "/", ".local")
+    return {"PYTHONUSERBASE": str(packages)} if packages.is_dir() else {}
 
 
 def remove_leftovers(base: str = "") -> Iterator[str]:

@@ -33,6 +33,7 @@ class PlacedHost(StoredHost):
 
     cpus: tuple[tuple[int, ...], ...] = ()  # the cores that each rank is bound to; empty: not bound
     env: Mapping[str, str] = field(default_factory=dict)  # the variables of its Python
+    path: tuple[str, ...] = ()  # folders of packages that precede those of its Python
 
     def to_json(self) -> dict[str, Any]:
         """Return what is stored: not the variables, which may be secret."""
@@ -99,7 +100,7 @@ def _rank(plan: Plan, placement: Placement, noderank: int, local_rank: int) -> R
         "OMP_WAIT_POLICY": "PASSIVE",  # threads that wait actively would take cores from other ranks
         "FLAGPERF_CASE": f"{host.log_dir}/{CASE}",
         "FLAGPERF_LOG_DIR": host.log_dir,
-        "PYTHONPATH": f"{host.code_root}:{host.code_root}/suites",
+        "PYTHONPATH": ":".join([host.code_root, f"{host.code_root}/suites", *host.path]),
     }
     # A container that sees only the leased devices may number them differently.
     if plan.visible_devices and not placement.only_leased:

@@ -104,11 +104,15 @@ class Interpreter:
     label: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
     container: Container | None = None
+    path: tuple[str, ...] = ()
+    """Folders of packages that precede the interpreter's own."""
 
 
 class Runtime(Protocol):
     """Interface of a runtime; the defaults apply to runtimes without containers."""
 
+    shares_environment: bool = True
+    """Whether the suites of a framework share one Python, which has the packages of all of them."""
     takes_python: bool = False
     """Whether the setting ``python`` selects its interpreter."""
     uses_images: bool = False

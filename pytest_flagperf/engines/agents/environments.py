@@ -193,7 +193,7 @@ def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Ve
     environment = own / "config" / "environment_variables.sh"
     return RuntimeRequest(
         case.framework_name,
-        requirements(catalog, suite, *of_vendor),
+        requirements(catalog, suite, *of_vendor, shared=kind.shares_environment),
         python=settings.python if kind.takes_python else None,
         pip_source=settings.pip_source,
         uv_settings=tuple(vendor.toml.uv.items()),
@@ -238,15 +238,17 @@ def _options_source(settings: Settings, vendor: Vendor) -> str:
     return " and ".join([*given, *([f"vendors/{vendor.name}/vendor.toml"] if vendor.toml.container.options else [])])
 
 
-def requirements(catalog: Catalog, suite: Suite, *more: Path) -> tuple[Path, ...]:
+def requirements(catalog: Catalog, suite: Suite, *more: Path, shared: bool = True) -> tuple[Path, ...]:
     """Return the requirements files of a case's environment: of its suite, its vendor (more) and of other suites.
 
-    The suites of a framework share one environment. A suite whose requirements conflict with those of another suite has
-    its own, and so does a case whose vendor's requirements conflict with those of another suite.
+    With ``shared`` the suites of a framework share one environment. A suite whose requirements conflict with those of
+    another suite has its own, and so does a case whose vendor's requirements conflict with those of another suite.
     """
-    others = [other.path / _FILE for _, other in sorted(catalog.suites.items()) if other.framework == suite.framework]
     own = [file for file in (suite.path / _FILE, *more) if file.is_file()]
+    if not shared:
+        return tuple(own)
+    others = [other.path / _FILE for _, other in sorted(catalog.suites.items()) if other.framework == suite.framework]
     of_framework = [file for file in others if file.is_file()]
     conflicts = conflicting(of_framework)
-    shared = dict.fromkeys([*(file for file in of_framework if file not in conflicts), *own])
-    return tuple(own if conflicts.intersection(own) or conflicting(shared) else shared)
+    files = dict.fromkeys([*(file for file in of_framework if file not in conflicts), *own])
+    return tuple(own if conflicts.intersection(own) or conflicting(files) else files)

@@ -324,6 +324,7 @@ class RoundStart:
             python=interpreter.python,
             cpus=cpus,
             env=interpreter.env,
+            path=interpreter.path,
         )
 
     def cores(self, agent: HostAgent) -> tuple[tuple[int, ...], ...]:
