@@ -37,8 +37,9 @@ IMPORTED_AS = {"pillow": "PIL", "paddlepaddle": "paddle", "faster-coco-eval": "f
 
 # A module imports only modules of lower layers, or of its own package.
 LAYERS = [
-    {"printable", "whole_numbers", "packages"},
+    {"printable", "whole_numbers"},
     {"problems"},
+    {"packages"},
     {"typed"},
     {"hooks"},
     {"case"},
@@ -61,7 +62,7 @@ LAYERS = [
 # Beside the layers: these import only COMMON, and the ones before them in this list.
 BESIDE = ["results", "report"]
 # Imported by both sides: escaping of text, hooks of plugins, the grammar of cases, and the files of a run.
-COMMON = {"printable", "whole_numbers", "packages", "problems", "hooks", "case", "stored"}
+COMMON = {"printable", "whole_numbers", "problems", "packages", "hooks", "case", "stored"}
 # Imports of the layers above for annotations only: every layer may call hooks, whose arguments are of all layers.
 FOR_ANNOTATIONS = {"hooks"}
 

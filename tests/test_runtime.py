@@ -383,9 +383,19 @@ def write_pip(home: dict[str, str], text: str, name: str = ".config/pip/pip.conf
 
 
 def test_pips_index_is_passed_on(home: dict[str, str]) -> None:
-    write_pip(home, f"[global]\nindex-url = {MINE}\nfind-links = /elsewhere\n")
+    write_pip(home, f"[global]\nindex-url = {MINE}\ntimeout = 3\n")
     assert index_settings(home) == {"UV_DEFAULT_INDEX": MINE}
     assert index_settings({**home, "PIP_INDEX_URL": "https://other.test"}) == {"UV_DEFAULT_INDEX": "https://other.test"}
+
+
+def test_folders_of_wheels_are_used_like_in_pip_and_the_given_folder_instead_of_everything(
+    home: dict[str, str],
+) -> None:
+    write_pip(home, f"[global]\nindex-url = {MINE}\nfind-links =\n    /a\n    /b\nno-index = no\n")
+    assert index_settings(home) == {"UV_FIND_LINKS": "/a,/b", "UV_DEFAULT_INDEX": MINE}
+    assert index_settings({**home, "PIP_NO_INDEX": "yes"}) == {"UV_FIND_LINKS": "/a,/b", "UV_NO_INDEX": "1"}
+    given = index_settings({**home, "UV_INDEX": "https://uv.test"}, "https://asked.test", "/my,wheels")
+    assert given == {"UV_NO_INDEX": "1", "UV_FIND_LINKS": "file:///my%2Cwheels"}
 
 
 def test_pips_certificates_are_trusted_if_no_others_are_set(home: dict[str, str], tmp_path: Path) -> None:
@@ -575,7 +585,15 @@ def test_a_failed_build_names_the_index_the_proxy_and_the_caches(required: Runti
     missing = replace(required, requirements=(requirements(tmp_path, "bad.txt", "frame==3.0"),))
     with pytest.raises(BuildFailed) as caught:
         venv(HOST, missing, quiet)
-    words = ("pip-source in flagperf.toml", "HTTPS_PROXY", "NO_PROXY", "UV_CACHE_DIR", "FLAGPERF_CACHE")
+    words = (
+        "pip-source in flagperf.toml",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "--runtime=host",
+        "--wheels=DIR",
+        "UV_CACHE_DIR",
+        "FLAGPERF_CACHE",
+    )
     for word in (*words, f"{tmp_path}/cache"):
         assert word in str(caught.value)
 

@@ -121,6 +121,16 @@ def test_paths_are_relative_to_the_file_or_the_working_directory_and_not_empty(
         read_settings({"data_dir": ""}, tmp_path)
 
 
+def test_the_folder_of_wheels_must_exist(tmp_path: Path) -> None:
+    set_options(tmp_path, wheels="wheels")
+    with pytest.raises(
+        SettingsError, match=rf"wheels = {tmp_path}/wheels \({tmp_path}/flagperf.toml\): no such folder"
+    ):
+        read_settings({}, tmp_path)
+    (tmp_path / "wheels").mkdir()
+    assert read_settings({}, tmp_path).wheels == f"{tmp_path}/wheels"
+
+
 # -- roots ------------------------------------------------------------------------------------------------
 
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from importlib.metadata import version
 from pathlib import Path, PurePath
 
+from .. import __version__
 from ..settings import LACKS, Settings, holds_some
 from .catalog import Catalog
 from .toml_reader import CatalogError
@@ -34,7 +34,7 @@ def scan(settings: Settings, packages: Mapping[Path, str], *, bundled_suites: bo
     root = bundled()
     if root is None:
         return catalog
-    defaults = Catalog.scan([root], {root: f"pytest-flagperf {version('pytest-flagperf')}"})
+    defaults = Catalog.scan([root], {root: f"pytest-flagperf {__version__}"})
     return catalog.over(defaults, with_suites=bundled_suites or not catalog.suites)
 
 

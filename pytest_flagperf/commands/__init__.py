@@ -12,10 +12,10 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
+from pytest_flagperf import __version__
 from pytest_flagperf.commands import (
     accept,
     bundle,
@@ -31,7 +31,7 @@ from pytest_flagperf.commands.source_tree import new_model, new_vendor
 from pytest_flagperf.packages import advice
 from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results.tables.frames import RunWarning, TablesMissing
+from pytest_flagperf.results.tables.frames import RunWarning
 from pytest_flagperf.stored import FormatError
 
 COMMANDS: dict[str, ModuleType] = {
@@ -97,7 +97,7 @@ def run_guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Na
         # The reader of our output closed the pipe; without this Python prints an error when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
-    except (Problems, FormatError, TablesMissing) as error:
+    except (Problems, FormatError) as error:
         _print_error(str(error))
         return COMMAND_FAILED
     except OSError as error:
@@ -117,7 +117,7 @@ def parser() -> argparse.ArgumentParser:
         description="List suites and vendors, and read the results of stored runs. To start a run, use pytest.",
         epilog=_EPILOG,
     )
-    main_parser.add_argument("--version", action="version", version=f"pytest-flagperf {version('pytest-flagperf')}")
+    main_parser.add_argument("--version", action="version", version=f"pytest-flagperf {__version__}")
     commands = main_parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
         about = (module.__doc__ or name).strip()  # without a docstring under PYTHONOPTIMIZE=2

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from pytest_flagperf.commands import common
+from pytest_flagperf.packages import need
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export import markdown
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.long and "parquet" not in names:
         raise Problems(["--long requires --format=parquet; results.csv always has one row per round"])
     if "parquet" in names:
-        frames.need("pandas", "pyarrow")
+        need("pandas", "pyarrow")
     writers = [_writer(name, long=arguments.long) for name in names]
     runs = common.load_runs(arguments.runs)
     groups = [(arguments.to, runs)] if arguments.to else [(run.directory, [run]) for run in runs]

@@ -9,9 +9,9 @@ recognized: keep the digest of results.json elsewhere for that.
 from __future__ import annotations
 
 import argparse
-from importlib.metadata import version
 from pathlib import Path
 
+from pytest_flagperf import __version__
 from pytest_flagperf.commands import common
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.tables import store
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _other_version(directory: Path) -> list[str]:
     """Return a note if another version made the run, which may have derived other figures from the same logs."""
-    info, own = store.load_info(directory, []), version("pytest-flagperf")
+    info, own = store.load_info(directory, []), __version__
     made_by = info.versions.get("pytest-flagperf", "") if info else ""
     note = f"note: pytest-flagperf {made_by} made the run, and this is {own}: it may derive other figures\n"
     return [note] if made_by not in ("", own) else []

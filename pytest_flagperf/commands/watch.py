@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from pytest_flagperf.commands import common, show
 from pytest_flagperf.commands.source_tree import tree
+from pytest_flagperf.packages import need
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results.tables import store
@@ -51,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     followed.poll()
     if not followed.has_record or (followed.status().is_over and not arguments.once):
         return _show_end(followed)
+    need("rich")
     once = arguments.once
     if not once and not _is_terminal():
         print("expected a terminal to follow the run; this is its state now", file=sys.stderr)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from pytest_flagperf.packages import need
+
 from . import Host, HostError
 from .cluster import ClusterConfig
 from .local import LocalHost
@@ -120,6 +122,7 @@ def local_pool() -> HostPool:
 
 def cluster_pool(conf: ClusterConfig) -> HostPool:
     """Return the hosts of a cluster; connections are made when needed."""
+    need("fabric")
     from .ssh import ssh_hosts  # imported only for clusters, since it is slow
 
     return HostPool(ssh_hosts(conf))

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from pytest_flagperf import __version__
 from pytest_flagperf.case import folder as folder_of
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
@@ -103,5 +104,5 @@ def _versions() -> dict[str, str]:
 
     from pytest_flagperf.hooks import installed_plugins
 
-    own = {name: version(name) for name in ("pytest-flagperf", "pytest")}
+    own = {"pytest-flagperf": __version__, "pytest": version("pytest")}
     return {"python": sys.version.split()[0], **own, **{one.package: one.version for one in installed_plugins()}}

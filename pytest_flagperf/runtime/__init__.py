@@ -49,6 +49,7 @@ class RuntimeRequest:
     python: str | None = None  # the interpreter to use, or to build the environment with
     # The package index to use, before any other setting; its address may contain a password.
     pip_source: str | None = field(default=None, repr=False)
+    wheels: str | None = None  # folder of wheels to use instead of any index
     # uv settings for the build; without them if uv finds no packages with them.
     uv_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     run: str = ""  # the same for all processes of a run, so that a failed build is not repeated

@@ -1,7 +1,8 @@
 """Pip's package index as settings of uv, so that uv finds the same packages as pip.
 
-uv does not read pip's configuration. If no setting of uv selects an index, ``index-url``, ``extra-index-url`` and
-``cert`` of pip's environment variables and files are used; other settings of pip are not.
+uv does not read pip's configuration. If no setting of uv selects an index, ``index-url``, ``extra-index-url``,
+``no-index``, ``find-links`` and ``cert`` of pip's environment variables and files are used; other settings of pip are
+not.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _CERTIFICATES = "SSL_CERT_FILE"
+_TRUE = ("y", "yes", "t", "true", "on", "1")  # pip's words
 _UV_INDEX = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_NO_INDEX")
 
 
-def index_settings(environ: Mapping[str, str], pip_source: str | None = None) -> dict[str, str]:
-    """Return environment variables for uv; ``pip_source`` has priority over all settings."""
+def index_settings(
+    environ: Mapping[str, str], pip_source: str | None = None, wheels: str | None = None
+) -> dict[str, str]:
+    """Return environment variables for uv; the folder ``wheels``, then ``pip_source``, replaces all settings."""
+    if wheels:
+        return {"UV_NO_INDEX": "1", "UV_FIND_LINKS": Path(wheels).as_uri()}  # uv splits a path at commas
     return {**_index(environ, pip_source), **_certificates(environ)}
 
 
@@ -33,8 +39,12 @@ def _index(environ: Mapping[str, str], pip_source: str | None) -> dict[str, str]
         return {"UV_DEFAULT_INDEX": pip_source}
     if any(environ.get(name) for name in _UV_INDEX) or _uv_file_names_index(environ):
         return {}
-    index, extra = _pip(environ, "index-url"), _pip(environ, "extra-index-url")
+    index, extra, links = (_pip(environ, key) for key in ("index-url", "extra-index-url", "find-links"))
     settings = {}
+    if links:
+        settings["UV_FIND_LINKS"] = ",".join(links.split())
+    if _pip(environ, "no-index").lower() in _TRUE:
+        return {**settings, "UV_NO_INDEX": "1"}
     if index:
         settings["UV_DEFAULT_INDEX"] = index
     if extra:

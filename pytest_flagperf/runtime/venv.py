@@ -10,13 +10,12 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from uv import find_uv_bin
-
 from flagperf_driver import addresses
 from flagperf_driver.node.environments.environment import RESULT_SETTINGS
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.hosts.replies import COUNT, PATH, TEXT, TRUTH, Each, Maybe, Shape
+from pytest_flagperf.packages import PackageMissing, need
 
 from . import (
     BuildFailed,
@@ -138,7 +137,7 @@ def _specs(host: Host, request: RuntimeRequest) -> list[dict[str, Any]]:
     """Return the possible environments, the preferred one first."""
     plain, settings = spec_for(host, request), dict(request.uv_settings)
     # An index or a uv setting of the user has priority over the vendor's settings.
-    if not settings or request.pip_source or not settings.keys().isdisjoint(plain["settings"]):
+    if not settings or request.pip_source or request.wheels or not settings.keys().isdisjoint(plain["settings"]):
         return [plain]
     return [{**plain, "settings": {**plain["settings"], **settings}, "optional": True}, plain]
 
@@ -187,7 +186,7 @@ def spec_for(host: Host, request: RuntimeRequest) -> dict[str, Any]:
         "requirements": [line.text for line in union(request.requirements)],
         "python": request.python,
         # The same settings on every host, so that all hosts get the same packages.
-        "settings": {**settings, **index_settings(os.environ, request.pip_source)},
+        "settings": {**settings, **index_settings(os.environ, request.pip_source, request.wheels)},
         "advice": _advice(host, request),
         "run": request.run,
     }
@@ -208,6 +207,12 @@ def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, prog
 
 def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:
     """Return the path of uv on the host: a copy of this machine's uv if it runs there, else the host's own."""
+    try:
+        need("uv")
+    except PackageMissing as error:
+        raise RuntimeSetupError(f"{error}, or use --runtime=host") from None
+    from uv import find_uv_bin
+
     own_uv: str = find_uv_bin()
     if host.is_local:
         return own_uv

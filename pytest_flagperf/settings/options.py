@@ -126,6 +126,12 @@ class Settings:
         SITE, 'the interpreter of runtime "host" (default: python3 on the PATH)', "PATH", path=True
     )
     pip_source: str | None = option(SITE, "package index to build environments from", "URL", public=redaction.address)
+    wheels: str | None = option(
+        WHERE,
+        "folder of wheels to build environments from, instead of a package index; flagperf wheels fills it",
+        "DIR",
+        path=True,
+    )
     scale: str | None = option(
         MEASURED,
         "the full model and data, or a small version of the same code (default: as in vendor.toml)",

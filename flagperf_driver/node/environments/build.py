@@ -33,8 +33,9 @@ from flagperf_driver.node.request_server import Answer, Request, send, serve
 _LAST_LINES = 15
 _SOURCES = (
     "To fetch packages from another index, set pip-source in flagperf.toml; behind a proxy, set HTTPS_PROXY and"
-    " NO_PROXY where the environment is built. uv keeps what it fetched in its cache (UV_CACHE_DIR); environments are"
-    " kept in {cache} (FLAGPERF_CACHE)."
+    " NO_PROXY where the environment is built. Without an index, pass --runtime=host, which uses an installed Python,"
+    " or --wheels=DIR, a folder of wheels. uv keeps what it fetched in its cache (UV_CACHE_DIR); environments are kept"
+    " in {cache} (FLAGPERF_CACHE)."
 )
 # Used to check whether an index can be reached, not to download packages.
 _SHORT_TIMEOUTS = {"UV_HTTP_RETRIES": "1", "UV_HTTP_TIMEOUT": "15"}

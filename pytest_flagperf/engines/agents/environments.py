@@ -196,6 +196,7 @@ def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Ve
         requirements(catalog, suite, *of_vendor, shared=kind.shares_environment),
         python=settings.python if kind.takes_python else None,
         pip_source=settings.pip_source,
+        wheels=settings.wheels,
         uv_settings=tuple(vendor.toml.uv.items()),
         environment=tuple(vendor.environment.items()),
         environment_file=environment if environment.is_file() else None,

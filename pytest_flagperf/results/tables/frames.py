@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_flagperf.packages import need
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import columns, store
@@ -39,10 +40,6 @@ MIXED = "sample_unit/s"
 Paths = str | Path | Iterable[str | Path]
 
 
-class TablesMissing(ImportError):
-    """pandas or pyarrow is missing; the message has the command that installs it."""
-
-
 class RunWarning(UserWarning):
     """A part of a run directory could not be read; the table has the rest."""
 
@@ -72,16 +69,6 @@ def load_long(paths: Paths) -> pandas.DataFrame:
     need("pandas")
     rows = [_long(row, metric) for row in _rows(paths) for metric in row.metrics.values()]
     return _typed(rows, LONG, ("value",))
-
-
-def need(*packages: str) -> None:
-    """Raise TablesMissing unless the packages can be imported."""
-    from importlib.util import find_spec
-
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        names = " and ".join(missing)
-        raise TablesMissing(f"tables need {names}, which is not installed: pip install 'pytest-flagperf[tables]'")
 
 
 def _rows(paths: Paths) -> Iterator[_Row]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flagperf_driver.node import docker_engine
 from pytest_flagperf import redaction
+from pytest_flagperf.packages import PackageMissing, need
 from pytest_flagperf.runtime import EngineRequirements, Image, Runtime, RuntimeRequest, unbuildable
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class _Docker(Runtime):
         from . import containers  # noqa: F401
 
     def check(self, request: RuntimeRequest) -> list[str]:
+        try:
+            need("docker")
+        except PackageMissing as error:
+            return error.problems
         return [*unbuildable(request), *_invalid_options(_image(request)), *_missing_image(_image(request))]
 
     def image(self, request: RuntimeRequest) -> str:
