@@ -92,17 +92,29 @@ def gather(value: Any) -> list[Any]:
 # -- the model ---------------------------------------------------------------------------------------------
 
 
-def parallelize(model: nn.Module, parallel: str, device: torch.device, world_size: int) -> nn.Module:
-    """Return the model wrapped for several ranks, by ``parallel``; unchanged for a single rank."""
-    if parallel not in ("ddp", "fsdp"):
-        raise ValueError(f"parallel={parallel!r}: choose from ddp, fsdp")
+COMPILED_BUCKET_MIB = 128
+"""DDP compiles the part of the model that fills a bucket as a graph of its own; its default is 25 MiB."""
+
+
+def parallelize(model: nn.Module, config: Any, device: torch.device, world_size: int) -> nn.Module:
+    """Return the model wrapped for several ranks, by ``config.parallel``; unchanged for a single rank."""
+    if config.parallel not in ("ddp", "fsdp"):
+        raise ValueError(f"parallel={config.parallel!r}: choose from ddp, fsdp")
     if world_size == 1:
         return model
-    return replicate(model) if parallel == "ddp" else shard(model, device, world_size)
+    if config.parallel == "ddp":
+        options: dict[str, Any] = {"bucket_cap_mb": COMPILED_BUCKET_MIB} if config.compile else {}
+        return replicate(model, **options)
+    return shard(model, device, world_size, _gathered_type(model, config.precision))
 
 
-def replicate(model: nn.Module, *, static_graph: bool = False, unused_parameters: bool = False) -> nn.Module:
-    """Wrap the model in DDP. Set ``static_graph`` if every step uses the same parameters in the same order."""
+def replicate(
+    model: nn.Module, *, static_graph: bool = False, unused_parameters: bool = False, **more: Any
+) -> nn.Module:
+    """Wrap the model in DDP, with more of its options.
+
+    Set ``static_graph`` if every step uses the same parameters in the same order.
+    """
     from torch.nn.parallel import DistributedDataParallel
 
     # Buffers are averaged at evaluations, not synchronized at every forward pass. Newer torch renamed the option.
@@ -115,22 +127,39 @@ def replicate(model: nn.Module, *, static_graph: bool = False, unused_parameters
         gradient_as_bucket_view=True,
         static_graph=static_graph,
         find_unused_parameters=unused_parameters,
+        **more,
     )
 
 
-def shard(model: nn.Module, device: torch.device, world_size: int) -> nn.Module:
-    """Shard the model by FSDP: each layer of every ModuleList separately, then the rest."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+def _gathered_type(model: nn.Module, precision: str) -> torch.dtype | None:
+    """Return the type in which parameters are gathered: bf16 if steps compute in it; None for the parameters' own.
 
+    A batch norm needs weights of the type of its statistics, which are fp32.
+    """
+    has_statistics = any(isinstance(module, nn.modules.batchnorm._NormBase) for module in model.modules())
+    return torch.bfloat16 if precision == "bf16" and not has_statistics else None
+
+
+def shard(model: nn.Module, device: torch.device, world_size: int, gathered: torch.dtype | None = None) -> nn.Module:
+    """Shard the model by FSDP: each layer of every ModuleList separately, then the rest.
+
+    With ``gathered``, ranks exchange parameters in this type instead of fp32; gradients are summed in fp32.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    # Autocast lowers the inputs where it should; other inputs, such as boxes, keep their precision.
+    policy = MixedPrecisionPolicy(
+        param_dtype=gathered, reduce_dtype=torch.float32 if gathered else None, cast_forward_inputs=False
+    )
     mesh = init_device_mesh(device.type, (world_size,))
     # Innermost modules first: a shard contains the parameters that no inner shard contains.
     for module in reversed(list(model.modules())):
         if isinstance(module, nn.ModuleList):
             for layer in module:
                 if any(True for _ in layer.parameters()):
-                    fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+                    fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
     return model
 
 

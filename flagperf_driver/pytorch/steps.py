@@ -48,7 +48,7 @@ def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
 
 def model_to_ddp(ctx: Context, model: nn.Module) -> nn.Module:
     """Wrap the model for several ranks by ``config.parallel``; return it unchanged for a single rank."""
-    return distributed.parallelize(model, ctx.config.parallel, ctx.device, ctx.world_size)
+    return distributed.parallelize(model, ctx.config, ctx.device, ctx.world_size)
 
 
 def create_optimizer(ctx: Context, model: nn.Module) -> torch.optim.Optimizer:

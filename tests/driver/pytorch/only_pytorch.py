@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import distributed as dist
 from torch import nn
 from toy_data import case  # type: ignore[import-not-found]
 from toy_pytorch import STEPS  # type: ignore[import-not-found]
@@ -177,7 +178,49 @@ def synchronizations(scenarios: Any) -> int:
     return len(found)
 
 
+def exchanged(scenarios: Any, **settings: Any) -> dict[str, Any]:
+    """Train with FSDP; return the result, and the bytes of parameters and of gradients that ranks exchanged."""
+    names, counts = ("all_gather_single", "reduce_scatter_single"), [0, 0]
+    real = [getattr(dist, name) for name in names]
+
+    def counting(place: int) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            tensors = (value for value in (*args, *options.values()) if isinstance(value, torch.Tensor))
+            counts[place] += max(tensor.nbytes for tensor in tensors)
+            return real[place](*args, **options)
+
+        return call
+
+    for place, name in enumerate(names):
+        setattr(dist, name, counting(place))
+    try:
+        return {"trained": scenarios.train(parallel="fsdp", **settings), "bytes": counts}
+    finally:
+        for name, function in zip(names, real, strict=True):
+            setattr(dist, name, function)
+
+
+def bucket_mib(compiled: bool) -> int:
+    """Return the size of DDP's buckets."""
+    settings = config(compile=compiled, parallel="ddp")
+    wrapped: Any = distributed.parallelize(nn.Linear(1, 1), settings, torch.device("cpu"), 2)
+    return int(wrapped.bucket_bytes_cap) // 2**20
+
+
 def results(scenarios: Any) -> dict[str, Any]:
     if scenarios.meeting.world.world_size == 1:
         return {"units": units(), "compiled": scenarios.train(compile=True, compile_with="eager")}
-    return {**sharded(scenarios), "draws": draws(scenarios.meeting.world.rank), "no_syncs": synchronizations(scenarios)}
+    how = {"train_batch_size": 16, "blocks": 2}
+    return {
+        **sharded(scenarios),
+        "draws": draws(scenarios.meeting.world.rank),
+        "no_syncs": synchronizations(scenarios),
+        "bucket_mib": [bucket_mib(compiled) for compiled in (False, True)],
+        "ddp_bf16": scenarios.train(**how, precision="bf16"),
+        "exchanged": {
+            "fp32": exchanged(scenarios, **how),
+            "bf16": exchanged(scenarios, **how, precision="bf16"),
+            "fp32_norm": exchanged(scenarios, **how, norm=True),
+            "bf16_norm": exchanged(scenarios, **how, norm=True, precision="bf16"),
+        },
+    }

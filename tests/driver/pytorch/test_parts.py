@@ -33,6 +33,26 @@ def test_two_ranks_train_like_one_sharded_or_not(pair: list[RankResults]) -> Non
     assert one[1] != other[1]
 
 
+def test_sharded_ranks_exchange_parameters_in_the_precision_of_the_steps(pair: list[RankResults]) -> None:
+    gathered, scattered = (
+        {name: pair[0].value("exchanged", name, "bytes")[place] for name in ("fp32", "bf16", "fp32_norm", "bf16_norm")}
+        for place in (0, 1)
+    )
+    assert gathered["bf16"] == gathered["fp32"] / 2 > 0
+    assert gathered["bf16_norm"] == gathered["fp32_norm"] > gathered["fp32"], "a batch norm keeps fp32"
+    assert scattered["bf16"] == scattered["fp32"], "gradients are summed in fp32"
+    ddp, fsdp, exact = (
+        pair[0].within(*names).weights
+        for names in (["ddp_bf16"], ["exchanged", "bf16", "trained"], ["exchanged", "fp32", "trained"])
+    )
+    assert distance(ddp, fsdp) < 2 * distance(ddp, exact), "as far from DDP in bf16 as fp32 is"
+
+
+def test_compiled_models_have_larger_buckets(pair: list[RankResults]) -> None:
+    """Each bucket is a graph of its own."""
+    assert pair[0].value("bucket_mib") == [25, 128]
+
+
 def test_parts_of_a_step_do_what_the_config_says(alone: RankResults) -> None:
     assert alone.value("units", "lamb_from_zero") == pytest.approx(0.1, rel=1e-3)
     assert alone.value("units", "linear") == pytest.approx([0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0, 0.0])
