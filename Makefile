@@ -8,9 +8,10 @@ BENCH ?=
 TESTS ?= tests packages
 LAB ?=
 VENDOR ?= nvidia
-MINUTES ?= 10
+SLICE ?= 9
+ITEMS ?=
 
-.PHONY: help setup bench bench-all bench-harness gpu test train check unit lint format docs lab clean
+.PHONY: help setup bench bench-all bench-harness gpu gpu-publish test train check unit lint format docs lab clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,8 +34,11 @@ bench-all: setup ## train all models as bench trains three
 bench-harness: setup ## measure the harness against its goals; as root, it writes docs/performance.md
 	$(BIN)/python -m benchmarks
 
-gpu: setup ## measure this machine's GPUs, most valuable first (MINUTES=10 VENDOR=nvidia); docs/gpu.md
-	$(BIN)/python -m benchmarks.gpu --vendor=$(VENDOR) --minutes=$(MINUTES)
+gpu: setup ## measure this machine's GPUs, most valuable first, in slices (SLICE=9 minutes VENDOR=nvidia); docs/gpu.md
+	$(BIN)/python -m benchmarks.gpu --vendor=$(VENDOR) --slice=$(SLICE) $(if $(ITEMS),--items='$(ITEMS)') $(if $(findstring file,$(origin PYTHON)),,--python='$(PYTHON)')
+
+gpu-publish: setup ## copy what make gpu measured to reports/published, and write the tables of the documents
+	$(BIN)/python -m benchmarks.gpu --publish
 
 test: setup ## run all tests, including trainings
 	$(BIN)/python -m tests $(TESTS)

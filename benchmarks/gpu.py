@@ -1,7 +1,9 @@
-"""Measure what a machine with accelerators owes, the most valuable first; docs/gpu.md.
+"""Measure what a machine with accelerators owes, the most valuable first, in slices of time; docs/gpu.md.
 
-    python -m benchmarks.gpu                             # what fits into ten minutes on NVIDIA's devices (make gpu)
-    python -m benchmarks.gpu --vendor=cpu --minutes=5    # the same commands without an accelerator
+    python -m benchmarks.gpu                             # a slice of 9 minutes on NVIDIA's devices (make gpu)
+    python -m benchmarks.gpu --plan                      # print the items and their slices; start nothing
+    python -m benchmarks.gpu --publish                   # copy what is measured to reports/published
+    python -m benchmarks.gpu --vendor=cpu --slice=5      # the same commands without an accelerator
 
 The exit code is 1 if an item failed or the devices cannot be used, 0 without a device, and 128 + N after signal N.
 """
@@ -10,31 +12,82 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import fcntl
+import fnmatch
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flagperf_driver.node.preflight_facts import collect_facts
+from flagperf_driver.node.processes import die_with
 from flagperf_driver.node.sampling.probe.process import ToolProcess
 from flagperf_driver.node.sampling.probe.tool import ProbeError
-from pytest_flagperf.catalog import Catalog, Vendor
+from pytest_flagperf import stored
+from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
+from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.results.measured.machine import is_named
-from pytest_flagperf.stored.layout import CASE
+from pytest_flagperf.settings.read import settings_file
+from pytest_flagperf.stored.layout import CASE, RESULTS
 
-from .items import NOT_RUN, PASSED, STOPPED, Figures, Item, StopSignals, exit_code, run_items, with_last_durations
-from .section import PYTEST, REPO
+from . import site_python
+from .items import (
+    FAILED,
+    NOT_RUN,
+    PASSED,
+    STOPPED,
+    TIMED_OUT,
+    Figure,
+    Item,
+    Measured,
+    Result,
+    Slice,
+    StopSignals,
+    exit_code,
+    read_result,
+    run_items,
+    slices,
+    with_last_durations,
+)
+from .section import PYTEST, REPO, table
 
-KEPT = ("p_core", "mfu", "device_energy_per_sample", "e2e_time", "input_wait_share")
+FRAMEWORK = "pytorch"
+STATE = REPO / "reports" / "gpu"
+"""The state of all calls: a folder for each chip, commit and PyTorch, and in it a folder for each item."""
+PUBLISHED = REPO / "reports" / "published"
+ITEM = "item.json"
+"""The result of an item, beside the published results.json."""
+GUESSES_S = {
+    "bert": 105, "resnet50": 75, "glm": 115,
+    "vit": 75, "cpm": 100, "mobilenetv2": 95, "transformer": 130, "faster_rcnn": 105, "swin_transformer": 140,
+    "efficientnet": 160, "mask_rcnn": 130, "retinanet": 115, "tacotron2": 220, "wav2vec2": 310, "waveglow": 210,
+    "bigtransfer": 230,
+}  # fmt: skip
+"""The models, most valuable first, with guessed seconds of a compiled measurement; another model comes last."""
+OTHER_MODEL_S = 150.0
+CONVERGENCE_S = 30.0
+"""Guess for the small scale of one model."""
+SWITCHES = {
+    "bert": ["compile_mode=max-autotune"],
+    "resnet50": ["compile_mode=max-autotune"],
+    "glm": ["compile_mode=max-autotune"],
+    "mobilenetv2": ["channels_last=False"],
+    "efficientnet": ["channels_last=False"],
+}
+"""Settings whose gain only a device can show: each is compared with the model's compiled measurement."""
+KEPT = (
+    "p_core", "mfu", "device_power", "device_sm_clock", "device_memory_clock", "device_throttled", "peak_memory",
+    "compile_time", "device_energy_per_sample", "input_wait_share", "e2e_time", "time_to_target", "vendor_factor",
+)  # fmt: skip
 MOST_DIFFERENCE = 1e-3
 """Largest difference of a weight after the two optimizers' steps, relative to the largest weight."""
 LIMIT_S = 1800
-"""Longest duration of an item: compiling takes minutes on some devices. The available time is another limit."""
+"""Longest duration of an item: compiling takes minutes on some devices. The slice is another limit."""
 
 
 class NoDeviceError(Exception):
@@ -89,24 +142,35 @@ def _is_driver_installed(vendor: Vendor) -> bool:
     return shutil.which(tool.command[0], path=tool.environment.get("PATH")) is not None
 
 
-def case_figures(folder: Path) -> Figures:
-    """Return the figures of a run's cases; each case must have a throughput."""
-    files = sorted(folder.glob("run*/results.json"))
+def measured(folder: Path) -> Measured:
+    """Return the figures of a run's cases, and the machine; each case must have a throughput."""
+    files = sorted(folder.glob(f"run*/{RESULTS}"))
     cases = [case for path in files for case in json.loads(path.read_text())["cases"]]
     if not cases:
-        raise ValueError("no case in a results.json")
+        raise ValueError(f"no case in a {RESULTS}")
     figures = {}
     for case in cases:
-        prefix = f"{case['case'].split(':', 3)[3]} " if len(cases) > 1 else ""
+        model, _, _, shape = case["case"].split(":", 3)
+        prefix = f"{model} {shape} " if len(cases) > 1 else ""
         if not float(case["metrics"]["p_core"]["median"]) > 0:
             raise ValueError(f"{case['case']}: expected p_core > 0")
-        figures.update({prefix + name: case["metrics"][name]["median"] for name in KEPT if name in case["metrics"]})
+        metrics = {name: case["metrics"][name] for name in KEPT if name in case["metrics"]}
+        figures.update({prefix + name: Figure(metric["median"], metric["unit"]) for name, metric in metrics.items()})
         if case["speedup"] is not None:
-            figures[f"{prefix}speedup"] = case["speedup"]
-    return figures
+            figures[f"{prefix}speedup"] = Figure(case["speedup"], "x")
+    first = cases[0]["outcomes"][0]
+    environment = {name: text for name, text in first["environment"].items() if name in ("framework", "precision")}
+    return Measured(figures, {**{name: str(text) for name, text in first["machine"].items()}, **environment})
 
 
-def optimizer_figures(folder: Path) -> Figures:
+def convergence(folder: Path) -> Measured:
+    """Return the time to the target of each model."""
+    figures, machine = measured(folder)
+    times = {name: figure for name, figure in figures.items() if name.endswith("time_to_target")}
+    return Measured({name.replace(" 1:1:1 ", " "): figure for name, figure in times.items()}, machine)
+
+
+def optimizers(folder: Path) -> Measured:
     """Return ratio and difference of the two optimizers; the weights must stay equal."""
     output = (folder / "output.log").read_text()
     ratio, difference = re.search(r"([\d.]+) times as fast", output), re.search(r"steps: (\S+) of the largest", output)
@@ -114,94 +178,269 @@ def optimizer_figures(folder: Path) -> Figures:
         raise ValueError("no ratio and difference in output.log")
     if not float(difference[1]) <= MOST_DIFFERENCE:
         raise ValueError(f"expected a difference of the weights of at most {MOST_DIFFERENCE}, got {difference[1]}")
-    return {"times as fast": float(ratio[1]), "difference": float(difference[1])}
+    return Measured({"own step": Figure(float(ratio[1]), "times as fast"), "difference": Figure(float(difference[1]))})
 
 
-def make_items(models: Sequence[str], vendor: Vendor, chip: str, devices: int, folder: Path) -> list[Item]:
+@dataclass(frozen=True)
+class Target:
+    """What is measured: a vendor's devices, with a Python."""
+
+    catalog: Catalog
+    vendor: Vendor
+    chip: str
+    devices: int
+    site: site_python.SitePython | None = None
+
+    @property
+    def models(self) -> list[str]:
+        """The models, most valuable first."""
+        order = list(GUESSES_S)
+        models = {model for model, framework in self.catalog.suites if framework == FRAMEWORK}
+        return sorted(models, key=lambda model: (order.index(model) if model in order else len(order), model))
+
+    @property
+    def name(self) -> str:
+        """The name of the state's folder."""
+        found = checkout(REPO)
+        commit = str(found.get("commit", "unknown"))[:12] + ("-changed" if found.get("changed") else "")
+        torch = f"torch{self.site.torch}" if self.site else "venv"
+        return f"{self.chip}-{commit}-{torch}"
+
+
+def make_items(target: Target, folder: Path) -> list[Item]:
     """Return all items, the most valuable first."""
+    vendor, models = target.vendor, target.models
     synthetic = [f"--scale={vendor.scale}", "--synthetic"]
+    small = "--scale=small"
 
-    def run(name: str, estimate: float, *words: str, suite: str = "", nodes: str = "1x1", skip: str = "") -> Item:
-        places = [f"--vendor={vendor.name}", f"--hw={chip}", f"--nodes={nodes}", f"--reports={folder / name}"]
-        command = [*PYTEST, "-q", f"suites/{suite}".rstrip("/"), *places, *words]
-        return Item(name, command, estimate, LIMIT_S, case_figures, skip=skip)
+    def run(name: str, estimate: float, *words: str, suite: str = "", devices: int = 1, nodes: str = "1x1") -> Item:
+        places = [
+            f"--vendor={vendor.name}",
+            f"--hw={target.chip}",
+            f"--nodes={nodes}",
+            f"--reports={_relative(folder / name)}",
+        ]
+        site = target.site.words if target.site else []
+        command = [*PYTEST, "-q", f"suites/{suite}".rstrip("/"), "-k", FRAMEWORK, *places, *site, *words]
+        skip = "" if devices <= target.devices else f"needs at least {devices} devices, {target.devices} found"
+        return Item(name, command, estimate, LIMIT_S, measured, skip=skip)
 
-    first = run("environment", 600, "--scale=small", "--synthetic", suite="resnet50")
-    preflight = run("preflight", 10, "--scale=small", "--preflight")
-    rank_python = [sys.executable, "-m", "benchmarks.gpu", "--with-rank-python", str(folder / "environment")]
+    def throughput(model: str, name: str, *words: str, compiled: bool = True) -> Item:
+        suite = target.catalog.suites[model, FRAMEWORK]
+        factor = (target.catalog.case_folder(suite, vendor) / "extern").is_dir()
+        guess = GUESSES_S.get(model, OTHER_MODEL_S) if compiled else GUESSES_S.get(model, OTHER_MODEL_S) / 2
+        settings = [
+            "--set=precision=bf16",
+            f"--set=compile={compiled}",
+            *words,
+            *(["--set=vendor_factor=True"] if factor else []),
+        ]
+        item = run(f"{model}-bf16-{name}", guess, *synthetic, *settings, suite=model)
+        return replace(item, goal=suite.goal if vendor.scale == REFERENCE else None)
+
+    rank_python = [sys.executable, "-m", "benchmarks.gpu", "--with-rank-python", _relative(folder)]
     size = ["--layers=1", "--width=64"] if vendor.name == "cpu" else []
+    lamb = [*rank_python, "benchmarks/extern_step.py", *size]
     kernels = "" if vendor.name in ("nvidia", "cpu") else "compares NVIDIA's kernels"
-    one = "" if devices > 1 else "needs at least 2 devices, 1 found"
-    all_devices = f"1x{devices}"
-    precision = {True: "compiled", False: "eager"}
+    all_devices = f"1x{target.devices}"
+    preflight = run("preflight", 10, small, "--preflight")
     return [
-        Item(preflight.name, preflight.command, 10, 300),
-        Item(first.name, first.command, first.estimate_s, first.limit_s, case_figures, counted=False),
+        replace(preflight, limit_s=300, figures=None),
+        *(throughput(model, "compiled") for model in models),
+        replace(run("converges", CONVERGENCE_S * len(models), small), figures=convergence, parts=len(models)),
+        *(throughput(model, "eager", compiled=False) for model in models),
         *(
-            run(f"{model}-bf16-{word}", 90 if compiled else 45, *synthetic, "--set=precision=bf16",
-                f"--set=compile={compiled}", suite=model)
-            for compiled, word in precision.items() for model in models
+            throughput(model, setting.replace("=", "-"), f"--set={setting}")
+            for model in models
+            for setting in SWITCHES.get(model, ())
         ),
-        *(run(f"{model}-converges", 45, "--scale=small", suite=model) for model in models),
-        Item("lamb", [*rank_python, "benchmarks/extern_step.py", *size], 30, LIMIT_S, optimizer_figures, skip=kernels),
-        run("resnet50-fp16-converges", 30, "--scale=small", "--set=precision=fp16", suite="resnet50"),
-        run("glm-fsdp-converges", 60, "--scale=small", "--set=parallel=fsdp", suite="glm", nodes=all_devices, skip=one),
-        run("resnet50-speedup", 90, *synthetic, suite="resnet50", nodes=f"1x1,{all_devices}", skip=one),
-    ]  # fmt: skip
+        run("resnet50-fp16-converges", 30, small, "--set=precision=fp16", suite="resnet50"),
+        Item("lamb", lamb, 30, LIMIT_S, optimizers, skip=kernels),
+        run("resnet50-speedup", 90, *synthetic, suite="resnet50", nodes=f"1x1,{all_devices}", devices=2),
+        run("glm-fsdp-converges", 60, small, "--set=parallel=fsdp", suite="glm", nodes=all_devices, devices=2),
+    ]
 
 
-def with_rank_python(reports: Path, words: Sequence[str]) -> int:
-    """Run a program in the Python that trained the round in this folder."""
+def _relative(path: Path) -> str:
+    """Return the path as a command in the checkout names it."""
+    return str(path.relative_to(REPO) if path.is_relative_to(REPO) else path)
+
+
+def selected(items: Sequence[Item], patterns: str) -> list[Item]:
+    """Return the items with these names or patterns, separated by commas; raise ValueError for one without an item."""
+    words = patterns.split(",")
+    for word in words:
+        if not fnmatch.filter([item.name for item in items], word):
+            raise ValueError(f"no item {word!r}; choose from {', '.join(item.name for item in items)}")
+    return [item for item in items if any(fnmatch.fnmatchcase(item.name, word) for word in words)]
+
+
+def with_rank_python(folder: Path, words: Sequence[str]) -> int:
+    """Continue as a program in the Python that trained the rounds in this folder."""
     from .whole_run import python_of
 
-    rounds = [path.parent for path in reports.glob(f"run*/*/round1/{CASE}")]
-    if not rounds:
-        print(f"{reports}: no round found; the item 'environment' must pass first", file=sys.stderr)
-        return 1
-    return subprocess.run([python_of(rounds[0]), *words], cwd=REPO).returncode
+    rounds = [path.parent for path in sorted(folder.glob(f"*/run*/*/round1/{CASE}"))]
+    if rounds:
+        python = python_of(rounds[-1])
+        os.execve(python, [python, *words], {**os.environ, "PYTHONPATH": str(REPO)})
+    print(f"{folder}: no round found; an item that trains must run first", file=sys.stderr)
+    return 1
+
+
+# -- publishing ----------------------------------------------------------------------------------------------
+
+
+def collect(result: Result, folder: Path, chip: str) -> None:
+    """Copy what an item measured to the folder ``publish``: its result, and its run if one of the cases passed."""
+    runs = [path for path in sorted((folder / result.name).glob(f"run*/{RESULTS}")) if _has_passed_case(path)]
+    if not (runs or result.status == PASSED) or not result.figures:
+        return
+    place = folder / "publish" / f"{chip.lower()}-{result.name}-{time.strftime('%Y-%m-%d')}"
+    shutil.rmtree(place, ignore_errors=True)
+    stored.write_text(place / ITEM, replace(result, machine={"hardware": chip, **result.machine}).text)
+    for path in runs[-1:]:
+        shutil.copy(path, place / RESULTS)
+
+
+def _has_passed_case(results: Path) -> bool:
+    return any(case["ok"] for case in json.loads(results.read_text())["cases"])
+
+
+def publish() -> int:
+    """Copy all that is measured to reports/published, and write the tables of the documents."""
+    from tools import readme
+
+    places = sorted(STATE.glob("*/publish/*"))
+    for place in places:
+        shutil.copytree(place, PUBLISHED / place.name, dirs_exist_ok=True)
+        print(f"published: {_relative(PUBLISHED / place.name)}")
+    problems = readme.write_sections(REPO)
+    print(
+        "\n".join(
+            [*problems, f"{len(places)} published; read each {RESULTS}, then commit reports, suites, vendors and docs"]
+        )
+    )
+    return int(bool(problems))
+
+
+def published_items(published: Path, catalog: Catalog) -> str:
+    """Return the tables of the published items, and of those that are owed on the goals' chips."""
+    results: dict[tuple[str, str], tuple[str, Result]] = {}
+    for file in sorted(published.glob(f"*/{ITEM}"), key=lambda file: file.parent.name[-10:]):
+        result = read_result(file)
+        results[str(result.machine["hardware"]), result.name] = (file.parent.name[-10:], result)
+    goals = {suite.goal.chip for suite in catalog.suites.values() if suite.goal}
+    chips = sorted(goals | {chip for chip, _ in results})
+    rows, owed = [], []
+    for chip in chips:
+        vendor = next(vendor for vendor in catalog.vendors.values() if chip in vendor.chips)
+        for item in make_items(Target(catalog, vendor, chip, vendor.chips[chip].devices_per_host or 1), STATE):
+            if (chip, item.name) in results:
+                date, result = results[chip, item.name]
+                facts = (f"{name} {result.machine[name]}" for name in MACHINE if name in result.machine)
+                rows.append([chip, *result.row[:2], *result.row[3:], "; ".join([date, *facts]), _again(vendor, item)])
+            elif item.figures:
+                owed.append([chip, item.name, _again(vendor, item)])
+    head = ["hardware", "item", "status", "figures", "goal", "machine", "command"]
+    texts = [table(head, rows)] if rows else ["No result of a device is published yet."]
+    return "\n\n".join([*texts, "Owed:", table(["hardware", "item", "command"], owed)])
+
+
+MACHINE = ("driver", "power_limit", "framework", "python", "commit")
+
+
+def _again(vendor: Vendor, item: Item) -> str:
+    return f"`make gpu VENDOR={vendor.name} ITEMS={item.name}`"
+
+
+# -- the command ---------------------------------------------------------------------------------------------
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the items that fit into the minutes; print the commands of the others."""
+    """Run the items that fit into the slice; the next call continues."""
+    began = time.monotonic()
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--with-rank-python"]:
         return with_rank_python(Path(words[1]), words[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--vendor", default="nvidia", help="folder in vendors/ (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=10, help="available time (default: %(default)g)")
+    parser.add_argument("--slice", type=float, default=9, help="minutes of this call (default: %(default)g)")
+    parser.add_argument("--python", help="Python with PyTorch (default: the first that sees the device; docs/gpu.md)")
+    parser.add_argument("--items", default="*", help="names or patterns, separated by commas (default: all)")
+    parser.add_argument("--plan", action="store_true", help="print the items and their slices; start nothing")
+    parser.add_argument("--publish", action="store_true", help="copy what is measured to reports/published")
     options = parser.parse_args(words)
-    if not options.minutes > 0:
-        parser.error(f"--minutes={options.minutes:g}: expected more than 0")
+    if options.publish:
+        return publish()
+    if not options.slice > 0:
+        parser.error(f"--slice={options.slice:g}: expected more than 0")
     catalog = Catalog.scan([REPO])
     if options.vendor not in catalog.vendors:
         parser.error(f"--vendor={options.vendor}: unknown vendor; choose from {', '.join(sorted(catalog.vendors))}")
     vendor = catalog.vendor(options.vendor)
+    _, settings = settings_file(REPO) or (None, {})
     try:
         chip, count = find_devices(vendor)
+        site, line = site_python.find(vendor.toml.framework[FRAMEWORK].device, options.python, settings)
     except NoDeviceError as error:
         print(f"no GPU found: {error}")
         return 0
-    except UnusableDeviceError as error:
+    except (UnusableDeviceError, site_python.SitePythonError) as error:
         print(f"cannot use the devices: {error}", file=sys.stderr)
         return 1
-    folder = REPO / "reports" / f"gpu{time.strftime('%Y%m%d%H%M%S')}"
-    models = sorted({model for model, framework in catalog.suites if framework == "pytorch"}, reverse=True)
-    print(f"{vendor.name} {chip}, {count} devices, {options.minutes:g} minutes; results: {folder}")
-    items = with_last_durations(make_items(models, vendor, chip, count, folder), folder)
-    with StopSignals() as stop:
-        results = run_items(items, 60 * options.minutes, folder, stop)
-    for result in results:
-        # Only the runs of passed items can be published.
-        for path in (folder / result.name).glob("run*/results.json") if result.status == PASSED else ():
-            target = folder / "publish" / f"{chip.lower()}-{result.name}-{time.strftime('%Y-%m-%d')}"
-            target.mkdir(parents=True)
-            shutil.copy(path, target / "results.json")
+    target = Target(catalog, vendor, chip, count, site)
+    folder = STATE / target.name
+    try:
+        items = with_last_durations(selected(make_items(target, folder), options.items), folder)
+    except ValueError as error:
+        parser.error(f"--items={options.items}: {error}")
+    print(f"{vendor.name} {chip}, {count} devices, slices of {options.slice:g} minutes; results: {_relative(folder)}")
+    print(line)
+    if options.plan:
+        print(plan_text(items, 60 * options.slice))
+        return 0
+    folder.mkdir(parents=True, exist_ok=True)
+    with (STATE / "lock").open("w") as lock, StopSignals() as stop:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("another call measures on this machine: wait for its end, or stop it", file=sys.stderr)
+            return 1
+        available = Slice(60 * options.slice, began)
+        results = run_items(items, available, folder, stop, lambda result: collect(result, folder, chip))
     print((folder / "items.md").read_text())
-    for result in results:
-        if result.status in (NOT_RUN, STOPPED):
-            print(f"{result.status}: {result.name}: {result.reason}\n  {result.command}")
+    print(closing(items, results, folder))
     return 128 + stop.number if stop.number else exit_code(results)
 
 
+def plan_text(items: Sequence[Item], seconds: float) -> str:
+    """Return the items in their order, by slice."""
+    rows = [
+        (str(number), item.name, f"{item.estimate_s:.0f} ({item.estimate_from})", item.shown)
+        for number, chosen in enumerate(slices(items, seconds), 1)
+        for item in chosen
+    ]
+    skipped = [f"skipped: {item.name}: {item.skip}" for item in items if item.skip]
+    return "\n".join([table(("slice", "item", "estimate (s)", "command"), rows), *skipped])
+
+
+def closing(items: Sequence[Item], results: Sequence[Result], folder: Path) -> str:
+    """Return what is left to do, else "all done"."""
+    left = {result.name: result for result in results if result.status in (NOT_RUN, STOPPED)}
+    bad = [result for result in results if result.status in (FAILED, TIMED_OUT)]
+    lines = [f"{result.status}: {result.name}: {result.reason}" for result in [*left.values(), *bad]]
+    if bad:
+        lines.append(f"A failed item runs again after its folder in {_relative(folder)} is removed.")
+    if left:
+        minutes = sum(item.estimate_s for item in items if item.name in left) / 60
+        lines.append(f"{len(left)} items left, about {minutes:.0f} minutes: run the same command again")
+    else:
+        lines.append("all done")
+    lines.append("publish the results: make gpu-publish")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
+    if "MAKELEVEL" in os.environ:
+        die_with(os.getppid())
     sys.exit(main())

@@ -1,28 +1,54 @@
-"""Commands that share a limited time: the most valuable first, each with its own limit and its own recorded result."""
+"""Commands that are measured in slices of time: in order, each once, each with its own recorded result."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from math import inf
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
-from .section import REPO, table
+from flagperf_driver.node.processes import die_with
+from pytest_flagperf import stored
+from pytest_flagperf.catalog.suite import Goal
+from pytest_flagperf.results.figures.units import quantity
+from pytest_flagperf.stored.layout import OPTIONS
+from pytest_flagperf.stored.round_dir import RoundDir
+
+from .section import PYTEST, REPO, table
 
 PASSED, FAILED, TIMED_OUT, STOPPED, NOT_RUN = "passed", "failed", "timed out", "stopped", "not run"
+SKIPPED = "skipped"
+"""The item cannot run on this machine."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+RESULT = "result.json"
+"""The last file of an item. An item with this file is done."""
+HEAD = ("item", "status", "took (s)", "figures", "goal")
 POLL_S = 0.05
 GRACE_S = 15.0
 """Time of an interrupted command to end its own processes."""
-Figures = Mapping[str, float]
+
+
+class Figure(NamedTuple):
+    """A measured value with its unit."""
+
+    value: float
+    unit: str = ""
+
+
+class Measured(NamedTuple):
+    """What a command measured, and on which machine."""
+
+    figures: Mapping[str, Figure]
+    machine: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -37,42 +63,75 @@ class Item:
     command: Sequence[str]
     estimate_s: float
     limit_s: float
-    figures: Callable[[Path], Figures] | None = None
-    counted: bool = True
-    """False: the time of the item is not taken from the available time."""
+    figures: Callable[[Path], Measured] | None = None
+    goal: Goal | None = None
+    """The goal of the figure p_core."""
     skip: str = ""
     """The reason why the item cannot run on this machine."""
+    parts: int = 1
+    """Number of rounds of similar duration; a later call continues with those that have not ended."""
     estimate_from: str = "guess"
     """``guess`` or ``last run``."""
 
+    @property
+    def shown(self) -> str:
+        """The command as a user types it."""
+        words = tuple(self.command)
+        short = ("pytest", *words[len(PYTEST) :]) if words[: len(PYTEST)] == PYTEST else words
+        return shlex.join("python" if word == sys.executable else word for word in short)
+
     def result(
-        self, status: str, reason: str = "", took_s: float | None = None, figures: Figures | None = None
+        self, status: str, reason: str = "", took_s: float | None = None, measured: Measured | None = None
     ) -> Result:
         """Return the result of this item."""
-        command = shlex.join(self.command)
-        return Result(self.name, command, status, self.estimate_s, self.estimate_from, took_s, figures or {}, reason)
+        figures, machine = measured or Measured({})
+        return Result(self.name, self.shown, status, took_s, figures, machine, self.goal, reason)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of an item."""
+    """The status of an item, and what it measured."""
 
     name: str
     command: str
     status: str
-    estimate_s: float
-    estimate_from: str = "guess"
     took_s: float | None = None
-    figures: Figures = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)
+    goal: Goal | None = None
     reason: str = ""
 
     @property
+    def text(self) -> str:
+        """The result as JSON."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @property
     def row(self) -> Sequence[str]:
-        """The row of the table of results."""
-        figures = ", ".join(f"{name} {value:.4g}" for name, value in self.figures.items())
+        """The row of the table of results, as in ``HEAD``."""
+        figures = [f"{name} {quantity(figure.value, figure.unit)}" for name, figure in self.figures.items()]
+        if "power_limit" in self.machine:
+            figures.append(f"power limit {self.machine['power_limit']}")
         took = "" if self.took_s is None else f"{self.took_s:.0f}"
-        estimate = f"{self.estimate_s:.0f} ({self.estimate_from})"
-        return (self.name, self.status, estimate, took, figures or self.reason)
+        return (self.name, self.status, took, "; ".join(filter(None, [self.reason, ", ".join(figures)])), self._share)
+
+    @property
+    def _share(self) -> str:
+        """The reached share of the goal, and the goal."""
+        if not self.goal:
+            return ""
+        goal = f"{self.goal.rate:g} on {self.goal.chip}"
+        return f"{self.figures['p_core'].value / self.goal.rate:.0%} of {goal}" if "p_core" in self.figures else goal
+
+
+def read_result(file: Path) -> Result:
+    """Return a stored result; raise OSError or ValueError if the file is missing or is not a result."""
+    try:
+        table = json.loads(file.read_text())
+        figures = {name: Figure(*figure) for name, figure in table["figures"].items()}
+        return Result(**{**table, "figures": figures, "goal": table["goal"] and Goal(**table["goal"])})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file}: {type(error).__name__}: {error}") from error
 
 
 @final
@@ -98,49 +157,104 @@ class StopSignals:
         return f"{signal.Signals(self.number).name} received" if self.number else ""
 
 
-def run_items(items: Sequence[Item], seconds: float, folder: Path, stop: StopSignals | None = None) -> list[Result]:
-    """Run the items that fit into the time, in order, until a signal; write the results after each one."""
+class Slice:
+    """The available time of one call."""
+
+    def __init__(self, seconds: float, began: float | None = None) -> None:
+        self.seconds = seconds
+        self.end = (time.monotonic() if began is None else began) + seconds
+        self.is_new = True
+        """No item has started in this slice."""
+
+    @property
+    def left_s(self) -> float:
+        """The time in which an item may run; the rest of the slice is for the end of its processes."""
+        return self.end - GRACE_S - time.monotonic()
+
+
+def fits(item: Item, left_s: float, *, is_new: bool, is_next: bool) -> bool:
+    """Return True if the item may start: all of it fits into the slice, or a part if all items before it are done.
+
+    An item that is longer than a slice starts first in one.
+    """
+    return is_new or left_s >= (item.estimate_s / item.parts if is_next else item.estimate_s)
+
+
+def slices(items: Sequence[Item], seconds: float) -> Iterator[list[Item]]:
+    """Yield the items of each slice, if the estimates are right."""
+    left = [item for item in items if not item.skip]
+    while left:
+        chosen: list[Item] = []
+        later: list[Item] = []
+        time_left = seconds - GRACE_S
+        for item in left:
+            if not fits(item, time_left, is_new=not chosen, is_next=not later):
+                later.append(item)
+                continue
+            chosen.append(item)
+            if item.parts > 1 and item.estimate_s > time_left:
+                later.append(replace(item, estimate_s=item.estimate_s - time_left))
+            time_left -= item.estimate_s
+        yield chosen
+        left = later
+
+
+def run_items(
+    items: Sequence[Item],
+    available: Slice,
+    folder: Path,
+    stop: StopSignals | None = None,
+    publish: Callable[[Result], None] = lambda _: None,
+) -> list[Result]:
+    """Run the items that are not done and fit into the slice, in order, until a signal.
+
+    Each item has its folder. ``publish`` gets a result before it is stored: what is stored is published.
+    """
     results: list[Result] = []
-    left = seconds
     stop = stop or StopSignals()
     for item in items:
-        if reason := item.skip or stop.reason:
+        place, statuses = folder / item.name, [result.status for result in results]
+        with suppress(OSError, ValueError):
+            results.append(read_result(place / RESULT))
+            continue
+        if item.skip:
+            results.append(item.result(SKIPPED, item.skip))
+        elif reason := stop.reason:
             results.append(item.result(NOT_RUN, reason))
-        elif item.counted and item.estimate_s > left:
-            reason = f"needs about {item.estimate_s:.0f} s, {max(left, 0):.0f} s left"
-            results.append(item.result(NOT_RUN, reason))
+        elif not fits(item, available.left_s, is_new=available.is_new, is_next=NOT_RUN not in statuses):
+            left_s = max(available.left_s, 0)
+            results.append(item.result(NOT_RUN, f"needs about {item.estimate_s:.0f} s, {left_s:.0f} s left"))
         else:
-            print(f"{item.name}: {shlex.join(item.command)}", flush=True)
-            result = _run(item, folder / item.name, left if item.counted else inf, stop)
-            print(f"  {result.status} after {result.took_s:.0f} s {result.reason}".rstrip(), flush=True)
-            left -= result.took_s if item.counted and result.took_s else 0
+            print(f"{item.name}: {item.shown}", flush=True)
+            result = _run(item, place, available, stop)
+            available.is_new = False
+            if result.status != STOPPED:
+                publish(result)
+                stored.write_text(place / RESULT, result.text)
+            print("  " + " | ".join(filter(None, result.row[1:])), flush=True)
             results.append(result)
-        write_results(results, folder)
+        write_table(results, folder)
     return results
 
 
 def with_last_durations(items: Sequence[Item], folder: Path) -> list[Item]:
-    """Replace the estimates by the durations of the same commands in the runs beside this folder; the last counts."""
+    """Replace the estimates by the durations of the same commands in the folders beside this one; the last counts."""
     durations: dict[str, float] = {}
-    for path in sorted(folder.parent.glob("gpu*/items.json")):
-        with suppress(ValueError, KeyError, TypeError):  # a stopped run may have left half a file
-            for result in json.loads(path.read_text()):
-                if result["status"] == PASSED:
-                    command = result["command"].replace(str(path.parent), str(folder))
-                    durations[command] = float(result["took_s"])
+    for path in sorted(folder.parent.glob(f"*/*/{RESULT}"), key=lambda path: path.stat().st_mtime):
+        with suppress(OSError, ValueError):
+            result = read_result(path)
+            if result.status == PASSED and result.took_s is not None:
+                durations[result.command.replace(path.parent.parent.name, folder.name)] = result.took_s
     return [
         replace(item, estimate_s=durations[command], estimate_from="last run") if command in durations else item
         for item in items
-        for command in [shlex.join(item.command)]
+        for command in [item.shown]
     ]
 
 
-def write_results(results: Sequence[Result], folder: Path) -> None:
-    """Write the results so far, for programs and for people."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "items.json").write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
-    rows = [result.row for result in results]
-    (folder / "items.md").write_text(table(("item", "status", "estimate (s)", "took (s)", "figures"), rows) + "\n")
+def write_table(results: Sequence[Result], folder: Path) -> None:
+    """Write the table of the results so far."""
+    stored.write_text(folder / "items.md", table(HEAD, [result.row for result in results]) + "\n")
 
 
 def exit_code(results: Sequence[Result]) -> int:
@@ -148,16 +262,31 @@ def exit_code(results: Sequence[Result]) -> int:
     return int(any(result.status in (FAILED, TIMED_OUT) for result in results))
 
 
-def _run(item: Item, folder: Path, left_s: float, stop: StopSignals) -> Result:
-    folder.mkdir(parents=True)
+def _command(item: Item, folder: Path) -> list[str]:
+    """Return the command, which continues an unfinished run of pytest in the folder; remove any other rest."""
+    unfinished = sorted(path.parent for path in folder.glob(f"run*/{OPTIONS}"))
+    if unfinished and tuple(item.command[: len(PYTEST)]) == PYTEST:
+        return [*item.command, f"--resume={unfinished[-1]}"]
+    shutil.rmtree(folder, ignore_errors=True)
+    return list(item.command)
+
+
+def _run(item: Item, folder: Path, available: Slice, stop: StopSignals) -> Result:
+    command = _command(item, folder)
+    folder.mkdir(parents=True, exist_ok=True)
     log = folder / "output.log"
-    began = time.monotonic()
+    has_whole_slice, rounds = available.is_new, _ended_rounds(folder)
+    began, left_s, parent = time.monotonic(), available.left_s, os.getpid()
     deadline = began + min(item.limit_s, left_s)
-    environment = {**os.environ, "PYTHONPATH": str(REPO)}
-    with log.open("wb") as output:
+    with log.open("ab") as output:
         try:
             process = subprocess.Popen(
-                item.command, cwd=REPO, env=environment, stdout=output, stderr=output, start_new_session=True
+                command,
+                cwd=REPO,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=lambda: die_with(parent),  # safe: this process has one thread
             )
         except OSError as error:
             return item.result(FAILED, f"cannot start: {error}", 0.0)
@@ -170,16 +299,21 @@ def _run(item: Item, folder: Path, left_s: float, stop: StopSignals) -> Result:
     if code is None and stop.number:
         return item.result(STOPPED, stop.reason, took)
     if code is None and left_s < item.limit_s:
-        return item.result(STOPPED, "the available time is spent; pass more minutes", took)
+        if not has_whole_slice or _ended_rounds(folder) > rounds:
+            return item.result(STOPPED, "the slice has ended; the next call continues", took)
+        return item.result(TIMED_OUT, f"did not end within a slice: pass more minutes as SLICE; see {log}", took)
     if code is None:
         return item.result(TIMED_OUT, f"stopped at its limit of {item.limit_s:.0f} s; see {log}", took)
-    figures: Figures = {}
-    reason = "" if code == 0 else f"exit code {code}; see {log}"
+    measured, reason = Measured({}), "" if code == 0 else f"exit code {code}; see {log}"
     try:
-        figures = item.figures(folder) if item.figures and not code else {}
+        measured = item.figures(folder) if item.figures else measured
     except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = f"expected its figures in {folder}, got {type(error).__name__}: {error}"
-    return item.result(FAILED if reason else PASSED, reason, took, figures)
+        reason = reason or f"expected its figures in {folder}, got {type(error).__name__}: {error}"
+    return item.result(FAILED if reason else PASSED, reason, took, measured)
+
+
+def _ended_rounds(folder: Path) -> int:
+    return sum(RoundDir(path).has_ended for path in folder.glob("run*/*/round*"))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

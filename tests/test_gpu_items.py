@@ -5,53 +5,73 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu
+from benchmarks import gpu, site_python
 from benchmarks.items import (
     FAILED,
+    GRACE_S,
     NOT_RUN,
     PASSED,
     STOPPED,
     TIMED_OUT,
     Item,
+    Result,
+    Slice,
     exit_code,
+    read_result,
     run_items,
+    slices,
     with_last_durations,
 )
 from benchmarks.section import REPO
-from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.catalog import Catalog, Goal
 from tests.lab.nvml import GPU_IS_LOST
 from tests.processes import running
 from tests.sampling import gpus
+from tests.waiting import until
 
 
-def item(name: str, code: str, estimate: float = 1, limit: float = 60, counted: bool = True) -> Item:
-    return Item(name, [sys.executable, "-c", code], estimate, limit, counted=counted)
+def item(name: str, code: str, estimate: float = 1, limit: float = 60) -> Item:
+    return Item(name, [sys.executable, "-c", code], estimate, limit)
 
 
-def test_items_run_in_order_until_the_time_is_spent(tmp_path: Path) -> None:
-    items = [item("first", "print(1)"), item("too-long", "", 1000), item("last", "print(2)")]
-    results = run_items(items, 100, tmp_path / "out")
-    assert [(result.name, result.status) for result in results] == [
-        ("first", PASSED), ("too-long", NOT_RUN), ("last", PASSED),
-    ]  # fmt: skip
+def target(vendor: str = "nvidia", chip: str = "H200", devices: int = 1) -> gpu.Target:
+    catalog = Catalog.scan([REPO])
+    return gpu.Target(catalog, catalog.vendor(vendor), chip, devices)
+
+
+def statuses(results: list[Result]) -> list[str]:
+    return [result.status for result in results]
+
+
+def test_items_run_in_order_until_the_slice_ends_and_the_next_call_continues(tmp_path: Path) -> None:
+    count = f"open({str(tmp_path / 'count')!r}, 'a').write('x')"
+    items = [item("first", count), item("long", count, 1000), item("last", count)]
+    results = run_items(items, Slice(100), tmp_path / "state")
+    assert statuses(results) == [PASSED, NOT_RUN, PASSED]
     assert results[1].reason.startswith("needs about 1000 s, ")
+    assert "| long | not run |" in (tmp_path / "state/items.md").read_text()
+    results = run_items(items, Slice(100), tmp_path / "state")
+    assert statuses(results) == [PASSED] * 3, "an item that is longer than a slice comes first in one"
     assert exit_code(results) == 0
-    assert [stored["status"] for stored in json.loads((tmp_path / "out/items.json").read_text())] == [
-        PASSED, NOT_RUN, PASSED,
-    ]  # fmt: skip
-    assert "| too-long | not run |" in (tmp_path / "out/items.md").read_text()
+    assert run_items(items, Slice(100), tmp_path / "state") == results
+    assert (tmp_path / "count").read_text() == "xxx", "an item that is done does not run again"
 
 
-def test_an_environment_is_created_even_without_time_for_it(tmp_path: Path) -> None:
-    items = [item("environment", "", 1000, counted=False), item("after", "", 9)]
-    assert [result.status for result in run_items(items, 10, tmp_path)] == [PASSED, PASSED]
-    control = [item("environment", "", 1000)]
-    assert [result.status for result in run_items(control, 10, tmp_path / "control")] == [NOT_RUN]
+def test_the_plan_has_the_items_of_each_slice() -> None:
+    items = [
+        item("a", "", 50),
+        item("b", "", 60),
+        item("c", "", 20),
+        Item("no", [], 1, 1, skip="why"),
+        item("d", "", 500),
+    ]
+    items.append(Item("parts", [], 100, 60, parts=10))
+    planned = [[one.name for one in chosen] for chosen in slices(items, 85 + GRACE_S)]
+    assert planned == [["a", "c"], ["b"], ["d"], ["parts"], ["parts"]]
 
 
 def test_failing_and_hanging_items_are_recorded_and_the_others_run(tmp_path: Path) -> None:
@@ -62,8 +82,8 @@ def test_failing_and_hanging_items_are_recorded_and_the_others_run(tmp_path: Pat
         Item("cannot-start", ["/no/such/program"], 1, 1),
         item("passes", ""),
     ]
-    results = run_items(items, 100, tmp_path)
-    assert [result.status for result in results] == [FAILED, TIMED_OUT, FAILED, PASSED]
+    results = run_items(items, Slice(100), tmp_path)
+    assert statuses(results) == [FAILED, TIMED_OUT, FAILED, PASSED]
     assert "exit code 3" in results[0].reason
     assert "limit of 1 s" in results[1].reason
     assert exit_code(results) == 1
@@ -85,17 +105,61 @@ def test_a_broken_result_is_a_failure(tmp_path: Path, content: str | None, reaso
     write = f"import pathlib; pathlib.Path({str(tmp_path / 'item/run1')!r}).mkdir()\n"
     if content is not None:
         write += f"pathlib.Path({str(tmp_path / 'item/run1/results.json')!r}).write_text({content!r})"
-    (result,) = run_items([Item("item", [sys.executable, "-c", write], 1, 60, gpu.case_figures)], 60, tmp_path)
+    (result,) = run_items([Item("item", [sys.executable, "-c", write], 1, 60, gpu.measured)], Slice(60), tmp_path)
     assert result.status == FAILED
     assert reason in result.reason
 
 
-def test_the_figures_of_a_good_result(tmp_path: Path) -> None:
-    metrics = {"p_core": {"median": 5.5}, "mfu": {"median": 0.4}, "final_loss": {"median": 1}}
-    (tmp_path / "run1").mkdir()
-    case = {"case": "m:pytorch:C:1:1:1", "speedup": None, "metrics": metrics}
-    (tmp_path / "run1/results.json").write_text(json.dumps({"cases": [case]}))
-    assert gpu.case_figures(tmp_path) == {"p_core": 5.5, "mfu": 0.4}
+def stored_case(model: str, ok: bool = True) -> dict[str, object]:
+    metrics = {
+        "p_core": {"median": 380.0, "unit": "sequences/s"}, "mfu": {"median": 0.4, "unit": "share"},
+        "time_to_target": {"median": 9.0, "unit": "s"}, "final_loss": {"median": 1, "unit": ""},
+    }  # fmt: skip
+    outcome = {"machine": {"power_limit": "700 W"}, "environment": {"framework": "pytorch 2", "device": "no"}}
+    return {"case": f"{model}:pytorch:H200:1:1:1", "ok": ok, "speedup": None, "metrics": metrics, "outcomes": [outcome]}
+
+
+def write_run(folder: Path, *cases: dict[str, object]) -> None:
+    (folder / "run1").mkdir(parents=True)
+    (folder / "run1/results.json").write_text(json.dumps({"cases": cases}))
+
+
+def test_a_result_has_figures_machine_and_the_share_of_the_goal(tmp_path: Path) -> None:
+    write_run(tmp_path, stored_case("bert"))
+    measured = gpu.measured(tmp_path)
+    goal = Goal("H200", 400, 128, "somewhere")
+    result = Item("bert", [], 1, 1, goal=goal).result(PASSED, "", 7.0, measured)
+    assert result.row[3:] == (
+        "p_core 380 sequences/s, mfu 40.0 %, time_to_target 9 s, power limit 700 W", "95% of 400 on H200",
+    )  # fmt: skip
+    assert result.machine == {"power_limit": "700 W", "framework": "pytorch 2"}
+    (tmp_path / "result.json").write_text(result.text)
+    assert read_result(tmp_path / "result.json") == result
+
+
+def test_convergence_has_the_time_of_each_model(tmp_path: Path) -> None:
+    write_run(tmp_path, stored_case("bert"), stored_case("glm"))
+    assert list(gpu.convergence(tmp_path).figures) == ["bert time_to_target", "glm time_to_target"]
+
+
+def test_what_passed_is_published_before_the_next_item(tmp_path: Path) -> None:
+    bad, good = stored_case("bert", ok=False), stored_case("glm")
+    for name, cases in {"all-fail": [bad], "some-pass": [bad, good]}.items():
+        write_run(tmp_path / name, *cases)
+        failed = Item(name, [], 1, 1).result(FAILED, "exit code 1", 1.0, gpu.measured(tmp_path / name))
+        gpu.collect(failed, tmp_path, "H200")
+    (place,) = (tmp_path / "publish").iterdir()
+    assert place.name.startswith("h200-some-pass-")
+    assert (place / "results.json").read_bytes() == (tmp_path / "some-pass/run1/results.json").read_bytes()
+    published, catalog = tmp_path / "publish", Catalog.scan([REPO])
+    text = gpu.published_items(published, catalog)
+    assert "| H200 | bert-bf16-compiled | `make gpu VENDOR=nvidia ITEMS=bert-bf16-compiled` |" in text
+    place.rename(published / "h200-bert-bf16-compiled-2026-11-26")
+    item_file = published / "h200-bert-bf16-compiled-2026-11-26/item.json"
+    item_file.write_text(item_file.read_text().replace('"some-pass"', '"bert-bf16-compiled"'))
+    text = gpu.published_items(published, catalog)
+    assert "| H200 | bert-bf16-compiled | `make" not in text
+    assert "| H200 | bert-bf16-compiled | failed | exit code 1; " in text
 
 
 @pytest.mark.parametrize(("difference", "good"), [("1.0e-06", True), ("2.0e-02", False), ("nan", False)])
@@ -105,19 +169,17 @@ def test_two_optimizers_must_compute_the_same_weights(tmp_path: Path, difference
     )
     (tmp_path / "output.log").write_text(output)
     if good:
-        assert gpu.optimizer_figures(tmp_path)["times as fast"] == 2.4
+        assert gpu.optimizers(tmp_path).figures["own step"].value == 2.4
     else:
         with pytest.raises(ValueError, match="expected a difference"):
-            gpu.optimizer_figures(tmp_path)
+            gpu.optimizers(tmp_path)
 
 
 def test_one_device_leaves_out_the_items_for_several() -> None:
-    vendor = Catalog.scan([REPO]).vendor("nvidia")
     skipped = [
-        [item.name for item in gpu.make_items(["glm"], vendor, "H200", count, Path("out")) if item.skip]
-        for count in (1, 8)
+        [item.name for item in gpu.make_items(target(devices=count), Path("out")) if item.skip] for count in (1, 8)
     ]
-    assert skipped == [["glm-fsdp-converges", "resnet50-speedup"], []]
+    assert skipped == [["resnet50-speedup", "glm-fsdp-converges"], []]
 
 
 FIND = """
@@ -179,6 +241,7 @@ from benchmarks import gpu
 from benchmarks.items import Item
 child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(987653)'])"
 gpu.REPO = Path(sys.argv[1])
+gpu.STATE = gpu.REPO / "reports/gpu"
 gpu.Catalog.scan = lambda _, scan=gpu.Catalog.scan, root=Path.cwd(): scan([root])
 gpu.make_items = lambda *_: [
     Item("first", [sys.executable, "-c", ""], 1, 60),
@@ -198,57 +261,142 @@ def test_a_signal_ends_the_item_and_reports_the_others(tmp_path: Path, number: s
         return [one.pid for one in running() if one.words[-1:] == ["import time; time.sleep(987653)"]]
 
     try:
-        deadline = time.monotonic() + 60
-        while not hanging() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: hanging() or process.poll() is not None, "the item")
         assert hanging()
+        other = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+        assert (other.returncode, other.stderr) == (
+            1, "another call measures on this machine: wait for its end, or stop it\n",
+        )  # fmt: skip
         process.send_signal(number)
         output, _ = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 128 + number
     assert not hanging()
-    (stored,) = tmp_path.glob("reports/gpu*/items.json")
-    assert [result["status"] for result in json.loads(stored.read_text())] == [PASSED, STOPPED, NOT_RUN]
+    assert [path.parent.name for path in tmp_path.glob("reports/gpu/*/*/result.json")] == ["first"]
     assert f"stopped: hangs: {number.name} received" in output
     assert f"not run: later: {number.name} received" in output
+    assert "2 items left, about 0 minutes: run the same command again" in output
 
 
-def test_an_item_is_cut_without_failure_when_the_time_is_spent(tmp_path: Path) -> None:
+def test_an_item_is_stopped_without_failure_at_the_end_of_the_slice(tmp_path: Path) -> None:
     hangs = item("hangs", "import time; time.sleep(99)", estimate=0.5, limit=60)
-    (result,) = run_items([hangs], 1, tmp_path)
-    assert (result.status, exit_code([result])) == (STOPPED, 0)
-    assert "time is spent" in result.reason
-    control = item("hangs", "import time; time.sleep(99)", estimate=0.5, limit=1)
-    (result,) = run_items([control], 60, tmp_path / "control")
-    assert (result.status, exit_code([result])) == (TIMED_OUT, 1)
+    results = run_items([item("first", ""), hangs], Slice(GRACE_S + 1), tmp_path)
+    assert (statuses(results), exit_code(results)) == ([PASSED, STOPPED], 0)
+    results = run_items([item("first", ""), hangs], Slice(GRACE_S + 1), tmp_path)
+    assert (statuses(results), exit_code(results)) == ([PASSED, TIMED_OUT], 1)
+    assert "did not end within a slice: pass more minutes as SLICE" in results[1].reason
 
 
 def test_the_last_durations_replace_the_guesses(tmp_path: Path) -> None:
-    last, new = tmp_path / "gpu1", tmp_path / "gpu2"
-    run_items([Item("one", ["echo", str(last)], 50, 60), Item("two", ["false"], 50, 60)], 100, last)
-    (tmp_path / "gpu0").mkdir()
-    (tmp_path / "gpu0/items.json").write_text("[{")
-    items = [Item("one", ["echo", str(new)], 50, 60), Item("two", ["false"], 50, 60), Item("one", ["echo"], 50, 60)]
+    last, new = tmp_path / "H200-1", tmp_path / "H200-2"
+    run_items([Item("one", ["echo", last.name], 50, 60), Item("two", ["false"], 50, 60)], Slice(100), last)
+    (tmp_path / "H200-0/one").mkdir(parents=True)
+    (tmp_path / "H200-0/one/result.json").write_text("[{")
+    items = [Item("one", ["echo", new.name], 50, 60), Item("two", ["false"], 50, 60), Item("one", ["echo"], 50, 60)]
     known = with_last_durations(items, new)
     assert [item.estimate_from for item in known] == ["last run", "guess", "guess"]
     assert known[0].estimate_s < 50
-    results = run_items(known[:2], 100, new)
-    assert "(last run)" in (new / "items.md").read_text()
-    assert results[1].row[2] == "50 (guess)"
 
 
-@pytest.mark.parametrize(("word", "message"), [("--vendor=nvdia", "unknown vendor; choose"), ("--minutes=0", "more")])
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("--vendor=nvdia", "unknown vendor; choose"),
+        ("--slice=0", "more"),
+        ("--items=lamb,berd*", "no item 'berd*'; choose from preflight, bert-bf16-compiled, "),
+    ],
+)
 def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str], word: str, message: str) -> None:
     with pytest.raises(SystemExit):
-        gpu.main([word])
+        gpu.main(["--vendor=cpu", word])
     assert message in capsys.readouterr().err
+
+
+# -- the site's Python ---------------------------------------------------------------------------------------
+
+
+def make_python(folder: Path, answer: str, code: int = 0) -> Path:
+    """Write a program that answers like a Python that was asked for its PyTorch."""
+    folder.mkdir()
+    python = folder / "python3"
+    python.write_text(f"#!/bin/sh\necho '{answer}' >&{2 if code else 1}\nexit {code}\n")
+    python.chmod(0o755)
+    return python
+
+
+def test_the_first_python_that_sees_the_device_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blind = make_python(tmp_path / "blind", "PyTorch 2.9 cannot use cuda: no driver", 1)
+    good = make_python(tmp_path / "good", "2.11.0+cu130")
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.setenv("PATH", f"{good.parent}")
+    site, line = site_python.find("cuda", None, {"python": str(blind)})
+    assert site == site_python.SitePython(str(good), "2.11.0+cu130")
+    assert site.words == ["--runtime=host", f"--python={good}"]
+    assert line == (
+        f"Python of the ranks: {good} (PATH) with PyTorch 2.11.0+cu130; "
+        f"not {blind} (flagperf.toml): PyTorch 2.9 cannot use cuda: no driver"
+    )
+    assert site_python.find("cuda", str(good), {"runtime": "docker"})[0] == site, "the user's choice comes first"
+    assert site_python.find("cuda", None, {"runtime": "docker"})[0] is None
+    monkeypatch.setenv("PATH", f"{blind.parent}")
+    site, line = site_python.find("cuda", None, {})
+    assert site is None
+    assert line.startswith(f"Python of the ranks: the vendor's runtime; not {blind} (PATH): PyTorch 2.9 cannot")
+    with pytest.raises(site_python.SitePythonError, match=f"PYTHON={blind}: PyTorch 2.9 cannot use cuda"):
+        site_python.find("cuda", str(blind), {})
+    with pytest.raises(site_python.SitePythonError, match="PYTHON=/no/python: No such file"):
+        site_python.find("cuda", "/no/python", {})
+
+
+def test_a_python_without_pytorch_is_refused_and_one_without_the_device(tmp_path: Path) -> None:
+    with pytest.raises(site_python.SitePythonError, match="no PyTorch: No module named 'torch'"):
+        site_python.find("cpu", sys.executable, {})
+    (tmp_path / "torch.py").write_text("__version__ = '2'\ndef ones(number, device):\n    raise OSError('no driver')\n")
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with pytest.raises(site_python.SitePythonError, match="PyTorch 2 cannot use cuda: no driver"):
+        site_python.find("cuda", str(python), {})
+
+
+# -- plans ---------------------------------------------------------------------------------------------------
+
+
+def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> None:
+    nvml, environment = gpus(tmp_path, 1)
+    nvml[0].set({"name": "NVIDIA H100 80GB HBM3"})
+    python = make_python(tmp_path / "site", "2.11.0+cu130")
+    command = [sys.executable, "-m", "benchmarks.gpu", "--plan", f"--python={python}"]
+    done = subprocess.run(
+        command, cwd=REPO, env={**os.environ, **environment}, capture_output=True, text=True, check=True
+    )
+    first, second, _, _, *rows = done.stdout.splitlines()
+    assert first.startswith("nvidia H100, 1 devices, slices of 9 minutes; results: reports/gpu/H100-")
+    assert first.endswith("-torch2.11.0+cu130")
+    assert second == f"Python of the ranks: {python} (PYTHON) with PyTorch 2.11.0+cu130"
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if row.startswith("|")]
+    names = list(dict.fromkeys(name for _, name, *_ in cells))
+    assert [name for number, name, *_ in cells if number == "1"][:4] == [
+        "preflight", "bert-bf16-compiled", "resnet50-bf16-compiled", "glm-bf16-compiled",
+    ]  # fmt: skip
+    models = {model for model, framework in Catalog.scan([REPO]).suites if framework == "pytorch"}
+    assert {name for name in names if name.endswith("-compiled")} == {f"{model}-bf16-compiled" for model in models}
+    assert len(cells) in (len(names), len(names) + 1), "only the convergence of all models continues in another slice"
+    commands = [words for _, name, _, words in cells if name != "lamb"]
+    assert all("-k pytorch --vendor=nvidia --hw=H100 --nodes=1x1" in words for words in commands)
+    assert all(f"--runtime=host --python={python}" in words for words in commands)
+    assert rows[-2:] == [
+        "skipped: resnet50-speedup: needs at least 2 devices, 1 found",
+        "skipped: glm-fsdp-converges: needs at least 2 devices, 1 found",
+    ]  # fmt: skip
 
 
 @pytest.mark.integration
 def test_the_runs_have_plans() -> None:
-    items = gpu.make_items(["bert"], Catalog.scan([REPO]).vendor("nvidia"), "H200", 8, Path("out"))
-    commands = [item.command for item in items if item.figures is gpu.case_figures]
+    items = gpu.make_items(target(devices=8), Path("out"))
+    commands = [item.command for item in items if item.figures is gpu.measured and "bert" in item.name]
+    commands += [item.command for item in items if item.figures in (gpu.measured, gpu.convergence)][-4:]
     for command in commands:
         done = subprocess.run([*command, "--plan"], cwd=REPO, capture_output=True, text=True)
         assert done.returncode == 0, (command, done.stdout, done.stderr)

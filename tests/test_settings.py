@@ -65,7 +65,7 @@ def test_every_option_has_a_help_a_name_of_its_own_and_its_place() -> None:
     assert {option.group for option in OPTIONS} == {*GROUPS, SITE}
     assert len(COMMAND_LINE_OPTIONS) <= 25
     assert {option.name for option in OPTIONS if option.group == SITE} == {
-        "lease", "lease-time", "bind", "shm-size", "clear-caches", "sample", "python", "pip-source", "container-opt",
+        "lease", "lease-time", "bind", "shm-size", "clear-caches", "sample", "pip-source", "container-opt",
         "baselines",
     }  # fmt: skip
 

@@ -130,12 +130,18 @@ def _bound(
 
 
 def _readmes_of_root(source_tree: Tree) -> Iterator[_Document]:
-    """Yield the READMEs in the tree's root, and docs/support.md, that have a generated section."""
-    for file in sorted([*source_tree.root.glob("README*.md"), *source_tree.root.glob("docs/support*.md")]):
+    """Yield the READMEs of the root and of the published results, and docs/support.md, if they have sections."""
+    makers = {"models": sections.models, "support": sections.support, "items": sections.items}
+    of_file = {
+        "README*.md": ["support"],
+        "docs/support*.md": ["models", "support"],
+        "reports/published/README.md": ["items"],
+    }
+    for file, names in sorted(
+        (file, names) for pattern, names in of_file.items() for file in source_tree.root.glob(pattern)
+    ):
         if markers.has_sections(markers.read_document(file)):
             language = "zh" if file.name.endswith(".zh.md") else "en"
-            names = ("models", "support") if file.parent != source_tree.root else ("support",)
-            makers = {"models": sections.models, "support": sections.support}
             yield _Document(file, {name: partial(makers[name], source_tree, file, language) for name in names})
 
 

@@ -88,6 +88,13 @@ def support(tree: Tree, document: Path, language: str) -> str:
     return "\n".join([*map(row, rows), "", words["legend"]])
 
 
+def items(tree: Tree, document: Path, _: str) -> str:
+    """The published items of ``make gpu``, and those that are owed."""
+    from benchmarks import gpu  # it uses the tools, too
+
+    return gpu.published_items(document.parent, tree.catalog)
+
+
 def _title(suite: Suite) -> str:
     """The heading of the model's README."""
     file = suite.path.parent / "README.md"

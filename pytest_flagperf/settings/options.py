@@ -123,7 +123,7 @@ class Settings:
         choices=("host", "venv", "docker", "apptainer", "pyxis"),
     )
     python: str | None = option(
-        SITE, 'the interpreter of runtime "host" (default: python3 on the PATH)', "PATH", path=True
+        WHERE, 'the interpreter of runtime "host" (default: python3 on the PATH)', "PATH", path=True
     )
     pip_source: str | None = option(SITE, "package index to build environments from", "URL", public=redaction.address)
     wheels: str | None = option(
