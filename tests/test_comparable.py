@@ -56,6 +56,9 @@ def test_configs_that_differ_say_in_which_values_where_a_deviation_is_why(
 
 def test_deviations_that_do_not_weigh_are_reported() -> None:
     assert notes(outcome(), outcome(deviations={"max_steps": [10, 20]})) == ["max_steps 20 -> 10"]
+    other = outcome(deviations={"version numpy": ["2.3.0", "==2.4.6"]})
+    assert notes(outcome(), other) == ["version numpy ==2.4.6 -> 2.3.0"]
+    assert outcome_differences(outcome(), other) == [], "the libraries that a rank reports are compared"
 
 
 # -- in what is built on it ------------------------------------------------------------------------------------

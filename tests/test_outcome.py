@@ -69,6 +69,13 @@ def test_who_held_up_the_others_is_named(
     assert [line.partition(" as the other")[0] for line in found] == ([warning.format(host=host)] if warning else [])
 
 
+def test_a_package_of_another_version_than_required_is_a_deviation(round_dir: Path) -> None:
+    assert not any(name.startswith("version ") for name in measure(round_dir).fingerprint.get("deviations", {}))
+    other = {"key": "torch", "value": "2.11.0", "reference": "==2.15.0", "file": "suites/r.txt", "line": 1}
+    edit_json(round_dir / "plan.json", other_versions=[other])
+    assert measure(round_dir).fingerprint["deviations"]["version torch"] == ["2.11.0", "==2.15.0"]
+
+
 def test_an_outcome_of_an_older_version_can_be_read_and_a_newer_one_is_refused() -> None:
     """Older files lack phases, validity warnings, the machine, evaluations' seconds and the number of measurements."""
     body = json.loads(json.dumps(recorded("converged_1x2").to_json()))

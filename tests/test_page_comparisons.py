@@ -63,6 +63,16 @@ def test_facts_that_differ_between_cases_are_all_listed(tmp_path: Path) -> None:
     assert "Driver 1.0; 2.0" in of(finish(tmp_path)).content
 
 
+def test_packages_of_another_version_are_on_the_page_once(tmp_path: Path) -> None:
+    versions = {"version torch": ["2.11.0", "==2.15.0"], "version numpy": ["2.3.0", "==2.4.6"]}
+    for model, names in (("one", ["torch", "numpy"]), ("two", ["torch"])):
+        case_dir = add_case(tmp_path, "converged_1x1", model=model)
+        deviations = {"width": [1, 2], **{f"version {name}": versions[f"version {name}"] for name in names}}
+        edit_json(case_dir / "round1" / "outcome.json", fingerprint={"key": "a", "deviations": deviations})
+    expected = "Other versions torch 2.11.0 (required: ==2.15.0); numpy 2.3.0 (required: ==2.4.6)"
+    assert f"{expected} " in of(finish(tmp_path)).content
+
+
 def test_each_case_has_a_command_with_its_data_and_settings(tmp_path: Path) -> None:
     setting = {"value": 7, "file": "--set batch=7", "line": 0, "layer": "setting"}
     data = {"value": "/data/my glm", "file": "case", "line": 0, "layer": "case"}

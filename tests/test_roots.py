@@ -19,7 +19,9 @@ from pytest_flagperf.hooks.roots import installed_roots
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.settings import read_settings
+from pytest_flagperf.stored.plan import Deviation
 
 from .plugin_packages import Site
 from .trees import tree, write, write_config, write_suite, write_vendor
@@ -204,6 +206,39 @@ def test_what_is_built_is_listed_with_its_size_and_how_to_build_less(
     assert len(environments.to_build(plans[:2], LocalHost())) == 1
     sizes.clear()  # the control: a runtime that builds nothing
     assert environments.to_build(plans, LocalHost()) == []
+
+
+def test_a_package_of_another_version_is_reported_once_for_all_suites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--plan`` and the preflight show the warning; preparing a round shows it only if they did not."""
+    plans = []
+    for model in ("toy", "two"):
+        write(write_suite(tmp_path, model), "requirements.txt", "frame==1\n")
+        plans.append(
+            cast("Any", SimpleNamespace(case=Case.parse(f"{model}:pytorch:X9:1:1:1"), vendor="acme", runtime="host"))
+        )
+    site = Interpreter("/site/python", other_versions=(Deviation("frame", "2", "==1"), Deviation("grid", "3", "<3")))
+    fake: Any = SimpleNamespace(
+        shares_environment=False, takes_python=True, uses_images=False,
+        look=lambda *_: site, prepare=lambda *_: site, is_unchanged=lambda *_: True,
+    )  # fmt: skip
+    monkeypatch.setattr(environments_module, "runtimes", lambda: {"host": fake})
+    shown: list[str] = []
+    live = Live(shown.append, width=200, live=False, quiet=False, follow=False)
+    host, expected = (
+        LocalHost(),
+        [
+            "warning: /site/python has frame 2; the suites require frame==1",
+            "warning: /site/python has grid 3; the suites require grid<3",
+        ],
+    )
+    for first in (True, False):
+        environments = Environments(read_settings({}, tmp_path), tree(tmp_path))
+        assert not first or environments.warnings(plans, [host]) == expected
+        for plan in plans:
+            environments.interpreters(plan, [host], live)
+        assert shown == ([] if first else [f"{line}\n" for line in expected])
 
 
 def test_a_warning_about_packages_is_shown_once(tmp_path: Path) -> None:

@@ -313,6 +313,14 @@ def test_the_hosts_python_is_used_if_it_works_and_has_the_required_packages(tmp_
     file = requirements(tmp_path, "r.txt", "json")
     found = host(HOST, RuntimeRequest("frame", (file,), python=sys.executable), quiet)
     assert found.details["json"] == "installed"
+    assert found.other_versions == ()
+    file = requirements(tmp_path, "r.txt", "# pins", "json==1", "pytest==1.0", "packaging>=1", "psutil===x")
+    found = host(HOST, RuntimeRequest("frame", (file,), python=sys.executable), quiet)
+    assert [(one.key, one.reference, one.line) for one in found.other_versions] == [
+        ("pytest", "==1.0", 3), ("psutil", "===x", 5),
+    ]  # fmt: skip
+    message = f"{sys.executable} has pytest {pytest.__version__}; the suites require pytest==1.0"
+    assert found.warnings()[0] == message
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho it is broken >&2; exit 3\n")
     broken.chmod(0o755)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import Code
+from pytest_flagperf.stored.plan import Deviation
 
 OnProgress = Callable[[str], None]
 BUILT_BY = ("setup.py", "pyproject.toml")
@@ -107,6 +108,15 @@ class Interpreter:
     container: Container | None = None
     path: tuple[str, ...] = ()
     """Folders of packages that precede the interpreter's own."""
+    other_versions: tuple[Deviation, ...] = ()
+    """The packages with another version than the suites require."""
+
+    def warnings(self) -> list[str]:
+        """Return a sentence for each package with another version than the suites require."""
+        return [
+            f"{self.python} has {one.key} {one.value}; the suites require {one.key}{one.reference}"
+            for one in self.other_versions
+        ]
 
 
 class Runtime(Protocol):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.version import InvalidVersion
 
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.hosts.replies import TEXT, Each, Maybe, Shape
+from pytest_flagperf.stored.plan import Deviation
 
 from . import Interpreter, OnProgress, Runtime, RuntimeRequest, RuntimeSetupError
 from .environment_file import with_environment_file
@@ -38,18 +41,25 @@ class _Host(Runtime):
         """Return ``request.python``, else ``python3`` on the PATH or the host's own, if it has the case's packages."""
         python = request.python or (host.is_local and shutil.which("python3")) or host.python
         interpreter = with_environment_file(host, Interpreter(python), request.environment_file, request.environment)
-        lines = [line for line in union(request.requirements) if line.requirement]
-        asked = {"python": python, "packages": [*map(_name, lines)], "env": dict(interpreter.env)}
+        required = [_Required(found, line) for line in union(request.requirements) if (found := line.requirement)]
+        names = [package.requirement.name for package in required]
+        asked = {"python": python, "packages": names, "env": dict(interpreter.env)}
         answer = ask(host, code, _MODULE, asked, timeout_s=_TIMEOUT_S, shape=_ANSWER, progress=progress)
         version, executable = answer["markers"]["python_full_version"], answer["executable"]
-        lines = [*_applicable(lines, answer["markers"])]
-        packages = {_name(line): answer["packages"][_name(line)] for line in lines}
-        if missing := [line for line in lines if packages[_name(line)] is None]:
+        required = [package for package in required if package.is_for(answer["markers"])]
+        installed = {package.requirement.name: answer["packages"][package.requirement.name] for package in required}
+        if missing := [package for package in required if installed[package.requirement.name] is None]:
             raise RuntimeSetupError(f"{host.name}: {executable} (Python {version}) {_missing(missing, executable)}")
         progress(f"Python {version} at {executable}")
         path = tuple(answer["path"])
-        label = f"host: {executable}" + (f" with PYTHONPATH={':'.join(path)}" if path else "")
-        return replace(interpreter, python=executable, path=path, label=label, details={"python": version, **packages})
+        return replace(
+            interpreter,
+            python=executable,
+            path=path,
+            label=f"host: {executable}" + (f" with PYTHONPATH={':'.join(path)}" if path else ""),
+            details={"python": version, **installed},
+            other_versions=tuple(filter(None, (package.deviation(installed) for package in required))),
+        )
 
     def look(self, host: Host, request: RuntimeRequest, code: Code) -> Interpreter:
         return self.prepare(host, request, lambda _: None, code)
@@ -64,42 +74,49 @@ class _Host(Runtime):
 RUNTIME = _Host()
 
 
-def _name(line: RequirementLine) -> str:
-    assert line.requirement is not None
-    return line.requirement.name
+@dataclass(frozen=True)
+class _Required:
+    """A required package and the line that requires it."""
+
+    requirement: Requirement
+    line: RequirementLine
+
+    def __str__(self) -> str:
+        return f"{self.requirement.name}{self.requirement.specifier}"
+
+    @property
+    def file(self) -> str:
+        """The path of the requirements file below the folder that has suites/ and vendors/."""
+        parts = self.line.file.parts
+        start = max((index for index, name in enumerate(parts) if name in ("suites", "vendors")), default=0)
+        return Path(*parts[start:]).as_posix()
+
+    def is_for(self, markers: Mapping[str, str]) -> bool:
+        """Return True if an interpreter with these markers needs the package."""
+        environment: dict[str, Any] = {**default_environment(), **markers}
+        return self.requirement.marker is None or self.requirement.marker.evaluate(environment)
+
+    def deviation(self, installed: Mapping[str, str]) -> Deviation | None:
+        """Return the installed and the required versions if they differ; a module without a version has any version."""
+        name, required, version = self.requirement.name, self.requirement.specifier, installed[self.requirement.name]
+        try:
+            if version == "installed" or required.contains(version, prereleases=True):
+                return None
+        except InvalidVersion:
+            pass
+        return Deviation(name, version, str(required), self.file, self.line.number)
 
 
-def _pinned(line: RequirementLine) -> str:
-    """Return the requirement without its marker, as a word for an installer."""
-    assert line.requirement is not None
-    return f"{line.requirement.name}{line.requirement.specifier}"
-
-
-def _applicable(lines: Sequence[RequirementLine], markers: Mapping[str, str]) -> Iterator[RequirementLine]:
-    """Yield the requirements that apply to the interpreter with these markers."""
-    environment: dict[str, Any] = {**default_environment(), **markers}
-    for line in lines:
-        requirement = line.requirement
-        if requirement and (requirement.marker is None or requirement.marker.evaluate(environment)):
-            yield line
-
-
-def _missing(lines: Sequence[RequirementLine], executable: str) -> str:
+def _missing(packages: Sequence[_Required], executable: str) -> str:
     """Return which packages are missing, the files that require them, and how to install them without an index."""
-    by_file: dict[Path, list[str]] = {}
-    for line in lines:
-        by_file.setdefault(line.file, []).append(_name(line))
-    listed = "; ".join(f"{', '.join(names)}, required by {_place(file)}" for file, names in by_file.items())
-    packages = shlex.join(_pinned(line) for line in lines)
+    by_file: dict[str, list[str]] = {}
+    for package in packages:
+        by_file.setdefault(package.file, []).append(package.requirement.name)
+    listed = "; ".join(f"{', '.join(names)}, required by {file}" for file, names in by_file.items())
+    words = shlex.join(map(str, packages))
     install = f"{shlex.quote(executable)} -m pip install --no-deps"
     return (
-        f"has no {listed}: set python in flagperf.toml to an interpreter that has them, or run {install} {packages};"
-        f" without a package index, run pip wheel --no-deps -w wheels {packages} on a machine with one, copy the folder"
-        f" wheels, and run {install} --no-index --find-links=wheels {packages}"
+        f"has no {listed}: set python in flagperf.toml to an interpreter that has them, or run {install} {words};"
+        f" without a package index, run pip wheel --no-deps -w wheels {words} on a machine with one, copy the folder"
+        f" wheels, and run {install} --no-index --find-links=wheels {words}"
     )
-
-
-def _place(file: Path) -> str:
-    """Return the file's path below the folder that has suites/ and vendors/."""
-    start = max((index for index, name in enumerate(file.parts) if name in ("suites", "vendors")), default=0)
-    return Path(*file.parts[start:]).as_posix()

@@ -15,6 +15,8 @@ from .files import FormatError, check_schema, need, read
 from .layout import host_folder
 
 SCHEMA = 1
+VERSION = "version"
+"""The first word of a fingerprint's deviation that is an installed package with another version than required."""
 KNOWN_PROBLEM = "known problem"
 """The first words of an addition's name that is a problem which the vendor states."""
 _MOST_RANKS = 100_000
@@ -87,7 +89,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Deviation:
-    """A config key whose value differs from the suite's at the same scale."""
+    """A config key whose value differs from the suite's at the same scale, or a package's version from the required."""
 
     key: str
     value: Any = None
@@ -172,6 +174,8 @@ class StoredPlan(PlanFacts):
     training: str = ""
     """The name of the training, which its checkpoints have."""
     interpreter: Mapping[str, Any] = field(default_factory=dict)
+    other_versions: tuple[Deviation, ...] = ()
+    """The installed packages with another version than the suite requires."""
     checkout: Mapping[str, Any] = field(default_factory=dict)
     monitors: Mapping[str, Any] | None = None
     """The monitors of the round; None if it has no monitors."""

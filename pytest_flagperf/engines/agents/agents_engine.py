@@ -148,6 +148,7 @@ class AgentsEngine(Engine):
         if self.host_count is None:
             return warnings
         warnings += self._exclude_unfit(plans, watch)
+        warnings += self._environments.warnings(plans, self._pool.usable)
         return warnings + self._environments.to_build(plans, self._pool.usable[0])
 
     def _check_system(self) -> list[str]:

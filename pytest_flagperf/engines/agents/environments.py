@@ -6,6 +6,7 @@ import logging
 import secrets
 import shlex
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from pytest_flagperf.runtime.requirements import conflicting
 from pytest_flagperf.settings import Settings
 
 _log = logging.getLogger("flagperf.environments")
+_LOOKS = 4  # Pythons that are inspected at once on this machine
 _PERMANENT = ("building", "another", "pulling")
 
 
@@ -102,10 +104,28 @@ class Environments:
 
     def look(self, plans: Sequence[Plan], host: Host) -> None:
         """Remember the Pythons of the cases that the host has already; ignore errors, which recur later."""
-        for key, plan in self._distinct(plans, host).items():
+
+        def look(key: tuple[str, str, RuntimeRequest], plan: Plan) -> None:
             with suppress(HostError, RuntimeSetupError, OSError):
                 if interpreter := runtimes()[plan.runtime].look(host, key[2], self.code(plan)):
                     self._remember(key, interpreter)
+
+        distinct = self._distinct(plans, host)
+        with ThreadPoolExecutor(_LOOKS if host.is_local else 1) as pool:
+            list(pool.map(look, distinct.keys(), distinct.values()))
+
+    def warnings(self, plans: Sequence[Plan], hosts: Sequence[Host]) -> list[str]:
+        """Return the warnings about the hosts' installed Pythons that have not been shown, each once."""
+        plans = [plan for plan in plans if runtimes()[plan.runtime].takes_python]  # the others have what is required
+        lines = []
+        for host in hosts:
+            self.look(plans, host)
+            ready = (self._ready.get(self._key(plan, host)) for plan in plans)
+            for text in dict.fromkeys(text for interpreter in ready if interpreter for text in interpreter.warnings()):
+                if (line := f"warning: {text}") not in self._warnings:
+                    lines.append(line if len(hosts) == 1 else f"warning: {host.name}: {text}")
+                self._warnings.add(line)
+        return lines
 
     def to_build(self, plans: Sequence[Plan], host: Host) -> list[str]:
         """Return a line about the Pythons that must be built on a host, and how to build only one of several."""
@@ -159,6 +179,8 @@ class Environments:
                     self._failed[key] = error
                 raise _NotReady(str(error)) from error
             self._remember(key, interpreter)
+            for text in interpreter.warnings():
+                self.show(watch, host, f"warning: {text}", len(hosts))
             return interpreter
 
         try:

@@ -21,7 +21,7 @@ from pytest_flagperf.hosts.deploy import pack, sweep
 from pytest_flagperf.plan import PlacedHost, Placement, Plan, rank_processes
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.stored.layout import CASE, task_log
-from pytest_flagperf.stored.plan import StoredPlan
+from pytest_flagperf.stored.plan import Deviation, StoredPlan
 from pytest_flagperf.stored.round_dir import (
     HostEnd,
     RankEnd,
@@ -370,6 +370,7 @@ class RoundStart:
             "hosts": [host.to_json() for host in placement.hosts],
             "python": first.python,
             "interpreter": {"label": first.label, **first.details},
+            "other_versions": stored.to_json_types(_other_versions(self.interpreters.values())),
             "code_root": self.agents.all[0].code_root,
             # The requested samples: a report shows which of them are missing.
             "monitors": dict(options.monitors) if options.monitors else None,
@@ -380,6 +381,11 @@ class RoundStart:
                 for agent, order in zip(self.agents.all, orders, strict=True)
             },
         }
+
+
+def _other_versions(interpreters: Iterable[Interpreter]) -> list[Deviation]:
+    """Return the packages with another version than required on any host, each once."""
+    return [*{one.key: one for interpreter in interpreters for one in interpreter.other_versions}.values()]
 
 
 def only_leased(containers: Collection[Mapping[str, Any] | None]) -> bool:

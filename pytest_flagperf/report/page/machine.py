@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 from pytest_flagperf.report.page.html import Markup, Name, table
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.stored.plan import StoredPlan
+from pytest_flagperf.stored.plan import VERSION, StoredPlan
 
 Facts = Mapping[str, str]
+_OTHER_VERSIONS = "Other versions"
+_SEPARATOR = "; "
 
 
 def facts(outcome: Outcome) -> dict[str, str]:
     """Return what the machine of a round was, by the names of the block; unknown facts are left out."""
     texts = {name: of(outcome.machine, outcome.environment) for name, of in _FACTS.items()}
+    texts[_OTHER_VERSIONS] = _SEPARATOR.join(_other_versions(outcome.fingerprint))
     return {name: text for name, text in texts.items() if text}
 
 
@@ -28,11 +31,24 @@ def block(machines: Mapping[str, Iterable[tuple[int, int]]], facts_of: Mapping[s
     if not machines:
         return ""
     rows = [(Name("Used"), *_values({name: _used(shapes) for name, shapes in machines.items()}))]
-    for name in _FACTS:
-        values = ["; ".join(dict.fromkeys(one[name] for one in facts_of[key] if name in one)) for key in machines]
+    for name in (*_FACTS, _OTHER_VERSIONS):
+        values = [_SEPARATOR.join(_each_once(facts_of[key], name)) for key in machines]
         if any(values):
             rows.append((Name(name), *_values(dict(zip(machines, values, strict=True)))))
     return f'<h2 id="machine">Machine</h2>{table(("hardware", *machines), rows)}'
+
+
+def _each_once(facts: Iterable[Facts], name: str) -> Iterable[str]:
+    return dict.fromkeys(text for one in facts if name in one for text in one[name].split(_SEPARATOR))
+
+
+def _other_versions(fingerprint: Mapping[str, object]) -> Iterator[str]:
+    """Yield each package that was installed in another version than the suite requires."""
+    deviations = fingerprint.get("deviations")
+    for name, pair in deviations.items() if isinstance(deviations, Mapping) else ():
+        kind, _, package = str(name).partition(" ")
+        if kind == VERSION and isinstance(pair, list | tuple) and len(pair) == 2:
+            yield f"{package} {pair[0]} (required: {pair[1]})"
 
 
 def _values(texts: Mapping[str, str]) -> list[str]:

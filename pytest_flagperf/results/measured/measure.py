@@ -35,7 +35,7 @@ from pytest_flagperf.results.measured.outcome import Losses, MetricQuality, Outc
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log
-from pytest_flagperf.stored.plan import StoredPlan
+from pytest_flagperf.stored.plan import VERSION, StoredPlan
 from pytest_flagperf.stored.round_dir import RoundDir, RoundRecord
 
 
@@ -246,11 +246,12 @@ def _outcome(of: Round) -> Outcome:
 
 
 def _fingerprint(plan: StoredPlan, init_end: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The plan's fingerprint with the deviations that the rank reported."""
+    """The plan's fingerprint with the versions that the host deviates in, and the deviations that the rank reported."""
     fingerprint, reported = plan.fingerprint, _mapping(init_end.get("deviations"))
-    if not reported:
+    versions = {f"{VERSION} {one.key}": [one.value, one.reference] for one in plan.other_versions}
+    if not versions and not reported:
         return fingerprint
-    return {**fingerprint, "deviations": {**_mapping(fingerprint.get("deviations")), **reported}}
+    return {**fingerprint, "deviations": {**_mapping(fingerprint.get("deviations")), **versions, **reported}}
 
 
 def _warnings(plan: StoredPlan, end: RoundRecord | None) -> tuple[str, ...]:

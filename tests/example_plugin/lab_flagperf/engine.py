@@ -79,6 +79,7 @@ class ProcessesEngine(Engine):
             code_root=code,
             python=interpreter.python,
             env=interpreter.env,
+            path=interpreter.path,
         )
         case = {**plan.case_json(number, code), "token": secrets.token_hex(8)}
         stored.write(logs / CASE, case)
