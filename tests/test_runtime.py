@@ -396,11 +396,11 @@ def test_pips_index_is_passed_on(home: dict[str, str]) -> None:
     assert index_settings({**home, "PIP_INDEX_URL": "https://other.test"}) == {"UV_DEFAULT_INDEX": "https://other.test"}
 
 
-def test_folders_of_wheels_are_used_like_in_pip_and_the_given_folder_instead_of_everything(
+def test_folders_are_used_without_an_index_and_the_given_folder_instead_of_everything(
     home: dict[str, str],
 ) -> None:
     write_pip(home, f"[global]\nindex-url = {MINE}\nfind-links =\n    /a\n    /b\nno-index = no\n")
-    assert index_settings(home) == {"UV_FIND_LINKS": "/a,/b", "UV_DEFAULT_INDEX": MINE}
+    assert index_settings(home) == {"UV_DEFAULT_INDEX": MINE}
     assert index_settings({**home, "PIP_NO_INDEX": "yes"}) == {"UV_FIND_LINKS": "/a,/b", "UV_NO_INDEX": "1"}
     given = index_settings({**home, "UV_INDEX": "https://uv.test"}, "https://asked.test", "/my,wheels")
     assert given == {"UV_NO_INDEX": "1", "UV_FIND_LINKS": "file:///my%2Cwheels"}

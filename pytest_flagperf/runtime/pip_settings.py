@@ -1,8 +1,8 @@
 """Pip's package index as settings of uv, so that uv finds the same packages as pip.
 
-uv does not read pip's configuration. If no setting of uv selects an index, ``index-url``, ``extra-index-url``,
-``no-index``, ``find-links`` and ``cert`` of pip's environment variables and files are used; other settings of pip are
-not.
+uv does not read pip's configuration. If no setting of uv selects an index, ``index-url``, ``extra-index-url`` and
+``cert`` of pip's environment variables and files are used, or ``find-links`` with ``no-index``; other settings of pip
+are not.
 """
 
 from __future__ import annotations
@@ -39,12 +39,10 @@ def _index(environ: Mapping[str, str], pip_source: str | None) -> dict[str, str]
         return {"UV_DEFAULT_INDEX": pip_source}
     if any(environ.get(name) for name in _UV_INDEX) or _uv_file_names_index(environ):
         return {}
-    index, extra, links = (_pip(environ, key) for key in ("index-url", "extra-index-url", "find-links"))
-    settings = {}
-    if links:
-        settings["UV_FIND_LINKS"] = ",".join(links.split())
     if _pip(environ, "no-index").lower() in _TRUE:
-        return {**settings, "UV_NO_INDEX": "1"}
+        return {"UV_NO_INDEX": "1", "UV_FIND_LINKS": ",".join(_pip(environ, "find-links").split())}
+    index, extra = _pip(environ, "index-url"), _pip(environ, "extra-index-url")
+    settings = {}
     if index:
         settings["UV_DEFAULT_INDEX"] = index
     if extra:
