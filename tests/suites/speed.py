@@ -11,7 +11,7 @@ many operations a step of the reference model launches.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -248,7 +248,16 @@ def graph_problems(steps: Any, suite: Path) -> list[str]:
         return ["compile_model compiles nothing"]
     if len(graphs) > len(shapes) * len(calls):
         return [f"{len(graphs)} graphs for {len(shapes)} shapes of batches and {len(calls)} compiled parts"]
-    return []
+    return sorted({problem for graph in graphs for problem in _refused_masks(graph)})
+
+
+def _refused_masks(graph: Any) -> Iterator[str]:
+    """Report attention that no fused kernel computes, because neighbours in its mask are not neighbours in memory."""
+    for node in graph.graph.find_nodes(op="call_function", target=torch.nn.functional.scaled_dot_product_attention):
+        mask = node.kwargs.get("attn_mask", node.args[3] if len(node.args) > 3 else None)
+        strides = (1,) if mask is None else mask.meta["example_value"].stride()
+        if strides[-1] != 1:
+            yield f"attention in the graph has a mask with strides {strides}; fused kernels need 1 as the last one"
 
 
 def _context(suite: Path, **settings: Any) -> Any:

@@ -64,6 +64,7 @@ BROKEN = {
     "layout": {"image": "x = x.contiguous()"},
     "attention": {"tokens": "x = functional.dropout((x @ x.transpose(1, 2) / 3).softmax(-1), 0.1) @ x"},
     "mask of attention": {"tokens": GOOD.replace("x)", "x, x.new_zeros(x.shape[1], x.shape[1]))")},
+    "expanded mask": {"tokens": GOOD.replace("x)", "x, x.new_zeros(1).expand(x.shape[1], x.shape[1]))")},
     "small operations": {"tokens": "for _ in range(3000): x = x + 1.5 * x"},
     "package": {"tokens": "import soundfile"},
     "float32": {"tokens": "with torch.autocast('cpu', enabled=False): x = x.float() @ x.float().transpose(1, 2)"},
@@ -78,6 +79,7 @@ REFUSED = {
     "attention": ("attention", "_softmax"),
     "package": ("packages", "soundfile"),
     "mask of attention": ("mask", "flash"),
+    "expanded mask": ("graph", "strides (0, 0)"),
     "float32": ("precision", "bmm"),
 }
 """By broken toy, the check that refuses it and a word of the message."""

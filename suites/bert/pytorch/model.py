@@ -31,20 +31,18 @@ class Pretraining(nn.Module):
 
     def forward(self, batch: Batch, counting: bool = False) -> Tensor:
         """Return the loss; with ``counting`` return the numbers of correct and of all masked tokens."""
-        mask = batch.get("input_mask")
-        encoded = self.net.bert(
-            input_ids=batch["input_ids"],
-            token_type_ids=batch["segment_ids"],
-            # The library uses a 4-dimensional mask unchanged.
-            attention_mask=None if mask is None else mask.bool()[:, None, None, :],
-        )
-        masked = gather(encoded.last_hidden_state, batch["positions"])
+        # The parts of the library's model, because some of its versions make a mask if they get none.
+        bert, mask = self.net.bert, batch.get("input_mask")
+        embedded = bert.embeddings(input_ids=batch["input_ids"], token_type_ids=batch["segment_ids"])
+        seen = None if mask is None else mask.bool()[:, None, None, :]
+        hidden = bert.encoder(embedded, attention_mask=seen).last_hidden_state
+        masked = gather(hidden, batch["positions"])
         logits = self.net.cls.predictions(masked).flatten(0, 1)
         labels = batch["labels"].flatten()
         if counting:
             valid = labels != IGNORED
             return torch.stack([((logits.argmax(-1) == labels) & valid).sum(), valid.sum()])
-        relation = self.net.cls.seq_relationship(encoded.pooler_output)
+        relation = self.net.cls.seq_relationship(bert.pooler(hidden))
         return functional.cross_entropy(logits.float(), labels, ignore_index=IGNORED) + functional.cross_entropy(
             relation.float(), batch["next_sentence_labels"]
         )
