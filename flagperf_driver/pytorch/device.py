@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import random
 import sys
+import warnings
 from typing import Any, ContextManager
 
 import torch
@@ -64,9 +65,13 @@ def _count(name: str) -> int:
             f"device {name!r}: {build} has no torch.{name}; add the module that provides it to modules of "
             "[framework.pytorch] in vendor.toml, or use a torch that is built for this device"
         )
-    if not module.is_available():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = module.is_available()
+    if not found:
+        reasons = "".join(f": {str(warning.message).partition(' (Triggered')[0]}" for warning in caught[:1])
         raise DeviceError(
-            f"device {name!r} not found by {build}; check the driver, the visible-devices variable, "
+            f"device {name!r} not found by {build}{reasons}; check the driver, the visible-devices variable, "
             "and whether this torch is built for this device"
         )
     return int(module.device_count())

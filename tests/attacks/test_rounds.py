@@ -111,6 +111,30 @@ def test_ranks_of_a_round_are_confined_together(tmpdir_of_ranks: Path, tmp_path:
         assert (lab.log(0).splitlines()[0], lab.log(1).splitlines()[0]) == ("from rank 1", "from rank 0")
 
 
+def test_ranks_name_their_threads_but_do_not_change_the_kernel(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
+    """CUDA opens the name of a thread for writing with truncation, and does not start without it."""
+    program = """
+        import json, threading
+        ended = threading.Event()
+        thread = threading.Thread(target=ended.wait)
+        thread.start()
+        name = "/proc/self/task/%d/comm" % thread.native_id
+        with open(name, "w") as file:
+            file.write("named")
+        result = {"name": open(name).read().strip()}
+        ended.set()
+        for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness", "/proc/%d/mem" % os.getppid()):
+            try:
+                os.close(os.open(path, os.O_RDWR))
+            except OSError:
+                continue
+            result[path] = "open"
+        print(json.dumps(result), flush=True)
+        train(1, 3)
+    """
+    assert found(tmp_path, program) == {"name": "named"}
+
+
 def test_a_kernel_without_landlock_is_reported(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
     patch = "from flagperf_driver.node import confinement; confinement._CREATE_RULESET = 10_000"
     with Lab(tmp_path, patch=patch) as lab:

@@ -160,6 +160,7 @@ class Ranks:
             ],
             without_links=[str(self._folder.path)],
             hidden=[*map(str, self._temporary.others), *self._orders.hidden],
+            processes=True,
         )
 
     def _cannot_start(self, order: RankProcess, error: Exception) -> None:

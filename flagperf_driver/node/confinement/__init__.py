@@ -30,6 +30,12 @@ _CHANGE = _WRITE_FILE | ((1 << 14) - 1) & ~((1 << 4) - 1)  # also remove, make a
 _OF_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
 _SIGNALS_WITHIN = 1 << 1  # since version 6: signals reach only processes that are confined together with the sender
 
+_CLONE_NEWNS = 0x20000
+_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_SLAVE, _MS_RELATIME = 1, 1 << 5, 1 << 12, 1 << 14, 1 << 19, 1 << 21
+_KEPT_FLAGS = os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME
+_KERNEL_SETTINGS = ("bus", "fs", "irq", "sys", "sysrq-trigger")
+"""What container engines, too, make read-only in /proc."""
+
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
@@ -64,6 +70,7 @@ class Limits(NamedTuple):
     hidden: Sequence[str] = ()
     devices: Sequence[str] = ("/dev",)  # files and folders whose files may be written
     sockets: bool = True
+    processes: bool = False  # the files of processes in /proc may be written: CUDA names its threads there
 
 
 def confine(limits: Limits) -> None:
@@ -77,6 +84,8 @@ def confine(limits: Limits) -> None:
         raise NotConfined(f"Landlock of Linux 5.19 or later is needed; this kernel ({platform.release()}): {reason}")
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise NotConfined(f"no_new_privs: {os.strerror(ctypes.get_errno())}")
+    if limits.processes:
+        _protect_kernel_settings()
     _restrict_files(limits, version)
     _refuse_calls(architecture, limits.sockets)
 
@@ -136,10 +145,39 @@ def _restrict_files(limits: Limits, version: int) -> None:
             _add_rule(ruleset, os.path.realpath(path), own & ~_MAKE_SYM)
         for path in limits.devices:
             _add_rule(ruleset, path, handled & (_OF_FILE | _MAKE_CHAR))  # drivers make devices when they are first used
+        if limits.processes:
+            # No rule can name the folders of processes that will be started; only their common parent.
+            _add_rule(ruleset, "/proc", handled & (_WRITE_FILE | _TRUNCATE))
         if _call(_RESTRICT_SELF, ruleset, 0):
             raise NotConfined(f"Landlock: {os.strerror(ctypes.get_errno())}")
     finally:
         os.close(ruleset)
+
+
+def _protect_kernel_settings() -> None:
+    """Make the kernel's settings in /proc read-only for root, in a mount namespace of this thread."""
+    paths = [path for path in (f"/proc/{name}" for name in _KERNEL_SETTINGS) if not _is_protected(path)]
+    if os.geteuid() or not paths:
+        return
+    if _libc.unshare(_CLONE_NEWNS) or _mount(None, "/", _MS_REC | _MS_SLAVE):
+        raise NotConfined(f"/proc/sys cannot be made read-only for root: {os.strerror(ctypes.get_errno())}")
+    for path in paths:
+        flags = os.statvfs(path).f_flag
+        kept = flags & _KEPT_FLAGS | (_MS_RELATIME if flags & os.ST_RELATIME else 0)
+        if _mount(path, path, _MS_BIND | _MS_REC) or _mount(None, path, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept):
+            raise NotConfined(f"{path} cannot be made read-only for root: {os.strerror(ctypes.get_errno())}")
+
+
+def _is_protected(path: str) -> bool:
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return True
+
+
+def _mount(source: str | None, target: str, flags: int) -> int:
+    """Return 0 on success."""
+    return int(_libc.mount(source and source.encode(), target.encode(), None, ctypes.c_ulong(flags), None))
 
 
 def _visible(folder: str, hidden: Iterable[str]) -> Iterator[str]:

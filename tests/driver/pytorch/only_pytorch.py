@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +65,15 @@ def torch_module(device: torch.device, module: Any) -> Iterator[None]:
     setattr(torch, device.type, module)
     yield
     delattr(torch, device.type)
+
+
+def device_that_fails() -> str:
+    def is_available() -> bool:
+        warnings.warn("error 304", stacklevel=1)
+        return False
+
+    with torch_module(torch.device("meta"), SimpleNamespace(is_available=is_available)):
+        return error_of(lambda: devices.set_device("meta", 0, 1))
 
 
 def copied_aside() -> list[Any]:
@@ -141,6 +151,7 @@ def units() -> dict[str, Any]:
         "linear": rates(8, lr_schedule="linear", lr_warmup=2, max_steps=6),
         "compile_mode": [compile_mode(), compile_mode(compile_mode="max-autotune")],
         "switches": switches(),
+        "failing_device": device_that_fails(),
         "no_device": error_of(lambda: devices.set_device("acme", 0, 1)),
         "no_module": error_of(lambda: hooks.import_modules(["json", "torch_acme"], "acme")),
         "no_backend": error_of(lambda: distributed.check_backend("cpu:gloo,acme:accl")),

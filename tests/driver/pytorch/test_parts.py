@@ -85,6 +85,7 @@ def test_compiled_code_is_kept_for_later_rounds_unless_the_user_sets_a_folder(
 @pytest.mark.parametrize(
     ("scenario", "words"),
     [
+        ("failing_device", ["DeviceError", "not found by torch", ": error 304; check the driver"]),
         ("no_device", ["DeviceError", "'acme'", "has no torch.acme", "modules of [framework.pytorch] in vendor.toml"]),
         ("no_module", ["DeviceError", "module 'torch_acme'", "cannot be imported", "torch 2", "install it beside"]),
         (
