@@ -47,6 +47,7 @@ HOOKS = (
     "synchronize",
     "events",
     "memory",
+    "profiler",
 )
 """Names of the fields of ``Hooks`` in ``flagperf_driver/pytorch/hooks.py``."""
 _PACKAGE = "flagperf_extern"

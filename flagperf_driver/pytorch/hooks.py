@@ -15,6 +15,8 @@ import torch
 from flagperf_driver import extern
 from flagperf_driver.driver import RunCase, World
 from flagperf_driver.pytorch import device as devices
+from flagperf_driver.pytorch import profiler as profiling
+from flagperf_driver.training.profile import Profiler
 from flagperf_driver.training.timeline import Marks
 from flagperf_driver.training.trainer import DeviceError
 
@@ -52,6 +54,9 @@ class Hooks:
     memory: Callable[[torch.device], int | None] = devices.memory
     """``(device)``: return the peak memory of tensors in bytes, or None if unknown.
     Default: ``torch.<type>.max_memory_allocated``, None if torch has no such function."""
+    profiler: Callable[[torch.device], Profiler | None] = profiling.profiler
+    """``(device)``: return a ``Profiler`` of ``training/profile.py`` that records the device's kernels and copies, or
+    None. Default: ``torch.profiler`` with the activities of the device's type, None if torch has no such activities."""
 
     @property
     def replaced(self) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from flagperf_driver.pytorch.parts import build, description
 from flagperf_driver.pytorch.steps import Context, Steps
 from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.loop import window
+from flagperf_driver.training.profile import Profiler
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Timeline
 from flagperf_driver.training.trainer import RankEvaluation, Trainer
@@ -174,6 +175,9 @@ class TorchTrainer:
 
     def peak_memory(self) -> int | None:
         return self._ctx.hooks.memory(self._ctx.device)
+
+    def profiler(self) -> Profiler | None:
+        return self._ctx.hooks.profiler(self._ctx.device)
 
     def threads(self) -> int:
         threads: int = torch.get_num_threads()

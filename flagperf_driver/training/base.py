@@ -18,6 +18,7 @@ from flagperf_driver.training.checks import replicas
 from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.evaluation import Loading
 from flagperf_driver.training.meeting import Meeting
+from flagperf_driver.training.profile import Profiler
 from flagperf_driver.training.schedules import Factor, factor
 from flagperf_driver.training.steps import Context, Steps
 from flagperf_driver.training.timeline import Marks, Timeline
@@ -194,6 +195,9 @@ class BaseTrainer(ABC):
 
     def _minimum(self, value: int) -> int:
         return int(min(self.gather(value)))
+
+    def profiler(self) -> Profiler | None:
+        return None
 
     def threads(self) -> int:
         return int(os.environ.get("OMP_NUM_THREADS") or 1)

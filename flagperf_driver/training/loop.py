@@ -16,6 +16,8 @@ from flagperf_driver.training.checks import comparison, replicas
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.checks.speed import own_step_time
 from flagperf_driver.training.evaluation import ModelTime, evaluate
+from flagperf_driver.training.profile import Profiler
+from flagperf_driver.training.profiled_steps import profile
 from flagperf_driver.training.progress import LastEvaluation
 from flagperf_driver.training.timeline import Timeline, Window
 from flagperf_driver.training.trainer import Trainer
@@ -67,7 +69,9 @@ class Training:
         # In a short training too, a step is drawn before the last one.
         gap = min(comparison.SHORTEST, max(1, (self._last_step or comparison.SHORTEST * 2) // 2))
         self._compared_steps = DrawnSteps(f"{self._draws}/steps", gap, comparison.SHARE)
-        trainer.peak_memory()  # an error of this hook must appear before the training, not after it
+        # An error of these hooks must appear before the training, not after it.
+        trainer.peak_memory()
+        self._profiler = trainer.profiler()
 
     # -- the training, in order --------------------------------------------------------------------------
 
@@ -92,6 +96,8 @@ class Training:
             # After a deadline the checkpoint is kept, so that a later run can continue the training.
             checkpoint.finish(self.rank)
         finished = self._finished(reason)
+        if self._profiler and self.for_throughput and self.config.profile_steps and self.timeline.totals.measured:
+            finished["profile"] = self._profile(self._profiler)
         if self.config.vendor_factor:
             finished.update(self._vendor_factor())
         self.log(events.FINISHED, {**finished, "e2e_time": self.rank.age()})
@@ -168,6 +174,12 @@ class Training:
         beat = functools.partial(self.rank.heartbeat.beat, self.progress.step, heartbeat.TRAIN)
         own = own_step_time(self.trainer.own(), beat)
         return {"own_step_time": own, "vendor_factor": own / (totals.measured_compute / len(totals.measured))}
+
+    def _profile(self, profiler: Profiler) -> dict[str, Any] | None:
+        """Train further steps on all ranks, and return the profile of the first rank; None on the others."""
+        of_rank = None if self.rank.world.rank else profiler
+        beat = functools.partial(self.rank.heartbeat.beat, self.progress.step, heartbeat.TRAIN)
+        return profile(self.trainer, of_rank, self.config.profile_steps, self.timeline.totals, beat)
 
     # -- between two steps: logging, evaluation and checkpoints --------------------------------------------
 

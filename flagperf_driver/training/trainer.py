@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Callable, Iterator, Mapping, Protocol, Sequence
 
 from flagperf_driver.training.checks.comparison import Comparison
+from flagperf_driver.training.profile import Profiler
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Marks, Timeline
 
@@ -89,6 +90,9 @@ class Trainer(Protocol):
 
     def peak_memory(self) -> int | None:
         """Return the largest number of bytes of device memory that tensors used, or None if unknown."""
+
+    def profiler(self) -> Profiler | None:
+        """Return a profiler of the device; None if the framework or the vendor has none."""
 
     def threads(self) -> int:
         """Return the number of CPU threads that one operation may use."""

@@ -17,7 +17,7 @@ NOT_COMPARED = frozenset([
     "vendor", "data_dir", "seed", "train_batch_size", "precision", "scaling", "min_efficiency",
     "shuffle_labels", "learning_rate", "max_steps", "max_epochs", "max_samples", "max_time_s", "parity_samples",
     "expected_time_s",
-    "throughput_only", "throughput_steps", "timing_warmup_steps", "log_freq", "eval_batch_size",
+    "throughput_only", "throughput_steps", "profile_steps", "timing_warmup_steps", "log_freq", "eval_batch_size",
     "eval_steps", "eval_start_steps", "eval_samples", "eval_at_start", "stop_at_target",
     "checkpoint_steps", "checkpoint_dir", "init_timeout_s", "hang_timeout_s", "round_timeout_s",
 ])  # fmt: skip

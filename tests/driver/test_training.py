@@ -23,6 +23,8 @@ from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.evaluation import Loading, ModelTime, evaluate
 from flagperf_driver.training.loop import MAX_WINDOW, DataError, NonFiniteLoss, Training
+from flagperf_driver.training.profile import Activity, Profiler, Recording
+from flagperf_driver.training.profiled_steps import HOST_STEPS, MOST_ACTIVITIES
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import EventMarks, HostMarks, Marks, Timeline, Window
 from flagperf_driver.training.trainer import EvaluationError, RankEvaluation, Trainer
@@ -52,7 +54,13 @@ class Clock:
 class CountingTrainer:
     """Its weight grows by 1 with each batch; the accuracy is a thousandth of the weight."""
 
-    def __init__(self, rank: driver.Rank, batches: int = BATCHES, nan_at: int | None = None) -> None:
+    def __init__(
+        self,
+        rank: driver.Rank,
+        batches: int = BATCHES,
+        nan_at: int | None = None,
+        profiler: Profiler | None = None,
+    ) -> None:
         self.progress = TrainingProgress()
         self.marks: Marks = Clock()
         self.learning_rate = 0.0
@@ -66,6 +74,7 @@ class CountingTrainer:
         self.read_steps: list[int] = []
         self._window: list[float] = []
         self._batches, self._nan_at = batches, nan_at
+        self.profiler_of_device = profiler
 
     def describe(self) -> Mapping[str, Any]:
         return {"parameters": 1}
@@ -112,6 +121,9 @@ class CountingTrainer:
     def peak_memory(self) -> int | None:
         return 1024
 
+    def profiler(self) -> Profiler | None:
+        return self.profiler_of_device
+
     def threads(self) -> int:
         return 1
 
@@ -133,12 +145,17 @@ class Run:
     """One training and its records."""
 
     def __init__(
-        self, batches: int = BATCHES, nan_at: int | None = None, training: str = "run1 a", **settings: Any
+        self,
+        batches: int = BATCHES,
+        nan_at: int | None = None,
+        training: str = "run1 a",
+        profiler: Profiler | None = None,
+        **settings: Any,
     ) -> None:
         stream = io.StringIO()
         run_case = driver.RunCase.from_json({**case("pytorch", **settings), "training": training})
         rank = driver.Rank(run_case, driver.World(), perflog.PerfLog(0, stream), Heartbeat(None))
-        self.trainer = CountingTrainer(rank, batches, nan_at)
+        self.trainer = CountingTrainer(rank, batches, nan_at, profiler)
         trainer: Trainer = self.trainer
         self.error: Exception | None = None
         try:
@@ -230,6 +247,55 @@ def test_records_come_in_order_and_times_and_throughputs_follow_from_them(tmp_pa
     assert run.finished["pure_training_computing_time"] == pytest.approx(6 * 2.0)
     assert run.finished["forward_time"] == pytest.approx(1.0)
     assert (run.finished["timing"], run.finished["measured_steps"]) == ("test clock", 4)
+
+
+class CountedKernels:
+    """A profiler that sees kernels of 1 us, and fails at one of its ends."""
+
+    def __init__(self, kernels: int = 2, fails_at: int | None = None) -> None:
+        self._seen = Recording([Activity("gemm", 1000 * at, 1000 * at + 1000, 1000) for at in range(kernels)])
+        self._fails_at, self.ends = fails_at, 0
+
+    def start(self) -> None: ...
+
+    def stop(self) -> Recording:
+        self.ends += 1
+        if self.ends == self._fails_at:
+            raise OSError("no counters")
+        return self._seen
+
+
+def test_a_profile_follows_the_measured_steps_and_changes_none_of_their_figures() -> None:
+    settings: dict[str, Any] = {"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}
+    profiled = Run(**settings, profile_steps=7, profiler=CountedKernels())
+    plain = Run(**settings, profile_steps=0, profiler=CountedKernels())
+    profile = profiled.finished["profile"]
+    assert "profile" not in plain.finished
+    assert "profile" not in Run(max_steps=7, profiler=CountedKernels()).finished, "a training to the target"
+    assert Run(**settings).finished.get("profile") is None, "no profiler"
+    # The test clock's step waits 1 s for input and computes for 2 s.
+    assert (profile["steps"], profile["step_time"], profile["input_wait"]) == (7, 3.0, 1.0)
+    assert profile["profiled_step_time"] == 3.0
+    assert profiled.trainer.weight == plain.trainer.weight + HOST_STEPS + 1 + 7
+    by_clock = ("e2e_time", "init_time", "raw_train_time", "train_no_eval_time", "p_whole", "p_train", "windows_time")
+    of_steps = [name for name in plain.finished if name not in by_clock]
+    assert [profiled.finished[name] for name in of_steps] == [plain.finished[name] for name in of_steps]
+
+
+@pytest.mark.parametrize("end", [1, 2])
+def test_a_profiler_that_fails_leaves_the_figures(end: int) -> None:
+    settings: dict[str, Any] = {"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}
+    finished = Run(**settings, profiler=CountedKernels(fails_at=end)).finished
+    assert finished["profile"] == {"problem": "OSError: no counters"}
+    assert finished["measured_steps"] == 4
+    nothing = Run(**settings, profiler=CountedKernels(0)).finished
+    assert nothing["profile"] == {"problem": "the profiler recorded no kernel"}
+
+
+def test_a_profile_of_many_kernels_has_fewer_steps() -> None:
+    settings: dict[str, Any] = {"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}
+    finished = Run(**settings, profiler=CountedKernels(MOST_ACTIVITIES // 3)).finished
+    assert finished["profile"]["steps"] == 3
 
 
 class Ticks:

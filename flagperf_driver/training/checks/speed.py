@@ -15,7 +15,7 @@ WARM_UP, MEASURED = 3, 10
 def own_step_time(own: Trainer, beat: Callable[[], None]) -> float:
     """Return the mean seconds of a step of this rank without waiting for input."""
     timeline = Timeline(own.marks, WARM_UP)
-    batches = _endless(own)
+    batches = endless(own)
     for _ in range(WARM_UP + MEASURED):
         # A window for each step: no step is queued behind another one.
         timeline.resume()
@@ -27,6 +27,7 @@ def own_step_time(own: Trainer, beat: Callable[[], None]) -> float:
     return timeline.totals.measured_compute / MEASURED
 
 
-def _endless(own: Trainer) -> Iterator[Any]:
+def endless(trainer: Trainer) -> Iterator[Any]:
+    """Yield the batches of epoch after epoch."""
     for epoch in itertools.count():
-        yield from own.epoch(epoch, 0)
+        yield from trainer.epoch(epoch, 0)

@@ -30,9 +30,11 @@ from pytest_flagperf.results.measured import (
     vendor_code,
 )
 from pytest_flagperf.results.measured import phases as phases_of
+from pytest_flagperf.results.measured import profile as profiles
 from pytest_flagperf.results.measured.consistency_pairs import RankFigures
 from pytest_flagperf.results.measured.outcome import Losses, MetricQuality, Outcome, Quality, TrainingWork, unreadable
 from pytest_flagperf.results.measured.phases import Phase
+from pytest_flagperf.results.measured.profile import Profile
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log
 from pytest_flagperf.stored.plan import VERSION, StoredPlan
@@ -187,7 +189,8 @@ def _outcome(of: Round) -> Outcome:
     finished = first.finished or {}
     compared, failures = _failures(of)
     of_ranks = metrics.of_round(plan, logs, of.target)
-    p_whole = next((metric.value for metric in of_ranks if metric.name == "p_whole"), None)
+    values = {metric.name: metric.value for metric in of_ranks}
+    profile, no_profile = _profile(first, values.get("mfu"))
     reports = monitors.reports(of.path)
     load = busy.figures(samples, reports, training)
     reasons = {place.folder: milestone_times.not_confined(of.path / place.folder) for place in of.places}
@@ -217,7 +220,12 @@ def _outcome(of: Round) -> Outcome:
         target=of.target,
         failures=failures,
         stop_reason=_text(finished.get("stop_reason")),
-        metrics=(*of_ranks, *stragglers.spread(of.logs), *sampled.figures(samples, training, p_whole), *load),
+        metrics=(
+            *of_ranks,
+            *stragglers.spread(of.logs),
+            *sampled.figures(samples, training, values.get("p_whole")),
+            *load,
+        ),
         steps=first.steps,
         evaluations=first.evaluations,
         untrained=first.untrained,
@@ -231,10 +239,11 @@ def _outcome(of: Round) -> Outcome:
         broken_lines=sum(log.broken_lines for log in logs),
         other_lines=sum(log.other_lines for log in logs),
         logs=tuple(log.path.relative_to(of.path).as_posix() for log in logs if log.present),
-        warnings=(*_warnings(plan, end), *remarks, *stragglers.find(of.places, of.logs), *monitored),
+        warnings=(*_warnings(plan, end), *no_profile, *remarks, *stragglers.find(of.places, of.logs), *monitored),
         limits=_limits(plan),
         parity_samples=_count(plan.config.get("parity_samples")),
         phases=of.phases,
+        profile=profile,
         validity_warnings=(
             *validity.validity_warnings(of.path, plan, samples, training),
             *vendor_code.validity_warnings(plan, logs),
@@ -243,6 +252,17 @@ def _outcome(of: Round) -> Outcome:
         machine=machine.facts(of.path, plan, first.init_end),
         compared=compared,
     )
+
+
+def _profile(log: RankLog, mfu: float | None) -> tuple[Profile | None, tuple[str, ...]]:
+    """Return the profile, or the reason why the rank's record is not one."""
+    value = (log.finished or {}).get("profile")
+    if value is None:
+        return None, ()
+    try:
+        return profiles.of_record(value, mfu, f"rank {log.rank}: no profile"), ()
+    except FormatError as error:
+        return None, (str(error),)
 
 
 def _fingerprint(plan: StoredPlan, init_end: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from pytest_flagperf.results.logs.ranklog import Evaluation, Step, Target, whole
 from pytest_flagperf.results.measured import consistency, validity, vendor_code
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.phases import Phase
+from pytest_flagperf.results.measured.profile import Profile
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored import FormatError, files, type_check
 from pytest_flagperf.stored.layout import round_folder
@@ -123,6 +124,8 @@ class Outcome(CaseFacts):
     machine: Mapping[str, Any] = field(default_factory=dict)
     """The hardware and software of the round, as reported by its hosts."""
     phases: tuple[Phase, ...] = ()
+    profile: Profile | None = None
+    """Where the time of a step goes on the first rank's device; only throughput rounds have one."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """The limits of the training that the config sets: max_steps, max_epochs, max_samples."""
     parity_samples: int | None = None

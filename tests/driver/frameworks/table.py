@@ -8,8 +8,8 @@ from typing import Any
 
 ROUNDING = 2e-5
 """The largest difference of weights between single and double precision after some steps."""
-FEW = {"throughput_only": True, "timing_warmup_steps": 1, "throughput_steps": 4}
-"""Five steps without an evaluation."""
+FEW = {"throughput_only": True, "timing_warmup_steps": 1, "throughput_steps": 4, "profile_steps": 0}
+"""Five steps without an evaluation and without a profile, which would train further."""
 FIRST_BIAS = "first.bias"
 """Stands for the framework's own name of the hidden layer's bias."""
 

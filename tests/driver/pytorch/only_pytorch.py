@@ -24,6 +24,8 @@ from flagperf_driver.pytorch.feed import preparation
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.steps import Context
 
+PROFILED = {"throughput_only": True, "timing_warmup_steps": 1, "throughput_steps": 4, "profile_steps": 5}
+
 
 def config(**settings: Any) -> Config:
     """Return the toy's config."""
@@ -220,10 +222,11 @@ def bucket_mib(compiled: bool) -> int:
 
 def results(scenarios: Any) -> dict[str, Any]:
     if scenarios.meeting.world.world_size == 1:
-        return {"units": units(), "compiled": scenarios.train(compile=True, compile_with="eager")}
+        return {"units": units(), "compiled": scenarios.train(compile=True, compile_with="eager", **PROFILED)}
     how = {"train_batch_size": 16, "blocks": 2}
     return {
         **sharded(scenarios),
+        "profiled": scenarios.train(**PROFILED, train_batch_size=16),
         "draws": draws(scenarios.meeting.world.rank),
         "no_syncs": synchronizations(scenarios),
         "bucket_mib": [bucket_mib(compiled) for compiled in (False, True)],

@@ -83,6 +83,9 @@ def events(device):
 def memory(device):
     _record("memory", device)
     return 12345
+
+def profiler(device):
+    _record("profiler", device)
 """
 BAD = {
     "returns None": "import torch\ndef set_device(*_): return torch.device('cpu')\ndef events(device): pass\n",
@@ -155,7 +158,7 @@ def test_every_hook_is_called(ranks: list[RankOutput]) -> None:
     for number, rank in enumerate(ranks):
         assert rank.calls[0] == ["set_device", "acme", str(number), "2"]
         assert rank.calls[1] == ["settings", "cpu", "fp16", "True"]
-        assert rank.of("grad_scaler") == rank.of("events") == rank.of("copy_stream") == [["cpu"]]
+        assert rank.of("profiler") == rank.of("grad_scaler") == rank.of("events") == rank.of("copy_stream") == [["cpu"]]
         assert set(map(tuple, rank.of("autocast"))) == {("cpu", "torch.float16")}
         counted = Counter(call[0] for call in rank.calls)
         # Begin and end of the training, of each of three evaluations, and of each check at a step drawn at random.

@@ -68,6 +68,23 @@ def test_parts_of_a_step_do_what_the_config_says(alone: RankResults) -> None:
     assert alone["compiled"].finished["compile_time"] > 0
     assert alone["compiled"].of("INIT_END")[0]["compile"] is True
     assert alone["compiled"].finished["final_loss"] < alone["compiled"].losses[1]
+    assert alone["compiled"].finished["profile"]["graph_breaks"] == 0
+
+
+def test_a_throughput_training_profiles_operators_on_the_first_rank(
+    alone: RankResults, pair: list[RankResults]
+) -> None:
+    profile = alone["compiled"].finished["profile"]
+    assert profile["steps"] == 5
+    assert profile["kinds"]["matrix product"] > 0
+    # Operators lie within one another: the times of all are those without the inner ones.
+    assert sum(profile["kinds"].values()) == pytest.approx(profile["busy_time"], rel=0.01)
+    linear = {kernel["name"]: kernel["calls"] for kernel in profile["kernels"]}
+    assert linear["aten::addmm"] == 2, "two layers, five steps"
+    assert 0 < profile["host_time"] < profile["profiled_step_time"] * 10
+    assert (alone["compiled"].finished["steps"], alone["compiled"].finished["measured_steps"]) == (5, 4)
+    assert pair[0]["profiled"].finished["profile"]["kinds"]["collective"] > 0
+    assert pair[1]["profiled"].finished["profile"] is None
 
 
 def test_compiled_code_is_kept_for_later_rounds_unless_the_user_sets_a_folder(

@@ -1,0 +1,56 @@
+"""The profile of a case's steps on the page: where a step's time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from pytest_flagperf.report.page.html import Name, Number, figures, folded, table
+from pytest_flagperf.results.figures.units import count, plain, quantity
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.profile import Profile
+
+
+def html(rounds: Sequence[Outcome]) -> str:
+    """Return the profile of the first round that has one; empty without."""
+    outcome = next((outcome for outcome in rounds if outcome.profile), None)
+    if outcome is None or outcome.profile is None:
+        return ""
+    profile = outcome.profile
+    about = f"of {count(profile.steps, 'step')} after the measured ones, round {outcome.round}"
+    kinds = [(Name(kind), *_time(profile, seconds)) for kind, seconds in profile.kinds.items()]
+    kernels = [
+        (Name(kernel.name), kernel.kind, *_time(profile, kernel.time), Number(plain(kernel.calls)))
+        for kernel in profile.kernels
+    ]
+    return (
+        f"<h3>Profile</h3><p>Largest loss: <strong>{escape(profile.largest_loss)}</strong> "
+        f'<span class="soft">{about}</span></p>{figures(("a step", ""), list(_rows(profile)))}'
+        f"{table(('kernels', 'time a step', 'share of a step'), kinds)}"
+        + folded(
+            f"The {len(kernels)} largest kernels",
+            table(("kernel", "kind", "time a step", "share of a step", "calls a step"), kernels),
+        )
+    )
+
+
+def _time(profile: Profile, seconds: float) -> tuple[Number, Number]:
+    return Number(quantity(seconds, "s")), Number(quantity(profile.share(seconds), "share"))
+
+
+def _rows(profile: Profile) -> Iterator[tuple[str, str]]:
+    yield "time of a measured step", quantity(profile.step_time, "s")
+    yield "time of a profiled step", quantity(profile.profiled_step_time, "s")
+    yield "device idle", quantity(profile.share(profile.idle_time), "share")
+    yield "waiting for input", quantity(profile.share(profile.input_wait), "share")
+    yield "host time", quantity(profile.host_time, "s")
+    yield "kernels and copies", plain(profile.calls)
+    yield "launches", plain(profile.launches)
+    yield "waits for the device", f"{plain(profile.waits)}, {quantity(profile.wait_time, 's')}"
+    yield "copied between host and device", quantity(profile.host_bytes, "bytes")
+    for backend, seconds in profile.attention.items():
+        yield f"attention by {backend} kernels", quantity(seconds, "s")
+    if profile.peak_share is not None:
+        yield "matrix products, convolutions and attention: share of the peak", quantity(profile.peak_share, "share")
+    if profile.graph_breaks is not None:
+        yield "graph breaks", plain(profile.graph_breaks)
