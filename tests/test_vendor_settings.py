@@ -46,11 +46,14 @@ text = "one link is slow"
 """Every key with a value that is not its default."""
 
 
-def planned(root: Path, toml: str = TOML) -> Plan:
+def planned(root: Path, toml: str = TOML, runtime: str = "") -> Plan:
     catalog = tree(root)
     write(root, "vendors/acme/vendor.toml", toml)
     return make_plan(
-        catalog, PlanRequest(Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", scale="reference", synthetic=True)
+        catalog,
+        PlanRequest(
+            Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", scale="reference", synthetic=True, runtime=runtime
+        ),
     )
 
 
@@ -133,6 +136,9 @@ def test_files_that_nothing_else_lists_are_listed(tmp_path: Path) -> None:
     [
         ('ACME_ORDER = "PCI_BUS_ID"', False),
         ('ACME_RING = "1"', False),
+        ('ACME_MEMORY = "expandable_segments:True,max_split:128"', False),
+        ('ACME_MEMORY = "plugin:acme"', True),
+        ('ACME_MEMORY = "growth:True,/opt/acme"', True),
         ('ACME_HOME = "/opt/acme"', True),
         ('LD_PRELOAD = "ACME"', True),
         ('PYTHONPATH = "ACME"', True),
@@ -145,9 +151,16 @@ def test_only_a_plain_value_of_a_variable_brings_no_code(tmp_path: Path, variabl
     assert found.runs_code is runs_code
 
 
-def test_packages_and_containers_bring_code_and_other_settings_do_not(tmp_path: Path) -> None:
-    bring = {addition.name for addition in planned(tmp_path).additions if addition.runs_code}
-    assert bring == {
-        "module torch_acme", "variable ACME_HOME", "setting container.options",
-        "setting images.pytorch", "setting uv.UV_INDEX",
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("runtime", "bring"),
+    [
+        ("host", {"setting uv.UV_INDEX"}),
+        ("docker", {"setting container.options", "setting images.pytorch"}),
+    ],
+)
+def test_packages_or_containers_bring_code_and_other_settings_do_not(
+    tmp_path: Path, runtime: str, bring: set[str]
+) -> None:
+    plan = planned(tmp_path, runtime=runtime)
+    found = {addition.name for addition in plan.additions if addition.runs_code}
+    assert found == {"module torch_acme", "variable ACME_HOME"} | bring

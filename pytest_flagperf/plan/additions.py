@@ -16,16 +16,17 @@ from pytest_flagperf.stored.plan import KNOWN_PROBLEM, Addition
 from ..case import Case
 from ..catalog import Suite, Vendor
 from ..problems import Problems
-from ..runtime import RuntimeSetupError, environment_file, requirements
+from ..runtime import Runtime, RuntimeSetupError, environment_file, requirements
 from . import vendor_settings
 
 NONE = "none"
 _IMPORTED = "imported by each rank"
-_PLAIN = re.compile(r"(?!LD_|PYTHON)\w+=[A-Z0-9_]*")
-"""A variable and its value that name no file and no module for a loader: a switch, a number."""
+_NAMED = r"\w+:(True|False|\d+)"
+_PLAIN = re.compile(rf"(?!LD_|PYTHON)\w+=([A-Z0-9_]*|{_NAMED}(,{_NAMED})*)")
+"""A variable and its value that name no file and no module for a loader: a switch, a number, or a list of named ones."""
 
 
-def find_additions(suite: Suite, vendor: Vendor, own: Path, case: Case, *, in_image: bool) -> tuple[Addition, ...]:
+def find_additions(suite: Suite, vendor: Vendor, own: Path, case: Case, runtime: Runtime) -> tuple[Addition, ...]:
     """Find the additions to a case in the vendor's folder and in ``own``, its folder for the suite.
 
     None of the vendor's code runs.
@@ -43,9 +44,9 @@ def find_additions(suite: Suite, vendor: Vendor, own: Path, case: Case, *, in_im
         *_modules(suite, vendor, vendor_folder, hooks),
         *_variables(vendor, vendor_folder, own, place),
         *_packages(suite, own, place),
-        *_extensions(own, place, in_image=in_image),
+        *_extensions(own, place, in_image=runtime.builds_images),
         *_known_problems(vendor, vendor_folder, str(case)),
-        *_settings(vendor, vendor_folder, case),
+        *_settings(vendor, vendor_folder, case, containers=runtime.uses_images),
     ]
     return tuple(additions)
 
@@ -130,14 +131,14 @@ def _known_problems(vendor: Vendor, folder: str, case: str) -> Iterator[Addition
         yield Addition(f"{KNOWN_PROBLEM} {number}", text, NONE, f"{folder}/vendor.toml", runs_code=False)
 
 
-def _settings(vendor: Vendor, folder: str, case: Case) -> Iterator[Addition]:
+def _settings(vendor: Vendor, folder: str, case: Case, *, containers: bool) -> Iterator[Addition]:
     """Yield the settings of vendor.toml that are not the defaults, and the files that no other addition lists."""
     for name, value, default, line in vendor_settings.settings(vendor, case.framework_name, case.hardware):
-        runs_code = name.startswith(("setting uv.", "setting container.", "setting images."))
+        runs_code = name.startswith(("setting container.", "setting images.") if containers else "setting uv.")
         yield Addition(name, value, default, f"{folder}/vendor.toml", line, runs_code)
-    files = dict(vendor_settings.FILES)
     if (image := vendor.image(case.framework)) and image.folder:
-        files[f"images/{image.folder.name}/Dockerfile"] = "builds the image"
-    for name, effect in files.items():
+        name = f"images/{image.folder.name}/Dockerfile"
+        yield Addition(f"file {name}", "builds the image", NONE, f"{folder}/{name}", runs_code=containers)
+    for name, effect in vendor_settings.FILES.items():
         if (vendor.path / name).is_file():
-            yield Addition(f"file {name}", effect, NONE, f"{folder}/{name}")
+            yield Addition(f"file {name}", effect, NONE, f"{folder}/{name}", runs_code=False)

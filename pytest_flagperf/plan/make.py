@@ -138,8 +138,8 @@ def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
     problems: list[str] = []
     additions: tuple[Addition, ...] = ()
     try:
-        in_image = runtimes()[asked.runtime].builds_images
-        additions = find_additions(suite, vendor, catalog.case_folder(suite, vendor), case, in_image=in_image)
+        own = catalog.case_folder(suite, vendor)
+        additions = find_additions(suite, vendor, own, case, runtimes()[asked.runtime])
     except Problems as error:
         problems += error.problems
     try:

@@ -35,7 +35,7 @@ IN_KEY = ("visible_devices", "framework.NAME.device", "framework.NAME.backend", 
 """Keys whose values are in the fingerprint's key, with all keys below them. Of the others, a bound judges, a lease
 reserves, and names, peaks and probes describe: they do not change the training. An image is in the machine's facts."""
 FILES: Mapping[str, str] = {"probe.py": "reads the devices during the round"}
-"""Files of the folder that no other addition lists, each with what they do."""
+"""Files of the folder that no other addition lists, each with what they do; none brings code into the ranks."""
 
 
 def settings(vendor: Vendor, framework: str, hardware: str) -> Iterator[tuple[str, str, str, int]]:
