@@ -23,7 +23,7 @@ NONE = "none"
 _IMPORTED = "imported by each rank"
 _NAMED = r"\w+:(True|False|\d+)"
 _PLAIN = re.compile(rf"(?!LD_|PYTHON)\w+=([A-Z0-9_]*|{_NAMED}(,{_NAMED})*)")
-"""A variable and its value that name no file and no module for a loader: a switch, a number, or a list of named ones."""
+"""A variable whose value names no file and no module for a loader: a switch, a number, or a list of named ones."""
 
 
 def find_additions(suite: Suite, vendor: Vendor, own: Path, case: Case, runtime: Runtime) -> tuple[Addition, ...]:
