@@ -35,7 +35,7 @@ bench-harness: setup ## measure the harness against its goals; as root, it write
 	$(BIN)/python -m benchmarks
 
 gpu: setup ## measure this machine's GPUs, most valuable first, in slices (SLICE=9 minutes VENDOR=nvidia); docs/gpu.md
-	$(BIN)/python -m benchmarks.gpu --vendor=$(VENDOR) --slice=$(SLICE) $(if $(ITEMS),--items='$(ITEMS)') $(if $(findstring file,$(origin PYTHON)),,--python='$(PYTHON)')
+	$(BIN)/python -m benchmarks.gpu --vendor=$(VENDOR) --slice=$(SLICE) $(FROM_WHEELS) $(if $(ITEMS),--items='$(ITEMS)') $(if $(findstring file,$(origin PYTHON)),,--python='$(PYTHON)')
 
 gpu-publish: setup ## copy what make gpu measured to reports/published, and write the tables of the documents
 	$(BIN)/python -m benchmarks.gpu --publish

@@ -159,15 +159,19 @@ def measured(folder: Path) -> Measured:
         if case["speedup"] is not None:
             figures[f"{prefix}speedup"] = Figure(case["speedup"], "x")
     first = cases[0]["outcomes"][0]
-    environment = {name: text for name, text in first["environment"].items() if name in ("framework", "precision")}
-    return Measured(figures, {**{name: str(text) for name, text in first["machine"].items()}, **environment})
+    machine = {name: str(text) for name, text in first["machine"].items()}
+    machine |= {name: text for name, text in first["environment"].items() if name in ("framework", "precision")}
+    for name, (got, expected) in first["fingerprint"].get("deviations", {}).items():
+        if name.startswith("version "):
+            machine[name] = f"{got}, required {expected}"
+    return Measured(figures, machine, (first.get("profile") or {}).get("largest_loss", ""))
 
 
 def convergence(folder: Path) -> Measured:
     """Return the time to the target of each model."""
-    figures, machine = measured(folder)
-    times = {name: figure for name, figure in figures.items() if name.endswith("time_to_target")}
-    return Measured({name.replace(" 1:1:1 ", " "): figure for name, figure in times.items()}, machine)
+    run = measured(folder)
+    times = {name: figure for name, figure in run.figures.items() if name.endswith("time_to_target")}
+    return Measured({name.replace(" 1:1:1 ", " "): figure for name, figure in times.items()}, run.machine)
 
 
 def optimizers(folder: Path) -> Measured:
@@ -190,6 +194,13 @@ class Target:
     chip: str
     devices: int
     site: site_python.SitePython | None = None
+    wheels: str | None = None
+    """A folder of wheels, in place of a package index."""
+
+    @property
+    def words(self) -> list[str]:
+        """The options of pytest for the Python of the ranks."""
+        return [*(self.site.words if self.site else []), *([f"--wheels={self.wheels}"] if self.wheels else [])]
 
     @property
     def models(self) -> list[str]:
@@ -220,8 +231,7 @@ def make_items(target: Target, folder: Path) -> list[Item]:
             f"--nodes={nodes}",
             f"--reports={_relative(folder / name)}",
         ]
-        site = target.site.words if target.site else []
-        command = [*PYTEST, "-q", f"suites/{suite}".rstrip("/"), "-k", FRAMEWORK, *places, *site, *words]
+        command = [*PYTEST, "-q", f"suites/{suite}".rstrip("/"), "-k", FRAMEWORK, *places, *target.words, *words]
         skip = "" if devices <= target.devices else f"needs at least {devices} devices, {target.devices} found"
         return Item(name, command, estimate, LIMIT_S, measured, skip=skip)
 
@@ -337,7 +347,8 @@ def published_items(published: Path, catalog: Catalog) -> str:
         for item in make_items(Target(catalog, vendor, chip, vendor.chips[chip].devices_per_host or 1), STATE):
             if (chip, item.name) in results:
                 date, result = results[chip, item.name]
-                facts = (f"{name} {result.machine[name]}" for name in MACHINE if name in result.machine)
+                facts = [f"{name} {result.machine[name]}" for name in MACHINE if name in result.machine]
+                facts += [f"{name} {text}" for name, text in result.machine.items() if name.startswith("version ")]
                 rows.append([chip, *result.row[:2], *result.row[3:], "; ".join([date, *facts]), _again(vendor, item)])
             elif item.figures:
                 owed.append([chip, item.name, _again(vendor, item)])
@@ -366,6 +377,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--vendor", default="nvidia", help="folder in vendors/ (default: %(default)s)")
     parser.add_argument("--slice", type=float, default=9, help="minutes of this call (default: %(default)g)")
     parser.add_argument("--python", help="Python with PyTorch (default: the first that sees the device; docs/gpu.md)")
+    parser.add_argument("--wheels", help="folder of wheels in place of a package index, for the items with trainings")
     parser.add_argument("--items", default="*", help="names or patterns, separated by commas (default: all)")
     parser.add_argument("--plan", action="store_true", help="print the items and their slices; start nothing")
     parser.add_argument("--publish", action="store_true", help="copy what is measured to reports/published")
@@ -388,7 +400,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (UnusableDeviceError, site_python.SitePythonError) as error:
         print(f"cannot use the devices: {error}", file=sys.stderr)
         return 1
-    target = Target(catalog, vendor, chip, count, site)
+    target = Target(catalog, vendor, chip, count, site, options.wheels)
     folder = STATE / target.name
     try:
         items = with_last_durations(selected(make_items(target, folder), options.items), folder)

@@ -49,6 +49,8 @@ class Measured(NamedTuple):
 
     figures: Mapping[str, Figure]
     machine: Mapping[str, str] = {}
+    largest_loss: str = ""
+    """Where most time of a step is lost, by the run's profile."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,7 @@ class Item:
         self, status: str, reason: str = "", took_s: float | None = None, measured: Measured | None = None
     ) -> Result:
         """Return the result of this item."""
-        figures, machine = measured or Measured({})
-        return Result(self.name, self.shown, status, took_s, figures, machine, self.goal, reason)
+        return Result(self.name, self.shown, status, took_s, *(measured or Measured({})), self.goal, reason)
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Result:
     took_s: float | None = None
     figures: Mapping[str, Figure] = field(default_factory=dict)
     machine: Mapping[str, str] = field(default_factory=dict)
+    largest_loss: str = ""
     goal: Goal | None = None
     reason: str = ""
 
@@ -112,8 +114,9 @@ class Result:
         figures = [f"{name} {quantity(figure.value, figure.unit)}" for name, figure in self.figures.items()]
         if "power_limit" in self.machine:
             figures.append(f"power limit {self.machine['power_limit']}")
+        texts = filter(None, [self.reason, ", ".join(figures), self.largest_loss])
         took = "" if self.took_s is None else f"{self.took_s:.0f}"
-        return (self.name, self.status, took, "; ".join(filter(None, [self.reason, ", ".join(figures)])), self._share)
+        return (self.name, self.status, took, "; ".join(texts), self._share)
 
     @property
     def _share(self) -> str:

@@ -115,7 +115,11 @@ def stored_case(model: str, ok: bool = True) -> dict[str, object]:
         "p_core": {"median": 380.0, "unit": "sequences/s"}, "mfu": {"median": 0.4, "unit": "share"},
         "time_to_target": {"median": 9.0, "unit": "s"}, "final_loss": {"median": 1, "unit": ""},
     }  # fmt: skip
-    outcome = {"machine": {"power_limit": "700 W"}, "environment": {"framework": "pytorch 2", "device": "no"}}
+    outcome = {
+        "machine": {"power_limit": "700 W"}, "environment": {"framework": "pytorch 2", "device": "no"},
+        "fingerprint": {"deviations": {"version torch": ["2.11", "==2.15"], "learning_rate": [1, 2]}},
+        "profile": {"largest_loss": "input: 31 % waiting"},
+    }  # fmt: skip
     return {"case": f"{model}:pytorch:H200:1:1:1", "ok": ok, "speedup": None, "metrics": metrics, "outcomes": [outcome]}
 
 
@@ -130,9 +134,12 @@ def test_a_result_has_figures_machine_and_the_share_of_the_goal(tmp_path: Path) 
     goal = Goal("H200", 400, 128, "somewhere")
     result = Item("bert", [], 1, 1, goal=goal).result(PASSED, "", 7.0, measured)
     assert result.row[3:] == (
-        "p_core 380 sequences/s, mfu 40.0 %, time_to_target 9 s, power limit 700 W", "95% of 400 on H200",
+        "p_core 380 sequences/s, mfu 40.0 %, time_to_target 9 s, power limit 700 W; input: 31 % waiting",
+        "95% of 400 on H200",
     )  # fmt: skip
-    assert result.machine == {"power_limit": "700 W", "framework": "pytorch 2"}
+    assert result.machine == {
+        "power_limit": "700 W", "framework": "pytorch 2", "version torch": "2.11, required ==2.15",
+    }  # fmt: skip
     (tmp_path / "result.json").write_text(result.text)
     assert read_result(tmp_path / "result.json") == result
 
