@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ensurepip
 import os
 import platform
 import re
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import venv as venv_module
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -339,8 +341,62 @@ def test_a_missing_package_is_named_with_its_suite_and_a_command_without_an_inde
         f"no-such-frame, nor_this_one, required by suites/net/frame/r.txt; nothing, required by {other}: set python"
     )
     assert f"{sys.executable} (Python {platform.python_version()}) has no {listed}" in str(caught.value)
-    install = f"{sys.executable} -m pip install --no-deps --no-index --find-links=wheels"
-    assert f"{install} no-such-frame==1 nor_this_one 'nothing<2'" in str(caught.value)
+    version = "{}.{}".format(*sys.version_info)
+    fill = f"flagperf wheels wheels --python-version={version} -k net:frame on a machine with one, copy the folder"
+    assert f"pip install no-such-frame==1 nor_this_one 'nothing<2'; without a package index, run {fill}" in str(
+        caught.value
+    )
+
+
+def site_python(folder: Path) -> str:
+    """A virtual environment without pip."""
+    venv_module.create(folder, with_pip=False)
+    return str(folder / "bin" / "python")
+
+
+def test_what_an_installed_python_lacks_comes_from_the_wheels_and_changes_nothing_there(
+    required: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, wheels = site_python(tmp_path / "site"), tmp_path / "carried"
+    needs = ("grid>=1", 'absent; extra == "all"', 'absent; sys_platform == "win32"', "held<2")
+    write_wheel(wheels, "frame", "1.0", "".join(f"Requires-Dist: {line}\n" for line in needs))
+    for name, version in (("grid", "1.5"), ("held", "1.0")):
+        write_wheel(wheels, name, version)
+    with zipfile.ZipFile(wheels / "held-1.0-py3-none-any.whl") as wheel:  # the site's own: another version
+        wheel.extractall(site := Path(ask(python, "import sysconfig; print(sysconfig.get_path('purelib'))")))
+    (site / "held.py").write_text("VERSION = 'own'\n")
+    (pip,) = Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")
+    shutil.copy(pip, wheels)
+    for name in ("PIP_TARGET", "PIP_USER"):  # a user's settings of pip
+        monkeypatch.setenv(name, str(tmp_path / "elsewhere") if name == "PIP_TARGET" else "1")
+    before = {path: path.lstat().st_mtime_ns for path in (tmp_path / "site").rglob("*")}
+    asked, messages = replace(required, python=python, wheels=str(wheels)), list[str]()
+    assert runtimes()["host"].look(HOST, asked, CODE) is None
+    assert not (tmp_path / "cache" / "overlay").exists(), "a look writes nothing"
+    found = host(HOST, asked, messages.append)
+    assert messages[0].startswith(f"building {found.path[0]} with frame==1.0, grid>=1 from {wheels}")
+    environment = {"PYTHONPATH": ":".join(found.path), "PATH": os.environ["PATH"]}
+    words = [found.python, "-B", "-c", "import frame, grid, held; print(frame.VERSION, grid.VERSION, held.VERSION)"]
+    assert subprocess.check_output(words, env=environment, text=True) == "1.0 1.5 own\n"
+    assert found.details["frame"] == "1.0"
+    assert found == runtimes()["host"].look(HOST, asked, CODE)
+    Path(found.path[0], "frame.py").write_text("VERSION = 'changed'\n")
+    assert host(HOST, asked, messages.append) == found
+    assert subprocess.check_output(words, env=environment, text=True) == "1.0 1.5 own\n"
+    assert {path: path.lstat().st_mtime_ns for path in (tmp_path / "site").rglob("*")} == before
+    (wheels / "grid-1.5-py3-none-any.whl").unlink()
+    absent = rf"has no frame, required by .*one\.txt \({wheels} has no wheel of grid\): .* flagperf wheels carried"
+    with pytest.raises(RuntimeSetupError, match=absent):
+        host(HOST, asked, quiet)
+    write_wheel(wheels, "grid", "0.5")  # too old
+    with pytest.raises(RuntimeSetupError, match=r"could not be built from .*ERROR: .*grid>=1; .* --python-version=3"):
+        host(HOST, asked, quiet)
+    (wheels / pip.name).unlink()
+    with pytest.raises(RuntimeSetupError, match=rf"no pip, and {wheels} has no wheel of pip"):
+        host(HOST, asked, quiet)
+    (wheels / "grid-0.5-py3-none-any.whl").write_bytes(b"broken")
+    with pytest.raises(RuntimeSetupError, match=r"grid-0\.5-py3-none-any\.whl: not a usable wheel"):
+        host(HOST, asked, quiet)
 
 
 @pytest.mark.parametrize("where", ["PYTHONPATH", "user", "folder"])

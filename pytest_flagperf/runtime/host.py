@@ -1,4 +1,7 @@
-"""The runtime host: uses an existing Python and installs nothing."""
+"""The runtime host: an existing Python, to which nothing is installed.
+
+What it lacks comes from the folder ``wheels``, into a folder of the cache that precedes the Python's own packages.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +12,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from packaging.markers import default_environment
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import Code
-from pytest_flagperf.hosts.replies import TEXT, Each, Maybe, Shape
+from pytest_flagperf.hosts.replies import PATH, TEXT, Each, Maybe, Shape
 from pytest_flagperf.stored.plan import Deviation
 
 from . import Interpreter, OnProgress, Runtime, RuntimeRequest, RuntimeSetupError
 from .environment_file import with_environment_file
 from .host_module import ask
 from .requirements import RequirementLine, union
+from .wheel_folder import applies, names_in, read_wheels, requirement_text, with_dependencies
 
-_MODULE = "flagperf_driver.node.environments.installed"
-_TIMEOUT_S = 90.0
+_INSTALLED = "flagperf_driver.node.environments.installed"
+_OVERLAY = "flagperf_driver.node.environments.overlay"
+_INSPECT_S = 90.0
 _ANSWER: Shape = {
     "packages": Each(Maybe(TEXT)),
     "markers": Each(TEXT),
     "executable": TEXT,
-    "path": [TEXT],
+    "path": [PATH],
 }
+_FOLDER: Shape = {"folder": TEXT}
+_PIP = "pip"
 
 
 class _Host(Runtime):
@@ -38,31 +45,13 @@ class _Host(Runtime):
     shares_environment = False
 
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:
-        """Return ``request.python``, else ``python3`` on the PATH or the host's own, if it has the case's packages."""
-        python = request.python or (host.is_local and shutil.which("python3")) or host.python
-        interpreter = with_environment_file(host, Interpreter(python), request.environment_file, request.environment)
-        required = [_Required(found, line) for line in union(request.requirements) if (found := line.requirement)]
-        names = [package.requirement.name for package in required]
-        asked = {"python": python, "packages": names, "env": dict(interpreter.env)}
-        answer = ask(host, code, _MODULE, asked, timeout_s=_TIMEOUT_S, shape=_ANSWER, progress=progress)
-        version, executable = answer["markers"]["python_full_version"], answer["executable"]
-        required = [package for package in required if package.is_for(answer["markers"])]
-        installed = {package.requirement.name: answer["packages"][package.requirement.name] for package in required}
-        if missing := [package for package in required if installed[package.requirement.name] is None]:
-            raise RuntimeSetupError(f"{host.name}: {executable} (Python {version}) {_missing(missing, executable)}")
-        progress(f"Python {version} at {executable}")
-        path = tuple(answer["path"])
-        return replace(
-            interpreter,
-            python=executable,
-            path=path,
-            label=f"host: {executable}" + (f" with PYTHONPATH={':'.join(path)}" if path else ""),
-            details={"python": version, **installed},
-            other_versions=tuple(filter(None, (package.deviation(installed) for package in required))),
-        )
+        """Return ``request.python``, else ``python3`` on the PATH or the host's own, with the case's packages."""
+        interpreter = _Site(host, request, code, progress).find("build")
+        assert interpreter is not None
+        return interpreter
 
-    def look(self, host: Host, request: RuntimeRequest, code: Code) -> Interpreter:
-        return self.prepare(host, request, lambda _: None, code)
+    def look(self, host: Host, request: RuntimeRequest, code: Code) -> Interpreter | None:
+        return _Site(host, request, code, lambda _: None).find("look")
 
     def notes(self, request: RuntimeRequest, case: str) -> list[str]:
         if request.extension is None:
@@ -78,45 +67,121 @@ RUNTIME = _Host()
 class _Required:
     """A required package and the line that requires it."""
 
-    requirement: Requirement
+    package: Requirement
     line: RequirementLine
 
-    def __str__(self) -> str:
-        return f"{self.requirement.name}{self.requirement.specifier}"
-
     @property
-    def file(self) -> str:
-        """The path of the requirements file below the folder that has suites/ and vendors/."""
+    def place(self) -> tuple[str, ...]:
+        """The parts of the file's path from suites or vendors on."""
         parts = self.line.file.parts
-        start = max((index for index, name in enumerate(parts) if name in ("suites", "vendors")), default=0)
-        return Path(*parts[start:]).as_posix()
+        return parts[max((index for index, name in enumerate(parts) if name in ("suites", "vendors")), default=0) :]
 
-    def is_for(self, markers: Mapping[str, str]) -> bool:
-        """Return True if an interpreter with these markers needs the package."""
-        environment: dict[str, Any] = {**default_environment(), **markers}
-        return self.requirement.marker is None or self.requirement.marker.evaluate(environment)
-
-    def deviation(self, installed: Mapping[str, str]) -> Deviation | None:
-        """Return the installed and the required versions if they differ; a module without a version has any version."""
-        name, required, version = self.requirement.name, self.requirement.specifier, installed[self.requirement.name]
+    def deviation(self, version: str) -> Deviation | None:
+        """Return the installed and the required version if they differ; a module without a version has any version."""
         try:
-            if version == "installed" or required.contains(version, prereleases=True):
+            if version == "installed" or self.package.specifier.contains(version, prereleases=True):
                 return None
         except InvalidVersion:
             pass
-        return Deviation(name, version, str(required), self.file, self.line.number)
+        name, file = self.package.name, Path(*self.place).as_posix()
+        return Deviation(name, version, str(self.package.specifier), file, self.line.number)
 
 
-def _missing(packages: Sequence[_Required], executable: str) -> str:
-    """Return which packages are missing, the files that require them, and how to install them without an index."""
-    by_file: dict[str, list[str]] = {}
-    for package in packages:
-        by_file.setdefault(package.file, []).append(package.requirement.name)
-    listed = "; ".join(f"{', '.join(names)}, required by {file}" for file, names in by_file.items())
-    words = shlex.join(map(str, packages))
-    install = f"{shlex.quote(executable)} -m pip install --no-deps"
-    return (
-        f"has no {listed}: set python in flagperf.toml to an interpreter that has them, or run {install} {words};"
-        f" without a package index, run pip wheel --no-deps -w wheels {words} on a machine with one, copy the folder"
-        f" wheels, and run {install} --no-index --find-links=wheels {words}"
-    )
+class _Site:
+    """The installed Python of a host, and the folder of wheels for what it lacks."""
+
+    def __init__(self, host: Host, request: RuntimeRequest, code: Code, progress: OnProgress) -> None:
+        self._host, self._request, self._code, self._progress = host, request, code, progress
+        python = request.python or (host.is_local and shutil.which("python3")) or host.python
+        self._base = with_environment_file(host, Interpreter(python), request.environment_file, request.environment)
+        self._required = [_Required(found, line) for line in union(request.requirements) if (found := line.requirement)]
+        self._wheels = read_wheels(request.wheels) if request.wheels else {}
+
+    def find(self, op: str) -> Interpreter | None:
+        """Return the interpreter with all required packages; None after a look if an overlay must be built for it.
+
+        RuntimeSetupError if packages are missing, also in the folder of wheels.
+        """
+        answer, missing = self._inspect()
+        lacking: Sequence[Requirement] = [one.package for one in missing]
+        if missing and self._wheels:
+            lacks = {canonicalize_name(name) for name, version in answer["packages"].items() if version is None}
+            added = with_dependencies(lacking, self._wheels, lacks, answer["markers"])
+            lacking = [package for package in added if canonicalize_name(package.name) not in self._wheels]
+            if not lacking:
+                folder = self._overlay(answer, added, op)
+                if not folder:
+                    return None
+                answer, _ = self._inspect(folder)
+        if lacking:
+            raise RuntimeSetupError(self._advice(answer, missing, lacking))
+        self._progress(f"Python {answer['markers']['python_full_version']} at {answer['executable']}")
+        return self._interpreter(answer)
+
+    def _inspect(self, overlay: str = "") -> tuple[dict[str, Any], list[_Required]]:
+        """Return what the interpreter is and has, with the overlay, and the required packages that are missing."""
+        names = [_PIP, *(one.package.name for one in self._required), *sorted(names_in(self._wheels))]
+        asked = {
+            "python": self._base.python,
+            "packages": [*dict.fromkeys(names)],
+            "env": dict(self._base.env),
+            "first": [overlay] if overlay else [],
+        }
+        answer = self._ask(_INSTALLED, asked, _ANSWER, _INSPECT_S)
+        return answer, [one for one in self._needed(answer) if answer["packages"][one.package.name] is None]
+
+    def _overlay(self, answer: Mapping[str, Any], packages: Sequence[Requirement], op: str) -> str:
+        """Return the folder with these packages; after a look it is empty if it is not built yet."""
+        asked = {
+            "op": op,
+            "python": answer["executable"],
+            "version": answer["markers"]["python_full_version"],
+            "requirements": [*map(requirement_text, packages)],
+            "wheels": self._request.wheels,
+            "pip": answer["packages"][_PIP] is not None,
+            "timeout_s": self._request.timeout_s,
+        }
+        return str(self._ask(_OVERLAY, asked, _FOLDER, self._request.timeout_s + _INSPECT_S)["folder"])
+
+    def _interpreter(self, answer: Mapping[str, Any]) -> Interpreter:
+        """Return the interpreter that has all required packages."""
+        executable, path = answer["executable"], tuple(answer["path"])
+        installed = {one.package.name: str(answer["packages"][one.package.name]) for one in self._needed(answer)}
+        others = (one.deviation(installed[one.package.name]) for one in self._needed(answer))
+        return replace(
+            self._base,
+            python=executable,
+            path=path,
+            label=f"host: {executable}" + (f" with PYTHONPATH={':'.join(path)}" if path else ""),
+            details={"python": answer["markers"]["python_full_version"], **installed},
+            other_versions=tuple(filter(None, others)),
+        )
+
+    def _advice(self, answer: Mapping[str, Any], missing: Sequence[_Required], lacking: Sequence[Requirement]) -> str:
+        """Return which packages are missing, the files that require them, and how to get them without an index.
+
+        The folder of wheels, if any, has none of ``lacking``.
+        """
+        by_file: dict[tuple[str, ...], list[str]] = {}
+        for one in missing:
+            by_file.setdefault(one.place, []).append(one.package.name)
+        listed = "; ".join(f"{', '.join(names)}, required by {Path(*place)}" for place, names in by_file.items())
+        executable, version = answer["executable"], answer["markers"]["python_full_version"]
+        words = shlex.join(requirement_text(one.package) for one in missing)
+        suites = " or ".join(dict.fromkeys(":".join(place[1:3]) for place in by_file if place[0] == "suites"))
+        wheels = self._request.wheels
+        fill = ["flagperf", "wheels", Path(wheels or "wheels").name]
+        fill += [f"--python-version={'.'.join(version.split('.')[:2])}", *(["-k", suites] if suites else [])]
+        absent = f" ({wheels} has no wheel of {', '.join(package.name for package in lacking)})" if wheels else ""
+        return (
+            f"{self._host.name}: {executable} (Python {version}) has no {listed}{absent}: set python in flagperf.toml"
+            f" to an interpreter that has them, or run {shlex.quote(executable)} -m pip install {words}; without a"
+            f" package index, run {shlex.join(fill)} on a machine with one, copy the folder, and pass"
+            f" --wheels={wheels or 'wheels'}"
+        )
+
+    def _needed(self, answer: Mapping[str, Any]) -> list[_Required]:
+        return [one for one in self._required if applies(one.package, answer["markers"])]
+
+    def _ask(self, module: str, request: dict[str, Any], shape: Shape, timeout_s: float) -> dict[str, Any]:
+        return ask(self._host, self._code, module, request, timeout_s=timeout_s, shape=shape, progress=self._progress)

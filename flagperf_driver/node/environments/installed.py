@@ -1,8 +1,9 @@
 """The packages that an interpreter of this host has, as a rank finds them: with a rank's environment and path.
 
-It serves one request (see ``request_server``): ``{"python", "packages": [name, ...], "env": {a rank's variables}}``.
+It serves one request (see ``request_server``): ``{"python", "packages": [name, ...], "env": {a rank's variables},
+"first": [folder, ...]}``; the folders ``first`` precede PYTHONPATH.
 The answer has ``packages``, each with its version, the ``markers`` and ``executable`` of the interpreter, and ``path``:
-the folders of the PYTHONPATH with which this module was started, which ranks also get.
+these folders and those of the PYTHONPATH with which this module was started, which ranks also get.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def caller_path(environment: Mapping[str, str]) -> list[str]:
 
 
 def handle(request: Request) -> Answer:
-    python, path = str(request["python"]), caller_path(os.environ)
+    python, path = str(request["python"]), [*map(str, request["first"]), *caller_path(os.environ)]
     own = {**request["env"], "PYTHONPATH": os.pathsep.join(path)}
     rank = RankProcess(0, 0, (), {str(name): str(value) for name, value in own.items()}, "/")
     environment = {**rank.environment(os.environ, user_packages()), "PYTHONDONTWRITEBYTECODE": "1"}

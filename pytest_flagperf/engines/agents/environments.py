@@ -164,6 +164,13 @@ class Environments:
         """Prepare all hosts at once; prepared hosts and failed builds are remembered."""
         code, runtime = self.code(plan), runtimes()[plan.runtime]
 
+        def prepared(host: Host, request: RuntimeRequest) -> Interpreter:
+            if not self._settings.plan:
+                return runtime.prepare(host, request, lambda text: self.show(watch, host, text, len(hosts)), code)
+            if (ready := runtime.look(host, request, code)) is None:
+                raise RuntimeSetupError(f"{host.name}: the Python of {plan.case} is not built; --plan builds nothing")
+            return ready
+
         def on(host: Host) -> Interpreter:
             key = _, _, request = self._key(plan, host)
             if key in self._failed:
@@ -171,9 +178,7 @@ class Environments:
             try:
                 interpreter = self._ready.get(key)
                 if interpreter is None or not (key in self._checked or runtime.is_unchanged(host, interpreter, code)):
-                    interpreter = runtime.prepare(
-                        host, request, lambda text: self.show(watch, host, text, len(hosts)), code
-                    )
+                    interpreter = prepared(host, request)
             except RuntimeSetupError as error:
                 if isinstance(error, BuildFailed):
                     self._failed[key] = error
