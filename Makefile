@@ -45,7 +45,8 @@ test: setup ## run all tests, including trainings
 
 check: lint unit ## run lint, types and unit tests: under two minutes
 
-train: setup ## train the suites beside those of bench to their targets, and record in tests/trained.toml what they used
+train: setup ## check all suites, train those beside bench's to their targets, and record in tests/trained.toml what they used
+	$(BIN)/python -m pytest tests/suites/test_checks.py --train-all
 	$(BIN)/python -m pytest tests/test_trainings.py -k test_every_other_suite --train-all
 
 unit: setup

@@ -1,4 +1,4 @@
-"""A suite trains to its target again when something that its training uses has changed."""
+"""A suite is checked and trained again when something that its training or its checks use has changed."""
 
 import shutil
 from pathlib import Path
@@ -16,12 +16,14 @@ USED = {
     "suites/glm/pytorch/requirements.txt": "numpy",
     "suites/common/steps.py": "",
     "suites/common/language/more.py": "",
+    "suites/glm/pytorch/checks/glm.py": "",
+    "suites/common/language/checks/more.py": "",
     "vendors/cpu/glm-pytorch/extern/trainer_adapter.py": "",
     "driver/training/loop.py": "",
 }
 UNUSED = (
     "suites/glm/README.md",
-    "suites/glm/pytorch/checks/glm.py",
+    "suites/common/images/checks/more.py",
     "suites/common/images/steps.py",
     "driver/node/x.py",
 )

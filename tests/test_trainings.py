@@ -30,11 +30,11 @@ pytestmark = pytest.mark.slow
 alone = pytest.mark.alone
 CATALOG = Catalog.scan([Path(__file__).resolve().parents[1]])
 SMALL = [suite for suite in CATALOG.suites.values() if "small" in suite.scales]
-BENCHED = [suite for suite in SMALL if {f"suites/{suite.model}", suite.framework} <= set(trained.benched())]
+BENCHED = [suite for suite in SMALL if trained.is_benched(suite)]
 OTHERS = [suite for suite in SMALL if suite not in BENCHED]
 BERT, GLM, RESNET50 = (CATALOG.suite(model, "pytorch") for model in ("bert", "glm", "resnet50"))
-OF_HOMES = programs.first_of_homes(SMALL)
-OF_HOMES_AND_FRAMEWORKS = programs.first_of_homes(SMALL, each_framework=True)
+OF_HOMES = programs.first_of_homes([*BENCHED, *OTHERS])
+OF_HOMES_AND_FRAMEWORKS = programs.first_of_homes([*BENCHED, *OTHERS], each_framework=True)
 HONEST = 1.2
 """A training without learning is as long as this many of the longest honest trainings."""
 MINUTES = 60
@@ -94,8 +94,7 @@ def bench(repo: Path, torch_python: str, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def training(request: pytest.FixtureRequest) -> list[Suite]:
     """The suites beside those of ``make bench`` that must train."""
-    everything = request.config.getoption("--train-all")
-    return OTHERS if everything else trained.changed(CATALOG, OTHERS, trained.recorded())
+    return trained.due(request.config, CATALOG, OTHERS)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +130,7 @@ def test_every_other_suite_that_changed_converges_on_two_cards(
     others: Finished | None, training: list[Suite], request: pytest.FixtureRequest
 ) -> None:
     if others is None:
-        pytest.skip("no suite changed since it trained with what it uses; make train trains all")
+        pytest.skip(trained.SKIPPED)
     assert others.code == 0, others.out
     assert {case["case"]: case["converged"] for case in cases(others)} == {
         trained.CASE.format(suite.name): 1 for suite in training
@@ -226,9 +225,11 @@ def failed_converging(finished: Finished, number: int) -> None:
         assert [verdict["ok"] for verdict in verdicts if verdict["name"] == "target"] == [False]
 
 
-def test_a_learning_rate_of_zero_fails(repo: Path, torch_python: str, tmp_path: Path) -> None:
+def test_a_learning_rate_of_zero_fails(
+    repo: Path, torch_python: str, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
     arguments = ["--set=learning_rate=0", "--set=max_steps=20", *two_at_a_time(repo, tmp_path)]
-    suites = OF_HOMES_AND_FRAMEWORKS
+    suites = trained.due(pytestconfig, CATALOG, OF_HOMES_AND_FRAMEWORKS)
     failed_converging(run(repo, tmp_path, *arguments, tests="converges and 1:1:1", suites=suites), len(suites))
 
 
@@ -244,7 +245,8 @@ def mislabelled(
     repo: Path, torch_python: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> dict[str, Finished]:
     """Runs with shuffled labels by suite, two at a time, each a little longer than an honest training."""
-    suites = [suite for (suite,) in programs.selected(request, "mislabelled_suite")]
+    selected = [suite for (suite,) in programs.selected(request, "mislabelled_suite")]
+    suites = trained.due(request.config, CATALOG, selected)
 
     def train(suite: Suite, folder: Path) -> Finished:
         samples = int(HONEST * longest(suite))
@@ -258,6 +260,8 @@ def mislabelled(
 
 @pytest.mark.parametrize("mislabelled_suite", OF_HOMES, ids=lambda suite: suite.name)
 def test_labels_that_belong_to_other_samples_fail(mislabelled: dict[str, Finished], mislabelled_suite: Suite) -> None:
+    if mislabelled_suite.name not in mislabelled:
+        pytest.skip(trained.SKIPPED)
     failed_converging(mislabelled[mislabelled_suite.name], 1)
 
 
@@ -267,9 +271,11 @@ def test_a_huge_learning_rate_ends_with_a_nan_loss(repo: Path, torch_python: str
     assert "NonFiniteLoss" in finished.out, finished.out
 
 
-def test_synthetic_data_measure_throughput_only(repo: Path, torch_python: str, tmp_path: Path) -> None:
+def test_synthetic_data_measure_throughput_only(
+    repo: Path, torch_python: str, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
     arguments = ["--nodes=1x1", "--synthetic", "--set=throughput_steps=20", "-v"]
-    suites = OF_HOMES_AND_FRAMEWORKS
+    suites = trained.due(pytestconfig, CATALOG, OF_HOMES_AND_FRAMEWORKS)
     finished = run(repo, tmp_path, *arguments, *two_at_a_time(repo, tmp_path), suites=suites)
     assert finished.code == 0, finished.out
     assert "test_converges" not in finished.out

@@ -1,29 +1,46 @@
-"""What a training to a suite's target depends on, and the suites that trained with it.
+"""What a training to a suite's target and the suite's checks depend on, and the suites that passed with it.
 
-``make train`` trains all suites and writes tests/trained.toml. Other runs of tests train what has changed since.
+``make train`` checks and trains all suites and writes tests/trained.toml. Other runs of tests check and train what has
+changed since, and always the suites of ``make bench``.
 """
 
 import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+
+import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.plan import PlanRequest, make_plan
 
 FILE = Path(__file__).with_name("trained.toml")
-HEAD = "# By suite, the hash of what it used when it last reached its target on two cards; make train writes it.\n"
+HEAD = "# By suite, the hash of what it used when it last passed its checks and trained; make train writes it.\n"
 CASE = "{}:CPU:1:2:1"
+SKIPPED = "the suite has not changed since it passed; make train runs all"
 
 
 def hash_of(catalog: Catalog, suite: Suite) -> str:
-    """Hash the code as the fingerprint knows it, and what the fingerprint leaves out: the config and the target."""
+    """Hash the code as the fingerprint knows it, and what the fingerprint leaves out: config, target and checks."""
     plan = make_plan(catalog, PlanRequest(Case.parse(CASE.format(suite.name)), vendor="cpu", scale="small"))
-    used = [plan.fingerprint["key"], plan.config, plan.metric.target, dict(plan.metric.also)]
+    used = [plan.fingerprint["key"], plan.config, plan.metric.target, dict(plan.metric.also), list(_checks(suite))]
     return hashlib.sha256(json.dumps(used, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _checks(suite: Suite) -> Iterator[str]:
+    """Yield digests of the checks of a suite and of the code that it shares, and of what they compare with."""
+    common = suite.path.parents[1] / "common"
+    for folder in (suite.path, common, *(common / name for name in suite.common)):
+        for file in sorted(file for name in ("checks", "reference") for file in (folder / name).rglob("*")):
+            if file.is_file() and file.suffix != ".pyc":
+                yield hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def is_benched(suite: Suite) -> bool:
+    return {f"suites/{suite.model}", suite.framework} <= set(benched())
 
 
 def recorded() -> dict[str, str]:
@@ -31,8 +48,15 @@ def recorded() -> dict[str, str]:
     return tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 
+def due(config: pytest.Config, catalog: Catalog, suites: Iterable[Suite]) -> list[Suite]:
+    """Return the suites that this run of the tests must check and train."""
+    every = list(suites)
+    missing = every if config.getoption("--train-all") else changed(catalog, every, recorded())
+    return [suite for suite in every if suite in missing or is_benched(suite)]
+
+
 def changed(catalog: Catalog, suites: Iterable[Suite], hashes: Mapping[str, str]) -> list[Suite]:
-    """Return the suites that have not trained with what they use now."""
+    """Return the suites that have not passed with what they use now."""
     return [suite for suite in suites if hashes.get(suite.name) != hash_of(catalog, suite)]
 
 
