@@ -74,6 +74,7 @@ KINDS = [
     (REDUCTION, r"^triton_(red|per|split_scan)_"),
     (POINTWISE, r"^triton_"),
     # Kernels of frameworks and of the libraries that they call; copies; operators of the host.
+    (POINTWISE, r"CompiledFxGraph"),
     (COLLECTIVE, r"[nrxh]ccl|all_?reduce|all_?gather|reduce_?scatter|c10d::|gloo:|symm_mem"),
     (HOST_COPY, r"Memcpy (HtoD|DtoH)|Memcpy.*(Pinned|Pageable)"),
     (LAYOUT, r"Memcpy|nchwToNhwc|nhwcToNchw|tensorTransformGeneric|transpose_?(kernel|readWrite)|batched_transpose"),

@@ -59,7 +59,7 @@ class _Steps:
         self._trainer, self._beat = trainer, beat
         self._batches = endless(trainer)
         self.seconds = 0.0
-        """The time of the last profiled steps, with waiting for their input, by the marks of the timeline."""
+        """The time of the last profiled steps, without waiting for their input, by the marks of the timeline."""
 
     def host_time(self) -> float:
         """Return the shortest time of the host for a step, which begins when the device has nothing to do."""
@@ -78,7 +78,8 @@ class _Steps:
         timeline.step(0)
         trainer.synchronize()
         recording = profiler.stop() if profiler else Recording()
-        self.seconds = timeline.close().seconds
+        window = timeline.close()
+        self.seconds = window.seconds - window.waiting
         trainer.losses(count)
         return recording
 

@@ -41,8 +41,8 @@ def _time(profile: Profile, seconds: float) -> tuple[Number, Number]:
 def _rows(profile: Profile) -> Iterator[tuple[str, str]]:
     yield "time of a measured step", quantity(profile.step_time, "s")
     yield "time of a profiled step", quantity(profile.profiled_step_time, "s")
-    yield "device idle", quantity(profile.share(profile.idle_time), "share")
-    yield "waiting for input", quantity(profile.share(profile.input_wait), "share")
+    yield "device idle", quantity(profile.share(profile.input_wait + profile.idle_time), "share")
+    yield "of it waiting for input", quantity(profile.share(profile.input_wait), "share")
     yield "host time", quantity(profile.host_time, "s")
     yield "kernels and copies", plain(profile.calls)
     yield "launches", plain(profile.launches)

@@ -40,6 +40,7 @@ class Profile:
     input_wait: float
     """Of the measured steps."""
     profiled_step_time: float
+    """Without waiting for input."""
     host_time: float
     """The time of the host for a step that does not wait for an earlier one."""
     busy_time: float
@@ -67,8 +68,11 @@ class Profile:
 
     @property
     def idle_time(self) -> float:
-        """The time of a measured step in which the device does nothing."""
-        return max(0.0, self.step_time - self.busy_time)
+        """The time of a step in which the device has its input and does nothing.
+
+        The profiler slows some steps down, and a busy host others: the shorter time is less distorted.
+        """
+        return max(0.0, min(self.step_time - self.input_wait, self.profiled_step_time) - self.busy_time)
 
     def share(self, seconds: float) -> float:
         """Return the share of a measured step."""
@@ -122,11 +126,6 @@ class Loss(NamedTuple):
     """The share of the seconds that a better program may save: what decides which loss is the largest."""
 
 
-def _idle(profile: Profile) -> float:
-    """The idle time that is not waiting for input."""
-    return max(0.0, profile.idle_time - profile.input_wait)
-
-
 def _idle_words(profile: Profile, share: str) -> str:
     idle = f"device idle {share}"
     if profile.waits >= 1:
@@ -166,7 +165,7 @@ def _exposed(part: str, kind: str) -> Loss:
 
 LOSSES = (
     Loss("input", lambda profile: profile.input_wait, lambda _, share: f"{share} waiting"),
-    Loss("host", _idle, _idle_words),
+    Loss("host", lambda profile: profile.idle_time, _idle_words),
     # The softmax alone: its matrix products are among the others.
     _attention(driver.MATH, 1.0),
     # Twice the time of a kernel for the chip.

@@ -6,6 +6,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from toy_pytorch import STEPS  # type: ignore[import-not-found]
 from flagperf_driver import seeds
 from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, schedules, steps
+from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, profiler, schedules, steps
 from flagperf_driver.pytorch.feed import preparation
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.steps import Context
@@ -144,11 +145,37 @@ def compile_mode(**settings: Any) -> Any:
     return passed
 
 
+def recorded_kernels(*, named: bool) -> list[Any]:
+    """Return what is recorded of a device's events, with or without a kind in each event."""
+
+    class Event(SimpleNamespace):
+        def __init__(self, kind: str, name: str, begin: int, duration: int, size: int = 0) -> None:
+            on_host = kind.endswith("runtime")
+            values = {"name": name, "start_ns": begin, "duration_ns": duration, "nbytes": size}
+            values["device_type"] = torch.autograd.DeviceType.CPU if on_host else torch.autograd.DeviceType.CUDA
+            values.update({"activity_type": kind} if named else {})
+            super().__init__(**{key: partial(lambda value: value, value) for key, value in values.items()})
+
+    recording = profiler._kernels(
+        [
+            Event("cuda_runtime", "cudaLaunchKernel", 10, 5),
+            Event("kernel", "nvjet_tst_128x256", 20, 100),
+            Event("cuda_runtime", "cudaStreamSynchronize", 25, 95),
+            Event("cuda_runtime", "cudaEventRecord", 125, 1),
+            Event("cuda_driver" if named else "cuda_runtime", "cuLaunchKernelEx", 130, 5),
+            Event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 140, 10, 4096),
+            Event("cuda_runtime", "cudaDeviceSynchronize", 150, 50),
+        ]
+    )
+    return [[tuple(activity)[:5] for activity in recording.activities], recording.launches, recording.waits]
+
+
 def units() -> dict[str, Any]:
     nested = {"a": torch.zeros(2), "b": [torch.ones(1), (torch.ones(1), "text", 3)]}
     moved = devices.to_device(nested, torch.device("meta"))
     return {
         "copied_aside": copied_aside(),
+        "recorded_kernels": [recorded_kernels(named=named) for named in (True, False)],
         "lamb_from_zero": lamb_from_zero(),
         "linear": rates(8, lr_schedule="linear", lr_warmup=2, max_steps=6),
         "compile_mode": [compile_mode(), compile_mode(compile_mode="max-autotune")],

@@ -58,6 +58,9 @@ def test_parts_of_a_step_do_what_the_config_says(alone: RankResults) -> None:
     assert alone.value("units", "linear") == pytest.approx([0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0, 0.0])
     assert alone.value("units", "compile_mode") == [["default"], ["max-autotune"]]
     assert alone.value("units", "copied_aside") == ["copy stream", "default stream", "wait", 1.0]
+    kernels = [["nvjet_tst_128x256", 20, 120, 100, 0], ["Memcpy HtoD (Pinned -> Device)", 140, 150, 10, 4096]]
+    # The last wait comes after the last launch: the end of the recording.
+    assert alone.value("units", "recorded_kernels") == [[kernels, 2, [95]]] * 2
     assert alone.value("units", "moved") == ["meta", "meta", "meta", ["text", 3]]
     assert alone.value("units", "switches") == {
         "ascend": [[True, True], [False, False]],
@@ -84,6 +87,7 @@ def test_a_throughput_training_profiles_operators_on_the_first_rank(
     assert 0 < profile["host_time"] < profile["profiled_step_time"] * 10
     assert (alone["compiled"].finished["steps"], alone["compiled"].finished["measured_steps"]) == (5, 4)
     assert pair[0]["profiled"].finished["profile"]["kinds"]["collective"] > 0
+    assert pair[0]["profiled"].finished["profile"]["graph_breaks"] is None, "nothing is compiled"
     assert pair[1]["profiled"].finished["profile"] is None
 
 
