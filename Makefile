@@ -45,8 +45,8 @@ test: setup ## run all tests, including trainings
 
 check: lint unit ## run lint, types and unit tests: under two minutes
 
-train: setup ## check all suites, train those beside bench's to their targets, and record in tests/trained.toml what they used
-	$(BIN)/python -m pytest tests/suites/test_checks.py --train-all
+train: setup ## test all suites, train those beside bench's to their targets, and record in tests/trained.toml what they used
+	$(BIN)/python -m pytest tests/suites --train-all -n 2
 	$(BIN)/python -m pytest tests/test_trainings.py -k test_every_other_suite --train-all
 
 unit: setup

@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The size of the campaign of bad inputs, and of the trainings."""
     parser.addoption("--hostile-inputs", type=int, default=300, help="bad inputs that tests/hostile tries")
     parser.addoption(
-        "--train-all", action="store_true", help="check and train all suites, and record them in trained.toml"
+        "--train-all", action="store_true", help="test and train all suites, and record them in trained.toml"
     )
 
 

@@ -2,12 +2,14 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.plan import make
 from tests import trained
+from tests.suites import conftest as of_suites
 
 REPO = Path(__file__).resolve().parents[1]
 USED = {
@@ -79,3 +81,32 @@ def test_a_suite_is_selected_when_its_target_or_what_it_uses_changes_and_only_th
     for name in UNUSED:
         change(tree / name, "# changed")
     assert changed(tree, before) == []
+
+
+def test_only_slow_tests_of_an_unchanged_suite_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = Catalog.scan([REPO])
+    changed, unchanged = (catalog.suite(model, "pytorch") for model in ("vit", "cpm"))
+    monkeypatch.setattr(trained, "recorded", lambda: {unchanged.name: trained.hash_of(catalog, unchanged)})
+
+    def item(suite: object, **markers: object) -> SimpleNamespace:
+        added: list[object] = []
+        found = SimpleNamespace(params={"suite": suite})
+        return SimpleNamespace(
+            path=REPO / "tests/suites/test_x.py", callspec=found, get_closest_marker=markers.get,
+            add_marker=added.append, added=added,
+        )  # fmt: skip
+
+    items = [
+        item(changed, slow=1),
+        item(unchanged, slow=1),
+        item(unchanged.path, slow=1),
+        item(unchanged),
+        item(7, slow=1),
+    ]
+    config = SimpleNamespace(getoption=lambda _: False)
+    of_suites.pytest_collection_modifyitems(config, items)  # type: ignore[arg-type]
+    assert [bool(one.added) for one in items] == [False, True, True, False, False]
+    everything = SimpleNamespace(getoption=lambda _: True)
+    (other,) = others = [item(unchanged, slow=1)]
+    of_suites.pytest_collection_modifyitems(everything, others)  # type: ignore[arg-type]
+    assert not other.added

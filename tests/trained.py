@@ -1,4 +1,4 @@
-"""What a training to a suite's target and the suite's checks depend on, and the suites that passed with it.
+"""What the tests of a suite and its training to the target depend on, and the suites that passed with it.
 
 ``make train`` checks and trains all suites and writes tests/trained.toml. Other runs of tests check and train what has
 changed since, and always the suites of ``make bench``.
@@ -18,7 +18,7 @@ from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.plan import PlanRequest, make_plan
 
 FILE = Path(__file__).with_name("trained.toml")
-HEAD = "# By suite, the hash of what it used when it last passed its checks and trained; make train writes it.\n"
+HEAD = "# By suite, the hash of what it used when it last passed its tests and trained; make train writes it.\n"
 CASE = "{}:CPU:1:2:1"
 SKIPPED = "the suite has not changed since it passed; make train runs all"
 
@@ -31,12 +31,13 @@ def hash_of(catalog: Catalog, suite: Suite) -> str:
 
 
 def _checks(suite: Suite) -> Iterator[str]:
-    """Yield digests of the checks of a suite and of the code that it shares, and of what they compare with."""
+    """Yield digests of the checks of a suite and of the code that it shares, and of the tests of all suites."""
     common = suite.path.parents[1] / "common"
-    for folder in (suite.path, common, *(common / name for name in suite.common)):
-        for file in sorted(file for name in ("checks", "reference") for file in (folder / name).rglob("*")):
-            if file.is_file() and file.suffix != ".pyc":
-                yield hashlib.sha256(file.read_bytes()).hexdigest()
+    folders = [suite.path, common, *(common / name for name in suite.common)]
+    files = [file for folder in folders for name in ("checks", "reference") for file in (folder / name).rglob("*")]
+    for file in sorted([*files, *FILE.with_name("suites").glob("*.py")]):
+        if file.is_file() and file.suffix != ".pyc":
+            yield hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def is_benched(suite: Suite) -> bool:

@@ -75,7 +75,11 @@ def _results(
 
 def selected(request: pytest.FixtureRequest, *names: str) -> list[tuple[Any, ...]]:
     """Return the values of these parameters in the selected tests of this module that have them."""
-    functions = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    functions = [
+        item
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and not item.get_closest_marker("skip")
+    ]
     calls = [item.callspec.params for item in functions if item.module is request.module and hasattr(item, "callspec")]
     values = [tuple(params[name] for name in names) for params in calls if params.keys() >= set(names)]
     return list(dict.fromkeys(values))

@@ -1,7 +1,5 @@
 """Run the checks of a suite in the environment of its framework, one suite at a time.
 
-Those of ``make bench`` are always checked, the others if they changed since they last passed (tests/trained.py).
-
 A suite's checks are the functions ``check_...`` in ``suites/<model>/<framework>/checks/*.py``, and those of shared code
 are in ``suites/common/**/checks``. The checks of a new suite are found without a change here.
 """
@@ -16,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.catalog import Catalog
-from tests import trained
 from tests.suites import programs
 from tests.suites.programs import Results
 
@@ -46,39 +43,26 @@ def names(file: Path) -> list[str]:
     return [node.name for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")]
 
 
-CATALOG = Catalog.scan([REPO])
 FILES = files_of_suites(REPO)
 CHECKS = [(suite, file, name) for suite, files in FILES.items() for file in files for name in names(file)]
 IDS = [f"{file.relative_to(REPO / 'suites').as_posix()}-{name}" for _, file, name in CHECKS]
 
 
 @pytest.fixture(scope="module")
-def due(request: pytest.FixtureRequest) -> set[Path]:
-    """The folders of the suites that must pass their checks."""
-    return {suite.path for suite in trained.due(request.config, CATALOG, CATALOG.suites.values())}
-
-
-@pytest.fixture(scope="module")
 def results(
-    suite_python: Callable[[Path], str],
-    tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
-    due: set[Path],
+    suite_python: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Results:
     """The traceback of each check, None or the reason why it was skipped, by suite, file and check."""
     files: dict[Path, set[str]] = {}
     for suite, file, _ in programs.selected(request, "suite", "file", "check"):
-        if suite in due:
-            files.setdefault(suite, set()).add(str(file))
+        files.setdefault(suite, set()).add(str(file))
     tasks = {suite: [sorted(of_suite)] for suite, of_suite in files.items()}
     return programs.run(suite_python, tasks, "checking", "check", str(tmp_path_factory.mktemp("checks")))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("suite", "file", "check"), CHECKS, ids=IDS)
-def test_check(results: Results, due: set[Path], suite: Path, file: Path, check: str) -> None:
-    if suite not in due:
-        pytest.skip(trained.SKIPPED)
+def test_check(results: Results, suite: Path, file: Path, check: str) -> None:
     result = results[suite][str(file)][check]
     if isinstance(result, dict):
         pytest.skip(result["skipped"])
