@@ -86,6 +86,8 @@ KEPT = (
 )  # fmt: skip
 MOST_DIFFERENCE = 1e-3
 """Largest difference of a weight after the two optimizers' steps, relative to the largest weight."""
+MOST_PIXEL_DIFFERENCE = 4.0
+"""Largest mean difference of a reader's pixels from Pillow's, of 255: decoders and resizing differ by one to two."""
 LIMIT_S = 1800
 """Longest duration of an item: compiling takes minutes on some devices. The slice is another limit."""
 
@@ -185,6 +187,20 @@ def optimizers(folder: Path) -> Measured:
     return Measured({"own step": Figure(float(ratio[1]), "times as fast"), "difference": Figure(float(difference[1]))})
 
 
+def readers(folder: Path) -> Measured:
+    """Return the rate of each reader, and how far its pixels are from Pillow's."""
+    pattern = r"^(\w+) (\d+) images/s, pixels differ by (\S+)$"
+    rows = re.findall(pattern, (folder / "output.log").read_text(), re.MULTILINE)
+    figures: dict[str, Figure] = {}
+    for name, rate, difference in rows:
+        if not float(difference) <= MOST_PIXEL_DIFFERENCE:
+            raise ValueError(f"{name}: expected a difference of at most {MOST_PIXEL_DIFFERENCE}, got {difference}")
+        figures |= {name: Figure(float(rate), "images/s"), f"{name}'s difference": Figure(float(difference), "of 255")}
+    if len(rows) < 2:
+        raise ValueError(f"expected the rates of at least 2 readers in output.log, got {len(rows)}")
+    return Measured(figures)
+
+
 @dataclass(frozen=True)
 class Target:
     """What is measured: a vendor's devices, with a Python."""
@@ -249,8 +265,10 @@ def make_items(target: Target, folder: Path) -> list[Item]:
         return replace(item, goal=suite.goal if vendor.scale == REFERENCE else None)
 
     rank_python = [sys.executable, "-m", "benchmarks.gpu", "--with-rank-python", _relative(folder)]
-    size = ["--layers=1", "--width=64"] if vendor.name == "cpu" else []
-    lamb = [*rank_python, "benchmarks/extern_step.py", *size]
+    small_step, few_pictures = ["--layers=1", "--width=64"], ["--pictures=64", "--batch=16"]
+    on_cpu = vendor.name == "cpu"
+    lamb = [*rank_python, "benchmarks/extern_step.py", *(small_step if on_cpu else [])]
+    loaders = [*rank_python, "benchmarks/readers.py", *(few_pictures if on_cpu else [])]
     kernels = "" if vendor.name in ("nvidia", "cpu") else "compares NVIDIA's kernels"
     all_devices = f"1x{target.devices}"
     preflight = run("preflight", 10, small, "--preflight")
@@ -266,6 +284,7 @@ def make_items(target: Target, folder: Path) -> list[Item]:
         ),
         run("resnet50-fp16-converges", 30, small, "--set=precision=fp16", suite="resnet50"),
         Item("lamb", lamb, 30, LIMIT_S, optimizers, skip=kernels),
+        Item("loaders", loaders, 60, LIMIT_S, readers),
         run("resnet50-speedup", 90, *synthetic, suite="resnet50", nodes=f"1x1,{all_devices}", devices=2),
         run("glm-fsdp-converges", 60, small, "--set=parallel=fsdp", suite="glm", nodes=all_devices, devices=2),
     ]
@@ -291,8 +310,8 @@ def with_rank_python(folder: Path, words: Sequence[str]) -> int:
 
     rounds = [path.parent for path in sorted(folder.glob(f"*/run*/*/round1/{CASE}"))]
     if rounds:
-        python = python_of(rounds[-1])
-        os.execve(python, [python, *words], {**os.environ, "PYTHONPATH": str(REPO)})
+        python, path = python_of(rounds[-1]), os.pathsep.join([str(REPO), str(REPO / "suites")])
+        os.execve(python, [python, *words], {**os.environ, "PYTHONPATH": path})
     print(f"{folder}: no round found; an item that trains must run first", file=sys.stderr)
     return 1
 

@@ -182,6 +182,24 @@ def test_two_optimizers_must_compute_the_same_weights(tmp_path: Path, difference
             gpu.optimizers(tmp_path)
 
 
+def test_readers_must_read_the_same_pixels(tmp_path: Path) -> None:
+    pillow, torchvision = (
+        "pillow 70 images/s, pixels differ by 0.000\n",
+        "torchvision 900 images/s, pixels differ by {}\n",
+    )
+    log = tmp_path / "output.log"
+    log.write_text(f"{pillow}{torchvision.format('1.383')}dali: not measured: why\n")
+    assert {name: figure.value for name, figure in gpu.readers(tmp_path).figures.items()} == {
+        "pillow": 70, "pillow's difference": 0, "torchvision": 900, "torchvision's difference": 1.383,
+    }  # fmt: skip
+    log.write_text(pillow + torchvision.format("40.1"))
+    with pytest.raises(ValueError, match=r"torchvision: expected a difference of at most 4\.0, got 40\.1"):
+        gpu.readers(tmp_path)
+    log.write_text(pillow)
+    with pytest.raises(ValueError, match="at least 2 readers"):
+        gpu.readers(tmp_path)
+
+
 def test_one_device_leaves_out_the_items_for_several() -> None:
     skipped = [
         [item.name for item in gpu.make_items(target(devices=count), Path("out")) if item.skip] for count in (1, 8)
@@ -390,7 +408,8 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
     models = {model for model, framework in Catalog.scan([REPO]).suites if framework == "pytorch"}
     assert {name for name in names if name.endswith("-compiled")} == {f"{model}-bf16-compiled" for model in models}
     assert len(cells) in (len(names), len(names) + 1), "only the convergence of all models continues in another slice"
-    commands = [words for _, name, _, words in cells if name != "lamb"]
+    commands = [words for _, _, _, words in cells if words.startswith("pytest ")]
+    assert len(commands) == len(cells) - 2, "all but lamb and loaders are runs of pytest"
     assert all("-k pytorch --vendor=nvidia --hw=H100 --nodes=1x1" in words for words in commands)
     assert all(f"--runtime=host --python={python}" in words for words in commands)
     assert rows[-2:] == [
