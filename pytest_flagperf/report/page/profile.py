@@ -25,7 +25,7 @@ def html(rounds: Sequence[Outcome]) -> str:
     ]
     return (
         f"<h3>Profile</h3><p>Largest loss: <strong>{escape(profile.largest_loss)}</strong> "
-        f'<span class="soft">{about}</span></p>{figures(("a step", ""), list(_rows(profile)))}'
+        f'<span class="soft">{about}</span></p>{figures(("a step", "value"), list(_rows(profile)))}'
         f"{table(('kernels', 'time a step', 'share of a step'), kinds)}"
         + folded(
             f"The {len(kernels)} largest kernels",
@@ -46,7 +46,8 @@ def _rows(profile: Profile) -> Iterator[tuple[str, str]]:
     yield "host time", quantity(profile.host_time, "s")
     yield "kernels and copies", plain(profile.calls)
     yield "launches", plain(profile.launches)
-    yield "waits for the device", f"{plain(profile.waits)}, {quantity(profile.wait_time, 's')}"
+    waited = f", {quantity(profile.wait_time, 's')}" if profile.waits else ""
+    yield "waits for the device", plain(profile.waits) + waited
     yield "copied between host and device", quantity(profile.host_bytes, "bytes")
     for backend, seconds in profile.attention.items():
         yield f"attention by {backend} kernels", quantity(seconds, "s")
