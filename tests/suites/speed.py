@@ -106,8 +106,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
             self._report("read_back", name, what, given)
 
     def _layout(self, name: str, given: list[Any], made: list[Any]) -> None:
-        if name == "convolution" and given[0].dim() == 4 and not _channels_last(given[0]):
-            self._report("layout", name, "the input is not channels_last", given)
+        if name == "convolution" and (given[0].dim() == 3 or (given[0].dim() == 4 and not _channels_last(given[0]))):
+            self._report("layout", name, "the input is not channels_last, which a 3-D input cannot be", given)
         if name in COPIES and made and made[0].dim() == 4:
             source = given[1] if name == "copy_" else given[0]
             kept = _channels_last(source) == _channels_last(made[0])

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from common.speech.networks import BatchNorm, Convolution
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -76,9 +77,9 @@ class Tacotron2(nn.Module):
         memory = self.encoder(text, symbols, padding)
         heard = self.prenet(self._previous(mel))
         outputs, attention = self._decoded(heard, memory, padding)
-        frames = self.frame(outputs).unflatten(2, (self.frames_per_step, -1)).flatten(1, 2).transpose(1, 2)
-        frames = frames[..., : mel.shape[2]]
-        return Spoken(frames, frames + self.postnet(frames), self.end(outputs)[..., 0], attention)
+        frames = self.frame(outputs).unflatten(2, (self.frames_per_step, -1)).flatten(1, 2)[:, : mel.shape[2]]
+        refined = frames + self.postnet(frames)
+        return Spoken(frames.transpose(1, 2), refined.transpose(1, 2), self.end(outputs)[..., 0], attention)
 
     def _previous(self, mel: Tensor) -> Tensor:
         """Return the frames before each step, (steps, N, mels * frames_per_step); silence of zeros at first."""
@@ -115,7 +116,7 @@ class Encoder(nn.Module):
 
     def forward(self, text: Tensor, symbols: Tensor, padding: Tensor) -> Tensor:
         """Return (N, length, channels), zero beyond a text's end."""
-        features = self.convolutions(self.embedding(text).transpose(1, 2)).transpose(1, 2)
+        features = self.convolutions(self.embedding(text))
         places = torch.arange(text.shape[1], device=text.device)
         mirrored = torch.where(padding, places, symbols[:, None] - 1 - places)[..., None]
         backwards = self.backwards(features.gather(1, mirrored.expand_as(features)))[0]
@@ -175,7 +176,7 @@ class DecoderSteps(nn.Module):
             torch.cat([heard, state.context], 1), (state.attention_hidden, state.attention_cell)
         )
         query = functional.dropout(query, self.dropout, self.training)
-        places = self.place(self.location(torch.stack([state.weights, state.total], 1)).transpose(1, 2))
+        places = self.place(self.location(torch.stack([state.weights, state.total], 2)))
         energies = self.energy((self.query(query)[:, None] + places + keys).tanh())[..., 0]
         weights = energies.float().masked_fill(padding, -math.inf).softmax(1)
         context = torch.bmm(weights[:, None].to(memory.dtype), memory)[:, 0]
@@ -198,9 +199,7 @@ def postnet(mels: int, channels: int, layers: int, kernel: int, dropout: float) 
 
 def block(before: int, after: int, kernel: int, dropout: float, gain: str, activation: nn.Module) -> nn.Sequential:
     """Return a convolution with batch normalization, an activation and dropout."""
-    return nn.Sequential(
-        convolution(before, after, kernel, gain), nn.BatchNorm1d(after), activation, nn.Dropout(dropout)
-    )
+    return nn.Sequential(convolution(before, after, kernel, gain), BatchNorm(after), activation, nn.Dropout(dropout))
 
 
 def linear(before: int, after: int, gain: str = "linear", *, bias: bool = True) -> nn.Linear:
@@ -210,8 +209,8 @@ def linear(before: int, after: int, gain: str = "linear", *, bias: bool = True) 
     return layer
 
 
-def convolution(before: int, after: int, kernel: int, gain: str = "linear", *, bias: bool = True) -> nn.Conv1d:
+def convolution(before: int, after: int, kernel: int, gain: str = "linear", *, bias: bool = True) -> Convolution:
     """Return a convolution over the length with Xavier's initial weights."""
-    layer = nn.Conv1d(before, after, kernel, padding=kernel // 2, bias=bias)
+    layer = Convolution(before, after, kernel, padding=kernel // 2, bias=bias)
     nn.init.xavier_uniform_(layer.weight, nn.init.calculate_gain(gain))
     return layer

@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from common.speech.networks import Convolution, TimeNorm
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
@@ -102,19 +103,19 @@ class Convolutions(nn.Module):
         super().__init__()
         before = [1, *(channels for channels, _, _ in sizes)]
         self.layers = nn.ModuleList(
-            nn.Conv1d(wide, channels, kernel, stride, bias=False)
+            Convolution(wide, channels, kernel, stride, bias=False)
             for wide, (channels, kernel, stride) in zip(before, sizes, strict=False)
         )
         for layer in self.layers:
             nn.init.kaiming_normal_(layer.weight)
-        self.norm = nn.GroupNorm(sizes[0][0], sizes[0][0])
+        self.norm = TimeNorm(sizes[0][0])
 
     def forward(self, audio: Tensor) -> Tensor:
-        features = audio[:, None]
+        features = audio[..., None]
         for number, layer in enumerate(self.layers):
             features = layer(features)
             features = functional.gelu(self.norm(features) if number == 0 else features)
-        return features.transpose(1, 2)
+        return features
 
 
 class Encoder(nn.Module):
@@ -123,7 +124,7 @@ class Encoder(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         channels, kernel, dropout = config.channels, config.position_kernel, config.dropout
-        positions = nn.Conv1d(channels, channels, kernel, padding=kernel // 2, groups=config.position_groups)
+        positions = Convolution(channels, channels, kernel, padding=kernel // 2, groups=config.position_groups)
         nn.init.normal_(positions.weight, 0, math.sqrt(4 / (kernel * channels)))
         nn.init.zeros_(positions.bias)  # type: ignore[arg-type]
         self.positions = weight_norm(positions, dim=2)
@@ -135,8 +136,8 @@ class Encoder(nn.Module):
         self.layer_drop = config.layer_drop
 
     def forward(self, frames: Tensor) -> Tensor:
-        positions = self.positions(frames.transpose(1, 2))[..., : frames.shape[1]]
-        hidden = self.dropout(self.norm(frames + functional.gelu(positions).transpose(1, 2)))
+        positions = self.positions(frames)[:, : frames.shape[1]]
+        hidden = self.dropout(self.norm(frames + functional.gelu(positions)))
         for layer in self.layers:
             after = layer(hidden)
             if self.training and self.layer_drop:

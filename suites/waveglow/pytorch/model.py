@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from common.speech.networks import Convolution
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
@@ -36,7 +37,7 @@ class Mixing(nn.Module):
 
     def forward(self, audio: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mixed channels, and the logarithm of the determinant for one time; in fp32 also under autocast."""
-        return nn.functional.conv1d(audio, self.weight[:, :, None]), torch.linalg.slogdet(self.weight).logabsdet
+        return nn.functional.linear(audio, self.weight), torch.linalg.slogdet(self.weight).logabsdet
 
 
 class WaveNet(nn.Module):
@@ -46,30 +47,30 @@ class WaveNet(nn.Module):
         super().__init__()
         layers, width, kernel = wavenet
         self.width = width
-        self.start = weight_norm(nn.Conv1d(channels, width, 1))
-        self.conditions = weight_norm(nn.Conv1d(conditions, 2 * width * layers, 1))
+        self.start = weight_norm(Convolution(channels, width, 1))
+        self.conditions = weight_norm(Convolution(conditions, 2 * width * layers, 1))
         self.gates = nn.ModuleList(
-            weight_norm(nn.Conv1d(width, 2 * width, kernel, dilation=2**layer, padding=(kernel - 1) // 2 * 2**layer))
+            weight_norm(Convolution(width, 2 * width, kernel, dilation=2**layer, padding=(kernel - 1) // 2 * 2**layer))
             for layer in range(layers)
         )
         self.outputs = nn.ModuleList(
-            weight_norm(nn.Conv1d(width, 2 * width if layer < layers - 1 else width, 1)) for layer in range(layers)
+            weight_norm(Convolution(width, 2 * width if layer < layers - 1 else width, 1)) for layer in range(layers)
         )
-        self.end = nn.Conv1d(width, 2 * channels, 1)
+        self.end = Convolution(width, 2 * channels, 1)
         nn.init.zeros_(self.end.weight)  # the first steps change nothing
         nn.init.zeros_(self.end.bias)
 
     def forward(self, audio: Tensor, conditions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the shift and the logarithm of the scale."""
         hidden, skipped = self.start(audio), None
-        parts = self.conditions(conditions).chunk(len(self.gates), 1)
+        parts = self.conditions(conditions).chunk(len(self.gates), 2)
         for gate, output, condition in zip(self.gates, self.outputs, parts, strict=True):
-            value, opening = (gate(hidden) + condition).chunk(2, 1)
+            value, opening = (gate(hidden) + condition).chunk(2, 2)
             result = output(value.tanh() * opening.sigmoid())
-            if result.shape[1] > self.width:  # all layers but the last one
-                hidden, result = hidden + result[:, : self.width], result[:, self.width :]
+            if result.shape[2] > self.width:  # all layers but the last one
+                hidden, result = hidden + result[..., : self.width], result[..., self.width :]
             skipped = result if skipped is None else skipped + result
-        shift, log_scale = self.end(skipped).chunk(2, 1)
+        shift, log_scale = self.end(skipped).chunk(2, 2)
         return shift, log_scale
 
 
@@ -94,22 +95,30 @@ class WaveGlow(nn.Module):
         self.wavenets = nn.ModuleList(WaveNet(count // 2, mels * group, wavenet) for count in channels)
 
     def forward(self, mel: Tensor, audio: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the noise, (N, group, time), and the sum of the log-determinants over the batch, in fp32."""
+        """Return the noise, (N, time, group), and the sum of the log-determinants over the batch, in fp32."""
         conditions = self.conditions(mel, audio.shape[1])
-        audio = audio.unflatten(1, (-1, self.group)).transpose(1, 2)
+        audio = audio.unflatten(1, (-1, self.group))
         early, volume = [], torch.zeros((), device=audio.device)
         for flow, (mixing, wavenet) in enumerate(zip(self.mixings, self.wavenets, strict=True)):
             if flow and flow % self.early_every == 0:
-                early.append(audio[:, : self.early_size])
-                audio = audio[:, self.early_size :]
+                early.append(audio[..., : self.early_size])
+                audio = audio[..., self.early_size :]
             audio, determinant = mixing(audio)
-            kept, changed = audio.chunk(2, 1)
+            kept, changed = audio.chunk(2, 2)
             shift, log_scale = wavenet(kept, conditions)
-            audio = torch.cat([kept, changed * log_scale.exp() + shift], 1)
-            volume = volume + determinant * len(audio) * audio.shape[2] + log_scale.float().sum()
-        return torch.cat([*early, audio], 1), volume
+            audio = torch.cat([kept, changed * log_scale.exp() + shift], 2)
+            volume = volume + determinant * len(audio) * audio.shape[1] + log_scale.float().sum()
+        return torch.cat([*early, audio], 2), volume
 
     def conditions(self, mel: Tensor, samples: int) -> Tensor:
-        """Return the spectrogram at each group of samples, (N, mels * group, time)."""
-        stretched = self.upsample(mel)[..., :samples].unflatten(2, (-1, self.group))
-        return stretched.transpose(2, 3).flatten(1, 2)
+        """Return the spectrogram at each group of samples, (N, time, mels * group).
+
+        Each frame and those before it that reach into it give the ``hop`` samples of the frame: a matrix product.
+        """
+        (hop,), (kernel,) = self.upsample.stride, self.upsample.kernel_size
+        reach = kernel // hop
+        windows = nn.functional.pad(mel, (reach - 1, 0)).transpose(1, 2).unfold(1, reach, 1).flatten(2)
+        weight = self.upsample.weight.unflatten(2, (reach, hop)).flip(2).permute(3, 1, 0, 2).flatten(0, 1).flatten(1)
+        stretched = nn.functional.linear(windows, weight, self.upsample.bias.repeat(hop))
+        grouped = stretched.unflatten(2, (hop, -1)).flatten(1, 2)[:, :samples].unflatten(1, (-1, self.group))
+        return grouped.transpose(2, 3).flatten(2)

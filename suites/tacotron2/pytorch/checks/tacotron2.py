@@ -42,7 +42,7 @@ def check_the_encoder_reads_both_ways_within_each_text() -> None:
         for name, value in lstm.named_parameters():
             getattr(both, name + end).data.copy_(value)
     characters, lengths, _ = inputs()
-    features = encoder.convolutions(encoder.embedding(characters).transpose(1, 2)).transpose(1, 2)
+    features = encoder.convolutions(encoder.embedding(characters))
     packed = nn.utils.rnn.pack_padded_sequence(features, lengths, batch_first=True)
     expected, _ = nn.utils.rnn.pad_packed_sequence(both(packed)[0], batch_first=True)
     read = encoder(characters, lengths, torch.arange(6) >= lengths[:, None])

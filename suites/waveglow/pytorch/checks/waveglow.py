@@ -35,24 +35,31 @@ def inverted(network: Any, mel: Tensor, noise: Tensor) -> Tensor:
     samples = noise.shape[1] * noise.shape[2]
     conditions = network.conditions(mel, samples)
     channels = network.mixings[-1].weight.shape[0]
-    rest, audio = noise.split([noise.shape[1] - channels, channels], 1)
+    rest, audio = noise.split([noise.shape[2] - channels, channels], 2)
     for number in reversed(range(len(network.mixings))):
-        kept, changed = audio.chunk(2, 1)
+        kept, changed = audio.chunk(2, 2)
         shift, log_scale = network.wavenets[number](kept, conditions)
-        audio = torch.cat([kept, (changed - shift) / log_scale.exp()], 1)
-        audio = torch.einsum("ij,njt->nit", network.mixings[number].weight.inverse(), audio)
+        audio = torch.cat([kept, (changed - shift) / log_scale.exp()], 2)
+        audio = torch.einsum("ij,ntj->nti", network.mixings[number].weight.inverse(), audio)
         if number and number % network.early_every == 0:
-            rest, early = rest.split([rest.shape[1] - network.early_size, network.early_size], 1)
-            audio = torch.cat([early, audio], 1)
-    return audio.transpose(1, 2).flatten(1)
+            rest, early = rest.split([rest.shape[2] - network.early_size, network.early_size], 2)
+            audio = torch.cat([early, audio], 2)
+    return audio.flatten(1)
 
 
 def check_the_flow_can_be_inverted() -> None:
     network, audio, mel = flow(), torch.randn(2, 32).double(), torch.randn(2, 3, 5).double()
     noise, _ = network(mel, audio)
-    assert noise.shape == (2, 4, 8)
+    assert noise.shape == (2, 8, 4)
     assert torch.allclose(inverted(network, mel, noise), audio, atol=1e-6)
     assert not torch.allclose(inverted(network, mel + 1, noise), audio, atol=1e-2), "the control: another spectrogram"
+
+
+def check_the_spectrogram_is_stretched_by_the_transposed_convolution() -> None:
+    network, mel = flow(), torch.randn(2, 3, 5).double()
+    expected = network.upsample(mel)[..., :36].unflatten(2, (-1, 4)).transpose(2, 3).flatten(1, 2).transpose(1, 2)
+    assert torch.allclose(network.conditions(mel, 36), expected)
+    assert not torch.allclose(network.conditions(mel.roll(1, 2), 36), expected), "the control: other frames"
 
 
 def check_the_volume_is_that_of_the_jacobian() -> None:
