@@ -135,6 +135,11 @@ def _idle_words(profile: Profile, share: str) -> str:
     return idle
 
 
+def _other_words(profile: Profile, share: str) -> str:
+    largest = next((f", most in {kernel.name}" for kernel in profile.kernels if kernel.kind == driver.OTHER), "")
+    return f"{share} of a step{largest}"
+
+
 def _below_peak(profile: Profile) -> float:
     if profile.peak_share is None:
         return 0.0
@@ -182,7 +187,7 @@ LOSSES = (
     # Fusing kernels may halve their bytes.
     _kinds("memory", _BOUND_BY_MEMORY, "pointwise, reductions and normalization", 0.5),
     _kinds("optimizer", [driver.OPTIMIZER], "of a step", 0.5),
-    _kinds("other kernels", [driver.OTHER], "of a step", 0.5),
+    Loss("other kernels", lambda profile: profile.of_kinds([driver.OTHER]), _other_words, 0.5),
 )
 """The rules: the one with the most avoidable seconds gives the sentence."""
 
