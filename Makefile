@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
+DEV_STAMP := $(VENV)/.complete-dev
+# A folder of wheels instead of a package index: docs/offline.md.
+WHEELS ?=
+FROM_WHEELS := $(if $(WHEELS),--wheels='$(WHEELS)')
 BENCHED := suites/bert suites/glm suites/resnet50 -k pytorch
 BENCH ?=
 TESTS ?= tests packages
@@ -11,27 +15,31 @@ VENDOR ?= nvidia
 SLICE ?= 9
 ITEMS ?=
 
-.PHONY: help setup bench bench-all bench-harness gpu gpu-publish test train check unit lint format docs lab clean
+.PHONY: help setup setup-dev bench bench-all bench-harness gpu gpu-publish test train check unit lint format docs lab clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## create the harness's environment in .venv; quick if nothing changed
+setup: $(STAMP) ## create the harness's environment in .venv; quick if nothing changed (WHEELS=DIR: without an index)
 
-# The stamp is written last, so an interrupted setup is repeated.
+setup-dev: $(DEV_STAMP) ## create it with the tools of this project's tests
+
+# A stamp is written last, so an interrupted setup is repeated.
 $(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "got Python " + sys.version.split()[0] + ", expected >= 3.11; pass another one: make setup PYTHON=/path/to/python3")'
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PYTHON) tools/set_up.py $(VENV) --wheels='$(WHEELS)'
 	@touch $@
 
+$(DEV_STAMP): pyproject.toml
+	$(PYTHON) tools/set_up.py $(VENV) --wheels='$(WHEELS)' --dev
+	@touch $(STAMP) $@
+
 bench: setup ## train three models at their small scale on the CPU and write a report (BENCH='-k glm' selects)
-	$(BIN)/python -m pytest $(BENCHED) $(BENCH)
+	$(BIN)/python -m pytest $(BENCHED) $(FROM_WHEELS) $(BENCH)
 
 bench-all: setup ## train all models as bench trains three
-	$(BIN)/python -m pytest suites $(BENCH)
+	$(BIN)/python -m pytest suites $(FROM_WHEELS) $(BENCH)
 
-bench-harness: setup ## measure the harness against its goals; as root, it writes docs/performance.md
+bench-harness: setup-dev ## measure the harness against its goals; as root, it writes docs/performance.md
 	$(BIN)/python -m benchmarks
 
 gpu: setup ## measure this machine's GPUs, most valuable first, in slices (SLICE=9 minutes VENDOR=nvidia); docs/gpu.md
@@ -40,31 +48,31 @@ gpu: setup ## measure this machine's GPUs, most valuable first, in slices (SLICE
 gpu-publish: setup ## copy what make gpu measured to reports/published, and write the tables of the documents
 	$(BIN)/python -m benchmarks.gpu --publish
 
-test: setup ## run all tests, including trainings
+test: setup-dev ## run all tests, including trainings
 	$(BIN)/python -m tests $(TESTS)
 
 check: lint unit ## run lint, types and unit tests: under two minutes
 
-train: setup ## test all suites, train those beside bench's to their targets, and record in tests/trained.toml what they used
+train: setup-dev ## test all suites, train those beside bench's to their targets, and record in tests/trained.toml what they used
 	$(BIN)/python -m pytest tests/suites --train-all -n 2
 	$(BIN)/python -m pytest tests/test_trainings.py -k test_every_other_suite --train-all
 
-unit: setup
+unit: setup-dev
 	$(BIN)/python -m pytest $(TESTS) -m 'not slow and not integration' -q -n auto
 
-lint: setup ## run ruff and mypy
+lint: setup-dev ## run ruff and mypy
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-format: setup ## format the code with ruff
+format: setup-dev ## format the code with ruff
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: setup ## build the documentation site in build/site
+docs: setup-dev ## build the documentation site in build/site
 	$(BIN)/python -m docsite
 
-lab: setup ## start a test cluster on this machine, as root (LAB='8 --docker --gpus 8'); docs/lab.md
+lab: setup-dev ## start a test cluster on this machine, as root (LAB='8 --docker --gpus 8'); docs/lab.md
 	$(BIN)/python -m tests.lab $(LAB)
 
 clean: ## remove what make created; the frameworks' environments stay in the cache

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from importlib.metadata import requires
+from importlib.util import find_spec
+from pathlib import Path
+
 from .problems import Problems
 
 LATE = {
@@ -10,7 +16,7 @@ LATE = {
     "pandas": "tables need",
     "pyarrow": "tables need",
     "rich": "flagperf watch needs",
-    "uv": "--runtime=venv needs",
+    "uv": "--runtime=venv and flagperf wheels need",
 }
 """The packages that only one part imports; a run on this machine with --runtime=host needs none of them."""
 
@@ -34,10 +40,21 @@ class PackageMissing(Problems):
 
 def need(*packages: str) -> None:
     """Raise PackageMissing unless the packages, which are in ``LATE``, can be imported."""
-    from importlib.util import find_spec
-
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         names, words = " and ".join(missing), " ".join(missing)
         raise PackageMissing([f"{LATE[missing[0]]} {names}, which {verb} not installed: pip install {words}"])
+
+
+def requirements_of_this_package() -> list[str]:
+    """Return what pytest-flagperf itself requires, one requirement of pip each: of the checkout, else as installed."""
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    if project.is_file():
+        return list(tomllib.loads(project.read_text("utf-8"))["project"]["dependencies"])
+    return [line for line in requires("pytest-flagperf") or () if "extra ==" not in line]
+
+
+def requirement_name(requirement: str) -> str:
+    """Return the name of the package that a requirement of pip names."""
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]

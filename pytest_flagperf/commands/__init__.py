@@ -25,6 +25,7 @@ from pytest_flagperf.commands import (
     show,
     verify,
     watch,
+    wheels,
 )
 from pytest_flagperf.commands import list as list_
 from pytest_flagperf.commands.source_tree import new_model, new_vendor
@@ -46,6 +47,7 @@ COMMANDS: dict[str, ModuleType] = {
     "accept": accept,
     "export": export,
     "bundle": bundle,
+    "wheels": wheels,
 }
 _REMOVED = {
     **{

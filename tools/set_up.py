@@ -1,0 +1,101 @@
+"""Create the harness's environment in a checkout: ``make setup`` runs it with any Python, before anything is installed.
+
+From a folder of wheels it installs what the harness needs on this machine, and not the checkout itself: the root's
+conftest.py loads that. Without wheels it installs the checkout from the package index.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_ADVICE = """\
+Without a package index: in a checkout on a machine that has one, run
+    make setup && .venv/bin/flagperf wheels wheels --python-version={version} --platform={platform}
+Copy the folder wheels here and run
+    make setup WHEELS=wheels
+docs/offline.md has the details."""
+
+
+def main() -> None:
+    """Create the environment; end with a message if Python, the wheels or the package index do not suffice."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - an older Python reads this file
+        sys.exit(
+            f"set-up: got Python {sys.version.split()[0]} ({sys.executable}), expected >= 3.11; pass another one: make"
+            " setup PYTHON=/path/to/python3"
+        )
+    sys.path.insert(0, str(ROOT))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path, help="folder of the environment")
+    parser.add_argument("--wheels", default="", help="folder of wheels (default: wheels of flagperf.toml, else none)")
+    parser.add_argument("--dev", action="store_true", help="also install the tools of this project's tests")
+    options = parser.parse_args()
+    wheels = options.wheels or _wheels_of_settings()
+    if wheels:
+        _install_wheels(options.folder, Path(wheels).absolute(), "dev" if options.dev else "")
+    else:
+        _run([sys.executable, "-m", "venv", "--clear", str(options.folder)])
+        pip = [str(options.folder / "bin" / "python"), "-m", "pip"]
+        _install(pip, ["--editable", f"{ROOT}[dev]" if options.dev else str(ROOT)], "the package index")
+
+
+def _wheels_of_settings() -> str:
+    """Return the setting ``wheels`` of the checkout, as pytest reads it; empty without."""
+    from pytest_flagperf.problems import Problems
+    from pytest_flagperf.settings import read_settings
+
+    try:
+        return read_settings({}, ROOT).wheels or ""
+    except Problems as problems:
+        sys.exit(f"set-up: {problems}")
+
+
+def _install_wheels(folder: Path, wheels: Path, extra: str) -> None:
+    from pytest_flagperf.packages import LATE, requirement_name, requirements_of_this_package
+
+    if extra:
+        sys.exit(
+            "set-up: the tools of this project's tests need a package index; without WHEELS they are installed from it"
+        )
+    pip = next(iter(sorted(wheels.glob("pip-*.whl"))), None)
+    if pip is None:
+        sys.exit(f"set-up: {wheels}: no pip-*.whl in this folder.\n{_advice()}")
+    # The environment gets no pip: Debian's Python has none for it without the package python3-venv.
+    _run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)])
+    names = {path.name.partition("-")[0].lower() for path in wheels.glob("*.whl")}
+    required = [
+        line for line in requirements_of_this_package() if (name := requirement_name(line)) not in LATE or name in names
+    ]
+    _install(
+        [sys.executable, f"{pip}/pip", "--python", str(folder)],
+        ["--no-index", f"--find-links={wheels}", *required],
+        str(wheels),
+    )
+
+
+def _install(pip: list[str], words: list[str], source: str) -> None:
+    install = [*pip, "install", "--quiet", "--disable-pip-version-check", *words]
+    done = subprocess.run(install, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode == 0:
+        return
+    lines = [line.strip() for line in done.stderr.splitlines()]
+    errors = [line for line in lines if line.startswith("ERROR:")] or lines
+    sys.exit("\n".join([*errors, f"set-up: pip cannot install what the harness needs from {source}.", _advice()]))
+
+
+def _advice() -> str:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return _ADVICE.format(version=version, platform=sysconfig.get_platform().removeprefix("linux-"))
+
+
+def _run(argv: list[str]) -> None:
+    if (code := subprocess.run(argv, check=False).returncode) != 0:
+        sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
