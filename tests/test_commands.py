@@ -208,7 +208,7 @@ def test_export_names_missing_options(tmp_path: Path, capsys: Capture, monkeypat
     run = run_of(tmp_path / "run")
     assert "no format chosen" in errors_of(capsys, "export", run)[0]
     assert "--long requires --format=parquet" in errors_of(capsys, "export", run, "--format=csv", "--long")[0]
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("pytest_flagperf.packages.find_spec", lambda name: None)
     assert "pip install pandas pyarrow" in errors_of(capsys, "export", run, "--format=parquet")[0]
     with pytest.raises(SystemExit):
         main(["export", str(run), "--csv"])

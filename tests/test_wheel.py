@@ -98,7 +98,7 @@ def test_the_wheel_and_the_sdist_contain_what_belongs_to_them(wheel: Wheel) -> N
     folders = ("packages", "tests", "benchmarks", "tools", "docs", "docsite", "reports")
     listed = wheel.below("pytest_flagperf", "flagperf_driver", "suites", "vendors", *folders)
     documents = {"README.md", "README.zh.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
-    assert names == {*listed, *documents, "Makefile", "pyproject.toml", "PKG-INFO"}
+    assert names == {*listed, *documents, "Makefile", "conftest.py", "pyproject.toml", "PKG-INFO"}
 
 
 # -- versions of Python --------------------------------------------------------------------------------------

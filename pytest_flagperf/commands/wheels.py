@@ -53,7 +53,7 @@ Pins = Mapping[str, str]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", type=Path, help="the folder of the wheels; created if it is missing")
-    suites = 'only the suites with these words in MODEL:FRAMEWORK, as in -k "pytorch and not cpm" (default: all)'
+    suites = 'only the suites with these words in MODEL:FRAMEWORK, as in -k "pytorch and not MODEL" (default: all)'
     parser.add_argument("-k", dest="expression", metavar="EXPRESSION", default="", help=suites)
     parser.add_argument("--vendor", help="the vendor whose requirements are added (default: as for pytest)")
     own = "{}.{}".format(*sys.version_info)
@@ -252,7 +252,9 @@ def _matches(expression: str, name: str) -> bool:
             # Only True, False, the operators and parentheses are left.
             return bool(eval(_WORD.sub(truth, expression), {"__builtins__": {}}))  # noqa: S307
     except (SyntaxError, TypeError):
-        raise Problems([f'-k {expression!r}: expected words with and, or, not, as in "bert or resnet50"']) from None
+        raise Problems(
+            [f'-k {expression!r}: expected words with and, or, not, as in "MODEL or (MODEL and pytorch)"']
+        ) from None
 
 
 def _megabytes(files: Iterable[Path]) -> str:
