@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -31,6 +31,7 @@ from pytest_flagperf.hosts.deploy import open_module, pack
 from pytest_flagperf.hosts.host_pool import run_on_all
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.ssh import ssh_hosts
+from pytest_flagperf.packages import PackageMissing
 from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeRequest, RuntimeSetupError, runtimes
 from pytest_flagperf.runtime.pip_settings import index_settings
 from pytest_flagperf.runtime.requirements import conflicting, union
@@ -354,6 +355,19 @@ def site_python(folder: Path) -> str:
     return str(folder / "bin" / "python")
 
 
+def test_the_first_python_on_the_path_with_all_packages_is_used(
+    required: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment of the harness is often first on the PATH, and does not have the framework."""
+    pythons = [site_python(tmp_path / name) for name in ("harness", "site")]
+    site = Path(ask(pythons[1], "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    monkeypatch.setenv("PATH", ":".join([*(str(Path(python).parent) for python in pythons), os.environ["PATH"]]))
+    with pytest.raises(RuntimeSetupError, match=f"here: {tmp_path}/harness/bin/python3 .* has no frame"):
+        host(HOST, required, quiet)
+    (site / "frame.py").touch()
+    assert host(HOST, required, quiet).python == f"{tmp_path}/site/bin/python3"
+
+
 def test_what_an_installed_python_lacks_comes_from_the_wheels_and_changes_nothing_there(
     required: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -660,6 +674,32 @@ def test_a_failed_build_names_the_index_the_proxy_and_the_caches(required: Runti
     )
     for word in (*words, f"{tmp_path}/cache"):
         assert word in str(caught.value)
+
+
+def test_why_packages_are_unavailable_is_known_before_a_build(
+    required: RuntimeRequest, index: PackageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An installed Python is used instead only if no index answers, or a folder that replaces it lacks the packages."""
+    own = cast("Any", runtimes()["venv"])
+    assert own.unavailable(HOST, required, CODE) == ("", False)
+    lacking = replace(required, requirements=(requirements(tmp_path, "lacking.txt", "frame==7"),))
+    assert own.unavailable(HOST, lacking, CODE) == ("", False), "its build reports that the index lacks the package"
+    with socket.socket() as closed:  # nobody listens
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        reason, of_all = own.unavailable(HOST, replace(required, pip_source=f"{address}/simple"), CODE)
+    assert (reason.startswith(f"cannot fetch from {address}: "), of_all) == (True, True)
+    carried = replace(required, wheels=str(tmp_path / "wheels"))
+    assert own.unavailable(HOST, carried, CODE) == ("", False)
+    reason, of_all = own.unavailable(HOST, replace(lacking, wheels=carried.wheels), CODE)
+    assert ("frame==7" in reason, of_all) == (True, False)
+    assert not own.exists(HOST, carried)
+    asked = len(index.asked)
+    venv(HOST, carried, quiet)
+    assert own.exists(HOST, carried)
+    assert len(index.asked) == asked, "the folder is used instead of the index"
+    monkeypatch.setattr("pytest_flagperf.runtime.venv.need", lambda _: (_ for _ in ()).throw(PackageMissing(["no uv"])))
+    assert own.unavailable(HOST, required, CODE) == ("no uv", False)
 
 
 def test_the_vendors_packages_are_used_if_their_index_is_reachable(

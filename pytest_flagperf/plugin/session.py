@@ -182,13 +182,15 @@ def begin(session: pytest.Session, requested: Sequence[Selected | Absent]) -> No
     chosen = runnable(requested)
     try:
         run.check(chosen)
+        write = line_writer(config)
+        for line in run.chosen_runtimes():
+            write(f"flagperf: {line}")
         if not chosen or run.settings.plan or run.settings.preflight:
             return
         run.directory.reserve()
         run.start_live(layout.CONTROLLER, chosen)
         lines = run.prepare(chosen)
         gc.freeze()  # the modules are loaded
-        write = line_writer(config)
         for line in [*lines, *run.begin(chosen)]:
             write(f"flagperf: {line}")
     except (Problems, WriteError) as problems:

@@ -10,6 +10,7 @@ from pytest_flagperf.selection import Absent, Selected, runnable
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored.layout import baseline_file
 
+from .auto_runtime import AUTO
 from .directory import relative
 from .run import Run, runtime_of
 
@@ -64,8 +65,12 @@ def _baselines(folder: Path, cases: Sequence[str]) -> list[str]:
 
 def _notes(run: Run, ready: Sequence[Selected]) -> list[str]:
     notes = [
-        note
-        for selected in ready
-        for note in run.engine.notes(selected.case, selected.vendor, runtime_of(run.settings, selected))
+        note for selected in ready for note in run.engine.notes(selected.case, selected.vendor, _runtime(run, selected))
     ]
     return [f"  note: {note}" for note in dict.fromkeys(notes)]
+
+
+def _runtime(run: Run, selected: Selected) -> str:
+    """Return the runtime; before cases are planned nothing is asked to choose one."""
+    name = runtime_of(run.settings, selected)
+    return "venv" if name == AUTO else name

@@ -29,6 +29,7 @@ from pytest_flagperf.stored import FormatError, layout, writing
 from pytest_flagperf.stored.live_record import CASES, END, LiveRecord
 
 from . import controller
+from .auto_runtime import AUTO, AutoRuntime
 from .case_lookup import CaseLookup
 from .directory import RunDirectory, relative
 from .resume import save_options, set_failed_rounds_aside, with_stored_options
@@ -148,7 +149,7 @@ class Run:
                     scale=selected.scale,
                     settings=settings.set,
                     settings_source=settings.sources["set"],
-                    runtime=runtime_of(settings, selected),
+                    runtime=self._runtime(selected),
                     synthetic=settings.synthetic,
                     throughput_only=settings.throughput_only if settings.given("throughput_only") else None,
                     data_dir=Value(selected.data_dir, selected.data_source, 0, "case") if selected.data_dir else None,
@@ -160,6 +161,19 @@ class Run:
             )
             self._plans[selected] = replace(plan, visible_devices=self._visible_devices or plan.visible_devices)
         return self._plans[selected]
+
+    def _runtime(self, selected: Selected) -> str:
+        """Return the runtime that provides the Python of a case's ranks."""
+        name = runtime_of(self.settings, selected)
+        return self._auto_runtime.choose(selected) if name == AUTO else name
+
+    @cached_property
+    def _auto_runtime(self) -> AutoRuntime:
+        return AutoRuntime(self.settings, self.catalog, self.engine)
+
+    def chosen_runtimes(self) -> list[str]:
+        """Return sentences about the runtimes that were chosen for the planned cases."""
+        return list(self._auto_runtime.reasons)
 
     def check(self, chosen: Sequence[Selected]) -> None:
         """Raise Problems with all problems of all cases, each problem once."""
@@ -342,8 +356,8 @@ def check_baseline(settings: Settings, case: str) -> None:
 
 
 def runtime_of(settings: Settings, selected: Selected) -> str:
-    """Return the runtime that provides the Python of a case's ranks."""
-    return settings.runtime or selected.vendor.runtime
+    """Return the runtime that the options or the vendor set; auto if it is chosen when the case is planned."""
+    return settings.runtime or (AUTO if selected.vendor.runtime == "venv" else selected.vendor.runtime)
 
 
 def _cases(cases: Sequence[str]) -> str:

@@ -5,9 +5,10 @@ What it lacks comes from the folder ``wheels``, into a folder of the cache that 
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,13 +46,13 @@ class _Host(Runtime):
     shares_environment = False
 
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:
-        """Return ``request.python``, else ``python3`` on the PATH or the host's own, with the case's packages."""
-        interpreter = _Site(host, request, code, progress).find("build")
+        """Return ``request.python``, else the first ``python3`` on the PATH or the host's own, with all packages."""
+        interpreter = _find(host, request, code, progress, "build")
         assert interpreter is not None
         return interpreter
 
     def look(self, host: Host, request: RuntimeRequest, code: Code) -> Interpreter | None:
-        return _Site(host, request, code, lambda _: None).find("look")
+        return _find(host, request, code, lambda _: None, "look")
 
     def notes(self, request: RuntimeRequest, case: str) -> list[str]:
         if request.extension is None:
@@ -87,12 +88,29 @@ class _Required:
         return Deviation(name, version, str(self.package.specifier), file, self.line.number)
 
 
+def _find(host: Host, request: RuntimeRequest, code: Code, progress: OnProgress, op: str) -> Interpreter | None:
+    """Return the first Python that has the packages; the error of the first Python if none has them."""
+    errors: list[RuntimeSetupError] = []
+    for python in _pythons(host, request):
+        try:
+            return _Site(host, request, code, progress, python).find(op)
+        except RuntimeSetupError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _pythons(host: Host, request: RuntimeRequest) -> Iterable[str]:
+    if request.python:
+        return [request.python]
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep) if host.is_local else []
+    return dict.fromkeys([*filter(None, (shutil.which("python3", path=folder) for folder in folders)), host.python])
+
+
 class _Site:
     """The installed Python of a host, and the folder of wheels for what it lacks."""
 
-    def __init__(self, host: Host, request: RuntimeRequest, code: Code, progress: OnProgress) -> None:
+    def __init__(self, host: Host, request: RuntimeRequest, code: Code, progress: OnProgress, python: str) -> None:
         self._host, self._request, self._code, self._progress = host, request, code, progress
-        python = request.python or (host.is_local and shutil.which("python3")) or host.python
         self._base = with_environment_file(host, Interpreter(python), request.environment_file, request.environment)
         self._required = [_Required(found, line) for line in union(request.requirements) if (found := line.requirement)]
         self._wheels = read_wheels(request.wheels) if request.wheels else {}

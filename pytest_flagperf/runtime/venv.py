@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from flagperf_driver import addresses
-from flagperf_driver.node.environments.environment import RESULT_SETTINGS
+from flagperf_driver.node.environments.environment import RESULT_SETTINGS, BuildError, describe
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.hosts.replies import COUNT, PATH, TEXT, TRUTH, Each, Maybe, Shape
@@ -52,6 +52,8 @@ _ANSWER: Shape = {
     "unavailable": Maybe(TEXT),
     "packages?": Maybe(COUNT),
     "bytes?": Maybe(COUNT),
+    "unreachable?": TEXT,
+    "absent?": TEXT,
 }
 _CHANGES: Shape = {"changes": [TEXT]}
 _COPY_S = 1800.0
@@ -75,6 +77,15 @@ except OSError as error:
 """Writes its input to an executable file."""
 # Variables on how packages are fetched; on this machine all variables are inherited.
 _PASSED = (*RESULT_SETTINGS, "UV_HTTP_TIMEOUT", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_OFFLINE")
+
+
+class Unavailable(NamedTuple):
+    """Why packages cannot be fetched."""
+
+    reason: str = ""
+    """Empty if they can be, or if an index that answers lacks them."""
+    of_all: bool = False
+    """Whether this holds for all packages: no index answers."""
 
 
 class _Venv(Runtime):
@@ -110,16 +121,31 @@ class _Venv(Runtime):
         return not found["changes"]
 
     def to_build(self, host: Host, request: RuntimeRequest, code: Code) -> str:
-        for spec in _specs(host, request):
-            result = _look(host, code, spec, lambda _: None)
-            if result["unavailable"]:
-                continue
-            asked = {"op": "size", **spec, "uv": _uv(host, result, lambda _: None), "timeout_s": _SIZE_S}
-            result = _ask(host, code, asked, _SIZE_S + _ANSWER_S, lambda _: None)
+        for result in _sizes(host, request, code):
             if result["packages"] is not None:
                 size = "of unknown size" if result["bytes"] is None else f"of {result['bytes'] / 1e6:,.0f} MB"
                 return f"{result['packages']} package{'' if result['packages'] == 1 else 's'} {size}"
         return "its size is unknown"
+
+    def exists(self, host: Host, request: RuntimeRequest) -> bool:
+        """Return True if this machine has an environment for the request, without a check of its files."""
+        try:
+            return any(describe(spec).marker.is_file() for spec in _specs(host, request))
+        except BuildError:
+            return False  # the build reports it
+
+    def unavailable(self, host: Host, request: RuntimeRequest, code: Code) -> Unavailable:
+        """Return why no index and no folder of wheels serves an environment's packages."""
+        try:
+            need("uv")
+        except PackageMissing as error:
+            return Unavailable(str(error))
+        why = Unavailable()
+        for result in _sizes(host, request, code):
+            if result["packages"] is not None:
+                return Unavailable()
+            why = Unavailable(result["unreachable"] or result["absent"], of_all=bool(result["unreachable"]))
+        return why
 
     def check(self, request: RuntimeRequest) -> list[str]:
         if request.extension is None or not is_buildable(request.extension):
@@ -145,6 +171,15 @@ def _specs(host: Host, request: RuntimeRequest) -> list[dict[str, Any]]:
 def _look(host: Host, code: Code, spec: dict[str, Any], progress: OnProgress) -> dict[str, Any]:
     """Return the description of an environment, which is not built."""
     return _ask(host, code, {"op": "look", **spec}, _ANSWER_S, progress)
+
+
+def _sizes(host: Host, request: RuntimeRequest, code: Code) -> Iterator[dict[str, Any]]:
+    """Yield what a build of each possible environment would fetch."""
+    for spec in _specs(host, request):
+        result = _look(host, code, spec, lambda _: None)
+        if not result["unavailable"]:
+            asked = {"op": "size", **spec, "uv": _uv(host, result, lambda _: None), "timeout_s": _SIZE_S}
+            yield _ask(host, code, asked, _SIZE_S + _ANSWER_S, lambda _: None)
 
 
 def _without(request: RuntimeRequest) -> str:

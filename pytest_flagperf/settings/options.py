@@ -119,8 +119,9 @@ class Settings:
     )
     runtime: str | None = option(
         WHERE,
-        "source of the ranks' Python (default: as in vendor.toml)",
-        choices=("host", "venv", "docker", "apptainer", "pyxis"),
+        "source of the ranks' Python (default: as in vendor.toml, where venv means auto on this machine); auto: venv,"
+        " or host if no index and no folder of wheels serves its packages",
+        choices=("auto", "host", "venv", "docker", "apptainer", "pyxis"),
     )
     python: str | None = option(
         WHERE, 'the interpreter of runtime "host" (default: python3 on the PATH)', "PATH", path=True

@@ -3,7 +3,8 @@
 It serves one request (see ``request_server``): ``{"op": "look" | "size" | "build", "framework", "requirements":
 [line, ...], "python": path or null, "settings": {uv's variables}, "advice"}``; ``size`` and ``build`` also need
 ``"uv"`` and ``"timeout_s"``. All return ``Environment.answer``; ``build`` also sends ``progress`` messages, and
-``size`` returns ``"packages"`` and ``"bytes"``: what a build would fetch at most, null if it is unknown.
+``size`` returns ``"packages"`` and ``"bytes"``: what a build would fetch at most, null if it is unknown; then
+``"unreachable"`` has the reason if no index answers, and ``"absent"`` if a folder, instead of an index, lacks packages.
 
 A build that failed is not repeated for the same ``"run"``: its error is raised again. With ``"optional"``, packages
 that cannot be found are not an error: the answer's ``"unavailable"`` is the reason.
@@ -44,6 +45,8 @@ _SIZE = re.compile(r"\bsize = (\d+)")
 _FILE = re.compile(r'\burl = "file://([^"]+)"')
 _CAUSE = re.compile(r"\s+(?:cause|Caused by): (.+)")
 _UNFETCHED = re.compile(r"Failed to fetch: `?(\w+://[^/`]+)")
+_NO_ANSWER = re.compile(r"\((Connect|SendRequest)\)|dns error|operation timed out")
+_TRUE = ("1", "true", "yes", "on", "y", "t")
 _LOOK_AGAIN_S = 86400.0
 _WRONG_PYTHON = re.compile(r"does not satisfy Python|requires Python|matching Python ABI tag|Python version tag")
 
@@ -154,6 +157,7 @@ class _Build:
         self._log.write_bytes(b"")
         self._progress(f"building the {environment.framework} environment in {environment.folder}")
         install = ["pip", "install", "--python", environment.executable, "-r", str(requirements)]
+        install += _index_options({**os.environ, **environment.settings})
         try:
             self._call("venv", "--no-project", "--python", environment.python, str(environment.folder))
             unavailable = self._unavailable(install) if self._optional else None
@@ -248,7 +252,7 @@ def _remove(folder: Path) -> None:
 def size(environment: Environment, request: Request) -> Answer:
     """Return the number of packages and their bytes, as the index lists them; download no packages."""
     lines: deque[str] = deque()
-    unknown: Answer = {"packages": None, "bytes": None}
+    unknown: Answer = {"packages": None, "bytes": None, "unreachable": "", "absent": ""}
     settings = {**_SHORT_TIMEOUTS, **os.environ, **environment.settings}
     environment.folder.parent.mkdir(parents=True, exist_ok=True)
     # Only for its owner: an index's address may contain a password.
@@ -256,15 +260,31 @@ def size(environment: Environment, request: Request) -> Answer:
         file.write("\n".join(environment.requirements) + "\n")
         file.flush()
         compiled = ["pip", "compile", "--quiet", "--python", environment.python, "--format", "pylock.toml", file.name]
+        compiled += _index_options(settings)
         try:
             deadline = time.monotonic() + float(request["timeout_s"])
             if run_program([str(request["uv"]), *compiled], deadline, lines.append, env=settings, cwd="/") != 0:
-                return unknown
-        except (OSError, TimeoutError):
+                return {**unknown, **_why_unknown(list(lines), settings)}
+        except TimeoutError:
+            return {**unknown, "unreachable": f"the package index did not answer within {request['timeout_s']:g} s"}
+        except OSError:
             return unknown
     packages = "\n".join(lines).split("[[packages]]")[1:]
     sizes = [size for size in map(_size_of, packages) if size is not None]
-    return {"packages": len(packages), "bytes": sum(sizes) if len(sizes) == len(packages) else None}
+    return {**unknown, "packages": len(packages), "bytes": sum(sizes) if len(sizes) == len(packages) else None}
+
+
+def _index_options(settings: Mapping[str, str]) -> list[str]:
+    """Return uv's option for UV_NO_INDEX, which uv itself does not read."""
+    return ["--no-index"] if settings.get("UV_NO_INDEX", "").lower() in _TRUE else []
+
+
+def _why_unknown(lines: Sequence[str], settings: Mapping[str, str]) -> Answer:
+    """Return whether uv reached no index, or has none, with the reason; nothing if an index lacks the packages."""
+    text = addresses.redacted_text(reason(lines))
+    if _index_options(settings) or settings.get("UV_OFFLINE", "").lower() in _TRUE:
+        return {"absent": text}
+    return {"unreachable": text} if any(map(_NO_ANSWER.search, lines)) else {}
 
 
 def _size_of(package: str) -> int | None:
