@@ -5,14 +5,14 @@
 
 The program runs the steps of each suite on the CPU, at the small scale, on synthetic data, under autocast to bf16. It
 records every operation of the forward pass, the backward pass and the optimizer's step. With ``launches`` it prints how
-many operations a step of the reference model launches.
+many operations a step of the reference model launches, with ``sizes`` how many are compiled.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -214,11 +214,23 @@ def step_problems(steps: Any, suite: Path) -> Problems:
     return found
 
 
-def graph_problems(steps: Any, suite: Path) -> list[str]:
-    """Compile with the suite's own compile_model; each of its parts must be one graph for each shape of a batch."""
+@dataclass
+class Compiled:
+    """What torch.compile got from a suite's own compile_model in the steps of some batches."""
+
+    graphs: list[Any]
+    parts: int
+    """The number of compiled modules and functions."""
+    shapes: int
+    """The number of shapes of batches."""
+    error: str | None
+
+
+def compiled(steps: Any, suite: Path, batches: int = BATCHES, **settings: Any) -> Compiled:
+    """Compile with the suite's own compile_model, each of its parts as one graph."""
     from flagperf_driver.pytorch.parts import build
 
-    graphs, compiled = [], torch.compile
+    graphs, usual = [], torch.compile
 
     def collect(graph: Any, inputs: Any) -> Any:
         graphs.append(graph)
@@ -228,27 +240,49 @@ def graph_problems(steps: Any, suite: Path) -> list[str]:
 
     def strict(model: Any = None, **options: Any) -> Any:
         calls.append(model)
-        return compiled(model, **{**options, "backend": collect, "fullgraph": True, "mode": None})
+        return usual(model, **{**options, "backend": collect, "fullgraph": True, "mode": None})
 
     torch.compile = strict
+    error, shapes = None, set()
     try:
-        ctx = _context(suite, compile=True)
+        ctx = _context(suite, compile=True, **settings)
         parts = build(ctx, steps, steps)
-        shapes = set()
-        for raw in islice(parts.train_data, BATCHES):
+        for raw in islice(parts.train_data, batches):
             batch = steps.prepare_batch(ctx, raw)
             shapes.add(tuple(leaf.shape for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)))
             steps.backward(ctx, steps.calculate_loss(ctx, parts.model, batch), None)
-    except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
-        return [f"the model is not one graph: {error}"]
+    except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as raised:
+        error = str(raised)
     finally:
-        torch.compile = compiled
+        torch.compile = usual
         torch._dynamo.reset()
-    if not graphs:
+    return Compiled(graphs, len(calls), len(shapes), error)
+
+
+def graph_problems(steps: Any, suite: Path) -> list[str]:
+    """Each compiled part must be one graph for each shape of a batch."""
+    found = compiled(steps, suite)
+    if found.error is not None:
+        return [f"the model is not one graph: {found.error}"]
+    if not found.graphs:
         return ["compile_model compiles nothing"]
-    if len(graphs) > len(shapes) * len(calls):
-        return [f"{len(graphs)} graphs for {len(shapes)} shapes of batches and {len(calls)} compiled parts"]
-    return sorted({problem for graph in graphs for problem in _refused_masks(graph)})
+    if len(found.graphs) > found.shapes * found.parts:
+        return [f"{len(found.graphs)} graphs for {found.shapes} shapes of batches and {found.parts} compiled parts"]
+    return sorted({problem for graph in found.graphs for problem in _refused_masks(graph)})
+
+
+def sizes(suite: Path, layers: str) -> dict[str, list[int]]:
+    """Return the operations that are compiled for 2 and for 4 layers, by the suite's compile_model and the default."""
+    from flagperf_driver.pytorch.steps import compile_model
+
+    own = steps_of(suite)
+    return {
+        name: [
+            sum(len(graph.graph.nodes) for graph in compiled(steps, suite, 1, **{layers: count}).graphs)
+            for count in (2, 4)
+        ]
+        for name, steps in (("own", own), ("whole", replace(own, compile_model=compile_model)))
+    }
 
 
 def _refused_masks(graph: Any) -> Iterator[str]:
@@ -281,5 +315,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     # A trained bias of attention has a kernel on a device only; the CPU's operations would use float32 for it.
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
-    commands: dict[str, Callable[..., Any]] = {"problems": problems, "launches": launches}
+    commands: dict[str, Callable[..., Any]] = {"problems": problems, "launches": launches, "sizes": sizes}
     children.print_results(commands[sys.argv[1]], sys.argv[2])

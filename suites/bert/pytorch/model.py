@@ -12,6 +12,7 @@ from transformers.models.bert.configuration_bert import BertConfig
 from transformers.models.bert.modeling_bert import BertForPreTraining
 
 from flagperf_driver.pytorch.device import to_device
+from flagperf_driver.pytorch.steps import compile_methods
 
 if TYPE_CHECKING:
     from common.language.pretraining import Batch
@@ -35,14 +36,17 @@ class Pretraining(nn.Module):
         bert, mask = self.net.bert, batch.get("input_mask")
         embedded = bert.embeddings(input_ids=batch["input_ids"], token_type_ids=batch["segment_ids"])
         seen = None if mask is None else mask.bool()[:, None, None, :]
-        hidden = bert.encoder(embedded, attention_mask=seen).last_hidden_state
+        return self.judge(bert.encoder(embedded, attention_mask=seen).last_hidden_state, batch, counting)
+
+    def judge(self, hidden: Tensor, batch: Batch, counting: bool) -> Tensor:
+        """Apply the heads."""
         masked = gather(hidden, batch["positions"])
         logits = self.net.cls.predictions(masked).flatten(0, 1)
         labels = batch["labels"].flatten()
         if counting:
             valid = labels != IGNORED
             return torch.stack([((logits.argmax(-1) == labels) & valid).sum(), valid.sum()])
-        relation = self.net.cls.seq_relationship(bert.pooler(hidden))
+        relation = self.net.cls.seq_relationship(self.net.bert.pooler(hidden))
         return functional.cross_entropy(logits.float(), labels, ignore_index=IGNORED) + functional.cross_entropy(
             relation.float(), batch["next_sentence_labels"]
         )
@@ -79,6 +83,13 @@ def architecture(ctx: Context) -> BertConfig:
     )
     bert_config._attn_implementation = "sdpa"
     return bert_config
+
+
+def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
+    """Compile one layer for all of them, and what is before and behind the layers."""
+    compile_methods(ctx, [model.net.bert.embeddings, *model.net.bert.encoder.layer], "forward")
+    compile_methods(ctx, [model], "judge")
+    return model
 
 
 def prepare_batch(ctx: Context, batch: Batch) -> Batch:

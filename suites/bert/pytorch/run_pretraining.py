@@ -11,6 +11,7 @@ if __name__ == "__main__":
     main(
         Steps(
             create_model=model.create_model,
+            compile_model=model.compile_model,
             create_train_data=pretraining.create_train_data,
             create_eval_data=pretraining.create_eval_data,
             prepare_batch=model.prepare_batch,

@@ -11,6 +11,7 @@ from lines import IGNORED, Text
 from torch import Tensor, nn
 
 from flagperf_driver.pytorch import Context
+from flagperf_driver.pytorch.steps import compile_methods
 
 
 class CPM(nn.Module):
@@ -33,8 +34,13 @@ class CPM(nn.Module):
 
     def forward(self, tokens: Tensor, targets: Tensor, *, judge: bool = False) -> Tensor:
         """Return the mean loss of the targets; with ``judge``, the sums that ``summarize`` expects."""
-        places = self.position_embeddings.weight[: tokens.shape[1]]
-        hidden = self.transformer(self.word_embeddings(tokens) + places)
+        return self.score(self.transformer(self.embedded(tokens)), targets, judge=judge)
+
+    def embedded(self, tokens: Tensor) -> Tensor:
+        return self.word_embeddings(tokens) + self.position_embeddings.weight[: tokens.shape[1]]
+
+    def score(self, hidden: Tensor, targets: Tensor, *, judge: bool) -> Tensor:
+        """Apply the head to all tokens."""
         logits = F.linear(hidden, self.word_embeddings.weight)
         if judge:
             return self._judge(logits, targets)
@@ -60,6 +66,13 @@ def create_model(ctx: Context) -> nn.Module:
     model = CPM(ctx.config)
     if ctx.config.init_checkpoint and ctx.data_dir and not ctx.synthetic:
         networks.load(model, ctx.data_dir / ctx.config.init_checkpoint, "model")
+    return model
+
+
+def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
+    """Compile one layer for all of them, and what is before and behind the layers."""
+    compile_methods(ctx, model.transformer.layers, "forward")
+    compile_methods(ctx, [model], "embedded", "score")
     return model
 
 

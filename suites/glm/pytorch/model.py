@@ -16,6 +16,7 @@ from common.language import networks
 from torch import Tensor, nn
 
 from flagperf_driver.pytorch import Context
+from flagperf_driver.pytorch.steps import compile_methods
 
 TABLES = ("transformer.position_embeddings.weight", "transformer.block_position_embeddings.weight")
 """The position tables, which may have fewer rows in the published checkpoint; its weights have the names of ours."""
@@ -77,18 +78,21 @@ class GLM(nn.Module):
         self.transformer = Transformer(config)
         networks.initialize(self, self.transformer, config.init_std, config.embedding_init_std)
 
+    def embedded(self, tokens: Tensor, positions: Tensor, spans: Tensor) -> Tensor:
+        return self.word_embeddings(tokens) + self.transformer.places(positions, spans)
+
     def hidden(self, tokens: Tensor, positions: Tensor, spans: Tensor, text_length: Tensor) -> Tensor:
         mask = attention_mask(text_length, tokens.shape[1])
-        return self.transformer(self.word_embeddings(tokens) + self.transformer.places(positions, spans), mask)
+        return self.transformer(self.embedded(tokens, positions, spans), mask)
 
     def forward(self, tokens: Tensor, positions: Tensor, spans: Tensor, text_length: Tensor, targets: Tensor) -> Tensor:
-        """Return the sum of the targets' log-probabilities; targets of -100 do not count.
+        """Return the sum of the targets' log-probabilities; targets of -100 do not count."""
+        return self.score(self.hidden(tokens, positions, spans, text_length), text_length, targets)
 
-        The head is applied to the tokens with targets only, from the first token of Part B.
-        """
-        hidden = self.hidden(tokens, positions, spans, text_length)
-        place = text_length[:, None] + torch.arange(targets.shape[1], device=tokens.device)
-        place = place.clamp(max=tokens.shape[1] - 1)[:, :, None].expand(-1, -1, hidden.shape[2])
+    def score(self, hidden: Tensor, text_length: Tensor, targets: Tensor) -> Tensor:
+        """Apply the head to the tokens with targets only, from the first token of Part B."""
+        place = text_length[:, None] + torch.arange(targets.shape[1], device=hidden.device)
+        place = place.clamp(max=hidden.shape[1] - 1)[:, :, None].expand(-1, -1, hidden.shape[2])
         logits = F.linear(hidden.gather(1, place), self.word_embeddings.weight)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="none")
         return -loss.view_as(targets).sum(1)
@@ -98,4 +102,11 @@ def create_model(ctx: Context) -> nn.Module:
     model = GLM(GLMConfig.of(ctx.config))
     if ctx.config.init_checkpoint and ctx.data_dir and not ctx.synthetic:
         networks.load(model, ctx.data_dir / ctx.config.init_checkpoint, "module", TABLES)
+    return model
+
+
+def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
+    """Compile one layer for all of them, and what is before and behind the layers."""
+    compile_methods(ctx, model.transformer.layers, "forward")
+    compile_methods(ctx, [model], "embedded", "score")
     return model
