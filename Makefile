@@ -22,16 +22,16 @@ help: ## print the targets
 
 setup: $(STAMP) ## create the harness's environment in .venv; quick if nothing changed (WHEELS=DIR: without an index)
 
-setup-dev: $(DEV_STAMP) ## create it with the tools of this project's tests
+setup-dev: $(DEV_STAMP) ## add the tools of this project's tests to it
 
 # A stamp is written last, so an interrupted setup is repeated.
 $(STAMP): pyproject.toml
 	$(PYTHON) tools/set_up.py $(VENV) --wheels='$(WHEELS)'
 	@touch $@
 
-$(DEV_STAMP): pyproject.toml
-	$(PYTHON) tools/set_up.py $(VENV) --wheels='$(WHEELS)' --dev
-	@touch $(STAMP) $@
+$(DEV_STAMP): $(STAMP)
+	$(PYTHON) tools/set_up.py $(VENV) --dev
+	@touch $@
 
 bench: setup ## train three models at their small scale on the CPU and write a report (BENCH='-k glm' selects)
 	$(BIN)/python -m pytest $(BENCHED) $(FROM_WHEELS) $(BENCH)

@@ -32,15 +32,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="folder of the environment")
     parser.add_argument("--wheels", default="", help="folder of wheels (default: wheels of flagperf.toml, else none)")
-    parser.add_argument("--dev", action="store_true", help="also install the tools of this project's tests")
+    parser.add_argument("--dev", action="store_true", help="add the tools of this project's tests to it")
     options = parser.parse_args()
-    wheels = options.wheels or _wheels_of_settings()
-    if wheels:
-        _install_wheels(options.folder, Path(wheels).absolute(), "dev" if options.dev else "")
+    pip = [str(options.folder / "bin" / "python"), "-m", "pip"]
+    if options.dev:
+        if not any(options.folder.glob("bin/pip*")):
+            sys.exit(
+                f"set-up: {options.folder} was made from wheels, which lack the tools of this project's tests; with a"
+                " package index, run make clean and this command again"
+            )
+        _install(pip, ["--editable", f"{ROOT}[dev]"], "the package index")
+    elif wheels := options.wheels or _wheels_of_settings():
+        _install_wheels(options.folder, Path(wheels).absolute())
     else:
         _run([sys.executable, "-m", "venv", "--clear", str(options.folder)])
-        pip = [str(options.folder / "bin" / "python"), "-m", "pip"]
-        _install(pip, ["--editable", f"{ROOT}[dev]" if options.dev else str(ROOT)], "the package index")
+        _install(pip, ["--editable", str(ROOT)], "the package index")
 
 
 def _wheels_of_settings() -> str:
@@ -54,13 +60,9 @@ def _wheels_of_settings() -> str:
         sys.exit(f"set-up: {problems}")
 
 
-def _install_wheels(folder: Path, wheels: Path, extra: str) -> None:
+def _install_wheels(folder: Path, wheels: Path) -> None:
     from pytest_flagperf.packages import LATE, requirement_name, requirements_of_this_package
 
-    if extra:
-        sys.exit(
-            "set-up: the tools of this project's tests need a package index; without WHEELS they are installed from it"
-        )
     pip = next(iter(sorted(wheels.glob("pip-*.whl"))), None)
     if pip is None:
         sys.exit(f"set-up: {wheels}: no pip-*.whl in this folder.\n{_advice()}")
