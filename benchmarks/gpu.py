@@ -31,8 +31,10 @@ from flagperf_driver.node.sampling.probe.tool import ProbeError
 from pytest_flagperf import stored
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.plan.checkout import checkout
+from pytest_flagperf.report.export.markdown import row
 from pytest_flagperf.results.measured.machine import is_named
 from pytest_flagperf.settings.read import settings_file
+from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import CASE, RESULTS
 
 from . import site_python
@@ -54,7 +56,7 @@ from .items import (
     slices,
     with_last_durations,
 )
-from .section import PYTEST, REPO, table
+from .section import PYTEST, REPO, relative, table
 
 FRAMEWORK = "pytorch"
 STATE = REPO / "reports" / "gpu"
@@ -88,6 +90,8 @@ MOST_DIFFERENCE = 1e-3
 """Largest difference of a weight after the two optimizers' steps, relative to the largest weight."""
 MOST_PIXEL_DIFFERENCE = 4.0
 """Largest mean difference of a reader's pixels from Pillow's, of 255: decoders and resizing differ by one to two."""
+MACHINE = ("driver", "power_limit", "framework", "python", "commit", "version ")
+"""Beginnings of the machine's facts in the table of published items."""
 LIMIT_S = 1800
 """Longest duration of an item: compiling takes minutes on some devices. The slice is another limit."""
 
@@ -245,7 +249,7 @@ def make_items(target: Target, folder: Path) -> list[Item]:
             f"--vendor={vendor.name}",
             f"--hw={target.chip}",
             f"--nodes={nodes}",
-            f"--reports={_relative(folder / name)}",
+            f"--reports={relative(folder / name)}",
         ]
         command = [*PYTEST, "-q", f"suites/{suite}".rstrip("/"), "-k", FRAMEWORK, *places, *target.words, *words]
         skip = "" if devices <= target.devices else f"needs at least {devices} devices, {target.devices} found"
@@ -264,7 +268,7 @@ def make_items(target: Target, folder: Path) -> list[Item]:
         item = run(f"{model}-bf16-{name}", guess, *synthetic, *settings, suite=model)
         return replace(item, goal=suite.goal if vendor.scale == REFERENCE else None)
 
-    rank_python = [sys.executable, "-m", "benchmarks.gpu", "--with-rank-python", _relative(folder)]
+    rank_python = [sys.executable, "-m", "benchmarks.gpu", "--with-rank-python", relative(folder)]
     small_step, few_pictures = ["--layers=1", "--width=64"], ["--pictures=64", "--batch=16"]
     on_cpu = vendor.name == "cpu"
     lamb = [*rank_python, "benchmarks/extern_step.py", *(small_step if on_cpu else [])]
@@ -288,11 +292,6 @@ def make_items(target: Target, folder: Path) -> list[Item]:
         run("resnet50-speedup", 90, *synthetic, suite="resnet50", nodes=f"1x1,{all_devices}", devices=2),
         run("glm-fsdp-converges", 60, small, "--set=parallel=fsdp", suite="glm", nodes=all_devices, devices=2),
     ]
-
-
-def _relative(path: Path) -> str:
-    """Return the path as a command in the checkout names it."""
-    return str(path.relative_to(REPO) if path.is_relative_to(REPO) else path)
 
 
 def selected(items: Sequence[Item], patterns: str) -> list[Item]:
@@ -342,7 +341,7 @@ def publish() -> int:
     places = sorted(STATE.glob("*/publish/*"))
     for place in places:
         shutil.copytree(place, PUBLISHED / place.name, dirs_exist_ok=True)
-        print(f"published: {_relative(PUBLISHED / place.name)}")
+        print(f"published: {relative(PUBLISHED / place.name)}")
     problems = readme.write_sections(REPO)
     print(
         "\n".join(
@@ -357,30 +356,26 @@ def published_items(published: Path, catalog: Catalog) -> str:
     results: dict[tuple[str, str], tuple[str, Result]] = {}
     for file in sorted(published.glob(f"*/{ITEM}"), key=lambda file: file.parent.name[-10:]):
         result = read_result(file)
-        results[str(result.machine["hardware"]), result.name] = (file.parent.name[-10:], result)
+        chip = result.machine.get("hardware", "")
+        if not any(chip in vendor.chips for vendor in catalog.vendors.values()):
+            raise FormatError(f"{file}: machine.hardware is {chip!r}; expected a chip of vendors/*/vendor.toml")
+        results[chip, result.name] = (file.parent.name[-10:], result)
     goals = {suite.goal.chip for suite in catalog.suites.values() if suite.goal}
-    chips = sorted(goals | {chip for chip, _ in results})
-    rows, owed = [], []
-    for chip in chips:
-        vendor = next(vendor for vendor in catalog.vendors.values() if chip in vendor.chips)
+    chips = {chip: vendor for vendor in catalog.vendors.values() for chip in vendor.chips}
+    head = ["hardware", "item", "status", "figures", "goal", "machine", "command"]
+    rows, owed = [head, ["---"] * len(head)], [["hardware", "item", "command"], ["---"] * 3]
+    for chip in sorted(goals | {chip for chip, _ in results}):
+        vendor = chips[chip]
         for item in make_items(Target(catalog, vendor, chip, vendor.chips[chip].devices_per_host or 1), STATE):
+            again = f"`make gpu VENDOR={vendor.name} ITEMS={item.name}`"
             if (chip, item.name) in results:
                 date, result = results[chip, item.name]
-                facts = [f"{name} {result.machine[name]}" for name in MACHINE if name in result.machine]
-                facts += [f"{name} {text}" for name, text in result.machine.items() if name.startswith("version ")]
-                rows.append([chip, *result.row[:2], *result.row[3:], "; ".join([date, *facts]), _again(vendor, item)])
+                facts = [f"{name} {text}" for name, text in result.machine.items() if name.startswith(MACHINE)]
+                rows.append([chip, *result.row[:2], *result.row[3:], "; ".join([date, *facts]), again])
             elif item.figures:
-                owed.append([chip, item.name, _again(vendor, item)])
-    head = ["hardware", "item", "status", "figures", "goal", "machine", "command"]
-    texts = [table(head, rows)] if rows else ["No result of a device is published yet."]
-    return "\n\n".join([*texts, "Owed:", table(["hardware", "item", "command"], owed)])
-
-
-MACHINE = ("driver", "power_limit", "framework", "python", "commit")
-
-
-def _again(vendor: Vendor, item: Item) -> str:
-    return f"`make gpu VENDOR={vendor.name} ITEMS={item.name}`"
+                owed.append([chip, item.name, again])
+    measured_rows = "\n".join(map(row, rows)) if len(rows) > 2 else "No result of a device is published yet."
+    return "\n\n".join([measured_rows, "Owed:", "\n".join(map(row, owed))])
 
 
 # -- the command ---------------------------------------------------------------------------------------------
@@ -425,7 +420,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         items = with_last_durations(selected(make_items(target, folder), options.items), folder)
     except ValueError as error:
         parser.error(f"--items={options.items}: {error}")
-    print(f"{vendor.name} {chip}, {count} devices, slices of {options.slice:g} minutes; results: {_relative(folder)}")
+    print(f"{vendor.name} {chip}, {count} devices, slices of {options.slice:g} minutes; results: {relative(folder)}")
     print(line)
     if options.plan:
         print(plan_text(items, 60 * options.slice))
@@ -461,7 +456,7 @@ def closing(items: Sequence[Item], results: Sequence[Result], folder: Path) -> s
     bad = [result for result in results if result.status in (FAILED, TIMED_OUT)]
     lines = [f"{result.status}: {result.name}: {result.reason}" for result in [*left.values(), *bad]]
     if bad:
-        lines.append(f"A failed item runs again after its folder in {_relative(folder)} is removed.")
+        lines.append(f"A failed item runs again after its folder in {relative(folder)} is removed.")
     if left:
         minutes = sum(item.estimate_s for item in items if item.name in left) / 60
         lines.append(f"{len(left)} items left, about {minutes:.0f} minutes: run the same command again")

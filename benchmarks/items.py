@@ -20,10 +20,11 @@ from flagperf_driver.node.processes import die_with
 from pytest_flagperf import stored
 from pytest_flagperf.catalog.suite import Goal
 from pytest_flagperf.results.figures.units import quantity
+from pytest_flagperf.stored import FormatError, type_check
 from pytest_flagperf.stored.layout import OPTIONS
 from pytest_flagperf.stored.round_dir import RoundDir
 
-from .section import PYTEST, REPO, table
+from .section import PYTEST, REPO, relative, table
 
 PASSED, FAILED, TIMED_OUT, STOPPED, NOT_RUN = "passed", "failed", "timed out", "stopped", "not run"
 SKIPPED = "skipped"
@@ -37,7 +38,8 @@ GRACE_S = 15.0
 """Time of an interrupted command to end its own processes."""
 
 
-class Figure(NamedTuple):
+@dataclass(frozen=True)
+class Figure:
     """A measured value with its unit."""
 
     value: float
@@ -128,13 +130,8 @@ class Result:
 
 
 def read_result(file: Path) -> Result:
-    """Return a stored result; raise OSError or ValueError if the file is missing or is not a result."""
-    try:
-        table = json.loads(file.read_text())
-        figures = {name: Figure(*figure) for name, figure in table["figures"].items()}
-        return Result(**{**table, "figures": figures, "goal": table["goal"] and Goal(**table["goal"])})
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{file}: {type(error).__name__}: {error}") from error
+    """Return a stored result; raise FormatError if the file is missing or is not a result."""
+    return type_check.typed(Result, stored.read(file), str(file))
 
 
 @final
@@ -217,7 +214,7 @@ def run_items(
     stop = stop or StopSignals()
     for item in items:
         place, statuses = folder / item.name, [result.status for result in results]
-        with suppress(OSError, ValueError):
+        with suppress(FormatError):
             results.append(read_result(place / RESULT))
             continue
         if item.skip:
@@ -244,7 +241,7 @@ def with_last_durations(items: Sequence[Item], folder: Path) -> list[Item]:
     """Replace the estimates by the durations of the same commands in the folders beside this one; the last counts."""
     durations: dict[str, float] = {}
     for path in sorted(folder.parent.glob(f"*/*/{RESULT}"), key=lambda path: path.stat().st_mtime):
-        with suppress(OSError, ValueError):
+        with suppress(FormatError):
             result = read_result(path)
             if result.status == PASSED and result.took_s is not None:
                 durations[result.command.replace(path.parent.parent.name, folder.name)] = result.took_s
@@ -304,14 +301,14 @@ def _run(item: Item, folder: Path, available: Slice, stop: StopSignals) -> Resul
     if code is None and left_s < item.limit_s:
         if not has_whole_slice or _ended_rounds(folder) > rounds:
             return item.result(STOPPED, "the slice has ended; the next call continues", took)
-        return item.result(TIMED_OUT, f"did not end within a slice: pass more minutes as SLICE; see {log}", took)
+        return item.result(TIMED_OUT, f"did not end within a slice: pass a longer SLICE; see {relative(log)}", took)
     if code is None:
-        return item.result(TIMED_OUT, f"stopped at its limit of {item.limit_s:.0f} s; see {log}", took)
-    measured, reason = Measured({}), "" if code == 0 else f"exit code {code}; see {log}"
+        return item.result(TIMED_OUT, f"stopped at its limit of {item.limit_s:.0f} s; see {relative(log)}", took)
+    measured, reason = Measured({}), "" if code == 0 else f"exit code {code}; see {relative(log)}"
     try:
         measured = item.figures(folder) if item.figures else measured
     except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = reason or f"expected its figures in {folder}, got {type(error).__name__}: {error}"
+        reason = reason or f"expected its figures in {relative(folder)}, got {type(error).__name__}: {error}"
     return item.result(FAILED if reason else PASSED, reason, took, measured)
 
 

@@ -72,6 +72,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
+def relative(path: Path) -> str:
+    """Return the path as a command in the checkout names it."""
+    return str(path.relative_to(REPO) if path.is_relative_to(REPO) else path)
+
+
 @dataclass(frozen=True)
 class Took:
     """The time of a command, and its output."""

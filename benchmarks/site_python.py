@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -75,6 +76,7 @@ def _candidates(given: str | None, settings: Mapping[str, object]) -> Iterator[t
         "flagperf.toml": settings.get("python"),
         "VIRTUAL_ENV": f"{active}/bin/python" if active else None,
         "PATH": shutil.which("python3"),
+        "the base of this environment": f"{sys.base_prefix}/bin/python3",  # an active environment hides it on the PATH
     }
     asked: set[str] = set()
     for source, python in known.items():

@@ -28,6 +28,7 @@ from benchmarks.items import (
 )
 from benchmarks.section import REPO
 from pytest_flagperf.catalog import Catalog, Goal
+from pytest_flagperf.stored import FormatError
 from tests.lab.nvml import GPU_IS_LOST
 from tests.processes import running
 from tests.sampling import gpus
@@ -167,6 +168,14 @@ def test_what_passed_is_published_before_the_next_item(tmp_path: Path) -> None:
     text = gpu.published_items(published, catalog)
     assert "| H200 | bert-bf16-compiled | `make" not in text
     assert "| H200 | bert-bf16-compiled | failed | exit code 1; " in text
+    for content, message in (
+        ("{", "invalid JSON"),
+        (item_file.read_text().replace('"H200"', '"H9"'), "machine.hardware is 'H9'; expected a chip"),
+        (item_file.read_text().replace("380.0", "[]"), "figures"),
+    ):
+        (published / "h200-bert-bf16-compiled-2026-11-26/item.json").write_text(content)
+        with pytest.raises(FormatError, match=message):
+            gpu.published_items(published, catalog)
 
 
 @pytest.mark.parametrize(("difference", "good"), [("1.0e-06", True), ("2.0e-02", False), ("nan", False)])
@@ -310,7 +319,7 @@ def test_an_item_is_stopped_without_failure_at_the_end_of_the_slice(tmp_path: Pa
     assert (statuses(results), exit_code(results)) == ([PASSED, STOPPED], 0)
     results = run_items([item("first", ""), hangs], Slice(GRACE_S + 1), tmp_path)
     assert (statuses(results), exit_code(results)) == ([PASSED, TIMED_OUT], 1)
-    assert "did not end within a slice: pass more minutes as SLICE" in results[1].reason
+    assert "did not end within a slice: pass a longer SLICE" in results[1].reason
 
 
 def test_the_last_durations_replace_the_guesses(tmp_path: Path) -> None:
