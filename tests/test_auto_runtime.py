@@ -1,5 +1,6 @@
 """The runtime of a case where venv is the vendor's: an environment, or an installed Python without an index."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,11 +12,13 @@ from pytest_flagperf.engines import Engine
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.running import auto_runtime
-from pytest_flagperf.running.auto_runtime import AutoRuntime
+from pytest_flagperf.running.auto_runtime import AutoRuntime, with_chosen
+from pytest_flagperf.running.resume import save_options
 from pytest_flagperf.running.run import runtime_of
 from pytest_flagperf.runtime import RuntimeRequest
 from pytest_flagperf.runtime.venv import Unavailable
 from pytest_flagperf.settings import read_settings
+from pytest_flagperf.stored.layout import OPTIONS
 
 from .trees import tree, write, write_suite
 
@@ -102,3 +105,10 @@ def test_only_a_vendors_venv_is_chosen_anew(tmp_path: Path) -> None:
     for given, of_vendor, expected in ((None, "venv", "auto"), (None, "host", "host"), ("venv", "venv", "venv")):
         selected = cast("Any", SimpleNamespace(vendor=SimpleNamespace(runtime=of_vendor)))
         assert runtime_of(read_settings({"runtime": given}, tmp_path), selected) == expected
+
+
+def test_a_run_that_continues_another_has_its_runtime(tmp_path: Path) -> None:
+    settings = read_settings({}, tmp_path)
+    for chosen, stored in (({"host"}, "host"), (set(), None), ({"host", "venv"}, None)):
+        save_options(tmp_path, with_chosen(settings, chosen), [])
+        assert json.loads((tmp_path / OPTIONS).read_text()).get("runtime") == stored

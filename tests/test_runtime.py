@@ -341,7 +341,8 @@ def test_a_missing_package_is_named_with_its_suite_and_a_command_without_an_inde
     listed = (
         f"no-such-frame, nor_this_one, required by suites/net/frame/r.txt; nothing, required by {other}: set python"
     )
-    assert f"{sys.executable} (Python {platform.python_version()}) has no {listed}" in str(caught.value)
+    assert str(caught.value).startswith(f"here: {sys.executable} (Python {platform.python_version()}")
+    assert f") has no {listed}" in str(caught.value)
     version = "{}.{}".format(*sys.version_info)
     fill = f"flagperf wheels wheels --python-version={version} -k net:frame on a machine with one, copy the folder"
     assert f"pip install no-such-frame==1 nor_this_one 'nothing<2'; without a package index, run {fill}" in str(
@@ -362,7 +363,9 @@ def test_the_first_python_on_the_path_with_all_packages_is_used(
     pythons = [site_python(tmp_path / name) for name in ("harness", "site")]
     site = Path(ask(pythons[1], "import sysconfig; print(sysconfig.get_path('purelib'))"))
     monkeypatch.setenv("PATH", ":".join([*(str(Path(python).parent) for python in pythons), os.environ["PATH"]]))
-    with pytest.raises(RuntimeSetupError, match=f"here: {tmp_path}/harness/bin/python3 .* has no frame"):
+    with pytest.raises(
+        RuntimeSetupError, match=f"here: {tmp_path}/harness/bin/python3 .*, a virtual environment of /.*has no frame"
+    ):
         host(HOST, required, quiet)
     (site / "frame.py").touch()
     assert host(HOST, required, quiet).python == f"{tmp_path}/site/bin/python3"

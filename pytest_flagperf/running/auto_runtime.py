@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines import Engine, is_local
 from pytest_flagperf.engines.agents.environments import runtime_request
@@ -11,9 +14,17 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.runtime import RuntimeRequest
 from pytest_flagperf.runtime.venv import RUNTIME as VENV
 from pytest_flagperf.selection import Selected
-from pytest_flagperf.settings import Settings
+from pytest_flagperf.settings import COMMAND_LINE, Settings
 
 AUTO = "auto"
+
+
+def with_chosen(settings: Settings, runtimes: Collection[str]) -> Settings:
+    """Return the settings with the runtime that was chosen for all cases, for a run that continues this one."""
+    if len(runtimes) != 1:
+        return settings
+    (chosen,) = runtimes
+    return replace(settings, runtime=chosen, sources={**settings.sources, "runtime": COMMAND_LINE})
 
 
 class AutoRuntime:
@@ -29,7 +40,7 @@ class AutoRuntime:
     def choose(self, selected: Selected) -> str:
         """Return venv if the environment of a case exists or can be built, else host."""
         asked = self._settings.runtime == AUTO
-        if not is_local(self._engine):
+        if not (self._engine.hosts and is_local(self._engine)):
             if not asked:
                 return "venv"
             how = self._settings.as_written("runtime")

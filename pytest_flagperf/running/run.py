@@ -29,7 +29,7 @@ from pytest_flagperf.stored import FormatError, layout, writing
 from pytest_flagperf.stored.live_record import CASES, END, LiveRecord
 
 from . import controller
-from .auto_runtime import AUTO, AutoRuntime
+from .auto_runtime import AUTO, AutoRuntime, with_chosen
 from .case_lookup import CaseLookup
 from .directory import RunDirectory, relative
 from .resume import save_options, set_failed_rounds_aside, with_stored_options
@@ -254,7 +254,9 @@ class Run:
         # The results of a resumed run are not made from its new rounds; they are written again at its end.
         (directory / layout.RESULTS).unlink(missing_ok=True)
         stored.write(directory / layout.LEFT_OUT, self.engine.left_out)
-        save_options(directory, self.settings, ((str(selected.case), selected.data_dir) for selected in chosen))
+        by_choice = {self.plan(one).runtime for one in chosen if runtime_of(self.settings, one) == AUTO}
+        settings = with_chosen(self.settings, by_choice)
+        save_options(directory, settings, ((str(selected.case), selected.data_dir) for selected in chosen))
         return lines
 
     def start_live(self, process: str, chosen: Sequence[Selected] = ()) -> None:

@@ -35,6 +35,7 @@ _ANSWER: Shape = {
     "packages": Each(Maybe(TEXT)),
     "markers": Each(TEXT),
     "executable": TEXT,
+    "base": TEXT,
     "path": [PATH],
 }
 _FOLDER: Shape = {"folder": TEXT}
@@ -185,6 +186,7 @@ class _Site:
             by_file.setdefault(one.place, []).append(one.package.name)
         listed = "; ".join(f"{', '.join(names)}, required by {Path(*place)}" for place, names in by_file.items())
         executable, version = answer["executable"], answer["markers"]["python_full_version"]
+        of = f", a virtual environment of {answer['base']}" if answer["base"] else ""
         words = shlex.join(requirement_text(one.package) for one in missing)
         suites = " or ".join(dict.fromkeys(":".join(place[1:3]) for place in by_file if place[0] == "suites"))
         wheels = self._request.wheels
@@ -192,9 +194,9 @@ class _Site:
         fill += [f"--python-version={'.'.join(version.split('.')[:2])}", *(["-k", suites] if suites else [])]
         absent = f" ({wheels} has no wheel of {', '.join(package.name for package in lacking)})" if wheels else ""
         return (
-            f"{self._host.name}: {executable} (Python {version}) has no {listed}{absent}: set python in flagperf.toml"
-            f" to an interpreter that has them, or run {shlex.quote(executable)} -m pip install {words}; without a"
-            f" package index, run {shlex.join(fill)} on a machine with one, copy the folder, and pass"
+            f"{self._host.name}: {executable} (Python {version}{of}) has no {listed}{absent}: set python in"
+            f" flagperf.toml to an interpreter that has them, or run {shlex.quote(executable)} -m pip install {words};"
+            f" without a package index, run {shlex.join(fill)} on a machine with one, copy the folder, and pass"
             f" --wheels={wheels or 'wheels'}"
         )
 

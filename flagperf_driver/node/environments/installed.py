@@ -2,8 +2,9 @@
 
 It serves one request (see ``request_server``): ``{"python", "packages": [name, ...], "env": {a rank's variables},
 "first": [folder, ...]}``; the folders ``first`` precede PYTHONPATH.
-The answer has ``packages``, each with its version, the ``markers`` and ``executable`` of the interpreter, and ``path``:
-these folders and those of the PYTHONPATH with which this module was started, which ranks also get.
+The answer has ``packages``, each with its version, the ``markers`` and ``executable`` of the interpreter, the ``base``
+if it belongs to a virtual environment, and ``path``: the folders ``first`` and those of the PYTHONPATH with which this
+module was started, which ranks also get.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ markers = {
     "platform_version": platform.version(), "implementation_name": sys.implementation.name,
     "platform_python_implementation": platform.python_implementation(),
 }
-print(json.dumps({"packages": packages, "markers": markers, "executable": sys.executable}))
+base = sys.base_prefix if sys.prefix != sys.base_prefix else ""
+print(json.dumps({"packages": packages, "markers": markers, "executable": sys.executable, "base": base}))
 """
 
 
