@@ -20,6 +20,17 @@ Copy the folder wheels here and run
     make setup WHEELS=wheels
 docs/offline.md has the details."""
 
+_COMMAND = """\
+#!{python}
+import sys
+
+sys.path.insert(0, {root!r})
+from pytest_flagperf.commands import main
+
+sys.exit(main())
+"""
+"""The command flagperf, of the checkout."""
+
 
 def main() -> None:
     """Create the environment; end with a message if Python, the wheels or the package index do not suffice."""
@@ -77,6 +88,9 @@ def _install_wheels(folder: Path, wheels: Path) -> None:
         ["--no-index", f"--find-links={wheels}", *required],
         str(wheels),
     )
+    command = folder / "bin" / "flagperf"
+    command.write_text(_COMMAND.format(python=folder.absolute() / "bin" / "python", root=str(ROOT)), "utf-8")
+    command.chmod(0o755)
 
 
 def _install(pip: list[str], words: list[str], source: str) -> None:

@@ -104,6 +104,9 @@ def test_a_folder_of_wheels_is_enough_for_the_harness(toy: Toy, capsys: pytest.C
     code, output = checkout.run(".venv/bin/pytest", "suites/alpha", "--runtime=host", "--plan")
     assert code == 0, output
     assert "2 cases selected" in output
+    code, output = checkout.run(".venv/bin/flagperf", "list")
+    assert code == 0, output
+    assert "alpha:plain" in output
     code, output = checkout.run("make", "setup-dev", f"PYTHON={sys.executable}")
     assert "made from wheels, which lack the tools of this project's tests" in output
 
