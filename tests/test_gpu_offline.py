@@ -54,11 +54,10 @@ class Machine:
         (pip,) = Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")
         shutil.copy(pip, self.wheels)
 
-    def start(self) -> subprocess.Popen[str]:
-        """Start ``make gpu`` with some items."""
-        words = ("make", "gpu", "VENDOR=cpu", f"WHEELS={self.wheels}", f"ITEMS={','.join(ITEMS)}")
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start make."""
         return subprocess.Popen(
-            [*OFFLINE, *words],
+            [*OFFLINE, "make", *words, f"WHEELS={self.wheels}"],
             cwd=self.checkout,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -147,10 +146,10 @@ def make_wheel(package: Distribution, folder: Path) -> None:
     reason="creating a network namespace is not allowed",
 )
 def test_a_lent_machine_is_measured_in_two_calls(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
+    machine, command = Machine(tmp_path), ("gpu", "VENDOR=cpu", f"ITEMS={','.join(ITEMS)}")
     control = subprocess.run([*OFFLINE, "ip", "route"], capture_output=True, text=True, check=True)
     assert control.stdout == "", "the machine has a route"
-    first = machine.start()
+    first = machine.start(*command)
     try:
         until(lambda: first.poll() is not None or machine.trains("transformer"), "the training of the third item", 300)
     finally:
@@ -164,7 +163,7 @@ def test_a_lent_machine_is_measured_in_two_calls(tmp_path: Path) -> None:
     assert machine.published() == ["cpu-bert-bf16-eager"]
     kept = {path: path.read_bytes() for path in machine.checkout.glob("reports/gpu/*/bert*/**/*.json")}
 
-    second = machine.start()
+    second = machine.start(*command)
     output, _ = second.communicate(timeout=300)
     assert second.returncode == 0, output
     assert f"Python of the ranks: {machine.site}/bin/python3 (PATH) with PyTorch {VERSION}" in output
@@ -181,3 +180,16 @@ def test_a_lent_machine_is_measured_in_two_calls(tmp_path: Path) -> None:
         "from the folder of wheels"
     )
     assert result.machine["version torch"].startswith(f"{VERSION}, required ==")
+
+    publish = machine.start("gpu-publish")
+    output, _ = publish.communicate(timeout=300)
+    assert publish.returncode == 0, output
+    (place,) = machine.checkout.glob("reports/published/cpu-bert-bf16-eager-*")
+    assert sorted(path.name for path in place.iterdir()) == ["item.json", "results.json"]
+    for document, text in {
+        "reports/published/README.md": "| CPU | transformer-bf16-eager | passed | p_core ",
+        "suites/transformer/pytorch/README.md": f"transformer-bf16-eager-{place.name[-10:]}/results.json",
+        "docs/support.md": "small scale measured",
+    }.items():
+        assert text in (machine.checkout / document).read_text(), document
+        assert text not in (REPO / document).read_text(), document
