@@ -44,6 +44,7 @@ from .items import (
     PASSED,
     STOPPED,
     TIMED_OUT,
+    VALIDITY,
     Figure,
     Item,
     Measured,
@@ -170,6 +171,8 @@ def measured(folder: Path) -> Measured:
     for name, (got, expected) in first["fingerprint"].get("deviations", {}).items():
         if name.startswith("version "):
             machine[name] = f"{got}, required {expected}"
+    if names := [warning["kind"] for warning in first["validity_warnings"]]:
+        machine[VALIDITY] = ", ".join(names)
     return Measured(figures, machine, (first.get("profile") or {}).get("largest_loss", ""))
 
 

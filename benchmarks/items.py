@@ -32,6 +32,8 @@ SKIPPED = "skipped"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RESULT = "result.json"
 """The last file of an item. An item with this file is done."""
+VALIDITY = "validity warnings"
+"""The fact of a machine that distorted the measurement."""
 HEAD = ("item", "status", "took (s)", "figures", "goal")
 POLL_S = 0.05
 GRACE_S = 15.0
@@ -114,8 +116,8 @@ class Result:
     def row(self) -> Sequence[str]:
         """The row of the table of results, as in ``HEAD``."""
         figures = [f"{name} {quantity(figure.value, figure.unit)}" for name, figure in self.figures.items()]
-        if "power_limit" in self.machine:
-            figures.append(f"power limit {self.machine['power_limit']}")
+        named = {"power_limit": "power limit", VALIDITY: VALIDITY}
+        figures += [f"{words} {self.machine[name]}" for name, words in named.items() if name in self.machine]
         texts = filter(None, [self.reason, ", ".join(figures), self.largest_loss])
         took = "" if self.took_s is None else f"{self.took_s:.0f}"
         return (self.name, self.status, took, "; ".join(texts), self._share)

@@ -119,7 +119,7 @@ def stored_case(model: str, ok: bool = True) -> dict[str, object]:
     outcome = {
         "machine": {"power_limit": "700 W"}, "environment": {"framework": "pytorch 2", "device": "no"},
         "fingerprint": {"deviations": {"version torch": ["2.11", "==2.15"], "learning_rate": [1, 2]}},
-        "profile": {"largest_loss": "input: 31 % waiting"},
+        "profile": {"largest_loss": "input: 31 % waiting"}, "validity_warnings": [{"kind": "throttled"}],
     }  # fmt: skip
     return {"case": f"{model}:pytorch:H200:1:1:1", "ok": ok, "speedup": None, "metrics": metrics, "outcomes": [outcome]}
 
@@ -135,11 +135,13 @@ def test_a_result_has_figures_machine_and_the_share_of_the_goal(tmp_path: Path) 
     goal = Goal("H200", 400, 128, "somewhere")
     result = Item("bert", [], 1, 1, goal=goal).result(PASSED, "", 7.0, measured)
     assert result.row[3:] == (
-        "p_core 380 sequences/s, mfu 40.0 %, time_to_target 9 s, power limit 700 W; input: 31 % waiting",
+        "p_core 380 sequences/s, mfu 40.0 %, time_to_target 9 s, power limit 700 W, validity warnings throttled; "
+        "input: 31 % waiting",
         "95% of 400 on H200",
     )  # fmt: skip
     assert result.machine == {
         "power_limit": "700 W", "framework": "pytorch 2", "version torch": "2.11, required ==2.15",
+        "validity warnings": "throttled",
     }  # fmt: skip
     (tmp_path / "result.json").write_text(result.text)
     assert read_result(tmp_path / "result.json") == result
