@@ -126,6 +126,17 @@ def test_mfu_is_flops_over_the_peak_of_all_cards(round_dir: Path) -> None:
     assert measure(round_dir).metric("mfu") is None
 
 
+def test_mfu_does_not_count_padding_as_work(round_dir: Path) -> None:
+    plain = measure(round_dir)
+    assert plain.metric("padding_share") is None
+    for path in round_dir.glob("*/rank*.out.log"):
+        path.write_text(path.read_text().replace(FINISHED, FINISHED + '"padding_share": 0.25, '))
+    padded, mfu = measure(round_dir), plain.value("mfu")
+    assert (padded.value("padding_share"), padded.value("p_core")) == (0.25, plain.value("p_core"))
+    assert mfu is not None
+    assert padded.value("mfu") == pytest.approx(0.75 * mfu)
+
+
 def test_time_to_target_is_of_the_first_evaluation_and_broken_lines_are_counted() -> None:
     outcome = recorded("converged_1x1")
     assert outcome.quality.reached is not None

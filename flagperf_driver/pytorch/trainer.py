@@ -97,6 +97,10 @@ class TorchTrainer:
                 return None
             slot.copy_(loss.detach()) if micro == 1 else slot.add_(loss.detach())
             samples += steps.count_samples(ctx, batch)
+            if steps.count_tokens is not None:
+                tokens, computed = steps.count_tokens(ctx, batch)
+                self.progress.tokens += tokens
+                self.progress.computed_tokens += computed
             if last:
                 self._update()
             timeline.end()

@@ -356,7 +356,8 @@ class Training:
 
     def _finished(self, reason: str) -> dict[str, Any]:
         progress, totals = self.progress, self.timeline.totals
-        measured = int(self.trainer.total([totals.measured_samples])[0])
+        counts = [totals.measured_samples, progress.tokens, progress.computed_tokens]
+        measured, tokens, computed = map(int, self.trainer.total(counts))
         whole, training = progress.train_time, progress.train_time - progress.eval_time
         step_time = totals.step_time()
         compiled = self.trainer.compiles and step_time is not None
@@ -377,6 +378,7 @@ class Training:
             "warmup_steps": self.config.timing_warmup_steps,
             "measured_steps": len(totals.measured),
             "measured_samples": measured,
+            "padding_share": 1 - tokens / computed if computed else None,
             "step_time": step_time,
             "forward_time": totals.forward_time(),
             "input_wait_time": progress.input_wait_time + totals.waiting,

@@ -14,6 +14,10 @@ class TrainingProgress:
     """Completed optimizer steps."""
     samples: int = 0
     """Samples over all ranks, as of the last log point."""
+    tokens: int = 0
+    """Tokens of this rank's samples without padding, if the suite counts them."""
+    computed_tokens: int = 0
+    """The same with padding."""
     epoch: int = 0
     """Completed epochs."""
     position: int = 0

@@ -29,6 +29,9 @@ FIGURES: Mapping[str, FigureKind] = {
     "mfu": FigureKind(
         "share", "higher", "model FLOPs utilization: computed FLOPs per second, as a share of the chips' dense peak",
     ),
+    "padding_share": FigureKind(
+        "share", "lower", "the share of padding in the tokens that were computed; the MFU does not count it",
+    ),
     "e2e_time": FigureKind("s", "lower", "from the start of the process to the end of the training"),
     "init_time": FigureKind("s", "lower", "from the start of the process to the first training step"),
     "raw_train_time": FigureKind(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from checkpoint import load_checkpoint
@@ -92,12 +92,19 @@ def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
     return model
 
 
-def prepare_batch(ctx: Context, batch: Batch) -> Batch:
+def prepare_batch(ctx: Context, batch: Batch) -> dict[str, Any]:
     """Copy the batch to the device, without the mask if no sequence has padding: a flash kernel takes no mask."""
-    if batch["input_mask"].all():  # on the host, which need not wait for the device
-        batch = {name: array for name, array in batch.items() if name != "input_mask"}
-    prepared: Batch = to_device(batch, ctx.device)
-    return prepared
+    mask = batch["input_mask"]
+    prepared: dict[str, Any] = {**batch, "used_tokens": int(mask.sum())}  # on the host, which does not wait here
+    if prepared["used_tokens"] == mask.size:
+        del prepared["input_mask"]
+    moved: dict[str, Any] = to_device(prepared, ctx.device)
+    return moved
+
+
+def count_tokens(ctx: Context, batch: dict[str, Any]) -> tuple[int, int]:  # noqa: ARG001 - a step's signature
+    """Return the tokens of the batch without and with padding."""
+    return batch["used_tokens"], batch["input_ids"].numel()
 
 
 def calculate_loss(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:  # noqa: ARG001 - a step's signature

@@ -141,7 +141,14 @@ def collate(data: ClozeSet, chosen: Tensor, length: int, answer_length: int, gro
     rows = data.first[chosen][:, None] + torch.where(valid, offset, 0)
     parts = _sequences(data, rows.flatten(), length, answer_length)
     shaped: Batch = {name: part.view(*rows.shape, *part.shape[1:]) for name, part in parts.items()}
-    return {**shaped, "right": data.right[rows] & valid, "valid": valid, "sequences": int(valid.sum())}
+    lengths = data.text_length[rows] + data.answer_length[rows].clamp(max=answer_length)
+    return {
+        **shaped,
+        "right": data.right[rows] & valid,
+        "valid": valid,
+        "sequences": int(valid.sum()),
+        "used_tokens": int(lengths[valid].sum()),
+    }
 
 
 def _sequences(data: ClozeSet, rows: Tensor, length: int, answer_length: int) -> dict[str, Tensor]:

@@ -196,3 +196,8 @@ def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG
 def count_samples(ctx: Context, batch: Batch) -> int:  # noqa: ARG001 - a step's signature
     """Return the number of sequences, one per candidate; padding does not count."""
     return int(batch["sequences"])
+
+
+def count_tokens(ctx: Context, batch: Batch) -> tuple[int, int]:  # noqa: ARG001 - a step's signature
+    """Return the tokens of the counted sequences without and with padding."""
+    return int(batch["used_tokens"]), int(batch["sequences"]) * int(batch["tokens"].shape[-1])

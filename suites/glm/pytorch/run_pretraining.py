@@ -17,5 +17,6 @@ if __name__ == "__main__":
             evaluate_batch=data.evaluate_batch,
             summarize=data.summarize,
             count_samples=data.count_samples,
+            count_tokens=data.count_tokens,
         )
     )

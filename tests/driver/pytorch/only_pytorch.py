@@ -249,7 +249,11 @@ def bucket_mib(compiled: bool) -> int:
 
 def results(scenarios: Any) -> dict[str, Any]:
     if scenarios.meeting.world.world_size == 1:
-        return {"units": units(), "compiled": scenarios.train(compile=True, compile_with="eager", **PROFILED)}
+        return {
+            "units": units(),
+            "compiled": scenarios.train(compile=True, compile_with="eager", **PROFILED),
+            "padded": scenarios.train(replace(STEPS, count_tokens=lambda ctx, batch: (3, 4))),
+        }
     how = {"train_batch_size": 16, "blocks": 2}
     return {
         **sharded(scenarios),

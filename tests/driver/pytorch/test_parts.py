@@ -68,6 +68,8 @@ def test_parts_of_a_step_do_what_the_config_says(alone: RankResults) -> None:
         "mthreads": [[True], [False]],
         "scaler": ["torch_npu's"],
     }
+    assert alone["compiled"].finished["padding_share"] is None
+    assert alone["padded"].finished["padding_share"] == 0.25
     assert alone["compiled"].finished["compile_time"] > 0
     assert alone["compiled"].of("INIT_END")[0]["compile"] is True
     assert alone["compiled"].finished["final_loss"] < alone["compiled"].losses[1]
