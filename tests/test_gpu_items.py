@@ -28,6 +28,7 @@ from benchmarks.items import (
 )
 from benchmarks.section import REPO
 from pytest_flagperf.catalog import Catalog, Goal
+from pytest_flagperf.results.figures.kinds import FIGURES
 from pytest_flagperf.stored import FormatError
 from tests.lab.nvml import GPU_IS_LOST
 from tests.processes import running
@@ -145,6 +146,10 @@ def test_a_result_has_figures_machine_and_the_share_of_the_goal(tmp_path: Path) 
     }  # fmt: skip
     (tmp_path / "result.json").write_text(result.text)
     assert read_result(tmp_path / "result.json") == result
+
+
+def test_the_kept_figures_are_figures_of_a_round() -> None:
+    assert set(gpu.KEPT) <= FIGURES.keys()
 
 
 def test_convergence_has_the_time_of_each_model(tmp_path: Path) -> None:

@@ -1,18 +1,14 @@
 """``make gpu`` on a lent machine: no network, a fresh home, the site's PyTorch, a folder of wheels, and a SIGKILL."""
 
-import ensurepip
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import zipfile
-from collections.abc import Iterator, Sequence
-from importlib.metadata import Distribution, distribution, distributions
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from benchmarks.items import read_result
 from pytest_flagperf.catalog import Catalog
@@ -28,8 +24,7 @@ VERSION = "2.11.0+site"
 """The version of the site's PyTorch, which no suite requires."""
 OFFLINE = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 """Runs a program in a network namespace without a route."""
-HARNESS = ("nvidia-ml-py", "orjson", "packaging", "pluggy", "psutil", "pytest", "pytest-html", "pytest-xdist")
-"""What a run with ``--runtime=host`` needs."""
+PYTHON = "{}.{}".format(*sys.version_info)
 NOT_AT_THE_SITE = "sacremoses"
 """A package of the third item's suite, which comes from the folder of wheels."""
 
@@ -47,12 +42,17 @@ class Machine:
         }
         (folder / "home").mkdir()
         copy_checkout(self.checkout)
-        self.wheels.mkdir()
-        make_wheel(make_site(self.site), self.wheels)
-        for package in required(HARNESS):
-            make_wheel(package, self.wheels)
-        (pip,) = Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")
-        shutil.copy(pip, self.wheels)
+        make_site(self.site)
+        self._fetch_wheels(folder / "installed.txt")
+
+    def _fetch_wheels(self, installed: Path) -> None:
+        """Fill the folder of wheels as at home, where a package index is."""
+        freeze = [f"{package.name}=={package.version}" for package in distributions(path=[str(packages_of(self.site))])]
+        installed.write_text("\n".join(freeze))
+        words = ["-k", "transformer and pytorch and not swin", f"--python-version={PYTHON}", f"--installed={installed}"]
+        command = [sys.executable, "-m", "pytest_flagperf", "wheels", str(self.wheels), *words]
+        subprocess.run(command, cwd=self.checkout, check=True)
+        assert [*self.wheels.glob(f"{NOT_AT_THE_SITE}-*.whl")]
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start make."""
@@ -94,13 +94,16 @@ def copy_checkout(target: Path) -> None:
     subprocess.run(["git", "reset", "-q"], cwd=target, check=True)
 
 
-def make_site(folder: Path) -> Distribution:
-    """Make a Python that has the suites' packages, but PyTorch as another version; return the package that it lacks."""
+def packages_of(environment: Path) -> Path:
+    return environment / "lib" / f"python{PYTHON}" / "site-packages"
+
+
+def make_site(folder: Path) -> None:
+    """Make a Python that has the suites' packages but one, and PyTorch as another version."""
     catalog = Catalog.scan([REPO])
     python = Path(environments.build(catalog, catalog.suites["resnet50", "pytorch"]))
-    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    packages, own = python.parent.parent / "lib" / version / "site-packages", folder / "lib" / version / "site-packages"
+    packages, own = packages_of(python.parent.parent), packages_of(folder)
     for path in packages.iterdir():
         if path.name != "torch" and not path.name.startswith(("torch-", NOT_AT_THE_SITE)):
             (own / path.name).symlink_to(path)
@@ -114,31 +117,6 @@ def make_site(folder: Path) -> Distribution:
     (own / f"torch-{VERSION}.dist-info").mkdir()
     metadata = f"Metadata-Version: 2.1\nName: torch\nVersion: {VERSION}\n"
     (own / f"torch-{VERSION}.dist-info/METADATA").write_text(metadata)
-    (missing,) = distributions(name=NOT_AT_THE_SITE, path=[str(packages)])
-    return missing
-
-
-def required(names: Sequence[str]) -> Iterator[Distribution]:
-    """Yield the packages with all that they require."""
-    left, seen = list(names), set()
-    while left:
-        name = left.pop()
-        if name not in seen:
-            seen.add(name)
-            package = distribution(name)
-            yield package
-            lines = map(Requirement, package.requires or ())
-            left += [line.name for line in lines if not line.marker or line.marker.evaluate({"extra": ""})]
-
-
-def make_wheel(package: Distribution, folder: Path) -> None:
-    """Pack an installed package."""
-    files = [file for file in package.files or () if file.parts[0] != ".." and file.suffix != ".pyc"]
-    (info,) = {file.parts[0] for file in files if file.parts[0].endswith(".dist-info")}
-    tags = [line.split()[1] for line in (package.read_text("WHEEL") or "").splitlines() if line.startswith("Tag: ")]
-    with zipfile.ZipFile(folder / f"{info.removesuffix('.dist-info')}-{tags[-1]}.whl", "w") as wheel:
-        for file in files:
-            wheel.write(str(file.locate()), str(file))
 
 
 @pytest.mark.skipif(
