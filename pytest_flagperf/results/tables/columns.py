@@ -17,7 +17,7 @@ FIGURES = (
     ("pure_training_computing_time", "s"), ("eval_time", "s"), ("compile_time", "s"), ("time_to_target", "s"),
     ("samples_to_target", ""), ("p_whole", ""), ("p_train", ""), ("p_core", ""),
     ("step_time_mean", "s"), ("step_time_p50", "s"), ("step_time_p90", "s"), ("step_time_p99", "s"),
-    ("input_wait_share", ""), ("mfu", ""), ("peak_memory", "bytes"), ("final_loss", ""),
+    ("input_wait_share", ""), ("mfu", ""), ("padding_share", ""), ("peak_memory", "bytes"), ("final_loss", ""),
 )  # fmt: skip
 """The metrics of every suite as columns of results.csv, with the unit in the column's name."""
 MEANWHILE = (

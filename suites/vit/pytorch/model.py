@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
+from flagperf_driver.pytorch.steps import compile_methods
+
 if TYPE_CHECKING:
     from flagperf_driver.pytorch import Context
 
@@ -23,3 +25,9 @@ def create_model(ctx: Context) -> nn.Module:
         num_heads=config.num_heads,
         weight_init=config.weight_init,
     )
+
+
+def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
+    """Compile one block for all of them; the few operations before and behind the blocks are not compiled."""
+    compile_methods(ctx, model.blocks, "forward")
+    return model
