@@ -80,6 +80,7 @@ SWITCHES = {
     "resnet50": ["compile_mode=max-autotune"],
     "glm": ["compile_mode=max-autotune"],
     "mobilenetv2": ["channels_last=False"],
+    "tacotron2": ["compile_mode=reduce-overhead"],
     "efficientnet": ["channels_last=False"],
 }
 """Settings whose gain only a device can show: each is compared with the model's compiled measurement."""

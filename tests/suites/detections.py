@@ -7,13 +7,28 @@ from __future__ import annotations
 
 import json
 import sys
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 from tests.suites.children import use_modules_of
 from tests.suites.flops import context
 from tests.suites.trainers import steps_of
 
 STEPS = 70
+
+
+def with_the_parts_of_the_library(net: Any) -> Any:
+    """Return the same detector with torchvision's methods; its samples are drawn from the same random numbers."""
+    from torchvision.models.detection import _utils, roi_heads, rpn
+
+    library = deepcopy(net)
+    parts = [(library.rpn, rpn.RegionProposalNetwork), (library.roi_heads, roi_heads.RoIHeads)]
+    for part, kind in parts:
+        part.__class__ = kind
+        part.proposal_matcher.__class__ = _utils.Matcher
+        part.box_coder.__class__ = _utils.BoxCoder
+    return library
 
 
 def main() -> None:

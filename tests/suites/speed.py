@@ -36,8 +36,11 @@ LOWER = 0.99
 NOT_NEEDED = ("faster_coco_eval", "jieba", "sacremoses", "sentencepiece", "soundfile")
 """Packages that read data or judge an evaluation: the throughput on synthetic data needs none of them."""
 READ_BACKS = {
-    "_local_scalar_dense", "bincount", "equal", "is_nonzero", "masked_select", "nonzero", "_unique2", "unique_dim",
+    "_local_scalar_dense", "bincount", "equal", "is_nonzero", "masked_select", "nms", "nonzero", "_unique2",
+    "unique_dim",
 }  # fmt: skip
+READERS = {torch.Tensor.cpu, torch.Tensor.numpy, torch.Tensor.tolist}
+WRITERS = {torch.as_tensor, torch.tensor}
 INDEXED = {"_unsafe_index", "index", "index_put", "index_put_"}
 COPIES = {"_to_copy", "clone", "contiguous", "copy_"}
 Problems = dict[str, list[str]]
@@ -59,6 +62,20 @@ class Attention(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
             return function(*args, **(kwargs or {}))
         finally:
             self.running = self.masked = False
+
+
+class HostCopies(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
+    """Reports copies between host and device; on the CPU they are no operations."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [argument for argument in args if isinstance(argument, torch.Tensor)]
+        if function in READERS or (function in WRITERS and (kwargs or {}).get("device") is not None and not given):
+            self._recorder.report("read_back", function.__name__, "a copy that waits for the device", given)
+        return function(*args, **(kwargs or {}))
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
@@ -103,26 +120,26 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         ) else []  # fmt: skip
         if name in READ_BACKS or masks:
             what = "a masked index waits for the device" if masks else "waits for the device"
-            self._report("read_back", name, what, given)
+            self.report("read_back", name, what, given)
 
     def _layout(self, name: str, given: list[Any], made: list[Any]) -> None:
         if name == "convolution" and (given[0].dim() == 3 or (given[0].dim() == 4 and not _channels_last(given[0]))):
-            self._report("layout", name, "the input is not channels_last, which a 3-D input cannot be", given)
+            self.report("layout", name, "the input is not channels_last, which a 3-D input cannot be", given)
         if name in COPIES and made and made[0].dim() == 4:
             source = given[1] if name == "copy_" else given[0]
             kept = _channels_last(source) == _channels_last(made[0])
             if source.shape == made[0].shape and not kept and source.is_contiguous() != made[0].is_contiguous():
-                self._report("layout", name, "a copy changes the layout of a 4-D tensor", given)
+                self.report("layout", name, "a copy changes the layout of a 4-D tensor", given)
 
     def _softmax(self, name: str, given: list[Any], made: list[Any]) -> None:
         if self._attention.running:
             if self._attention.masked:
-                self._report("mask", "scaled_dot_product_attention", "a mask keeps flash kernels away", given)
+                self.report("mask", "scaled_dot_product_attention", "a mask keeps flash kernels away", given)
                 self._attention.masked = False
             return
         sources = [tensor for tensor in given if _storage(tensor) in self._scores]
         if name in ("_softmax", "_safe_softmax") and sources:
-            self._report("attention", name, "attention without scaled_dot_product_attention", given)
+            self.report("attention", name, "attention without scaled_dot_product_attention", given)
         for tensor in made:
             if name in ("bmm", "baddbmm") or any(source.numel() == tensor.numel() for source in sources):
                 self._scores[_storage(tensor)] = tensor
@@ -138,7 +155,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         if not lower:
             self._others.append((not self._modules.is_bw, flops, f"{func.overloadpacket.__name__} {self._place()}"))
 
-    def _report(self, check: str, name: str, what: str, given: list[Any]) -> None:
+    def report(self, check: str, name: str, what: str, given: list[Any]) -> None:
         shapes = ", ".join(str(list(tensor.shape)) for tensor in given)
         problem = f"{name}({shapes}) {self._place()}: {what}"
         if problem not in self.problems[check]:
@@ -203,7 +220,11 @@ def step_problems(steps: Any, suite: Path) -> Problems:
     ctx = _context(suite, channels_last=True)
     parts = build(ctx, steps, steps)
     batch = steps.prepare_batch(ctx, next(iter(parts.train_data)))
-    with Attention() as attention, Recorder((suite, suite.parents[1] / "common"), attention) as recorder:
+    with (
+        Attention() as attention,
+        Recorder((suite, suite.parents[1] / "common"), attention) as recorder,
+        HostCopies(recorder),
+    ):
         with torch.autocast("cpu", torch.bfloat16):
             loss = steps.calculate_loss(ctx, parts.model, batch)
         steps.backward(ctx, loss, None)

@@ -15,7 +15,11 @@ from tests.suites.programs import Results
 HERE = Path(__file__).resolve().parent
 CATALOG = [suite for suite in Catalog.scan([HERE.parents[1]]).suites.values() if suite.framework == "pytorch"]
 SUITES = [suite.path for suite in CATALOG]
-COUNTED_ON_CPU = {suite.path for suite in CATALOG if suite.scales[REFERENCE].counted_on == "cpu"}
+WAITS = {
+    "faster_rcnn": {"nms", "tolist"},
+    "mask_rcnn": {"nms", "nonzero", "tolist"},
+}
+"""By model, the operations that wait for the device: the host must know how many boxes are left, and of what size."""
 MASKED = {"glm", "swin_transformer", "transformer"}
 """Models whose attention needs a mask: text of different lengths, or a trained bias."""
 LAYERS = {"bert": "num_hidden_layers", "cpm": "num_layers", "glm": "num_layers", "vit": "depth"}
@@ -61,6 +65,8 @@ BROKEN = {
     "several shapes": {"width": "i % 2"},
     "item": {"tokens": "x = x * x.sum().item()"},
     "mask": {"tokens": "x = x[x > 0]"},
+    "list": {"tokens": "x = x * sum(x.flatten().tolist())"},
+    "copy to the device": {"tokens": "x = x * torch.tensor(2.0, device=x.device)"},
     "graph break": {"tokens": "torch._dynamo.graph_break()"},
     "graph for each step": {"tokens": "self.calls += 1; x = x * self.calls"},
     "layout": {"image": "x = x.contiguous()"},
@@ -76,6 +82,8 @@ BROKEN = {
 REFUSED = {
     "item": ("read_back", "_local_scalar_dense"),
     "mask": ("read_back", "masked index"),
+    "list": ("read_back", "tolist"),
+    "copy to the device": ("read_back", "tensor()"),
     "graph break": ("graph", "not one graph"),
     "graph for each step": ("graph", "graph"),
     "layout": ("layout", "convolution"),
@@ -142,7 +150,9 @@ def test_a_training_step_has_nothing_slow(measured: Results, suite: Path) -> Non
     problems = measured[suite]
     assert set(problems) == {"packages", "read_back", "layout", "attention", "mask", "precision", "graph"}, problems
     # The host must know a shape that depends on values, such as the number of boxes that are left.
-    allowed = {"read_back"} if suite in COUNTED_ON_CPU else set()
+    waits = {problem.partition("(")[0] for problem in problems["read_back"]}
+    assert waits == WAITS.get(suite.parent.name, set()), problems
+    allowed = {"read_back"} if waits else set()
     allowed |= {"mask"} if suite.parent.name in MASKED else set()
     assert {check for check, found in problems.items() if found} == allowed, problems
 

@@ -40,7 +40,7 @@ def create_model(ctx: Context) -> nn.Module:
     config, channels = ctx.config, ctx.config.fpn_channels
     sizes = tuple((size,) for size in config.anchor_sizes)
     anchors = AnchorGenerator(sizes, (RATIOS,) * len(sizes))
-    return Detector(
+    net = Detector(
         networks.feature_pyramid(ctx, config.stages, LastLevelMaxPool()),
         rpn_anchor_generator=anchors,
         rpn_head=AnchorScores(channels, anchors.num_anchors_per_location()[0]),
@@ -56,3 +56,5 @@ def create_model(ctx: Context) -> nn.Module:
         box_predictor=BoxScores(config.head_width, config.num_classes),
         box_batch_size_per_image=config.box_samples,
     )
+    networks.wait_less(net)
+    return net

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,13 +9,10 @@ from common.detection import networks
 from torch import Tensor, nn
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
-from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.mask_rcnn import MaskRCNN, MaskRCNNHeads, MaskRCNNPredictor
-from torchvision.models.detection.roi_heads import fastrcnn_loss, maskrcnn_loss
+from torchvision.models.detection.roi_heads import maskrcnn_loss
 from torchvision.models.detection.rpn import RPNHead
-from torchvision.ops import roi_align
 from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
-from torchvision.ops.poolers import LevelMapper
 
 if TYPE_CHECKING:
     from common.detection.steps import Prepared
@@ -43,58 +39,34 @@ class MaskScores(networks.FloatOutputs, MaskRCNNPredictor):
 class MaskPool(networks.Pool):
     """Writes the features in the layout that the convolutions after it need; the library's would have to be copied."""
 
-    def forward(self, x: dict[str, Tensor], boxes: list[Tensor], image_shapes: list[tuple[int, int]]) -> Tensor:  # noqa: ARG002
-        features = [x[name] for name in self.featmap_names]
-        first = int(math.log2(networks.FIRST_STRIDE))
-        levels = LevelMapper(first, first + len(features) - 1, self.canonical_scale, self.canonical_level)(boxes)
-        numbers = [torch.full_like(image_boxes[:, :1], image) for image, image_boxes in enumerate(boxes)]
-        regions = torch.cat([torch.cat(numbers), torch.cat(boxes)], dim=1)
-        last = features[0].is_contiguous(memory_format=torch.channels_last)
-        pooled = torch.empty(
-            (len(regions), features[0].shape[1], *self.output_size),
-            dtype=features[0].dtype,
-            device=features[0].device,
-            memory_format=torch.channels_last if last else torch.contiguous_format,
-        )
-        for level, feature in enumerate(features):
-            chosen = torch.where(levels == level)[0]
-            scale = 1 / (networks.FIRST_STRIDE * 2**level)
-            values = roi_align(feature, regions[chosen], self.output_size, scale, self.sampling_ratio)
-            pooled[chosen] = values.to(pooled.dtype)
-        return pooled
+    channels_last = True
+
+
+class Heads(networks.ObjectHeads):
+    """Also has the loss of the masks, which cover boxes instead of pictures."""
+
+    def losses(self, features: dict[str, Tensor], proposals: list[Tensor], batch: Prepared) -> dict[str, Tensor]:
+        """Return the losses of the proposals' classes, boxes and masks."""
+        samples = self.samples(proposals, batch.targets())
+        # The only further wait: masks of the background would cost more than it does.
+        positive = torch.where(samples.labels > 0)[0]
+        numbers, matches = networks.numbers_of(samples.proposals)[positive], samples.matches[positive]
+        objects = torch.cat(samples.proposals)[positive]
+        logits = self.mask_predictor(self.mask_head(self.mask_roi_pool.pooled(features, numbers, objects)))
+        assert batch.masks is not None
+        places = in_boxes(objects, batch.boxes[numbers, matches], batch.masks.shape[-1])
+        most = max(batch.counts)
+        masks, classes = batch.masks[:, :most].flatten(0, 1), batch.labels[:, :most].flatten()
+        loss = maskrcnn_loss(logits, [places], [masks], [classes], [numbers * most + matches])
+        return {**self.losses_of(features, samples, batch), "loss_mask": loss}
 
 
 class Detector(MaskRCNN):
-    """The library's detector without its transformation of pictures; masks cover boxes instead of pictures."""
+    """The library's detector without its transformation of pictures."""
 
     def forward(self, batch: Prepared) -> dict[str, Tensor] | list[dict[str, Tensor]]:
         """Return the losses, or in evaluation the objects of each picture."""
-        if not self.training:
-            return networks.two_stage(self, batch)
-        targets = batch.targets()
-        features = self.backbone(batch.pixels)
-        proposals, losses = self.rpn(ImageList(batch.pixels, batch.sizes), features, targets)
-        return {**losses, **self._losses(features, proposals, batch, targets)}
-
-    def _losses(
-        self, features: dict[str, Tensor], proposals: list[Tensor], batch: Prepared, targets: list[dict[str, Tensor]]
-    ) -> dict[str, Tensor]:
-        """Return the losses of the proposals' classes, boxes and masks."""
-        heads = self.roi_heads
-        proposals, matches, labels, regressions = heads.select_training_samples(proposals, targets)
-        pooled = heads.box_roi_pool(features, proposals, batch.sizes)
-        class_loss, box_loss = fastrcnn_loss(*heads.box_predictor(heads.box_head(pooled)), labels, regressions)
-        positives = [torch.where(image_labels > 0)[0] for image_labels in labels]
-        objects = [proposal[chosen] for proposal, chosen in zip(proposals, positives, strict=True)]
-        matches = [match[chosen] for match, chosen in zip(matches, positives, strict=True)]
-        logits = heads.mask_predictor(heads.mask_head(heads.mask_roi_pool(features, objects, batch.sizes)))
-        masks = [target["masks"] for target in targets]
-        places = [
-            in_boxes(boxes, target["boxes"][match], target["masks"].shape[-1])
-            for boxes, target, match in zip(objects, targets, matches, strict=True)
-        ]
-        mask_loss = maskrcnn_loss(logits, places, masks, [target["labels"] for target in targets], matches)
-        return {"loss_classifier": class_loss, "loss_box_reg": box_loss, "loss_mask": mask_loss}
+        return networks.two_stage(self, batch)
 
 
 def in_boxes(places: Tensor, boxes: Tensor, points: int) -> Tensor:
@@ -109,7 +81,7 @@ def create_model(ctx: Context) -> nn.Module:
     sizes = tuple((size,) for size in config.anchor_sizes)
     levels = [str(place) for place in range(len(config.stages))]
     anchors = AnchorGenerator(sizes, (RATIOS,) * len(sizes))
-    return Detector(
+    net = Detector(
         networks.feature_pyramid(ctx, config.stages, LastLevelMaxPool()),
         rpn_anchor_generator=anchors,
         rpn_head=AnchorScores(channels, anchors.num_anchors_per_location()[0]),
@@ -126,3 +98,6 @@ def create_model(ctx: Context) -> nn.Module:
         mask_head=MaskRCNNHeads(channels, config.mask_layers, 1),
         mask_predictor=MaskScores(config.mask_layers[-1], config.mask_layers[-1], config.num_classes),
     )
+    networks.wait_less(net)
+    net.roi_heads.__class__ = Heads
+    return net

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
 from common.detection import networks
+from common.detection.networks import BoxCoder, Matcher
 from torch import Tensor, nn
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.retinanet import RetinaNet, RetinaNetHead
+from torchvision.ops import sigmoid_focal_loss
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 if TYPE_CHECKING:
@@ -25,7 +28,33 @@ SCALES = (1.0, 2 ** (1 / 3), 2 ** (2 / 3))
 
 
 class Heads(networks.FloatOutputs, RetinaNetHead):
-    """Scores and offsets of anchors."""
+    """Scores and offsets of anchors. Their losses do not wait for the device."""
+
+    def compute_loss(
+        self,
+        targets: list[dict[str, Tensor]],
+        head_outputs: dict[str, Tensor],
+        anchors: list[Tensor],
+        matched_idxs: list[Tensor],
+    ) -> dict[str, Tensor]:
+        scores, found = head_outputs["cls_logits"], head_outputs["bbox_regression"]
+        matches = torch.stack(matched_idxs)
+        positive, none = matches >= 0, matches == Matcher.BETWEEN_THRESHOLDS
+        labels, offsets = [], []
+        for target, places, boxes in zip(targets, anchors, matches.clamp(min=0), strict=True):
+            empty = not len(target["boxes"])
+            labels.append(boxes if empty else target["labels"][boxes])
+            boxes_of = places if empty else target["boxes"][boxes]
+            offsets.append(self.regression_head.box_coder.encode_single(boxes_of, places))
+        classes = torch.stack(labels).masked_fill(~positive, -1)
+        right = classes[..., None] == torch.arange(scores.shape[2], device=scores.device)
+        losses = sigmoid_focal_loss(scores, right.to(scores.dtype)).masked_fill(none[..., None], 0)
+        expected = torch.where(positive[..., None], torch.stack(offsets), found.detach())
+        counts = positive.sum(1).clamp(min=1)
+        return {
+            "classification": (losses.sum((1, 2)) / counts).mean(),
+            "bbox_regression": ((found - expected).abs().sum((1, 2)) / counts).mean(),
+        }
 
 
 class Detector(RetinaNet):
@@ -70,9 +99,12 @@ def create_head(ctx: Context) -> Heads:
 def create_model(ctx: Context) -> nn.Module:
     """Return the network, with the backbone's weights if the config names a file."""
     channels = ctx.config.fpn_channels
-    return Detector(
+    net = Detector(
         networks.feature_pyramid(ctx, ctx.config.stages, LastLevelP6P7(channels, channels)),
         ctx.config.num_classes,
         anchor_generator=anchor_generator(ctx.config.anchor_sizes),
         head=create_head(ctx),
     )
+    net.proposal_matcher.__class__ = Matcher
+    net.box_coder.__class__ = net.head.regression_head.box_coder.__class__ = BoxCoder
+    return net

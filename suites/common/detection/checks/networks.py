@@ -10,6 +10,7 @@ import torch
 from checking import SCRATCH, context, raises
 from common.detection import networks
 from common.detection.networks import FrozenBatchNorm, WeightsError
+from torchvision.models.detection._utils import BalancedPositiveNegativeSampler, BoxCoder, Matcher
 from torchvision.models.resnet import Bottleneck, ResNet
 from torchvision.ops import MultiScaleRoIAlign
 from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
@@ -85,6 +86,40 @@ def check_a_small_picture_in_a_large_shape_is_pooled_at_its_place() -> None:
     assert torch.equal(networks.Pool(names, 5, 2)(features, boxes, sizes), expected)
     library = MultiScaleRoIAlign(names, 5, 2)(features, boxes, sizes)
     assert not torch.equal(library, expected), "the control: the library takes the scales from the picture"
+
+
+def check_samples_are_as_many_as_the_library_s_and_others_each_time() -> None:
+    labels = [torch.tensor(5 * [1] + 40 * [0] + 5 * [-1]), torch.tensor([0, 1, -1]), torch.zeros(9)]
+    for size in (4, 8, 40, 64):
+        ours, theirs = (kind(size, 0.25) for kind in (networks.Sampler, BalancedPositiveNegativeSampler))
+        for masks, expected in zip(ours(labels), theirs(labels), strict=True):
+            assert [int(mask.sum()) for mask in masks] == [int(mask.sum()) for mask in expected], size
+        for of, positive, negative in zip(labels, *ours(labels), strict=True):
+            assert (of[positive] == 1).all()
+            assert (of[negative] == 0).all()
+    torch.manual_seed(1)
+    drawn = torch.stack([networks.Sampler(4, 0.25)(labels)[1][0] for _ in range(400)]).float().mean(0)[5:45]
+    assert abs(drawn - 3 / 40).max() < 0.06, "each place is as likely as the others"
+
+
+def check_matches_are_those_of_the_library() -> None:
+    torch.manual_seed(1)
+    overlaps = (torch.rand(6, 200) * 10).round() * torch.linspace(0.03, 0.1, 6)[:, None]  # with ties
+    for low_quality in (False, True):
+        ours, theirs = (kind(0.9, 0.7, low_quality) for kind in (networks.Matcher, Matcher))
+        assert torch.equal(ours(overlaps), theirs(overlaps))
+    assert not torch.equal(networks.Matcher(0.9, 0.7)(overlaps), theirs(overlaps)), "the control: other matches"
+
+
+def check_boxes_are_coded_as_by_the_library() -> None:
+    torch.manual_seed(1)
+    corners = 100 * torch.rand(2, 30, 2)
+    boxes, references = torch.cat([corners, corners + 1 + 50 * torch.rand(2, 30, 2)], 2)
+    codes = torch.randn(30, 12)
+    ours, theirs = (kind((10.0, 10.0, 5.0, 5.0)) for kind in (networks.BoxCoder, BoxCoder))
+    assert torch.allclose(ours.encode_single(references, boxes), theirs.encode_single(references, boxes))
+    assert torch.allclose(ours.decode_single(codes, boxes), theirs.decode_single(codes, boxes), atol=1e-4)
+    assert not torch.allclose(ours.decode_single(codes, boxes), theirs.decode_single(codes, references), atol=1e-4)
 
 
 def check_heads_return_float32_under_autocast() -> None:

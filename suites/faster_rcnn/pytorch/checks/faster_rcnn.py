@@ -13,6 +13,7 @@ from common.detection.coco import random_pictures
 from torch import Tensor, nn
 
 from flagperf_driver.pytorch.steps import create_optimizer
+from tests.suites.detections import with_the_parts_of_the_library
 
 REFERENCE = {"init_checkpoint": None}  # the weights are not here
 
@@ -37,6 +38,7 @@ def check_a_ready_batch_gives_the_losses_of_the_library() -> None:
 
     ctx = context(shapes=[(64, 64)])
     batch = prepared(ctx)
+    batch = batch._replace(counts=[0, *batch.counts[1:]])  # a picture without objects
     net: Any = model.create_model(ctx)
 
     # Samples of anchors and proposals are drawn; the library also draws a size before.
@@ -46,6 +48,7 @@ def check_a_ready_batch_gives_the_losses_of_the_library() -> None:
         return {name: float(loss) for name, loss in forward().items()}
 
     ours = losses(lambda: net(batch))
+    net = with_the_parts_of_the_library(net)
     net.transform.min_size, net.transform.max_size = (64,), 64
     net.transform.image_mean, net.transform.image_std = [0.0] * 3, [1.0] * 3
     theirs = losses(lambda: FasterRCNN.forward(net, list(batch.pixels), batch.targets()))

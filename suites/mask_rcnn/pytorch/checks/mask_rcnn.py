@@ -13,6 +13,8 @@ from torchvision.models.detection import MaskRCNN, maskrcnn_resnet50_fpn
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 from torchvision.ops import MultiScaleRoIAlign
 
+from tests.suites.detections import with_the_parts_of_the_library
+
 REFERENCE = {"init_checkpoint": None}  # the weights are not here
 
 
@@ -49,13 +51,14 @@ def check_the_reference_is_torchvision_s() -> None:
 def check_a_ready_batch_gives_the_losses_of_the_library() -> None:
     net, batch = small()
     targets = whole(batch.targets())
-    ours, theirs = losses(net(batch)), losses(MaskRCNN.forward(net, list(batch.pixels), targets))
+    library = with_the_parts_of_the_library(net)
+    ours, theirs = losses(net(batch)), losses(MaskRCNN.forward(library, list(batch.pixels), targets))
     assert ours.keys() == theirs.keys()
     exact = ours.keys() - {"loss_mask"}
     assert all(abs(ours[name] - theirs[name]) < 1e-4 for name in exact), (ours, theirs)
     assert abs(ours["loss_mask"] - theirs["loss_mask"]) < 0.1, (ours, theirs)  # masks of whole images are coarser
     empty = [{**one, "masks": torch.zeros_like(one["masks"])} for one in targets]
-    other = losses(MaskRCNN.forward(net, list(batch.pixels), empty))
+    other = losses(MaskRCNN.forward(library, list(batch.pixels), empty))
     assert abs(ours["loss_mask"] - other["loss_mask"]) > 0.3, "the control: other masks"
 
 
@@ -88,8 +91,9 @@ def check_a_ready_batch_gives_the_objects_and_masks_of_the_library() -> None:
     net, batch = small()
     net.eval()
     with torch.no_grad():
-        ours, theirs = net(batch), MaskRCNN.forward(net, list(batch.pixels))
-        other = MaskRCNN.forward(net, list(batch.pixels.flip(3)))
+        library = with_the_parts_of_the_library(net)
+        ours, theirs = net(batch), MaskRCNN.forward(library, list(batch.pixels))
+        other = MaskRCNN.forward(library, list(batch.pixels.flip(3)))
     assert sum(len(one["scores"]) for one in ours) > 0
     assert all(same(one, two) for one, two in zip(ours, theirs, strict=True))
     assert not all(same(one, two) for one, two in zip(ours, other, strict=True)), "the control: mirrored images"
