@@ -56,9 +56,15 @@ def test_configs_that_differ_say_in_which_values_where_a_deviation_is_why(
 
 def test_deviations_that_do_not_weigh_are_reported() -> None:
     assert notes(outcome(), outcome(deviations={"max_steps": [10, 20]})) == ["max_steps 20 -> 10"]
+
+
+def test_rounds_with_other_versions_of_a_package_are_not_comparable() -> None:
     other = outcome(deviations={"version numpy": ["2.3.0", "==2.4.6"]})
-    assert notes(outcome(), other) == ["version numpy ==2.4.6 -> 2.3.0"]
-    assert outcome_differences(outcome(), other) == [], "the libraries that a rank reports are compared"
+    assert outcome_differences(outcome(), other) == ["version numpy ==2.4.6 -> 2.3.0"]
+    assert outcome_differences(other, other) == notes(outcome(), other) == []
+    reported = {"version torch": ["2.11.0", "==2.15.0"]}, {"torch": "2.11.0"}
+    then, now = outcome({"torch": "2.15.0"}), outcome(reported[1], deviations=reported[0])
+    assert outcome_differences(then, now) == ["torch: 2.15.0 -> 2.11.0"], "once: the ranks of both report it"
 
 
 # -- in what is built on it ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from pytest_flagperf.results.measured import machine
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.stored.plan import VERSION
 
 _KEYS = ("key", "one_card_key")
 _DEVIATIONS = "deviations"
@@ -38,7 +39,7 @@ def outcome_differences(first: Outcome, second: Outcome) -> list[str]:
         then, now = getattr(first, name), getattr(second, name)
         if then != now and not any(text.startswith(f"{name}:") for text in texts):
             texts.append(f"{name}: {_text(then)} -> {_text(now)}")
-    return [*texts, *machine.differences(first.machine, second.machine)]
+    return [*texts, *machine.differences(first.machine, second.machine), *_other_versions(first, second)]
 
 
 def is_code(difference: str) -> bool:
@@ -59,9 +60,21 @@ def notes(first: Outcome, second: Outcome) -> list[str]:
         if then != now and None not in (then, now):
             texts.append(f"{name}: {then} -> {now}")
     for name, text in _deviating(first.fingerprint, second.fingerprint):
-        if not _differ(_part(name), first.fingerprint, second.fingerprint):
+        if not _is_version(name) and not _differ(_part(name), first.fingerprint, second.fingerprint):
             texts.append(text)
     return [*texts, *machine.notes(first.machine, second.machine)]
+
+
+def _other_versions(first: Outcome, second: Outcome) -> Iterator[str]:
+    """Yield the packages of other versions than required in one round, but those whose versions both ranks report."""
+    for name, text in _deviating(first.fingerprint, second.fingerprint):
+        package = name.partition(" ")[2]
+        if _is_version(name) and not (package in first.machine and package in second.machine):
+            yield text
+
+
+def _is_version(name: str) -> bool:
+    return name.partition(" ")[0] == VERSION
 
 
 def _difference(name: str, old: Mapping[str, object], new: Mapping[str, object]) -> str:
