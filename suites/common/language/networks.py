@@ -78,7 +78,11 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Everything between the embeddings and the language model's head."""
+    """Everything between the embeddings and the language model's head.
+
+    With precision bf16 the residual stream between the layers has this type, too: norms compute in fp32, but the
+    embeddings' fp32 would double the bytes of all operations on the stream.
+    """
 
     def __init__(
         self,
@@ -89,15 +93,17 @@ class Transformer(nn.Module):
         attention_dropout: float,
         *,
         checkpoint_activations: bool,
+        precision: str,
     ) -> None:
         super().__init__()
         self.dropout = nn.Dropout(hidden_dropout)
         self.layers = nn.ModuleList(Layer(width, heads, hidden_dropout, attention_dropout) for _ in range(layers))
         self.final_layernorm = nn.LayerNorm(width)
         self.checkpoint_activations = checkpoint_activations
+        self.lower = precision == "bf16"
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        x = self.dropout(x)
+        x = self.dropout(x.bfloat16() if self.lower else x)
         for layer in self.layers:
             if self.checkpoint_activations and self.training:
                 x = checkpoint(layer, x, mask, use_reentrant=False)

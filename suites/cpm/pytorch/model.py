@@ -29,6 +29,7 @@ class CPM(nn.Module):
             config.hidden_dropout,
             config.attention_dropout,
             checkpoint_activations=config.checkpoint_activations,
+            precision=config.precision,
         )
         networks.initialize(self, self.transformer, config.init_std, config.embedding_init_std)
 

@@ -34,6 +34,7 @@ class GLMConfig:
     init_std: float = 0.02
     embedding_init_std: float = 0.02
     checkpoint_activations: bool = False
+    precision: str = "fp32"
 
     @classmethod
     def of(cls, config: SimpleNamespace) -> GLMConfig:
@@ -51,6 +52,7 @@ class Transformer(networks.Transformer):
             config.hidden_dropout,
             config.attention_dropout,
             checkpoint_activations=config.checkpoint_activations,
+            precision=config.precision,
         )
         self.position_embeddings = nn.Embedding(config.max_seq_length + 1, config.hidden_size)
         self.block_position_embeddings = nn.Embedding(config.max_seq_length + 1, config.hidden_size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,17 @@ def check_text_attends_to_all_of_the_text_but_not_to_the_answer() -> None:
 def check_answer_attends_to_earlier_tokens() -> None:
     assert changed_by(10) == [10, 11], changed_by(10)
     assert changed_by(0) == list(range(12)), changed_by(0)
+
+
+def check_the_stream_between_the_layers_has_the_precision_of_the_config() -> None:
+    places = torch.arange(12)[None]
+    for precision, expected in (("bf16", torch.bfloat16), ("fp16", torch.float32), ("fp32", torch.float32)):
+        glm, outputs = model.GLM(replace(TINY, precision=precision)), []
+        for layer in glm.transformer.layers:
+            layer.register_forward_hook(lambda *passed, outputs=outputs: outputs.append(passed[-1]))
+        with torch.autocast("cpu", torch.bfloat16):
+            glm.hidden(places, places, torch.zeros_like(places), torch.tensor([8]))
+        assert [output.dtype for output in outputs] == [expected] * 2, precision
 
 
 def one_question() -> cloze.ClozeSet:
