@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu, site_python
+from benchmarks import gpu, gpu_items, publish, site_python
 from benchmarks.items import (
     FAILED,
     GRACE_S,
@@ -40,9 +40,9 @@ def item(name: str, code: str, estimate: float = 1, limit: float = 60) -> Item:
     return Item(name, [sys.executable, "-c", code], estimate, limit)
 
 
-def target(vendor: str = "nvidia", chip: str = "H200", devices: int = 1) -> gpu.Target:
+def target(vendor: str = "nvidia", chip: str = "H200", devices: int = 1) -> gpu_items.Target:
     catalog = Catalog.scan([REPO])
-    return gpu.Target(catalog, catalog.vendor(vendor), chip, devices)
+    return gpu_items.Target(catalog, catalog.vendor(vendor), chip, devices)
 
 
 def statuses(results: list[Result]) -> list[str]:
@@ -107,7 +107,7 @@ def test_a_broken_result_is_a_failure(tmp_path: Path, content: str | None, reaso
     write = f"import pathlib; pathlib.Path({str(tmp_path / 'item/run1')!r}).mkdir()\n"
     if content is not None:
         write += f"pathlib.Path({str(tmp_path / 'item/run1/results.json')!r}).write_text({content!r})"
-    (result,) = run_items([Item("item", [sys.executable, "-c", write], 1, 60, gpu.measured)], Slice(60), tmp_path)
+    (result,) = run_items([Item("item", [sys.executable, "-c", write], 1, 60, gpu_items.measured)], Slice(60), tmp_path)
     assert result.status == FAILED
     assert reason in result.reason
 
@@ -132,7 +132,7 @@ def write_run(folder: Path, *cases: dict[str, object]) -> None:
 
 def test_a_result_has_figures_machine_and_the_share_of_the_goal(tmp_path: Path) -> None:
     write_run(tmp_path, stored_case("bert"))
-    measured = gpu.measured(tmp_path)
+    measured = gpu_items.measured(tmp_path)
     goal = Goal("H200", 400, 128, "somewhere")
     result = Item("bert", [], 1, 1, goal=goal).result(PASSED, "", 7.0, measured)
     assert result.row[3:] == (
@@ -149,30 +149,30 @@ def test_a_result_has_figures_machine_and_the_share_of_the_goal(tmp_path: Path) 
 
 
 def test_the_kept_figures_are_figures_of_a_round() -> None:
-    assert set(gpu.KEPT) <= FIGURES.keys()
+    assert set(gpu_items.KEPT) <= FIGURES.keys()
 
 
 def test_convergence_has_the_time_of_each_model(tmp_path: Path) -> None:
     write_run(tmp_path, stored_case("bert"), stored_case("glm"))
-    assert list(gpu.convergence(tmp_path).figures) == ["bert time_to_target", "glm time_to_target"]
+    assert list(gpu_items.convergence(tmp_path).figures) == ["bert time_to_target", "glm time_to_target"]
 
 
 def test_what_passed_is_published_before_the_next_item(tmp_path: Path) -> None:
     bad, good = stored_case("bert", ok=False), stored_case("glm")
     for name, cases in {"all-fail": [bad], "some-pass": [bad, good]}.items():
         write_run(tmp_path / name, *cases)
-        failed = Item(name, [], 1, 1).result(FAILED, "exit code 1", 1.0, gpu.measured(tmp_path / name))
-        gpu.collect(failed, tmp_path, "H200")
+        failed = Item(name, [], 1, 1).result(FAILED, "exit code 1", 1.0, gpu_items.measured(tmp_path / name))
+        publish.collect(failed, tmp_path, "H200")
     (place,) = (tmp_path / "publish").iterdir()
     assert place.name.startswith("h200-some-pass-")
     assert (place / "results.json").read_bytes() == (tmp_path / "some-pass/run1/results.json").read_bytes()
     published, catalog = tmp_path / "publish", Catalog.scan([REPO])
-    text = gpu.published_items(published, catalog)
+    text = publish.published_items(published, catalog)
     assert "| H200 | bert-bf16-compiled | `make gpu VENDOR=nvidia ITEMS=bert-bf16-compiled` |" in text
     place.rename(published / "h200-bert-bf16-compiled-2026-11-26")
     item_file = published / "h200-bert-bf16-compiled-2026-11-26/item.json"
     item_file.write_text(item_file.read_text().replace('"some-pass"', '"bert-bf16-compiled"'))
-    text = gpu.published_items(published, catalog)
+    text = publish.published_items(published, catalog)
     assert "| H200 | bert-bf16-compiled | `make" not in text
     assert "| H200 | bert-bf16-compiled | failed | exit code 1; " in text
     for content, message in (
@@ -182,7 +182,7 @@ def test_what_passed_is_published_before_the_next_item(tmp_path: Path) -> None:
     ):
         (published / "h200-bert-bf16-compiled-2026-11-26/item.json").write_text(content)
         with pytest.raises(FormatError, match=message):
-            gpu.published_items(published, catalog)
+            publish.published_items(published, catalog)
 
 
 @pytest.mark.parametrize(("difference", "good"), [("1.0e-06", True), ("2.0e-02", False), ("nan", False)])
@@ -192,10 +192,10 @@ def test_two_optimizers_must_compute_the_same_weights(tmp_path: Path, difference
     )
     (tmp_path / "output.log").write_text(output)
     if good:
-        assert gpu.optimizers(tmp_path).figures["own step"].value == 2.4
+        assert gpu_items.optimizers(tmp_path).figures["own step"].value == 2.4
     else:
         with pytest.raises(ValueError, match="expected a difference"):
-            gpu.optimizers(tmp_path)
+            gpu_items.optimizers(tmp_path)
 
 
 def test_readers_must_read_the_same_pixels(tmp_path: Path) -> None:
@@ -205,21 +205,20 @@ def test_readers_must_read_the_same_pixels(tmp_path: Path) -> None:
     )
     log = tmp_path / "output.log"
     log.write_text(f"{pillow}{torchvision.format('1.383')}dali: not measured: why\n")
-    assert {name: figure.value for name, figure in gpu.readers(tmp_path).figures.items()} == {
+    assert {name: figure.value for name, figure in gpu_items.readers(tmp_path).figures.items()} == {
         "pillow": 70, "pillow's difference": 0, "torchvision": 900, "torchvision's difference": 1.383,
     }  # fmt: skip
     log.write_text(pillow + torchvision.format("40.1"))
     with pytest.raises(ValueError, match=r"torchvision: expected a difference of at most 4\.0, got 40\.1"):
-        gpu.readers(tmp_path)
+        gpu_items.readers(tmp_path)
     log.write_text(pillow)
     with pytest.raises(ValueError, match="at least 2 readers"):
-        gpu.readers(tmp_path)
+        gpu_items.readers(tmp_path)
 
 
 def test_one_device_leaves_out_the_items_for_several() -> None:
-    skipped = [
-        [item.name for item in gpu.make_items(target(devices=count), Path("out")) if item.skip] for count in (1, 8)
-    ]
+    items = [gpu_items.make_items(target(devices=count), Path("out")) for count in (1, 8)]
+    skipped = [[item.name for item in of_machine if item.skip] for of_machine in items]
     assert skipped == [["resnet50-speedup", "glm-fsdp-converges"], []]
 
 
@@ -436,9 +435,9 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
 
 @pytest.mark.integration
 def test_the_runs_have_plans() -> None:
-    items = gpu.make_items(target(devices=8), Path("out"))
-    commands = [item.command for item in items if item.figures is gpu.measured and "bert" in item.name]
-    commands += [item.command for item in items if item.figures in (gpu.measured, gpu.convergence)][-4:]
+    items = gpu_items.make_items(target(devices=8), Path("out"))
+    commands = [item.command for item in items if item.figures is gpu_items.measured and "bert" in item.name]
+    commands += [item.command for item in items if item.figures in (gpu_items.measured, gpu_items.convergence)][-4:]
     for command in commands:
         done = subprocess.run([*command, "--plan"], cwd=REPO, capture_output=True, text=True)
         assert done.returncode == 0, (command, done.stdout, done.stderr)

@@ -119,11 +119,16 @@ def make_site(folder: Path) -> None:
     (own / f"torch-{VERSION}.dist-info/METADATA").write_text(metadata)
 
 
-@pytest.mark.skipif(
-    subprocess.run([*OFFLINE, "true"], capture_output=True, check=False).returncode != 0,
-    reason="creating a network namespace is not allowed",
-)
+def can_leave_the_network() -> bool:
+    try:
+        return subprocess.run([*OFFLINE, "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
 def test_a_lent_machine_is_measured_in_two_calls(tmp_path: Path) -> None:
+    if not can_leave_the_network():
+        pytest.skip("a network namespace cannot be created here: it needs root, unshare and ip")
     machine, command = Machine(tmp_path), ("gpu", "VENDOR=cpu", f"ITEMS={','.join(ITEMS)}")
     control = subprocess.run([*OFFLINE, "ip", "route"], capture_output=True, text=True, check=True)
     assert control.stdout == "", "the machine has a route"

@@ -90,9 +90,9 @@ def support(tree: Tree, document: Path, language: str) -> str:
 
 def items(tree: Tree, document: Path, _: str) -> str:
     """The published items of ``make gpu``, and those that are owed."""
-    from benchmarks import gpu  # it uses the tools, too
+    from benchmarks import publish  # it uses the tools, too
 
-    return gpu.published_items(document.parent, tree.catalog)
+    return publish.published_items(document.parent, tree.catalog)
 
 
 def _title(suite: Suite) -> str:
