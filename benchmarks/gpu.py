@@ -203,7 +203,8 @@ def closing(items: Sequence[Item], results: Sequence[Result], folder: Path) -> s
         lines.append(f"{len(left)} items left, about {minutes:.0f} minutes: run the same command again")
     else:
         lines.append("all done")
-    lines.append("publish the results: make gpu-publish")
+    if any(folder.glob("publish/*")):
+        lines.append("publish the results: make gpu-publish")
     return "\n".join(lines)
 
 

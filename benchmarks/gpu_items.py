@@ -51,15 +51,16 @@ LIMIT_S = 1800
 
 
 def measured(folder: Path) -> Measured:
-    """Return the figures of a run's cases, and the machine; each case must have a throughput."""
+    """Return the figures of a run's cases that passed, and the machine; each of these must have a throughput."""
     files = sorted(folder.glob(f"run*/{RESULTS}"))
-    cases = [case for path in files for case in json.loads(path.read_text())["cases"]]
+    all_cases = [case for path in files for case in json.loads(path.read_text())["cases"]]
+    cases = [case for case in all_cases if case["ok"]]
     if not cases:
-        raise ValueError(f"no case in a {RESULTS}")
+        raise ValueError(f"no case that passed in a {RESULTS}")
     figures = {}
     for case in cases:
         model, _, _, shape = case["case"].split(":", 3)
-        prefix = f"{model} {shape} " if len(cases) > 1 else ""
+        prefix = f"{model} {shape} " if len(all_cases) > 1 else ""
         if not float(case["metrics"]["p_core"]["median"]) > 0:
             raise ValueError(f"{case['case']}: expected p_core > 0")
         metrics = {name: case["metrics"][name] for name in KEPT if name in case["metrics"]}

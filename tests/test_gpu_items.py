@@ -96,11 +96,11 @@ def test_failing_and_hanging_items_are_recorded_and_the_others_run(tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (None, "no case in a results.json"),
+        (None, "no case that passed in a results.json"),
         ("{", "JSONDecodeError"),
         ('{"cases": []}', "no case"),
-        ('{"cases": [{"case": "m:pytorch:C:1:1:1", "speedup": null, "metrics": {}}]}', "p_core"),
-        ('{"cases": [{"case": "m:pytorch:C:1:1:1", "speedup": null, "metrics": {"p_core": {"median": 0}}}]}', "> 0"),
+        ('{"cases": [{"case": "m:pytorch:C:1:1:1", "ok": true, "speedup": null, "metrics": {}}]}', "p_core"),
+        ('{"cases": [{"case": "m:pytorch:C:1:1:1", "ok": true, "metrics": {"p_core": {"median": 0}}}]}', "> 0"),
     ],
 )
 def test_a_broken_result_is_a_failure(tmp_path: Path, content: str | None, reason: str) -> None:
@@ -153,16 +153,21 @@ def test_the_kept_figures_are_figures_of_a_round() -> None:
 
 
 def test_convergence_has_the_time_of_each_model(tmp_path: Path) -> None:
-    write_run(tmp_path, stored_case("bert"), stored_case("glm"))
+    write_run(tmp_path, stored_case("bert"), stored_case("cpm", ok=False), stored_case("glm"))
     assert list(gpu_items.convergence(tmp_path).figures) == ["bert time_to_target", "glm time_to_target"]
 
 
 def test_what_passed_is_published_before_the_next_item(tmp_path: Path) -> None:
     bad, good = stored_case("bert", ok=False), stored_case("glm")
+    items = []
     for name, cases in {"all-fail": [bad], "some-pass": [bad, good]}.items():
-        write_run(tmp_path / name, *cases)
-        failed = Item(name, [], 1, 1).result(FAILED, "exit code 1", 1.0, gpu_items.measured(tmp_path / name))
-        publish.collect(failed, tmp_path, "H200")
+        file, content = str(tmp_path / name / "run1/results.json"), json.dumps({"cases": cases})
+        code = f"import pathlib\nfile = pathlib.Path({file!r})\nfile.parent.mkdir()\nfile.write_text({content!r})"
+        items.append(Item(name, [sys.executable, "-c", f"{code}\nraise SystemExit(1)"], 1, 60, gpu_items.measured))
+    published_first = f"import os, sys; sys.exit(len(os.listdir({str(tmp_path / 'publish')!r})) != 1)"
+    items.append(item("last", published_first))
+    results = run_items(items, Slice(60), tmp_path, publish=lambda result: publish.collect(result, tmp_path, "H200"))
+    assert statuses(results) == [FAILED, FAILED, PASSED]
     (place,) = (tmp_path / "publish").iterdir()
     assert place.name.startswith("h200-some-pass-")
     assert (place / "results.json").read_bytes() == (tmp_path / "some-pass/run1/results.json").read_bytes()
