@@ -23,6 +23,13 @@ IGNORED = -100
 """The label of a prediction that does not count; a sequence may have fewer masked tokens than predictions."""
 
 
+class LoweredNorm(nn.LayerNorm):
+    """Computes in fp32 and returns bf16, so that the residual stream has half of the bytes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).bfloat16()
+
+
 class Pretraining(nn.Module):
     """BertForPreTraining that computes logits only for masked tokens: 76 of 512 positions."""
 
@@ -60,6 +67,9 @@ def gather(hidden: Tensor, positions: Tensor) -> Tensor:
 def create_model(ctx: Context) -> nn.Module:
     """Build the model; load the checkpoint if the config names one."""
     model = Pretraining(architecture(ctx))
+    if ctx.config.precision == "bf16":
+        for norm in [module for module in model.modules() if type(module) is nn.LayerNorm]:
+            norm.__class__ = LoweredNorm
     if ctx.config.init_checkpoint and not ctx.synthetic:
         if ctx.data_dir is None:
             raise ValueError(f"init_checkpoint = {ctx.config.init_checkpoint!r} needs data_dir; pass --data-dir")

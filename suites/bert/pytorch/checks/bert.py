@@ -296,6 +296,16 @@ def check_only_a_batch_with_padding_has_a_mask() -> None:
     assert "input_mask" in full, "prepare_batch does not change the batch of the data"
 
 
+def check_the_stream_between_the_layers_has_the_precision_of_the_config() -> None:
+    for precision, expected in (("bf16", torch.bfloat16), ("fp16", torch.float32), ("fp32", torch.float32)):
+        outputs, net = [], model.create_model(checking.context(precision=precision))
+        for layer in net.net.bert.encoder.layer:
+            layer.register_forward_hook(lambda *passed, outputs=outputs: outputs.append(passed[-1]))
+        with torch.autocast("cpu", torch.bfloat16):
+            net(small_batch())
+        assert {output.dtype for output in outputs} == {expected}, precision
+
+
 def check_gathered_head_equals_the_full_head() -> None:
     net, batch = small_model(), small_batch()
     with torch.no_grad():
