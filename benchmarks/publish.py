@@ -11,6 +11,7 @@ from pathlib import Path
 from pytest_flagperf import stored
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.report.export.markdown import row
+from pytest_flagperf.results.tables import published
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import RESULTS
 
@@ -45,23 +46,24 @@ def publish() -> int:
     """Copy all that is measured to reports/published, and write the tables of the documents."""
     from tools import readme
 
-    places = sorted(STATE.glob("*/publish/*"))
-    for place in places:
+    problems = []
+    for place in sorted(STATE.glob("*/publish/*"), key=lambda place: place.stat().st_mtime):
+        try:
+            published.load(place)
+        except FormatError as error:
+            problems.append(f"not published: {error}")
+            continue
         shutil.copytree(place, PUBLISHED / place.name, dirs_exist_ok=True)
         print(f"published: {relative(PUBLISHED / place.name)}")
-    problems = readme.write_sections(REPO)
-    print(
-        "\n".join(
-            [*problems, f"{len(places)} published; read each {RESULTS}, then commit reports, suites, vendors and docs"]
-        )
-    )
+    problems += readme.write_sections(REPO)
+    print("\n".join([*problems, f"read each {RESULTS}, then commit reports, suites, vendors and docs"]))
     return int(bool(problems))
 
 
-def published_items(published: Path, catalog: Catalog) -> str:
+def published_items(folder: Path, catalog: Catalog) -> str:
     """Return the tables of the published items, and of those that are owed on the goals' chips."""
     results: dict[tuple[str, str], tuple[str, Result]] = {}
-    for file in sorted(published.glob(f"*/{ITEM}"), key=lambda file: file.parent.name[-10:]):
+    for file in sorted(folder.glob(f"*/{ITEM}"), key=lambda file: file.parent.name[-10:]):
         result = read_result(file)
         chip = result.machine.get("hardware", "")
         if not any(chip in vendor.chips for vendor in catalog.vendors.values()):

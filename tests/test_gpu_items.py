@@ -190,6 +190,21 @@ def test_what_passed_is_published_before_the_next_item(tmp_path: Path) -> None:
             publish.published_items(published, catalog)
 
 
+def test_a_result_that_was_changed_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(publish, "STATE", tmp_path / "state")
+    monkeypatch.setattr(publish, "PUBLISHED", tmp_path / "published")
+    monkeypatch.setattr("tools.readme.write_sections", lambda _: [])
+    for name, files in {"changed": ["item.json", "results.json"], "lamb": ["item.json"]}.items():
+        (place := tmp_path / "state/H200-1/publish" / name).mkdir(parents=True)
+        for file in files:
+            (place / file).write_text("{}")
+    assert publish.publish() == 1
+    assert f"not published: {tmp_path}/state/H200-1/publish/changed/results.json: " in capsys.readouterr().out
+    assert [path.name for path in (tmp_path / "published").iterdir()] == ["lamb"]
+
+
 @pytest.mark.parametrize(("difference", "good"), [("1.0e-06", True), ("2.0e-02", False), ("nan", False)])
 def test_two_optimizers_must_compute_the_same_weights(tmp_path: Path, difference: str, good: bool) -> None:
     output = (
