@@ -40,7 +40,8 @@ SWITCHES = {
 """Settings whose gain only a device can show: each is compared with the model's compiled measurement."""
 KEPT = (
     "p_core", "mfu", "device_power", "device_sm_clock", "device_memory_clock", "device_throttled", "peak_memory",
-    "compile_time", "device_energy_per_sample", "input_wait_share", "e2e_time", "time_to_target", "vendor_factor",
+    "compile_time", "device_energy_per_sample", "input_wait_share", "padding_share", "e2e_time",
+    "time_to_target", "vendor_factor",
 )  # fmt: skip
 MOST_DIFFERENCE = 1e-3
 """Largest difference of a weight after the two optimizers' steps, relative to the largest weight."""
