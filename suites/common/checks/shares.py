@@ -114,6 +114,7 @@ def check_a_grouped_global_batch_has_one_group_and_no_sample_twice() -> None:
         assert len(set(drawn)) == len(drawn)
         groups = [int(GROUPS[batch[0]]) for batch in batches]
         assert groups != sorted(groups), "the groups must not follow each other"
+        assert len(set(groups[:3])) == 3, "an epoch begins with each group"
     plain = order(TrainShare(len(GROUPS), 8, 0, 1, seed=5))
     assert any(len(set(GROUPS[batch])) > 1 for batch in plain), "the control: a share without groups mixes them"
 

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
+from flagperf_driver.pytorch.steps import compile_methods
+
 if TYPE_CHECKING:
     from flagperf_driver.pytorch import Context
 
@@ -24,10 +26,10 @@ def create_model(ctx: Context) -> nn.Module:
 
 
 def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
-    """Compile the two parts with nearly all of the work."""
+    """Compile the parts with nearly all of the work: the convolutions, and one layer of the encoder for all of them."""
     assert isinstance(model, Wav2Vec2)
-    model.convolutions.compile(mode=ctx.config.compile_mode)
-    model.encoder.compile(mode=ctx.config.compile_mode)
+    compile_methods(ctx, [model.convolutions, *model.encoder.layers], "forward")
+    compile_methods(ctx, [model.encoder], "placed")
     return model
 
 
@@ -131,32 +133,42 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(channels)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
-            _layer(channels, config.heads, config.inner_channels, dropout) for _ in range(config.layers)
+            Layer(channels, config.heads, config.inner_channels, dropout, config.layer_drop)
+            for _ in range(config.layers)
         )
-        self.layer_drop = config.layer_drop
 
     def forward(self, frames: Tensor) -> Tensor:
-        positions = self.positions(frames)[:, : frames.shape[1]]
-        hidden = self.dropout(self.norm(frames + functional.gelu(positions)))
+        hidden = self.placed(frames)
         for layer in self.layers:
-            after = layer(hidden)
-            if self.training and self.layer_drop:
-                # The layer is computed and then left out: all ranks and all steps have one graph.
-                after = torch.where(torch.rand((), device=hidden.device) < self.layer_drop, hidden, after)
-            hidden = after
+            hidden = layer(hidden)
         return hidden
 
+    def placed(self, frames: Tensor) -> Tensor:
+        """Return the frames with their positions."""
+        positions = self.positions(frames)[:, : frames.shape[1]]
+        placed: Tensor = self.dropout(self.norm(frames + functional.gelu(positions)))
+        return placed
 
-def _layer(channels: int, heads: int, inner: int, dropout: float) -> nn.TransformerEncoderLayer:
-    """Return a layer with the initial weights of BERT; its inner activation has no dropout."""
-    layer = nn.TransformerEncoderLayer(channels, heads, inner, dropout, "gelu", batch_first=True)
-    layer.dropout.p = 0.0
-    for name, parameter in layer.named_parameters():
-        if parameter.dim() == 2:
-            nn.init.normal_(parameter, 0, 0.02)
-        elif name.endswith("bias"):
-            nn.init.zeros_(parameter)
-    return layer
+
+class Layer(nn.TransformerEncoderLayer):
+    """A layer with the initial weights of BERT; its inner activation has no dropout. Training may leave it out."""
+
+    def __init__(self, channels: int, heads: int, inner: int, dropout: float, layer_drop: float) -> None:
+        super().__init__(channels, heads, inner, dropout, "gelu", batch_first=True)
+        self.dropout.p = 0.0
+        self.layer_drop = layer_drop
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                nn.init.normal_(parameter, 0, 0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        after = super().forward(hidden)
+        if self.training and self.layer_drop:
+            # The layer is computed and then left out: all ranks and all steps have one graph.
+            after = torch.where(torch.rand((), device=hidden.device) < self.layer_drop, hidden, after)
+        return after
 
 
 class Quantizer(nn.Module):
