@@ -21,9 +21,15 @@ def create_model(ctx: Context) -> nn.Module:
 
 
 def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
-    """Compile some steps of the decoder: all steps of a training together would be too long a graph."""
+    """Compile some steps of the decoder: all steps of a training together would be too long a graph.
+
+    With CUDA graphs, the memory of a call's outputs is used again when the next step begins. Without the mark, each
+    call of an evaluation would be such a step, and the outputs of the calls before it would be lost.
+    """
     assert isinstance(model, Tacotron2)
     model.steps.compile(mode=ctx.config.compile_mode)
+    if ctx.config.compile_mode != "default":
+        model.register_forward_pre_hook(lambda *_: torch.compiler.cudagraph_mark_step_begin())
     return model
 
 

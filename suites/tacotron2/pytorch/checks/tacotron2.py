@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import data
 import model
@@ -58,6 +59,20 @@ def check_how_many_steps_are_one_graph_changes_nothing() -> None:
         assert all(torch.allclose(*pair, atol=1e-5) for pair in zip(spoken[0], spoken[which], strict=True))
     assert spoken[0].frames.shape == (2, 3, 9)
     assert spoken[0].ends.shape == (2, 5), "two frames in a step"
+
+
+def check_cuda_graphs_keep_the_outputs_of_a_whole_forward_pass() -> None:
+    marks = {}
+    for mode in ("default", "reduce-overhead"):
+        some = model.compile_model(context("small", compile_mode=mode), network())
+        calls: list[Any] = []
+        some.steps.register_forward_pre_hook(lambda *_, calls=calls: calls.append("steps"))
+        mark = mock.patch("torch.compiler.cudagraph_mark_step_begin", lambda calls=calls: calls.append("mark"))
+        with mark, torch.compiler.set_stance("force_eager"), torch.no_grad():
+            some(*inputs())
+        marks[mode] = calls
+    assert marks["default"] == 2 * ["steps"], "5 steps, 4 in a call; no CUDA graphs"
+    assert marks["reduce-overhead"] == ["mark", "steps", "steps"]
 
 
 def check_a_frame_depends_on_earlier_frames_only() -> None:
