@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -55,13 +56,15 @@ def tmpdir_of_ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(folder)
 
 
-def found(folder: Path, program: str, first: Path = Path("/none"), **order: object) -> dict[str, object]:
+def found(
+    folder: Path, program: str, first: Path = Path("/none"), patch: str = "pass", **order: object
+) -> dict[str, object]:
     """Run a round with this rank; return what it could read, by the place."""
     suite, home = f"{REPO}/suites/resnet50", str(Path.home())
     words = {"mark": f"kept-{os.getpid()}", "venv": sys.prefix, "suite": suite, "home": home, "first": str(first)}
     for name, word in words.items():
         program = program.replace("{" + name + "}", word)
-    with Lab(folder) as lab:
+    with Lab(folder, patch=patch) as lab:
         lab.start(program, **{"vendor_code": True, **order})
         lab.end()
         assert not lab.of("fault")
@@ -113,6 +116,13 @@ def test_ranks_of_a_round_are_confined_together(tmpdir_of_ranks: Path, tmp_path:
 
 def test_ranks_name_their_threads_but_do_not_change_the_kernel(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
     """CUDA opens the name of a thread for writing with truncation, and does not start without it."""
+    mounted_below = """
+        import ctypes
+        libc = ctypes.CDLL(None)
+        assert not libc.unshare(0x20000) and not libc.mount(None, b"/", None, 1 << 14 | 1 << 18, None)
+        assert not libc.mount(b"tmpfs", b"/proc/sys/fs", b"tmpfs", 0, None)
+        open("/proc/sys/fs/setting", "w").close()
+    """
     program = """
         import json, threading
         ended = threading.Event()
@@ -123,16 +133,21 @@ def test_ranks_name_their_threads_but_do_not_change_the_kernel(tmpdir_of_ranks: 
             file.write("named")
         result = {"name": open(name).read().strip()}
         ended.set()
-        for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness", "/proc/%d/mem" % os.getppid()):
+        for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness", "/proc/sys/fs/setting",
+                     "/proc/%d/mem" % os.getppid()):
             try:
                 os.close(os.open(path, os.O_RDWR))
+                result[path] = "open"
+            except FileNotFoundError:
+                result[path] = "not found"
             except OSError:
-                continue
-            result[path] = "open"
+                pass
         print(json.dumps(result), flush=True)
         train(1, 3)
     """
-    assert found(tmp_path, program) == {"name": "named"}
+    patch = f"exec({textwrap.dedent(mounted_below)!r})" if os.geteuid() == 0 else "pass"
+    expected = {} if os.geteuid() == 0 else {"/proc/sys/fs/setting": "not found"}
+    assert found(tmp_path, program, patch=patch) == {"name": "named", **expected}
 
 
 def test_a_kernel_without_landlock_is_reported(tmpdir_of_ranks: Path, tmp_path: Path) -> None:

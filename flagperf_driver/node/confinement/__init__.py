@@ -30,9 +30,8 @@ _CHANGE = _WRITE_FILE | ((1 << 14) - 1) & ~((1 << 4) - 1)  # also remove, make a
 _OF_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
 _SIGNALS_WITHIN = 1 << 1  # since version 6: signals reach only processes that are confined together with the sender
 
-_CLONE_NEWNS = 0x20000
-_MS_RDONLY, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_SLAVE, _MS_RELATIME = 1, 1 << 5, 1 << 12, 1 << 14, 1 << 19, 1 << 21
-_KEPT_FLAGS = os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME
+_CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_SLAVE = 0x20000, 1 << 12, 1 << 14, 1 << 19
+_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _RDONLY = 442, -100, 0x8000, 1  # since Linux 5.12
 _KERNEL_SETTINGS = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 """What container engines, too, make read-only in /proc."""
 
@@ -155,16 +154,20 @@ def _restrict_files(limits: Limits, version: int) -> None:
 
 
 def _protect_kernel_settings() -> None:
-    """Make the kernel's settings in /proc read-only for root, in a mount namespace of this thread."""
+    """Make the kernel's settings in /proc read-only for root, in a mount namespace of this thread.
+
+    This includes what is mounted below them, such as binfmt_misc.
+    """
     paths = [path for path in (f"/proc/{name}" for name in _KERNEL_SETTINGS) if not _is_protected(path)]
     if os.geteuid() or not paths:
         return
     if _libc.unshare(_CLONE_NEWNS) or _mount(None, "/", _MS_REC | _MS_SLAVE):
         raise NotConfined(f"/proc/sys cannot be made read-only for root: {os.strerror(ctypes.get_errno())}")
+    attributes = struct.pack("=QQQQ", _RDONLY, 0, 0, 0)
     for path in paths:
-        flags = os.statvfs(path).f_flag
-        kept = flags & _KEPT_FLAGS | (_MS_RELATIME if flags & os.ST_RELATIME else 0)
-        if _mount(path, path, _MS_BIND | _MS_REC) or _mount(None, path, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept):
+        if _mount(path, path, _MS_BIND | _MS_REC) or _call(
+            _MOUNT_SETATTR, _AT_FDCWD, path.encode(), _AT_RECURSIVE, attributes, len(attributes)
+        ):
             raise NotConfined(f"{path} cannot be made read-only for root: {os.strerror(ctypes.get_errno())}")
 
 

@@ -108,6 +108,11 @@ class Round:
         return phases_of.training(self.phases)
 
     @property
+    def sampled(self) -> Phase | None:
+        """The time whose samples count: the training, without the warm-up if only the throughput is measured."""
+        return phases_of.after_warm_up(self.phases) if self.plan.throughput_only else self.training
+
+    @property
     def clocks(self) -> dict[int, float]:
         """The most seconds by which the clock of each rank's host was set, by its agent and by the sampler."""
         on_hosts = {
@@ -189,8 +194,9 @@ def _outcome(of: Round) -> Outcome:
     finished = first.finished or {}
     compared, failures = _failures(of)
     of_ranks = metrics.of_round(plan, logs, of.target)
-    values = {metric.name: metric.value for metric in of_ranks}
-    profile, no_profile = _profile(first, values.get("mfu"))
+    by_name = {metric.name: metric for metric in of_ranks}
+    profile, no_profile = _profile(first, by_name["mfu"].value if "mfu" in by_name else None)
+    rate = by_name.get("p_core" if plan.throughput_only else "p_whole")
     reports = monitors.reports(of.path)
     load = busy.figures(samples, reports, training)
     reasons = {place.folder: milestone_times.not_confined(of.path / place.folder) for place in of.places}
@@ -223,7 +229,7 @@ def _outcome(of: Round) -> Outcome:
         metrics=(
             *of_ranks,
             *stragglers.spread(of.logs),
-            *sampled.figures(samples, training, values.get("p_whole")),
+            *sampled.figures(samples, of.sampled, rate),
             *load,
         ),
         steps=first.steps,

@@ -46,6 +46,10 @@ def training(phases: Iterable[Phase]) -> Phase | None:
     return Phase("training", parts[0].start, parts[-1].end) if parts else None
 
 
+def after_warm_up(phases: Iterable[Phase]) -> Phase | None:
+    return next((phase for phase in phases if phase.name == TRAIN), None)
+
+
 def _spans(log: RankLog) -> Iterator[tuple[str, float, float]]:
     """Yield name, start and end in milliseconds by the rank's own clock."""
     start, last = log.train_start_ms, log.last_ms or 0

@@ -1,4 +1,4 @@
-"""Metrics from the samples of hosts and devices, from TRAIN_START to TRAIN_END."""
+"""Metrics from the samples of hosts and devices: those of the training, or of the measured steps of a throughput."""
 
 from __future__ import annotations
 
@@ -10,55 +10,54 @@ from flagperf_driver.node.sampling.devices import NO_THROTTLING
 from pytest_flagperf.results.figures.units import signed
 from pytest_flagperf.results.logs.samples import Energy, Reasons, Samples, Series
 from pytest_flagperf.results.measured.metrics import MetricValue
-from pytest_flagperf.results.measured.phases import Phase
+from pytest_flagperf.results.measured.phases import TRAIN, Phase
 from pytest_flagperf.stored.layout import host_of
 
 MIB = 2**20
-WHILE = "from TRAIN_START to TRAIN_END"
 _DIFFER = 0.1
 """Allowed difference between an energy counter and the integral of the power, which drivers report inexactly."""
 _AVERAGED_S = 1.0
 """Drivers report the mean power over this time, so the integral lags behind the counter."""
 
 
-def figures(samples: Mapping[str, Samples], training: Phase | None, p_whole: float | None) -> tuple[MetricValue, ...]:
-    """Return the metrics of all quantities that were sampled during the training."""
-    if training is None:
+def figures(samples: Mapping[str, Samples], window: Phase | None, rate: MetricValue | None) -> tuple[MetricValue, ...]:
+    """Return the metrics of all quantities that were sampled in the window; ``rate`` is its throughput."""
+    if window is None:
         return ()
-    start, end = training.start, training.end
+    start, end = window.start, window.end
     inside = {folder: host.between(start, end) for folder, host in samples.items()}
     devices = [host.energy(device, start, end) for host in samples.values() for device in host.devices]
     hosts = [host.host_energy(start, end) for host in samples.values()]
+    during = "from the end of the warm-up to TRAIN_END" if window.name == TRAIN else "from TRAIN_START to TRAIN_END"
+    others = (*_devices(inside), *_hosts(inside), *_gaps(inside, window))
     return (
-        *_devices(inside),
-        *_energy("device", "all devices", devices, training, p_whole, _difference(samples, training)),
-        *_hosts(inside),
-        *_energy("host", "all hosts", hosts, training, p_whole, _source(samples, "power")),
-        *_gaps(inside, training),
+        *(replace(metric, how=f"{metric.how}, {during}") for metric in others),
+        *_energy("device", "all devices", devices, window, rate, during, _difference(samples, window)),
+        *_energy("host", "all hosts", hosts, window, rate, during, _source(samples, "power")),
     )
 
 
 def _devices(samples: Mapping[str, Samples]) -> Iterator[MetricValue]:
     source = _source(samples, "devices")
     power, temperature = _of_devices(samples, "power"), _of_devices(samples, "temperature")
-    yield from _mean("device_power", power, "W", "lower", f"a device's mean, over the devices, {WHILE}{source}")
-    yield from _highest("device_power_highest", power, "W", "lower", f"the highest of any device, {WHILE}{source}")
-    yield from _mean("device_temperature", temperature, "C", "lower", f"mean over the devices, {WHILE}{source}")
-    how = f"the highest of any device, {WHILE}{source}"
+    yield from _mean("device_power", power, "W", "lower", f"a device's mean, over the devices{source}")
+    yield from _highest("device_power_highest", power, "W", "lower", f"the highest of any device{source}")
+    yield from _mean("device_temperature", temperature, "C", "lower", f"mean over the devices{source}")
+    how = f"the highest of any device{source}"
     yield from _highest("device_temperature_highest", temperature, "C", "lower", how)
     used, memory = _of_devices(samples, "utilization"), _of_devices(samples, "memory_used")
-    yield from _mean("device_utilization", used, "share", None, f"mean over the devices, {WHILE}{source}", 0.01)
-    yield from _highest("device_memory", memory, "bytes", "lower", f"the most of any device, {WHILE}{source}", MIB)
-    yield from _mean("device_memory_mean", memory, "bytes", "lower", f"mean over the devices, {WHILE}{source}", MIB)
+    yield from _mean("device_utilization", used, "share", None, f"mean over the devices{source}", 0.01)
+    yield from _highest("device_memory", memory, "bytes", "lower", f"the most of any device{source}", MIB)
+    yield from _mean("device_memory_mean", memory, "bytes", "lower", f"mean over the devices{source}", MIB)
     whole = _of_devices(samples, "memory_total")
     yield from _highest("device_memory_total", whole, "bytes", None, f"what a device has{source}", MIB)
     for name in ("sm_clock", "memory_clock"):
         clock = _of_devices(samples, name)
-        yield from _mean(f"device_{name}", clock, "MHz", None, f"mean over the devices, {WHILE}{source}")
+        yield from _mean(f"device_{name}", clock, "MHz", None, f"mean over the devices{source}")
     held = [reasons for host in samples.values() for reasons in host.held.values()]
     if held:
         value = max(map(_throttled, held))
-        how = f"the largest share of samples in which one reason held a device's clocks back, {WHILE}{source}"
+        how = f"the largest share of samples in which one reason held a device's clocks back{source}"
         count = sum(len(reasons.codes) for reasons in held)
         yield MetricValue("device_throttled", value, "share", "lower", how, samples=count)
 
@@ -78,10 +77,10 @@ def _hosts(samples: Mapping[str, Samples]) -> Iterator[MetricValue]:
     cpu, memory, power = (
         [host.host[name] for host in samples.values() if name in host.host] for name in ("cpu", "memory", "power")
     )
-    yield from _mean("host_cpu", cpu, "share", None, f"mean share of all cores, over the hosts, {WHILE}")
-    yield from _highest("host_memory", memory, "share", "lower", f"the most of any host, {WHILE}")
+    yield from _mean("host_cpu", cpu, "share", None, "mean share of all cores, over the hosts")
+    yield from _highest("host_memory", memory, "share", "lower", "the most of any host")
     if power and len(power) == len(samples):
-        how = f"the hosts' means, summed, {WHILE}{_source(samples, 'power')}"
+        how = f"the hosts' means, summed{_source(samples, 'power')}"
         yield MetricValue("host_power", sum(series.mean for series in power), "W", "lower", how, samples=_count(power))
 
 
@@ -89,35 +88,34 @@ def _energy(
     name: str,
     owner: str,
     values: Iterable[Energy | None],
-    training: Phase,
-    p_whole: float | None,
-    more: str = "",
+    window: Phase,
+    rate: MetricValue | None,
+    during: str,
+    more: str,
 ) -> Iterator[MetricValue]:
     """Yield the energy metrics; nothing if the energy of any device or host is missing."""
     energies = list(values)
     known = [energy for energy in energies if energy is not None]
     if not known or len(known) < len(energies):
         return
-    how = f"{' and '.join(sorted({energy.how for energy in known}))}, {WHILE}"
+    how = f"{' and '.join(sorted({energy.how for energy in known}))}, {during}"
     joules = sum(energy.joules for energy in known)
     yield MetricValue(f"{name}_energy", joules, "J", "lower", f"{owner} together: {how}{more}")
     covered = min(energy.covered for energy in known)
     yield MetricValue(
-        f"{name}_energy_covered", covered, "share", "higher", f"the share of the time {WHILE} that was sampled"
+        f"{name}_energy_covered", covered, "share", "higher", f"the share of the time {during} that was sampled"
     )
-    if p_whole is not None and p_whole > 0:
+    if rate is not None and rate.value > 0:
         # Assume the mean power also in gaps, and in the part of a resumed training before this run.
-        watts = sum(energy.joules / (energy.covered * training.seconds) for energy in known)
-        how = f"{owner} together: their mean power in the sampled share of the time, over p_whole; {how}"
-        yield MetricValue(f"{name}_energy_per_sample", watts / p_whole, "J/sample", "lower", how)
+        watts = sum(energy.joules / (energy.covered * window.seconds) for energy in known)
+        how = f"{owner} together: their mean power in the sampled share of the time, over {rate.name}; {how}"
+        yield MetricValue(f"{name}_energy_per_sample", watts / rate.value, "J/sample", "lower", how)
 
 
-def _difference(samples: Mapping[str, Samples], training: Phase) -> str:
+def _difference(samples: Mapping[str, Samples], window: Phase) -> str:
     """Describe the difference between the integral of the power of all devices and their counters."""
     pairs = [
-        host.energy_both_ways(device, training.start, training.end)
-        for host in samples.values()
-        for device in host.devices
+        host.energy_both_ways(device, window.start, window.end) for host in samples.values() for device in host.devices
     ]
     known = [pair for pair in pairs if pair is not None]
     counted = sum(counter.joules for counter, _ in known)
@@ -189,12 +187,12 @@ def _deviation(samples: Samples, device: int, training: Phase) -> float | None:
     return more / both.integral if abs(more) > _DIFFER * both.integral + both.noise else None
 
 
-def _gaps(samples: Mapping[str, Samples], training: Phase) -> Iterator[MetricValue]:
+def _gaps(samples: Mapping[str, Samples], window: Phase) -> Iterator[MetricValue]:
     sampled = [host for host in samples.values() if host.host or host.devices]
     if sampled:
         lost = sum(gap.seconds for host in sampled for gap in host.gaps)
-        lost += training.seconds * (len(samples) - len(sampled))
-        how = f"time {WHILE} in which a host was not sampled, summed"
+        lost += window.seconds * (len(samples) - len(sampled))
+        how = "time in which a host was not sampled, summed"
         yield MetricValue("monitor_gaps", lost, "s", "lower", how, samples=len(samples))
 
 
