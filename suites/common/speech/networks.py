@@ -20,14 +20,28 @@ class Convolution(nn.Conv1d):
     """A convolution over time."""
 
     def forward(self, x: Tensor) -> Tensor:
-        (kernel,), (stride,), (padding,), (dilation,) = self.kernel_size, self.stride, self.padding, self.dilation
-        if (kernel, stride, padding, self.groups) == (1, 1, 0, 1):
-            return functional.linear(x, self.weight[..., 0], self.bias)
-        if self.in_channels < FEW and (dilation, self.groups) == (1, 1):
-            windows = functional.pad(x, (0, 0, padding, padding)).unfold(1, kernel, stride)
-            return functional.linear(windows.flatten(2), self.weight.flatten(1), self.bias)
-        sizes: Any = [(1, stride), (0, padding), (1, dilation)]
-        return over_time(functional.conv2d(image(x), self.weight[:, :, None], self.bias, *sizes, self.groups))
+        (stride,), (padding,), (dilation,) = self.stride, self.padding, self.dilation
+        return convolved(x, self.weight, self.bias, stride, padding, dilation, self.groups)
+
+
+def convolved(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolve over time."""
+    kernel = weight.shape[2]
+    if (kernel, stride, padding, groups) == (1, 1, 0, 1):
+        return functional.linear(x, weight[..., 0], bias)
+    if weight.shape[1] < FEW and (dilation, groups) == (1, 1):
+        windows = functional.pad(x, (0, 0, padding, padding)).unfold(1, kernel, stride)
+        return functional.linear(windows.flatten(2), weight.flatten(1), bias)
+    sizes: Any = [(1, stride), (0, padding), (1, dilation)]
+    return over_time(functional.conv2d(image(x), weight[:, :, None], bias, *sizes, groups))
 
 
 class BatchNorm(nn.BatchNorm2d):

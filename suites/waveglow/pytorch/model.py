@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from common.speech.networks import Convolution
+from common.speech.networks import Convolution, convolved
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from flagperf_driver.pytorch.steps import compile_methods
+
 if TYPE_CHECKING:
     from flagperf_driver.pytorch import Context
+
+Weights = tuple[Tensor, Tensor]
+"""Of a convolution, and its bias."""
 
 
 def create_model(ctx: Context) -> nn.Module:
@@ -24,6 +29,13 @@ def create_model(ctx: Context) -> nn.Module:
         early=(config.early_every, config.early_size),
         wavenet=(config.wavenet_layers, config.wavenet_channels, config.wavenet_kernel),
     )
+
+
+def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
+    """Compile the layers of one flow for all flows: they are nearly all of the work."""
+    assert isinstance(model, WaveGlow)
+    compile_methods(ctx, model.wavenets, "gated")
+    return model
 
 
 class Mixing(nn.Module):
@@ -46,7 +58,7 @@ class WaveNet(nn.Module):
     def __init__(self, channels: int, conditions: int, wavenet: tuple[int, int, int]) -> None:
         super().__init__()
         layers, width, kernel = wavenet
-        self.width = width
+        self.gated = gated
         self.start = weight_norm(Convolution(channels, width, 1))
         self.conditions = weight_norm(Convolution(conditions, 2 * width * layers, 1))
         self.gates = nn.ModuleList(
@@ -62,16 +74,24 @@ class WaveNet(nn.Module):
 
     def forward(self, audio: Tensor, conditions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the shift and the logarithm of the scale."""
-        hidden, skipped = self.start(audio), None
-        parts = self.conditions(conditions).chunk(len(self.gates), 2)
-        for gate, output, condition in zip(self.gates, self.outputs, parts, strict=True):
-            value, opening = (gate(hidden) + condition).chunk(2, 2)
-            result = output(value.tanh() * opening.sigmoid())
-            if result.shape[2] > self.width:  # all layers but the last one
-                hidden, result = hidden + result[..., : self.width], result[..., self.width :]
-            skipped = result if skipped is None else skipped + result
+        gates, outputs = ([(one.weight, one.bias) for one in layers] for layers in (self.gates, self.outputs))
+        skipped = self.gated(self.start(audio), self.conditions(conditions), gates, outputs)
         shift, log_scale = self.end(skipped).chunk(2, 2)
         return shift, log_scale
+
+
+def gated(hidden: Tensor, conditions: Tensor, gates: list[Weights], outputs: list[Weights]) -> Tensor:
+    """Return the sum of what the layers skip; without a module, so that one compiled function serves all flows."""
+    width, skipped = hidden.shape[2], torch.zeros((), dtype=hidden.dtype, device=hidden.device)
+    for layer, condition in enumerate(conditions.chunk(len(gates), 2)):
+        dilation, kernel = 2**layer, gates[layer][0].shape[2]
+        opened = convolved(hidden, *gates[layer], padding=(kernel - 1) // 2 * dilation, dilation=dilation)
+        value, opening = (opened + condition).chunk(2, 2)
+        result = convolved(value.tanh() * opening.sigmoid(), *outputs[layer])
+        if result.shape[2] > width:  # all layers but the last one
+            hidden, result = hidden + result[..., :width], result[..., width:]
+        skipped = skipped + result
+    return skipped
 
 
 class WaveGlow(nn.Module):

@@ -10,6 +10,7 @@ if __name__ == "__main__":
     main(
         Steps(
             create_model=model.create_model,
+            compile_model=model.compile_model,
             create_train_data=data.create_train_data,
             create_eval_data=data.create_eval_data,
             prepare_batch=data.prepare_batch,

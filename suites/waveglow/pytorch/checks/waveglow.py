@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from typing import Any
+from unittest import mock
 
 import data
 import model
@@ -60,6 +61,21 @@ def check_the_spectrogram_is_stretched_by_the_transposed_convolution() -> None:
     expected = network.upsample(mel)[..., :36].unflatten(2, (-1, 4)).transpose(2, 3).flatten(1, 2).transpose(1, 2)
     assert torch.allclose(network.conditions(mel, 36), expected)
     assert not torch.allclose(network.conditions(mel.roll(1, 2), 36), expected), "the control: other frames"
+
+
+def check_one_compiled_graph_serves_all_flows() -> None:
+    compiled, audio, mel, graphs = flow(), torch.randn(2, 32).double(), torch.randn(2, 3, 5).double(), []
+    expected, compile_ = compiled(mel, audio)[0], torch.compile
+
+    def collect(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    with mock.patch("torch.compile", lambda function, **_: compile_(function, backend=collect)):
+        model.compile_model(context("small", **TINY), compiled)
+    assert torch.allclose(compiled(mel, audio)[0], expected)
+    assert len(compiled.wavenets) == 3
+    assert len(graphs) == 1
 
 
 def check_the_volume_is_that_of_the_jacobian() -> None:
