@@ -129,7 +129,8 @@ def test_findings_of_preflight_are_known_to_all_workers_of_a_run(monkeypatch: py
         made = AgentsEngine.__new__(AgentsEngine)
         made._allocation = FixedHosts()
         made._allocation.__dict__["pool"] = HostPool((LocalHost("h1"),))
-        made.__dict__.update(_environments=SimpleNamespace(builds="run1", to_build=lambda *_: []))
+        nothing = SimpleNamespace(builds="run1", to_build=lambda *_: [], warnings=lambda *_: [])
+        made.__dict__.update(_environments=nothing)
         return made
 
     seen = Finding("h1", "numa", OK, "", near=((0, (0, 1)), (1, (2, 3))))
