@@ -130,9 +130,10 @@ def test_mfu_does_not_count_padding_as_work(round_dir: Path) -> None:
     plain = measure(round_dir)
     assert plain.metric("padding_share") is None
     for path in round_dir.glob("*/rank*.out.log"):
-        path.write_text(path.read_text().replace(FINISHED, FINISHED + '"padding_share": 0.25, '))
+        shares = '"padding_share": 0.4, "token_share": 0.75, '  # computes a fourth more than full samples have
+        path.write_text(path.read_text().replace(FINISHED, FINISHED + shares))
     padded, mfu = measure(round_dir), plain.value("mfu")
-    assert (padded.value("padding_share"), padded.value("p_core")) == (0.25, plain.value("p_core"))
+    assert (padded.value("padding_share"), padded.value("p_core")) == (0.4, plain.value("p_core"))
     assert mfu is not None
     assert padded.value("mfu") == pytest.approx(0.75 * mfu)
 

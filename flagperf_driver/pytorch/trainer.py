@@ -85,7 +85,8 @@ class TorchTrainer:
             timeline.begin()
             if self._vendors and self._vendors.armed:
                 batch = self._vendors.exchanged(batch)
-            # In the step's time, not in that of waiting for input: a vendor may replace the preparation.
+            # A vendor may replace the preparation: tokens are counted before, and the step's time includes it.
+            counted = steps.count_tokens(ctx, batch) if steps.count_tokens else (0, 0, 0)
             batch = self._prepared(batch)
             last = micro == self._accumulation
             loss = self._micro_step(
@@ -97,10 +98,10 @@ class TorchTrainer:
                 return None
             slot.copy_(loss.detach()) if micro == 1 else slot.add_(loss.detach())
             samples += steps.count_samples(ctx, batch)
-            if steps.count_tokens is not None:
-                tokens, computed = steps.count_tokens(ctx, batch)
-                self.progress.tokens += tokens
-                self.progress.computed_tokens += computed
+            tokens, full, computed = counted
+            self.progress.tokens += tokens
+            self.progress.full_tokens += full
+            self.progress.computed_tokens += computed
             if last:
                 self._update()
             timeline.end()

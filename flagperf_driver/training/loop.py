@@ -16,7 +16,6 @@ from flagperf_driver.training.checks import comparison, replicas
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.checks.speed import own_step_time
 from flagperf_driver.training.evaluation import ModelTime, evaluate
-from flagperf_driver.training.profile import Profiler
 from flagperf_driver.training.profiled_steps import profile
 from flagperf_driver.training.progress import LastEvaluation
 from flagperf_driver.training.timeline import Timeline, Window
@@ -24,6 +23,11 @@ from flagperf_driver.training.trainer import Trainer
 
 MAX_WINDOW = 1000
 """Maximum number of steps between two log points, for any log_freq: their losses and marks are kept in memory."""
+
+BEFORE_FACTOR = (
+    "vendor_factor is measured next, and a profiler may slow down later steps; "
+    "for a profile run again without --set vendor_factor=True"
+)
 
 
 class NonFiniteLoss(ArithmeticError):
@@ -96,8 +100,8 @@ class Training:
             # After a deadline the checkpoint is kept, so that a later run can continue the training.
             checkpoint.finish(self.rank)
         finished = self._finished(reason)
-        if self._profiler and self.for_throughput and self.config.profile_steps and self.timeline.totals.measured:
-            finished["profile"] = self._profile(self._profiler)
+        if self.for_throughput and self.config.profile_steps and self.timeline.totals.measured:
+            finished["profile"] = self._profile()
         if self.config.vendor_factor:
             finished.update(self._vendor_factor())
         self.log(events.FINISHED, {**finished, "e2e_time": self.rank.age()})
@@ -175,9 +179,11 @@ class Training:
         own = own_step_time(self.trainer.own(), beat)
         return {"own_step_time": own, "vendor_factor": own / (totals.measured_compute / len(totals.measured))}
 
-    def _profile(self, profiler: Profiler) -> dict[str, Any] | None:
+    def _profile(self) -> dict[str, Any] | None:
         """Train further steps on all ranks, and return the profile of the first rank; None on the others."""
-        of_rank = None if self.rank.world.rank else profiler
+        of_rank = None if self.rank.world.rank else self._profiler
+        if self.config.vendor_factor and self.trainer.own is not None:
+            return {"problem": BEFORE_FACTOR} if of_rank else None
         beat = functools.partial(self.rank.heartbeat.beat, self.progress.step, heartbeat.TRAIN)
         return profile(self.trainer, of_rank, self.config.profile_steps, self.timeline.totals, beat)
 
@@ -356,8 +362,8 @@ class Training:
 
     def _finished(self, reason: str) -> dict[str, Any]:
         progress, totals = self.progress, self.timeline.totals
-        counts = [totals.measured_samples, progress.tokens, progress.computed_tokens]
-        measured, tokens, computed = map(int, self.trainer.total(counts))
+        counts = [totals.measured_samples, progress.tokens, progress.full_tokens, progress.computed_tokens]
+        measured, tokens, full, computed = map(int, self.trainer.total(counts))
         whole, training = progress.train_time, progress.train_time - progress.eval_time
         step_time = totals.step_time()
         compiled = self.trainer.compiles and step_time is not None
@@ -379,6 +385,7 @@ class Training:
             "measured_steps": len(totals.measured),
             "measured_samples": measured,
             "padding_share": 1 - tokens / computed if computed else None,
+            "token_share": tokens / full if full else None,
             "step_time": step_time,
             "forward_time": totals.forward_time(),
             "input_wait_time": progress.input_wait_time + totals.waiting,

@@ -22,8 +22,6 @@ class Activity(NamedTuple):
     """Nanoseconds without those of activities within it."""
     bytes: int = 0
     """The bytes that a copy moves."""
-    kind: str = ""
-    """A name of ``KINDS``; empty to find it by the name."""
 
 
 @dataclass
@@ -66,7 +64,7 @@ _COPIES = "to_copy|copy|clone|transpose|view|permute|unsafe_view|cat|stack|const
 KINDS = [
     # Generated kernels: templates (tem), pointwise (poi) and reductions (red, per); their names list fused operators.
     (ATTENTION, r"^triton_tem_\w*(attention|sdpa)|^triton_(red|per)_\w*?_(safe_|masked_)?(?<!log_)softmax(?!_online)"),
-    (CONVOLUTION, r"^triton_tem_\w*conv"),
+    (CONVOLUTION, r"^triton_tem_\w*convolution"),
     (MATRIX, r"^triton_tem_"),
     (NORMALIZATION, r"^triton_\w*(layer_norm|batch_norm|group_norm|rms_norm|var_mean)"),
     (LAYOUT, rf"^triton_poi_fused_+(({_COPIES})_+)+\d+$"),
@@ -81,14 +79,14 @@ KINDS = [
     (OPTIMIZER, r"multi_tensor_apply|Fused(Optimizer|Adam|Sgd)|_fused_(adam|sgd)|adamw?_|\blamb|_foreach_|Optimizer\."),
     (
         ATTENTION,
-        r"flash|fmha|sdpa|scaled_dot_product|[Aa]ttention|softmax_warp_(for|back)ward<.*, false, \w+>"
-        r"|(?<!Log)SoftMax(For|Back)wardEpilogue|aten::_(safe_)?softmax",
+        r"flash|fmha|sdpa|scaled_dot_product|[Aa]ttention|dot_do_o|convert_dq"
+        r"|softmax_warp_(for|back)ward<.*, false, \w+>|(?<!Log)SoftMax(For|Back)wardEpilogue|aten::_(safe_)?softmax",
     ),
     (
         NORMALIZATION,
         r"(layer|batch|group|rms|instance)_?norm|LayerNorm|RowwiseMoments|GammaBeta|GradInput|bn_[fb]w|::bn",
     ),
-    (CONVOLUTION, r"conv|fprop|dgrad|wgrad|winograd|depthwise|im2col|col2im|implicit_gemm"),
+    (CONVOLUTION, r"conv(olution|olve|[123]d|_)|fprop|dgrad|wgrad|winograd|depthwise|im2col|col2im|implicit_gemm"),
     (FP32_MATRIX, r"tf32|s1688gemm|[^h]sgemm|simt_s?gemm|gemm_f32f32"),
     (
         MATRIX,
@@ -137,7 +135,7 @@ def record(recording: Recording, steps: int) -> dict[str, Any]:
     copied = 0
     for activity in recording.activities:
         name = activity.name
-        kind = activity.kind or known.get(name) or known.setdefault(name, kind_of(name))
+        kind = known.get(name) or known.setdefault(name, kind_of(name))
         kinds[kind] += activity.own
         spans[kind].append((activity.begin, activity.end))
         own[name, kind] += activity.own

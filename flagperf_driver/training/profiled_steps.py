@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from flagperf_driver.training.checks.speed import endless
 from flagperf_driver.training.profile import Profiler, Recording, record
@@ -21,26 +22,27 @@ def profile(
 ) -> dict[str, Any] | None:
     """Train at most so many profiled steps and return their record; None on the ranks without a profiler.
 
-    ``totals`` are those of the measured steps. An error of the profiler is the record's ``problem``: the measured
-    figures stay.
+    All ranks train the same steps: none if the first one has no profiler. ``totals`` are those of the measured steps.
+    An error of the profiler is the record's ``problem``: the steps go on, and the measured figures stay.
     """
-    steps, count, recording, problem = _Steps(trainer, beat), 0, Recording(), ""
+    if not trainer.gather(profiler is not None)[0]:
+        return None
+    steps, count = _Steps(trainer, profiler, beat), 0
     host_s = steps.host_time()
-    try:
-        # A profiler's first start takes long, so this step is not in the record.
-        count = max(1, min(most, MOST_ACTIVITIES // max(1, steps.run(1, profiler).size)))
-    except Exception as error:  # a vendor's profiler may raise anything
-        problem = f"{type(error).__name__}: {error}"
-    count = trainer.gather(count)[0]
+    # A profiler's first start takes long, so this step is not in the record.
+    recording = steps.run(1)
+    with steps.profiler_errors():
+        count = max(1, min(most, MOST_ACTIVITIES // max(1, recording.size)))
+    count = trainer.gather(0 if steps.problem else count)[0]
     if count:
-        try:
-            recording = steps.run(count, profiler)
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
+        recording = steps.run(count)
     if profiler is None:
         return None
-    if problem or not recording.activities:
-        return {"problem": problem or "the profiler recorded no kernel"}
+    seen: dict[str, Any] = {}
+    with steps.profiler_errors():
+        seen = record(recording, max(1, count))
+    if steps.problem or not seen["kernels"]:
+        return {"problem": steps.problem or "the profiler recorded no kernel"}
     measured = len(totals.measured)
     waited = sum(totals.measured) - totals.measured_compute
     return {
@@ -48,36 +50,50 @@ def profile(
         "input_wait": max(0.0, waited) / measured,
         "profiled_step_time": steps.seconds / count,
         "host_time": host_s,
-        **record(recording, count),
+        **seen,
     }
 
 
 class _Steps:
     """Further steps of a training."""
 
-    def __init__(self, trainer: Trainer, beat: Callable[[], None]) -> None:
-        self._trainer, self._beat = trainer, beat
+    def __init__(self, trainer: Trainer, profiler: Profiler | None, beat: Callable[[], None]) -> None:
+        self._trainer, self._profiler, self._beat = trainer, profiler, beat
         self._batches = endless(trainer)
         self.seconds = 0.0
         """The time of the last profiled steps, without waiting for their input, by the marks of the timeline."""
+        self.problem = ""
+        """The profiler's first error, after which it is not used."""
+
+    @contextlib.contextmanager
+    def profiler_errors(self) -> Iterator[None]:
+        """Keep an error of the profiler in ``problem``."""
+        try:
+            yield
+        except Exception as error:  # a vendor's profiler may raise anything
+            self.problem = self.problem or f"{type(error).__name__}: {error}"
 
     def host_time(self) -> float:
         """Return the shortest time of the host for a step, which begins when the device has nothing to do."""
         timeline = Timeline(self._trainer.marks, 0)
         return min(self._step(timeline) for _ in range(HOST_STEPS))
 
-    def run(self, count: int, profiler: Profiler | None) -> Recording:
+    def run(self, count: int) -> Recording:
         """Run steps one behind the other, as the training does, and return what the profiler saw."""
-        trainer, timeline = self._trainer, Timeline(self._trainer.marks, 0)
+        trainer, profiler, timeline = self._trainer, self._profiler, Timeline(self._trainer.marks, 0)
+        recording = Recording()
         trainer.synchronize()
         if profiler:
-            profiler.start()
+            with self.profiler_errors():
+                profiler.start()
         timeline.resume()
         for _ in range(count):
             self._train(timeline)
         timeline.step(0)
         trainer.synchronize()
-        recording = profiler.stop() if profiler else Recording()
+        if profiler and not self.problem:
+            with self.profiler_errors():
+                recording = profiler.stop()
         window = timeline.close()
         self.seconds = window.seconds - window.waiting
         trainer.losses(count)

@@ -16,8 +16,10 @@ class TrainingProgress:
     """Samples over all ranks, as of the last log point."""
     tokens: int = 0
     """Tokens of this rank's samples without padding, if the suite counts them."""
+    full_tokens: int = 0
+    """Those of as many samples of full length."""
     computed_tokens: int = 0
-    """The same with padding."""
+    """All that the model computed, with padding."""
     epoch: int = 0
     """Completed epochs."""
     position: int = 0

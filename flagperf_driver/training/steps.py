@@ -75,6 +75,7 @@ class Steps:
     from all predictions. With predictions only the first rank calls it."""
     count_samples: Callable[[Any, Batch], int]
     """Return the number of samples of a batch of the training or the evaluation."""
-    count_tokens: Callable[[Any, Batch], tuple[int, int]] | None = None
-    """For samples that are padded: of a training batch's samples, the tokens without padding and all that are
-    computed. The MFU does not count padding as work."""
+    count_tokens: Callable[[Any, Batch], tuple[int, int, int]] | None = None
+    """For samples that are padded: the tokens of a training batch without padding, those of as many samples of full
+    length, and all that the model computes. The batch is that of the data, not prepared. The MFU does not count
+    padding as work."""

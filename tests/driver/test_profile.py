@@ -19,6 +19,8 @@ NAMES = [
     ("attention", "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 64>>(Params)"),
     ("attention", "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<bf16>)"),
     ("attention", "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1"),
+    ("attention", "void cudnn::fusion::compute_dot_do_o<true, __nv_bfloat16, __nv_bfloat16, 64>(Params)"),
+    ("attention", "void cudnn::fusion::convert_dq_to_16bits<__nv_bfloat16, 64>(Params)"),
     ("attention", "triton_per_fused__safe_softmax_native_dropout_12"),
     ("attention", "triton_red_fused__softmax_backward_data_mul_3"),
     ("attention", "triton_tem_fused_flex_attention_0"),
@@ -30,6 +32,10 @@ NAMES = [
     ("reduction", "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>>>"),
     ("convolution", "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64"),
     ("convolution", "void cudnn::cnn::wgrad2d_grouped_direct_kernel<float>()"),
+    ("convolution", "void conv2d_c1_k1_nhwc_kernel<__nv_bfloat16>(Params)"),
+    ("convolution", "void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3>()"),
+    ("convolution", "void at::native::conv_depthwise2d_forward_kernel<3, c10::BFloat16>()"),
+    ("other", "void convert_to_16bits<__nv_bfloat16>(Params)"),
     ("pointwise", "triton_poi_fused_convolution_relu_7"),
     ("layout copy", "void cudnn::ops::nchwToNhwcKernel<__nv_bfloat16, float>()"),
     ("layout copy", "triton_poi_fused__to_copy_3"),
@@ -57,7 +63,7 @@ def test_a_kernels_name_gives_its_kind(kind: str, name: str) -> None:
 
 def test_the_backend_of_attention_follows_from_its_kernel() -> None:
     of_attention = [name for kind, name in NAMES if kind == "attention"]
-    backends = ["flash", "efficient", "cudnn", "math", "math", "flex", "math"]
+    backends = ["flash", "efficient", "cudnn", "cudnn", "cudnn", "math", "math", "flex", "math"]
     assert [backend_of(name) for name in of_attention] == backends
 
 
@@ -68,14 +74,14 @@ def test_a_record_is_of_one_step_and_counts_overlapping_time_once() -> None:
         Activity(copy, 5 * US, 25 * US, 20 * US, 4096),
         Activity("triton_poi_fused_add_0", 30 * US, 40 * US, 10 * US),
         Activity("gemm", 40 * US, 60 * US, 20 * US),
-        Activity("mine", 60 * US, 62 * US, 2 * US, 0, "attention"),
+        Activity("fmha", 60 * US, 62 * US, 2 * US),
     ]
     got = record(Recording(activities, launches=8, waits=[3 * US], graph_breaks=1), 2)
     assert got["busy_time"] == pytest.approx(57e-6 / 2), "from 0 to 25 and from 30 to 62"
     assert got["exposed"] == {"host copy": pytest.approx(15e-6 / 2)}, "beside the first matrix product"
     assert list(got["kinds"]) == ["matrix product", "host copy", "pointwise", "attention"]
     assert got["kinds"]["matrix product"] == pytest.approx(15e-6)
-    assert got["attention"] == {"other": pytest.approx(1e-6)}, "the profiler has given the kind"
+    assert got["attention"] == {"efficient": pytest.approx(1e-6)}
     first = got["kernels"][0]
     assert (first["name"], first["calls"], first["time"]) == ("gemm", 1.0, pytest.approx(15e-6))
     assert (got["calls"], got["launches"], got["waits"], got["graph_breaks"]) == (2.5, 4.0, 0.5, 1)

@@ -6,7 +6,9 @@ import io
 import itertools
 import json
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO
@@ -51,6 +53,22 @@ class Clock:
         return [after - before for before, after in itertools.pairwise(marks)]
 
 
+class Exchange:
+    """What the ranks of a training exchange, each in its thread; all must exchange the same sort of values."""
+
+    def __init__(self, ranks: int = 1) -> None:
+        self._barrier = threading.Barrier(ranks, timeout=60)
+        self._values: list[Any] = [None] * ranks
+
+    def gather(self, rank: int, sort: str, value: Any) -> list[Any]:
+        self._values[rank] = sort, value
+        self._barrier.wait()
+        values = list(self._values)
+        self._barrier.wait()
+        assert all(other == sort for other, _ in values), f"rank {rank} exchanges {sort}: {values}"
+        return [value for _, value in values]
+
+
 class CountingTrainer:
     """Its weight grows by 1 with each batch; the accuracy is a thousandth of the weight."""
 
@@ -60,6 +78,7 @@ class CountingTrainer:
         batches: int = BATCHES,
         nan_at: int | None = None,
         profiler: Profiler | None = None,
+        exchange: Exchange | None = None,
     ) -> None:
         self.progress = TrainingProgress()
         self.marks: Marks = Clock()
@@ -75,6 +94,7 @@ class CountingTrainer:
         self._window: list[float] = []
         self._batches, self._nan_at = batches, nan_at
         self.profiler_of_device = profiler
+        self._rank, self._exchange = rank.world.rank, exchange or Exchange()
 
     def describe(self) -> Mapping[str, Any]:
         return {"parameters": 1}
@@ -92,6 +112,7 @@ class CountingTrainer:
         if len(batches) < self.accumulation:
             timeline.drop()
             return None
+        self._exchange.gather(self._rank, "gradients", None)
         self.weight += self.accumulation
         self.learning_rate = 0.5
         step = self.progress.step + 1
@@ -114,7 +135,7 @@ class CountingTrainer:
         return list(values)
 
     def gather(self, value: Any) -> list[Any]:
-        return [value]
+        return self._exchange.gather(self._rank, "values", value)
 
     def synchronize(self) -> None: ...
 
@@ -150,12 +171,14 @@ class Run:
         nan_at: int | None = None,
         training: str = "run1 a",
         profiler: Profiler | None = None,
+        world: driver.World | None = None,
+        exchange: Exchange | None = None,
         **settings: Any,
     ) -> None:
         stream = io.StringIO()
         run_case = driver.RunCase.from_json({**case("pytorch", **settings), "training": training})
-        rank = driver.Rank(run_case, driver.World(), perflog.PerfLog(0, stream), Heartbeat(None))
-        self.trainer = CountingTrainer(rank, batches, nan_at, profiler)
+        rank = driver.Rank(run_case, world or driver.World(), perflog.PerfLog(0, stream), Heartbeat(None))
+        self.trainer = CountingTrainer(rank, batches, nan_at, profiler, exchange)
         trainer: Trainer = self.trainer
         self.error: Exception | None = None
         try:
@@ -252,11 +275,13 @@ def test_records_come_in_order_and_times_and_throughputs_follow_from_them(tmp_pa
 class CountedKernels:
     """A profiler that sees kernels of 1 us, and fails at one of its ends."""
 
-    def __init__(self, kernels: int = 2, fails_at: int | None = None) -> None:
+    def __init__(self, kernels: int = 2, fails_at: int | None = None, starts: bool = True) -> None:
         self._seen = Recording([Activity("gemm", 1000 * at, 1000 * at + 1000, 1000) for at in range(kernels)])
-        self._fails_at, self.ends = fails_at, 0
+        self._fails_at, self.ends, self._starts = fails_at, 0, starts
 
-    def start(self) -> None: ...
+    def start(self) -> None:
+        if not self._starts:
+            raise PermissionError("no access to counters")
 
     def stop(self) -> Recording:
         self.ends += 1
@@ -290,6 +315,33 @@ def test_a_profiler_that_fails_leaves_the_figures(end: int) -> None:
     assert finished["measured_steps"] == 4
     nothing = Run(**settings, profiler=CountedKernels(0)).finished
     assert nothing["profile"] == {"problem": "the profiler recorded no kernel"}
+
+
+@pytest.mark.parametrize(
+    ("profiler", "problem"),
+    [
+        (CountedKernels(starts=False), "PermissionError: no access to counters"),
+        (CountedKernels(fails_at=1), "OSError: no counters"),
+        (None, None),
+        (CountedKernels(), None),
+    ],
+)
+def test_all_ranks_train_the_same_steps_whatever_the_first_ones_profiler_does(
+    profiler: CountedKernels | None, problem: str | None
+) -> None:
+    exchange, profilers = Exchange(2), [profiler, CountedKernels()]
+
+    def train(rank: int) -> Run:
+        world = driver.World(rank, rank, 2, 2)
+        settings: dict[str, Any] = {"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}
+        return Run(profiler=profilers[rank], world=world, exchange=exchange, **settings)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(train, range(2))
+    assert first.trainer.weight == second.trainer.weight
+    assert second.finished["profile"] is None
+    assert (first.finished["profile"] or {}).get("problem") == problem
+    assert ("kinds" in (first.finished["profile"] or {})) is (profiler is not None and problem is None)
 
 
 def test_a_profile_of_many_kernels_has_fewer_steps() -> None:

@@ -32,7 +32,9 @@ FIGURES: Mapping[str, FigureKind] = {
     "padding_share": FigureKind(
         "share", "lower", "the share of padding in the tokens that were computed; the MFU does not count it",
     ),
-    "e2e_time": FigureKind("s", "lower", "from the start of the process to the end of the training"),
+    "e2e_time": FigureKind(
+        "s", "lower", "from the start of the process to its last record, steps for a profile or vendor_factor included",
+    ),
     "init_time": FigureKind("s", "lower", "from the start of the process to the first training step"),
     "raw_train_time": FigureKind(
         "s", "lower", "from the first training step to the end of the training, evaluations included",

@@ -151,7 +151,7 @@ LOGGED: Mapping[str, Mapping[str, Range]] = {
         **dict.fromkeys(("steps", "samples", "epochs"), NOT_NEGATIVE),
         **dict.fromkeys(("measured_steps", "measured_samples", "warmup_steps"), NOT_NEGATIVE),
         "peak_memory_bytes": _BYTES_HELD,
-        "padding_share": Range(0, 1, "share"),
+        **dict.fromkeys(("padding_share", "token_share"), Range(0, 1, "share")),
     },
 }
 """The ranges by record and field; the suite sets those of loss and metric. Other verdicts judge missing values."""

@@ -100,15 +100,13 @@ def _shares(plan: StoredPlan, end: Mapping[str, Any]) -> Iterator[MetricValue]:
         how = f"{_timing(end)}, time that steps waited for input over train_no_eval_time"
         yield MetricValue("input_wait_share", waited / training, "share", "lower", how, _count(end.get("steps")), 0)
     flops, peak = plan.flops_per_sample or 0.0, plan.peak_tflops or 0.0
-    counted = end.get("padding_share") is not None
-    padding = number(end.get("padding_share")) if counted else 0.0
-    if counted:
-        how = "padding over all computed tokens, all steps"
-        yield MetricValue("padding_share", padding, "share", "lower", how, _count(end.get("steps")), 0)
+    how = "padding over all computed tokens, all steps"
+    yield from _metric("padding_share", end.get("padding_share"), "share", "lower", how, _count(end.get("steps")), 0)
     if end.get("p_core") is not None and flops > 0 and peak > 0:
-        without = f" x {1 - padding:.1%} of the tokens, without padding," if counted else ""
+        tokens = 1.0 if end.get("token_share") is None else number(end.get("token_share"))
+        without = "" if tokens == 1 else f" x {tokens:.1%} of the tokens, without padding,"
         how = f"{flops:.4g} FLOPs per sample{without} x p_core over {plan.cards} x {peak:g} TFLOPS of dense peak"
-        value = flops * (1 - padding) * number(end.get("p_core")) / (plan.cards * peak * 1e12)
+        value = flops * tokens * number(end.get("p_core")) / (plan.cards * peak * 1e12)
         yield MetricValue("mfu", value, "share", "higher", how, *_measured(end))
 
 

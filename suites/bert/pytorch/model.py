@@ -104,17 +104,16 @@ def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
 
 def prepare_batch(ctx: Context, batch: Batch) -> dict[str, Any]:
     """Copy the batch to the device, without the mask if no sequence has padding: a flash kernel takes no mask."""
+    full = batch["input_mask"].all()  # on the host, which does not wait here
+    needed = {name: values for name, values in batch.items() if name != "input_mask" or not full}
+    prepared: dict[str, Any] = to_device(needed, ctx.device)
+    return prepared
+
+
+def count_tokens(ctx: Context, batch: Batch) -> tuple[int, int, int]:  # noqa: ARG001 - a step's signature
+    """Return the tokens of the batch without padding, of full sequences, and all that are computed."""
     mask = batch["input_mask"]
-    prepared: dict[str, Any] = {**batch, "used_tokens": int(mask.sum())}  # on the host, which does not wait here
-    if prepared["used_tokens"] == mask.size:
-        del prepared["input_mask"]
-    moved: dict[str, Any] = to_device(prepared, ctx.device)
-    return moved
-
-
-def count_tokens(ctx: Context, batch: dict[str, Any]) -> tuple[int, int]:  # noqa: ARG001 - a step's signature
-    """Return the tokens of the batch without and with padding."""
-    return batch["used_tokens"], batch["input_ids"].numel()
+    return int(mask.sum()), mask.size, mask.size
 
 
 def calculate_loss(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:  # noqa: ARG001 - a step's signature

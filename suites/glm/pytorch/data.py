@@ -198,6 +198,7 @@ def count_samples(ctx: Context, batch: Batch) -> int:  # noqa: ARG001 - a step's
     return int(batch["sequences"])
 
 
-def count_tokens(ctx: Context, batch: Batch) -> tuple[int, int]:  # noqa: ARG001 - a step's signature
-    """Return the tokens of the counted sequences without and with padding."""
-    return int(batch["used_tokens"]), int(batch["sequences"]) * int(batch["tokens"].shape[-1])
+def count_tokens(ctx: Context, batch: Batch) -> tuple[int, int, int]:  # noqa: ARG001 - a step's signature
+    """Return the tokens without padding, of full sequences, and all that are computed, padded candidates included."""
+    tokens = batch["tokens"]
+    return int(batch["used_tokens"]), int(batch["sequences"]) * tokens.shape[-1], tokens.numel()

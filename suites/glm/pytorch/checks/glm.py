@@ -81,7 +81,7 @@ def check_positions_have_two_dimensions() -> None:
 
 def check_padding_is_not_counted_as_tokens() -> None:
     batch = cloze.collate(one_question(), torch.tensor([0]), 16, 4, 3)
-    assert data.count_tokens(checking.context(), batch) == (13 + 12, 2 * 16), "the third candidate is padding"
+    assert data.count_tokens(checking.context(), batch) == (13 + 12, 2 * 16, 3 * 16), "the third is padding"
 
 
 def check_answer_follows_the_text_and_its_targets_are_one_on() -> None:
