@@ -45,7 +45,7 @@ class Mixing(nn.Module):
         super().__init__()
         rotation = torch.linalg.qr(torch.randn(channels, channels))[0]
         rotation[:, 0] *= torch.linalg.det(rotation).sign()
-        self.weight = nn.Parameter(rotation)
+        self.weight = nn.Parameter(rotation.contiguous())
 
     def forward(self, audio: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mixed channels, and the logarithm of the determinant for one time; in fp32 also under autocast."""
@@ -61,12 +61,15 @@ class WaveNet(nn.Module):
         self.gated = gated
         self.start = weight_norm(Convolution(channels, width, 1))
         self.conditions = weight_norm(Convolution(conditions, 2 * width * layers, 1))
-        self.gates = nn.ModuleList(
-            weight_norm(Convolution(width, 2 * width, kernel, dilation=2**layer, padding=(kernel - 1) // 2 * 2**layer))
-            for layer in range(layers)
+        # Not a ModuleList, whose layers FSDP would shard each for itself: the flow reads all of their weights at once.
+        self.gates = nn.Sequential(
+            *(
+                weight_norm(Convolution(width, 2 * width, kernel, dilation=2**of, padding=(kernel - 1) // 2 * 2**of))
+                for of in range(layers)
+            )
         )
-        self.outputs = nn.ModuleList(
-            weight_norm(Convolution(width, 2 * width if layer < layers - 1 else width, 1)) for layer in range(layers)
+        self.outputs = nn.Sequential(
+            *(weight_norm(Convolution(width, 2 * width if of < layers - 1 else width, 1)) for of in range(layers))
         )
         self.end = Convolution(width, 2 * channels, 1)
         nn.init.zeros_(self.end.weight)  # the first steps change nothing
