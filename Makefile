@@ -14,6 +14,8 @@ LAB ?=
 VENDOR ?= nvidia
 SLICE ?= 9
 ITEMS ?=
+# The Python of make gpu's ranks, with PyTorch; PYTHON is that of the harness.
+SITE_PYTHON ?=
 
 .PHONY: help setup setup-dev bench bench-all bench-harness gpu gpu-publish test train check unit lint format docs lab clean
 
@@ -43,7 +45,7 @@ bench-harness: setup-dev ## measure the harness against its goals; as root, it w
 	$(BIN)/python -m benchmarks
 
 gpu: setup ## measure this machine's GPUs, most valuable first, in slices (SLICE=9 minutes VENDOR=nvidia); docs/gpu.md
-	$(BIN)/python -m benchmarks.gpu --vendor=$(VENDOR) --slice=$(SLICE) $(FROM_WHEELS) $(if $(ITEMS),--items='$(ITEMS)') $(if $(findstring file,$(origin PYTHON)),,--python='$(PYTHON)')
+	$(BIN)/python -m benchmarks.gpu --vendor=$(VENDOR) --slice=$(SLICE) $(FROM_WHEELS) $(if $(ITEMS),--items='$(ITEMS)') $(if $(SITE_PYTHON),--python='$(SITE_PYTHON)')
 
 gpu-publish: setup ## copy what make gpu measured to reports/published, and write the tables of the documents
 	$(BIN)/python -m benchmarks.gpu --publish

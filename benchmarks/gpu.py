@@ -18,7 +18,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flagperf_driver.node.preflight_facts import collect_facts
@@ -28,15 +28,14 @@ from flagperf_driver.node.sampling.probe.tool import ProbeError
 from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.results.measured.machine import is_named
 from pytest_flagperf.settings.read import settings_file
-from pytest_flagperf.stored.layout import CASE
 
 from . import publish, site_python
 from .gpu_items import FRAMEWORK, STATE, Target, make_items
 from .items import (
-    FAILED,
     NOT_RUN,
+    PASSED,
     STOPPED,
-    TIMED_OUT,
+    UNSUCCESSFUL,
     Item,
     Result,
     Slice,
@@ -44,9 +43,14 @@ from .items import (
     exit_code,
     run_items,
     slices,
+    stored_results,
+    waiting,
     with_last_durations,
 )
 from .section import REPO, relative, table
+
+LEAST_SLICE = 2
+"""Minutes in which the shortest measurement ends."""
 
 
 class NoDeviceError(Exception):
@@ -110,24 +114,10 @@ def selected(items: Sequence[Item], patterns: str) -> list[Item]:
     return [item for item in items if any(fnmatch.fnmatchcase(item.name, word) for word in words)]
 
 
-def with_rank_python(folder: Path, words: Sequence[str]) -> int:
-    """Continue as a program in the Python that trained the rounds in this folder."""
-    from .whole_run import python_of
-
-    rounds = [path.parent for path in sorted(folder.glob(f"*/run*/*/round1/{CASE}"))]
-    if rounds:
-        python, path = python_of(rounds[-1]), os.pathsep.join([str(REPO), str(REPO / "suites")])
-        os.execve(python, [python, *words], {**os.environ, "PYTHONPATH": path})
-    print(f"{folder}: no round found; an item that trains must run first", file=sys.stderr)
-    return 1
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the items that fit into the slice; the next call continues."""
     began = time.monotonic()
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["--with-rank-python"]:
-        return with_rank_python(Path(words[1]), words[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--vendor", default="nvidia", help="folder in vendors/ (default: %(default)s)")
     parser.add_argument("--slice", type=float, default=9, help="minutes of this call (default: %(default)g)")
@@ -139,8 +129,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     if options.publish:
         return publish.publish()
-    if not options.slice > 0:
-        parser.error(f"--slice={options.slice:g}: expected more than 0")
+    if not options.slice >= LEAST_SLICE:
+        parser.error(f"--slice={options.slice:g}: expected at least {LEAST_SLICE} minutes")
+    wheels = str(Path(options.wheels).expanduser().absolute()) if options.wheels else None
+    if wheels and not Path(wheels).is_dir():
+        parser.error(f"--wheels={options.wheels}: no such folder; flagperf wheels fills one (docs/offline.md)")
     catalog = Catalog.scan([REPO])
     if options.vendor not in catalog.vendors:
         parser.error(f"--vendor={options.vendor}: unknown vendor; choose from {', '.join(sorted(catalog.vendors))}")
@@ -155,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (UnusableDeviceError, site_python.SitePythonError) as error:
         print(f"cannot use the devices: {error}", file=sys.stderr)
         return 1
-    target = Target(catalog, vendor, chip, count, site, options.wheels)
+    target = Target(catalog, vendor, chip, count, site, wheels)
     folder = STATE / target.name
     try:
         items = with_last_durations(selected(make_items(target, folder), options.items), folder)
@@ -164,14 +157,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{vendor.name} {chip}, {count} devices, slices of {options.slice:g} minutes; results: {relative(folder)}")
     print(line)
     if options.plan:
-        print(plan_text(items, 60 * options.slice))
+        print(plan_text(items, 60 * options.slice, stored_results(items, folder)))
         return 0
     folder.mkdir(parents=True, exist_ok=True)
     with (STATE / "lock").open("w") as lock, StopSignals() as stop:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print("another call measures on this machine: wait for its end, or stop it", file=sys.stderr)
+            print("another call of this checkout measures: wait for its end, or stop it", file=sys.stderr)
             return 1
         available = Slice(60 * options.slice, began)
         results = run_items(items, available, folder, stop, lambda result: publish.collect(result, folder, chip))
@@ -180,28 +173,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 128 + stop.number if stop.number else exit_code(results)
 
 
-def plan_text(items: Sequence[Item], seconds: float) -> str:
-    """Return the items in their order, by slice."""
+def plan_text(items: Sequence[Item], seconds: float, before: Mapping[str, Result]) -> str:
+    """Return the items in their order, by slice, and those that have passed."""
     rows = [
         (str(number), item.name, f"{item.estimate_s:.0f} ({item.estimate_from})", item.shown)
-        for number, chosen in enumerate(slices(items, seconds), 1)
+        for number, chosen in enumerate(slices(waiting(items, before), seconds), 1)
         for item in chosen
     ]
     skipped = [f"skipped: {item.name}: {item.skip}" for item in items if item.skip]
-    return "\n".join([table(("slice", "item", "estimate (s)", "command"), rows), *skipped])
+    done = [f"done: {name}" for name, result in before.items() if result.status == PASSED]
+    return "\n".join([table(("slice", "item", "estimate (s)", "command"), rows), *skipped, *done])
 
 
 def closing(items: Sequence[Item], results: Sequence[Result], folder: Path) -> str:
     """Return what is left to do, else "all done"."""
     left = {result.name: result for result in results if result.status in (NOT_RUN, STOPPED)}
-    bad = [result for result in results if result.status in (FAILED, TIMED_OUT)]
+    bad = [result for result in results if result.status in UNSUCCESSFUL]
     lines = [f"{result.status}: {result.name}: {result.reason}" for result in [*left.values(), *bad]]
     if bad:
-        lines.append(f"A failed item runs again after its folder in {relative(folder)} is removed.")
+        lines.append(f"{len(bad)} items failed: the same command runs them again")
     if left:
         minutes = sum(item.estimate_s for item in items if item.name in left) / 60
         lines.append(f"{len(left)} items left, about {minutes:.0f} minutes: run the same command again")
-    else:
+    if not lines:
         lines.append("all done")
     if any(folder.glob("publish/*")):
         lines.append("publish the results: make gpu-publish")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
-from pytest_flagperf.plan.checkout import checkout
+from pytest_flagperf.plan.fingerprint import code_hash
 from pytest_flagperf.stored.layout import RESULTS
 
 from . import site_python
@@ -18,7 +18,7 @@ from .section import PYTEST, REPO, relative
 
 FRAMEWORK = "pytorch"
 STATE = REPO / "reports" / "gpu"
-"""The state of all calls: a folder for each chip, commit and PyTorch, and in it a folder for each item."""
+"""The state of all calls: a folder for each chip, code and PyTorch, and in it a folder for each item."""
 GUESSES_S = {
     "bert": 105, "resnet50": 75, "glm": 115,
     "vit": 75, "cpm": 100, "mobilenetv2": 95, "transformer": 130, "faster_rcnn": 105, "swin_transformer": 140,
@@ -47,6 +47,8 @@ MOST_DIFFERENCE = 1e-3
 """Largest difference of a weight after the two optimizers' steps, relative to the largest weight."""
 MOST_PIXEL_DIFFERENCE = 4.0
 """Largest mean difference of a reader's pixels from Pillow's, of 255: decoders and resizing differ by one to two."""
+PROGRAMS = ("benchmarks/extern_step.py", "benchmarks/readers.py")
+"""The programs of the items that are no runs of pytest."""
 LIMIT_S = 1800
 """Longest duration of an item: compiling takes minutes on some devices. The slice is another limit."""
 
@@ -137,11 +139,12 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The name of the state's folder."""
-        found = checkout(REPO)
-        commit = str(found.get("commit", "unknown"))[:12] + ("-changed" if found.get("changed") else "")
+        """The name of the state's folder: another one for other code of the ranks, or another PyTorch."""
+        trees = [REPO / name for name in ("flagperf_driver", "suites", "vendors")]
+        configs = [folder for tree in trees for folder in sorted(tree.rglob("config"))]
+        programs = [REPO / name for name in PROGRAMS]
         torch = f"torch{self.site.torch}" if self.site else "venv"
-        return f"{self.chip}-{commit}-{torch}"
+        return f"{self.chip}-{code_hash(*trees, *configs, *programs)}-{torch}"
 
 
 def make_items(target: Target, folder: Path) -> list[Item]:
@@ -174,18 +177,18 @@ def make_items(target: Target, folder: Path) -> list[Item]:
         item = run(f"{model}-bf16-{name}", guess, *synthetic, *settings, suite=model)
         return replace(item, goal=suite.goal if vendor.scale == REFERENCE else None)
 
-    rank_python = [sys.executable, "-m", "benchmarks.gpu", "--with-rank-python", relative(folder)]
+    rank_python = [sys.executable, "-m", "benchmarks.site_python", f"--vendor={vendor.name}", *target.words]
     small_step, few_pictures = ["--layers=1", "--width=64"], ["--pictures=64", "--batch=16"]
     on_cpu = vendor.name == "cpu"
-    lamb = [*rank_python, "benchmarks/extern_step.py", *(small_step if on_cpu else [])]
-    loaders = [*rank_python, "benchmarks/readers.py", *(few_pictures if on_cpu else [])]
+    lamb = [*rank_python, "--model=bert", PROGRAMS[0], *(small_step if on_cpu else [])]
+    pictures = [*rank_python, "--model=resnet50", PROGRAMS[1], *(few_pictures if on_cpu else [])]
     kernels = "" if vendor.name in ("nvidia", "cpu") else "compares NVIDIA's kernels"
     all_devices = f"1x{target.devices}"
     preflight = run("preflight", 10, small, "--preflight")
     return [
-        replace(preflight, limit_s=300, figures=None),
+        replace(preflight, limit_s=300, read_figures=None),
         *(throughput(model, "compiled") for model in models),
-        replace(run("converges", CONVERGENCE_S * len(models), small), figures=convergence, parts=len(models)),
+        replace(run("converges", CONVERGENCE_S * len(models), small), read_figures=convergence, parts=len(models)),
         *(throughput(model, "eager", compiled=False) for model in models),
         *(
             throughput(model, setting.replace("=", "-"), f"--set={setting}")
@@ -194,7 +197,7 @@ def make_items(target: Target, folder: Path) -> list[Item]:
         ),
         run("resnet50-fp16-converges", 30, small, "--set=precision=fp16", suite="resnet50"),
         Item("lamb", lamb, 30, LIMIT_S, optimizers, skip=kernels),
-        Item("loaders", loaders, 60, LIMIT_S, readers),
+        Item("readers", pictures, 60, LIMIT_S, readers),
         run("resnet50-speedup", 90, *synthetic, suite="resnet50", nodes=f"1x1,{all_devices}", devices=2),
         run("glm-fsdp-converges", 60, small, "--set=parallel=fsdp", suite="glm", nodes=all_devices, devices=2),
     ]

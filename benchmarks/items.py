@@ -1,8 +1,7 @@
-"""Commands that are measured in slices of time: in order, each once, each with its own recorded result."""
+"""Commands that are measured in slices of time: in order, each until it passes, each with its own recorded result."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -12,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, final
 
@@ -27,11 +26,13 @@ from pytest_flagperf.stored.round_dir import RoundDir
 from .section import PYTEST, REPO, relative, table
 
 PASSED, FAILED, TIMED_OUT, STOPPED, NOT_RUN = "passed", "failed", "timed out", "stopped", "not run"
+UNSUCCESSFUL = (FAILED, TIMED_OUT)
+"""An item with such a result runs again at a later call."""
 SKIPPED = "skipped"
 """The item cannot run on this machine."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RESULT = "result.json"
-"""The last file of an item. An item with this file is done."""
+"""The last file of an item."""
 VALIDITY = "validity warnings"
 """The fact of a machine that distorted the measurement."""
 HEAD = ("item", "status", "took (s)", "figures", "goal")
@@ -61,15 +62,15 @@ class Measured(NamedTuple):
 class Item:
     """A command, its estimated and its longest duration, and the reader of its figures.
 
-    ``figures`` gets the item's folder, which has the command's output as ``output.log``. It raises ValueError if the
-    command's results are missing or wrong.
+    ``read_figures`` gets the item's folder, which has the command's output as ``output.log``. It raises ValueError if
+    the command's results are missing or wrong.
     """
 
     name: str
     command: Sequence[str]
     estimate_s: float
     limit_s: float
-    figures: Callable[[Path], Measured] | None = None
+    read_figures: Callable[[Path], Measured] | None = None
     goal: Goal | None = None
     """The goal of the figure p_core."""
     skip: str = ""
@@ -101,16 +102,12 @@ class Result:
     command: str
     status: str
     took_s: float | None = None
+    """The duration, with that of the calls that it continues."""
     figures: Mapping[str, Figure] = field(default_factory=dict)
     machine: Mapping[str, str] = field(default_factory=dict)
     largest_loss: str = ""
     goal: Goal | None = None
     reason: str = ""
-
-    @property
-    def text(self) -> str:
-        """The result as JSON."""
-        return json.dumps(asdict(self), indent=1) + "\n"
 
     @property
     def row(self) -> Sequence[str]:
@@ -162,16 +159,16 @@ class StopSignals:
 class Slice:
     """The available time of one call."""
 
-    def __init__(self, seconds: float, began: float | None = None) -> None:
-        self.seconds = seconds
-        self.end = (time.monotonic() if began is None else began) + seconds
+    def __init__(self, seconds: float, began: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.end = (clock() if began is None else began) + seconds
         self.is_new = True
         """No item has started in this slice."""
 
     @property
     def left_s(self) -> float:
         """The time in which an item may run; the rest of the slice is for the end of its processes."""
-        return self.end - GRACE_S - time.monotonic()
+        return self.end - GRACE_S - self.clock()
 
 
 def fits(item: Item, left_s: float, *, is_new: bool, is_next: bool) -> bool:
@@ -208,35 +205,59 @@ def run_items(
     stop: StopSignals | None = None,
     publish: Callable[[Result], None] = lambda _: None,
 ) -> list[Result]:
-    """Run the items that are not done and fit into the slice, in order, until a signal.
+    """Run the items that have not passed and fit into the slice, until a signal; write the table of all of them.
 
     Each item has its folder. ``publish`` gets a result before it is stored: what is stored is published.
     """
-    results: list[Result] = []
+    before = stored_results(items, folder)
+    results = {name: result for name, result in before.items() if result.status == PASSED}
     stop = stop or StopSignals()
-    for item in items:
-        place, statuses = folder / item.name, [result.status for result in results]
-        with suppress(FormatError):
-            results.append(read_result(place / RESULT))
-            continue
+    for item in waiting(items, before):
+        is_next = all(result.status != NOT_RUN for result in results.values())
+        reason = stop.reason
+        if not fits(item, available.left_s, is_new=available.is_new, is_next=is_next):
+            reason = reason or f"needs about {item.estimate_s:.0f} s, {max(available.left_s, 0):.0f} s left"
+        last = before.get(item.name)
         if item.skip:
-            results.append(item.result(SKIPPED, item.skip))
-        elif reason := stop.reason:
-            results.append(item.result(NOT_RUN, reason))
-        elif not fits(item, available.left_s, is_new=available.is_new, is_next=NOT_RUN not in statuses):
-            left_s = max(available.left_s, 0)
-            results.append(item.result(NOT_RUN, f"needs about {item.estimate_s:.0f} s, {left_s:.0f} s left"))
+            results[item.name] = item.result(SKIPPED, item.skip)
+        elif reason:
+            results[item.name] = last if last and last.status in UNSUCCESSFUL else item.result(NOT_RUN, reason)
         else:
             print(f"{item.name}: {item.shown}", flush=True)
-            result = _run(item, place, available, stop)
+            result = _run(item, folder / item.name, last, available, stop)
             available.is_new = False
             if result.status != STOPPED:
                 publish(result)
-                stored.write_text(place / RESULT, result.text)
+            stored.write(folder / item.name / RESULT, result)
             print("  " + " | ".join(filter(None, result.row[1:])), flush=True)
-            results.append(result)
-        write_table(results, folder)
+            results[item.name] = result
+    in_order = [results[item.name] for item in items]
+    stored.write_text(folder / "items.md", table(HEAD, [result.row for result in in_order]) + "\n")
+    return in_order
+
+
+def stored_results(items: Sequence[Item], folder: Path) -> dict[str, Result]:
+    """Return the results of earlier calls by item; one that cannot be read is none."""
+    results: dict[str, Result] = {}
+    for item in items:
+        with suppress(FormatError):
+            results[item.name] = read_result(folder / item.name / RESULT)
     return results
+
+
+def waiting(items: Sequence[Item], before: Mapping[str, Result]) -> list[Item]:
+    """Return the items that have not passed; those that failed come last, so that they hold up no other.
+
+    An item that timed out needs more than the time that it took.
+    """
+    left: list[Item] = []
+    for item in items:
+        last = before.get(item.name)
+        if last and last.status == TIMED_OUT:
+            left.append(replace(item, estimate_s=max(item.estimate_s, last.took_s or 0)))
+        elif not last or last.status != PASSED:
+            left.append(item)
+    return sorted(left, key=lambda item: item.name in before and before[item.name].status in UNSUCCESSFUL)
 
 
 def with_last_durations(items: Sequence[Item], folder: Path) -> list[Item]:
@@ -254,31 +275,30 @@ def with_last_durations(items: Sequence[Item], folder: Path) -> list[Item]:
     ]
 
 
-def write_table(results: Sequence[Result], folder: Path) -> None:
-    """Write the table of the results so far."""
-    stored.write_text(folder / "items.md", table(HEAD, [result.row for result in results]) + "\n")
-
-
 def exit_code(results: Sequence[Result]) -> int:
     """Return 1 if an item failed or reached its limit; an item that did not run does not count."""
-    return int(any(result.status in (FAILED, TIMED_OUT) for result in results))
+    return int(any(result.status in UNSUCCESSFUL for result in results))
 
 
-def _command(item: Item, folder: Path) -> list[str]:
-    """Return the command, which continues an unfinished run of pytest in the folder; remove any other rest."""
+def _command(item: Item, folder: Path, last: Result | None) -> tuple[list[str], float]:
+    """Return the command, and the seconds of the unfinished run of pytest that it continues; remove any other rest.
+
+    A failed item begins anew, except for its parts that passed.
+    """
     unfinished = sorted(path.parent for path in folder.glob(f"run*/{OPTIONS}"))
-    if unfinished and tuple(item.command[: len(PYTEST)]) == PYTEST:
-        return [*item.command, f"--resume={unfinished[-1]}"]
+    begins_anew = last is not None and last.status == FAILED and item.parts == 1
+    if unfinished and not begins_anew and tuple(item.command[: len(PYTEST)]) == PYTEST:
+        return [*item.command, f"--resume={unfinished[-1]}"], (last.took_s or 0.0) if last else 0.0
     shutil.rmtree(folder, ignore_errors=True)
-    return list(item.command)
+    return list(item.command), 0.0
 
 
-def _run(item: Item, folder: Path, available: Slice, stop: StopSignals) -> Result:
-    command = _command(item, folder)
+def _run(item: Item, folder: Path, last: Result | None, available: Slice, stop: StopSignals) -> Result:
+    command, spent_s = _command(item, folder, last)
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "output.log"
     has_whole_slice, rounds = available.is_new, _ended_rounds(folder)
-    began, left_s, parent = time.monotonic(), available.left_s, os.getpid()
+    began, left_s, parent = available.clock(), available.left_s, os.getpid()
     deadline = began + min(item.limit_s, left_s)
     with log.open("ab") as output:
         try:
@@ -293,11 +313,11 @@ def _run(item: Item, folder: Path, available: Slice, stop: StopSignals) -> Resul
         except OSError as error:
             return item.result(FAILED, f"cannot start: {error}", 0.0)
         try:
-            while (code := process.poll()) is None and time.monotonic() < deadline and not stop.number:
+            while (code := process.poll()) is None and available.clock() < deadline and not stop.number:
                 time.sleep(POLL_S)
         finally:
             _end(process)
-    took = time.monotonic() - began
+    took = spent_s + available.clock() - began
     if code is None and stop.number:
         return item.result(STOPPED, stop.reason, took)
     if code is None and left_s < item.limit_s:
@@ -308,7 +328,7 @@ def _run(item: Item, folder: Path, available: Slice, stop: StopSignals) -> Resul
         return item.result(TIMED_OUT, f"stopped at its limit of {item.limit_s:.0f} s; see {relative(log)}", took)
     measured, reason = Measured({}), "" if code == 0 else f"exit code {code}; see {relative(log)}"
     try:
-        measured = item.figures(folder) if item.figures else measured
+        measured = item.read_figures(folder) if item.read_figures else measured
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = reason or f"expected its figures in {relative(folder)}, got {type(error).__name__}: {error}"
     return item.result(FAILED if reason else PASSED, reason, took, measured)

@@ -33,7 +33,7 @@ def collect(result: Result, folder: Path, chip: str) -> None:
         return
     place = folder / "publish" / f"{chip.lower()}-{result.name}-{time.strftime('%Y-%m-%d')}"
     shutil.rmtree(place, ignore_errors=True)
-    stored.write_text(place / ITEM, replace(result, machine={"hardware": chip, **result.machine}).text)
+    stored.write(place / ITEM, replace(result, machine={"hardware": chip, **result.machine}))
     for path in runs[-1:]:
         shutil.copy(path, place / RESULTS)
 
@@ -72,16 +72,20 @@ def published_items(folder: Path, catalog: Catalog) -> str:
     goals = {suite.goal.chip for suite in catalog.suites.values() if suite.goal}
     chips = {chip: vendor for vendor in catalog.vendors.values() for chip in vendor.chips}
     head = ["hardware", "item", "status", "figures", "goal", "machine", "command"]
-    rows, owed = [head, ["---"] * len(head)], [["hardware", "item", "command"], ["---"] * 3]
+    rows, owed = [head, ["---"] * len(head)], []
     for chip in sorted(goals | {chip for chip, _ in results}):
         vendor = chips[chip]
-        for item in make_items(Target(catalog, vendor, chip, vendor.chips[chip].devices_per_host or 1), STATE):
-            again = f"`make gpu VENDOR={vendor.name} ITEMS={item.name}`"
-            if (chip, item.name) in results:
-                date, result = results[chip, item.name]
-                facts = [f"{name} {text}" for name, text in result.machine.items() if name.startswith(MACHINE)]
+        items = make_items(Target(catalog, vendor, chip, vendor.chips[chip].devices_per_host or 1), STATE)
+        known = {item.name: f"`make gpu VENDOR={vendor.name} ITEMS={item.name}`" for item in items}
+        older = {name: "no item has this name any more" for of, name in results if of == chip and name not in known}
+        for name, again in (known | older).items():
+            if (chip, name) in results:
+                date, result = results[chip, name]
+                facts = [f"{fact} {text}" for fact, text in result.machine.items() if fact.startswith(MACHINE)]
                 rows.append([chip, *result.row[:2], *result.row[3:], "; ".join([date, *facts]), again])
-            elif item.figures:
-                owed.append([chip, item.name, again])
+        names = [f"`{item.name}`" for item in items if item.read_figures and (chip, item.name) not in results]
+        if names:
+            command = f"`make gpu VENDOR={vendor.name} ITEMS=NAME`"
+            owed.append(f"Owed on {chip}, by the command that measures it, {command}: {', '.join(names)}.")
     measured_rows = "\n".join(map(row, rows)) if len(rows) > 2 else "No result of a device is published yet."
-    return "\n\n".join([measured_rows, "Owed:", "\n".join(map(row, owed))])
+    return "\n\n".join([measured_rows, *owed])

@@ -1,13 +1,30 @@
-"""Find a Python of this site that has PyTorch and sees the device: nothing is installed where one exists."""
+"""Find a Python of this site that has PyTorch and sees the device: nothing is installed where one exists.
+
+    python -m benchmarks.site_python --vendor=nvidia --model=bert PROGRAM ARGUMENT...
+
+This command continues as the program in the Python of the model's ranks, with their packages and variables.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.engines.agents.environments import runtime_request
+from pytest_flagperf.hosts.deploy import pack
+from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.runtime import RuntimeSetupError, runtimes
+from pytest_flagperf.settings import read_settings
+
+from .section import REPO
 
 LIMIT_S = 120.0
 """Longest duration of a first import of PyTorch with its CUDA context, from a slow disk."""
@@ -61,7 +78,7 @@ def find(device: str, given: str | None, settings: Mapping[str, object]) -> tupl
             return answer, f"Python of the ranks: {name} with PyTorch {answer.torch}{others}"
         if python == given:
             raise SitePythonError(
-                f"PYTHON={given}: {answer}; expected a Python whose PyTorch computes on {device}."
+                f"SITE_PYTHON={given}: {answer}; expected a Python whose PyTorch computes on {device}."
                 " Pass another one, or none: make gpu"
             )
         refused.append(f"{name}: {answer}")
@@ -72,7 +89,7 @@ def _candidates(given: str | None, settings: Mapping[str, object]) -> Iterator[t
     """Yield the source and the path of each Python to ask, once."""
     active = os.environ.get("VIRTUAL_ENV")
     known = {
-        "PYTHON": given,
+        "SITE_PYTHON": given,
         "flagperf.toml": settings.get("python"),
         "VIRTUAL_ENV": f"{active}/bin/python" if active else None,
         "PATH": shutil.which("python3"),
@@ -98,3 +115,35 @@ def _ask(python: str, device: str) -> SitePython | str:
     if done.returncode:
         return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     return SitePython(shutil.which(python) or python, done.stdout.strip())
+
+
+def main() -> None:
+    """Continue as a program in the Python, with the packages and variables, of a model's ranks."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.site_python")
+    for name in ("--vendor", "--model"):
+        parser.add_argument(name, required=True)
+    for name in ("--runtime", "--python", "--wheels"):
+        parser.add_argument(name, help="as pytest's")
+    parser.add_argument("program", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    catalog = Catalog.scan([REPO])
+    vendor = catalog.vendor(options.vendor)
+    case = Case.parse(f"{options.model}:pytorch:{next(iter(vendor.chips))}:1:1:1")
+    try:
+        given = {name: getattr(options, name) for name in ("runtime", "python", "wheels")}
+        settings = read_settings(given, REPO)
+        name = settings.runtime or vendor.runtime
+        runtime = runtimes()["venv" if name == "auto" else name]
+        if runtime.uses_images:
+            sys.exit(f"expected runtime venv or host, got {name}: this program does not run in a container")
+        request = runtime_request(settings, catalog, case, vendor, "venv" if name == "auto" else name)
+        interpreter = runtime.prepare(LocalHost(), request, lambda line: print(line, flush=True), pack({}))
+    except (Problems, RuntimeSetupError) as error:
+        sys.exit(str(error))
+    path = os.pathsep.join([str(REPO), str(REPO / "suites"), *interpreter.path])
+    environment = {**os.environ, **interpreter.env, "PYTHONPATH": path}
+    os.execve(interpreter.python, [interpreter.python, *options.program], environment)
+
+
+if __name__ == "__main__":
+    main()

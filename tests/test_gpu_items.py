@@ -24,9 +24,12 @@ from benchmarks.items import (
     read_result,
     run_items,
     slices,
+    stored_results,
+    waiting,
     with_last_durations,
 )
 from benchmarks.section import REPO
+from pytest_flagperf import stored
 from pytest_flagperf.catalog import Catalog, Goal
 from pytest_flagperf.results.figures.kinds import FIGURES
 from pytest_flagperf.stored import FormatError
@@ -56,6 +59,8 @@ def test_items_run_in_order_until_the_slice_ends_and_the_next_call_continues(tmp
     assert statuses(results) == [PASSED, NOT_RUN, PASSED]
     assert results[1].reason.startswith("needs about 1000 s, ")
     assert "| long | not run |" in (tmp_path / "state/items.md").read_text()
+    run_items(items[:1], Slice(100), tmp_path / "state")
+    assert "| long |" not in (tmp_path / "state/items.md").read_text(), "the table is that of the call's items"
     results = run_items(items, Slice(100), tmp_path / "state")
     assert statuses(results) == [PASSED] * 3, "an item that is longer than a slice comes first in one"
     assert exit_code(results) == 0
@@ -144,7 +149,7 @@ def test_a_result_has_figures_machine_and_the_share_of_the_goal(tmp_path: Path) 
         "power_limit": "700 W", "framework": "pytorch 2", "version torch": "2.11, required ==2.15",
         "validity warnings": "throttled",
     }  # fmt: skip
-    (tmp_path / "result.json").write_text(result.text)
+    stored.write(tmp_path / "result.json", result)
     assert read_result(tmp_path / "result.json") == result
 
 
@@ -173,12 +178,14 @@ def test_what_passed_is_published_before_the_next_item(tmp_path: Path) -> None:
     assert (place / "results.json").read_bytes() == (tmp_path / "some-pass/run1/results.json").read_bytes()
     published, catalog = tmp_path / "publish", Catalog.scan([REPO])
     text = publish.published_items(published, catalog)
-    assert "| H200 | bert-bf16-compiled | `make gpu VENDOR=nvidia ITEMS=bert-bf16-compiled` |" in text
+    owed = "Owed on H200, by the command that measures it, `make gpu VENDOR=nvidia ITEMS=NAME`: `bert-bf16-compiled`, "
+    assert owed in text
+    assert "| H200 | some-pass | failed | exit code 1; " in text, "the result of an item that is no more"
     place.rename(published / "h200-bert-bf16-compiled-2026-11-26")
     item_file = published / "h200-bert-bf16-compiled-2026-11-26/item.json"
     item_file.write_text(item_file.read_text().replace('"some-pass"', '"bert-bf16-compiled"'))
     text = publish.published_items(published, catalog)
-    assert "| H200 | bert-bf16-compiled | `make" not in text
+    assert "NAME`: `resnet50-bf16-compiled`, " in text
     assert "| H200 | bert-bf16-compiled | failed | exit code 1; " in text
     for content, message in (
         ("{", "invalid JSON"),
@@ -325,7 +332,7 @@ def test_a_signal_ends_the_item_and_reports_the_others(tmp_path: Path, number: s
         assert hanging()
         other = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
         assert (other.returncode, other.stderr) == (
-            1, "another call measures on this machine: wait for its end, or stop it\n",
+            1, "another call of this checkout measures: wait for its end, or stop it\n",
         )  # fmt: skip
         process.send_signal(number)
         output, _ = process.communicate(timeout=60)
@@ -333,19 +340,67 @@ def test_a_signal_ends_the_item_and_reports_the_others(tmp_path: Path, number: s
         process.kill()
     assert process.returncode == 128 + number
     assert not hanging()
-    assert [path.parent.name for path in tmp_path.glob("reports/gpu/*/*/result.json")] == ["first"]
+    stored_files = tmp_path.glob("reports/gpu/*/*/result.json")
+    assert {path.parent.name: read_result(path).status for path in stored_files} == {"first": PASSED, "hangs": STOPPED}
     assert f"stopped: hangs: {number.name} received" in output
     assert f"not run: later: {number.name} received" in output
     assert "2 items left, about 0 minutes: run the same command again" in output
 
 
-def test_an_item_is_stopped_without_failure_at_the_end_of_the_slice(tmp_path: Path) -> None:
-    hangs = item("hangs", "import time; time.sleep(99)", estimate=0.5, limit=60)
-    results = run_items([item("first", ""), hangs], Slice(GRACE_S + 1), tmp_path)
+def test_an_item_that_does_not_end_within_a_slice_runs_again_with_a_longer_one(tmp_path: Path) -> None:
+    started, end, state = tmp_path / "started", tmp_path / "end", tmp_path / "state"
+    code = f"from pathlib import Path\nimport time\nPath({str(started)!r}).touch()\n"
+    items = [item("first", ""), item("long", f"{code}while not Path({str(end)!r}).exists(): time.sleep(0.01)", 5, 999)]
+
+    def call(seconds: float) -> list[Result]:
+        started.unlink(missing_ok=True)
+        return run_items(items, Slice(seconds, clock=lambda: 100 if started.exists() else 0), state)
+
+    results = call(100)
     assert (statuses(results), exit_code(results)) == ([PASSED, STOPPED], 0)
-    results = run_items([item("first", ""), hangs], Slice(GRACE_S + 1), tmp_path)
+    results = call(100)
     assert (statuses(results), exit_code(results)) == ([PASSED, TIMED_OUT], 1)
     assert "did not end within a slice: pass a longer SLICE" in results[1].reason
+    assert results[1].took_s == 100
+    assert [(one.name, one.estimate_s) for one in waiting(items, stored_results(items, state))] == [("long", 100)]
+    end.touch()
+    assert statuses(call(200)) == [PASSED, PASSED]
+
+
+def test_failed_items_run_again_after_those_that_no_call_has_tried(tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    items = [item("fails", f"import os, sys; sys.exit(not os.path.exists({str(good)!r}))"), item("new", "")]
+    results = run_items(items[:1], Slice(100), tmp_path)
+    assert gpu.closing(items, results, tmp_path).endswith("1 items failed: the same command runs them again")
+    before = stored_results(items, tmp_path)
+    assert [one.name for one in waiting(items, before)] == ["new", "fails"]
+    rows = [row.split("|")[2].strip() for row in gpu.plan_text(items, 100, before).splitlines()[2:]]
+    assert rows == ["new", "fails"]
+    good.touch()
+    results = run_items(items, Slice(100), tmp_path)
+    assert gpu.closing(items, results, tmp_path) == "all done"
+    assert gpu.plan_text(items, 100, stored_results(items, tmp_path)).splitlines()[2:] == ["done: fails", "done: new"]
+
+
+def test_a_continued_item_took_the_time_of_all_its_calls(tmp_path: Path) -> None:
+    write = "import pathlib, sys; p = pathlib.Path(sys.argv[1]) / 'run1'; p.mkdir(exist_ok=True); "
+    write += "(p / 'options.json').touch(); sys.exit(not any('--resume' in word for word in sys.argv))"
+    words, folder = [sys.executable, "-c", write, str(tmp_path / "one")], tmp_path / "one"
+    (folder / "run1").mkdir(parents=True)
+    (folder / "run1/options.json").touch()
+    one = Item("one", words, 1, 60)
+    stored.write(folder / "result.json", one.result(STOPPED, took_s=1000.0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("benchmarks.items.PYTEST", tuple(words[:3]))
+        (result,) = run_items([one], Slice(100), tmp_path)
+        assert result.status == PASSED
+        assert result.took_s is not None
+        assert result.took_s > 1000
+        stored.write(folder / "result.json", one.result(FAILED, took_s=1000.0))
+        (result,) = run_items([one], Slice(100), tmp_path)
+    assert result.status == FAILED, "a failed run begins anew"
+    assert result.took_s is not None
+    assert result.took_s < 1000
 
 
 def test_the_last_durations_replace_the_guesses(tmp_path: Path) -> None:
@@ -363,7 +418,9 @@ def test_the_last_durations_replace_the_guesses(tmp_path: Path) -> None:
     ("word", "message"),
     [
         ("--vendor=nvdia", "unknown vendor; choose"),
-        ("--slice=0", "more"),
+        ("--slice=1", "expected at least 2 minutes"),
+        ("--slice=nan", "expected at least 2 minutes"),
+        ("--wheels=/no/wheels", "--wheels=/no/wheels: no such folder"),
         ("--items=lamb,berd*", "no item 'berd*'; choose from preflight, bert-bf16-compiled, "),
     ],
 )
@@ -403,9 +460,9 @@ def test_the_first_python_that_sees_the_device_is_used(tmp_path: Path, monkeypat
     site, line = site_python.find("cuda", None, {})
     assert site is None
     assert line.startswith(f"Python of the ranks: the vendor's runtime; not {blind} (PATH): PyTorch 2.9 cannot")
-    with pytest.raises(site_python.SitePythonError, match=f"PYTHON={blind}: PyTorch 2.9 cannot use cuda"):
+    with pytest.raises(site_python.SitePythonError, match=f"SITE_PYTHON={blind}: PyTorch 2.9 cannot use cuda"):
         site_python.find("cuda", str(blind), {})
-    with pytest.raises(site_python.SitePythonError, match="PYTHON=/no/python: No such file"):
+    with pytest.raises(site_python.SitePythonError, match="SITE_PYTHON=/no/python: No such file"):
         site_python.find("cuda", "/no/python", {})
 
 
@@ -434,7 +491,7 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
     first, second, _, _, *rows = done.stdout.splitlines()
     assert first.startswith("nvidia H100, 1 devices, slices of 9 minutes; results: reports/gpu/H100-")
     assert first.endswith("-torch2.11.0+cu130")
-    assert second == f"Python of the ranks: {python} (PYTHON) with PyTorch 2.11.0+cu130"
+    assert second == f"Python of the ranks: {python} (SITE_PYTHON) with PyTorch 2.11.0+cu130"
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if row.startswith("|")]
     names = list(dict.fromkeys(name for _, name, *_ in cells))
     assert [name for number, name, *_ in cells if number == "1"][:4] == [
@@ -444,7 +501,7 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
     assert {name for name in names if name.endswith("-compiled")} == {f"{model}-bf16-compiled" for model in models}
     assert len(cells) in (len(names), len(names) + 1), "only the convergence of all models continues in another slice"
     commands = [words for _, _, _, words in cells if words.startswith("pytest ")]
-    assert len(commands) == len(cells) - 2, "all but lamb and loaders are runs of pytest"
+    assert len(commands) == len(cells) - 2, "all but lamb and readers are runs of pytest"
     assert all("-k pytorch --vendor=nvidia --hw=H100 --nodes=1x1" in words for words in commands)
     assert all(f"--runtime=host --python={python}" in words for words in commands)
     assert rows[-2:] == [
@@ -455,9 +512,12 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
 
 @pytest.mark.integration
 def test_the_runs_have_plans() -> None:
-    items = gpu_items.make_items(target(devices=8), Path("out"))
-    commands = [item.command for item in items if item.figures is gpu_items.measured and "bert" in item.name]
-    commands += [item.command for item in items if item.figures in (gpu_items.measured, gpu_items.convergence)][-4:]
+    names = (
+        "bert-bf16-compiled", "bert-bf16-eager", "bert-bf16-compile_mode-max-autotune", "converges",
+        "resnet50-fp16-converges", "resnet50-speedup", "glm-fsdp-converges",
+    )  # fmt: skip
+    items = {item.name: item for item in gpu_items.make_items(target(devices=8), Path("out"))}
+    commands = [items[name].command for name in names]
     for command in commands:
         done = subprocess.run([*command, "--plan"], cwd=REPO, capture_output=True, text=True)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
