@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-if not entry_points(group="pytest11", name="flagperf"):
-    missing = [name for name in ("orjson", "psutil") if find_spec(name) is None]
-    if pytest.version_tuple < (9,):
-        missing.insert(0, "pytest >= 9")
-    if sys.version_info < (3, 11):  # noqa: UP036 - an older Python reads this file
-        missing.insert(0, "Python >= 3.11")
+# Older versions of Python and pytest, which lack some of these functions, read this file too.
+is_old = sys.version_info < (3, 11)
+if is_old or not entry_points(group="pytest11", name="flagperf"):
+    missing = ["Python >= 3.11"] if is_old else []
+    if getattr(pytest, "version_tuple", (0,)) < (9,):
+        missing.append("pytest >= 9")
+    missing += [name for name in ("orjson", "psutil") if find_spec(name) is None]
     if missing:
         sys.exit(
             f"pytest-flagperf needs {', '.join(missing)}; got {sys.executable}, Python {sys.version.split()[0]} with"

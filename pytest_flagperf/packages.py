@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .problems import Problems
 
-LATE = {
+OF_ONE_PART = {
     "docker": "--runtime=docker needs",
     "fabric": "--cluster needs",
     "pandas": "tables need",
@@ -35,16 +35,16 @@ def advice(part: str) -> str | None:
 
 
 class PackageMissing(Problems):
-    """A package of ``LATE`` is not installed; the message has the command that installs it."""
+    """A package of ``OF_ONE_PART`` is not installed; the message has the command that installs it."""
 
 
 def need(*packages: str) -> None:
-    """Raise PackageMissing unless the packages, which are in ``LATE``, can be imported."""
+    """Raise PackageMissing unless the packages, which are in ``OF_ONE_PART``, can be imported."""
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         names, words = " and ".join(missing), " ".join(missing)
-        raise PackageMissing([f"{LATE[missing[0]]} {names}, which {verb} not installed: pip install {words}"])
+        raise PackageMissing([f"{OF_ONE_PART[missing[0]]} {names}, which {verb} not installed: pip install {words}"])
 
 
 def requirements_of_this_package() -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from .printable import printable
@@ -24,6 +24,11 @@ def near(word: str, words: Iterable[str]) -> str:
     folded = {other.lower(): other for other in words}
     matches = [folded[match] for match in get_close_matches(word.lower(), folded, n=3, cutoff=0.6)]
     return f"; did you mean {' or '.join(matches)}?" if matches else ""
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names and the number of the others."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def kind(value: object) -> str:

@@ -1,6 +1,7 @@
 """The runtime of a case where venv is the vendor's: an environment, or an installed Python without an index."""
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -99,6 +100,15 @@ def test_the_choice_that_a_user_asks_for_is_reported_and_made_on_this_machine_on
         away.of("pytorch")
     away = Choice(tmp_path, monkeypatch, Away("h1"))
     assert (away.of("pytorch"), away.asked) == ("venv", [])
+
+
+def test_a_given_python_is_used_without_asking_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Choice(tmp_path, monkeypatch, LocalHost(), python=sys.executable)
+    assert (given.of("pytorch"), given.asked) == ("host", [])
+    assert [*given.auto.reasons] == [f"runtime host, because of --python={sys.executable}"]
+    absent = Choice(tmp_path, monkeypatch, LocalHost(), python="/nope/python")
+    with pytest.raises(Problems, match=r"--python=/nope/python: expected a Python of this machine"):
+        absent.of("pytorch")
 
 
 def test_only_a_vendors_venv_is_chosen_anew(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[AgentsEn
 class Builds:
     """A runtime whose build fails on one host; it counts the tries on each host."""
 
-    takes_python = uses_images = shares_environment = False
+    takes_python = uses_images = False
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: RuntimeSetupError) -> None:
         self.tries: Counter[str] = Counter()

@@ -192,7 +192,6 @@ def test_what_is_built_is_listed_with_its_size_and_how_to_build_less(
     sizes = {"pytorch": "75 packages of 3,032 MB", "slow": "2 packages of unknown size"}
     fake: Any = SimpleNamespace(
         takes_python=False,
-        shares_environment=True,
         uses_images=False,
         to_build=lambda _host, request, _code: sizes.get(request.framework, ""),
     )
@@ -220,7 +219,7 @@ def test_a_package_of_another_version_is_reported_once_for_all_suites(
         )
     site = Interpreter("/site/python", other_versions=(Deviation("frame", "2", "==1"), Deviation("grid", "3", "<3")))
     fake: Any = SimpleNamespace(
-        shares_environment=False, takes_python=True, uses_images=False,
+        takes_python=True, uses_images=False,
         look=lambda *_: site, prepare=lambda *_: site, is_unchanged=lambda *_: True,
     )  # fmt: skip
     monkeypatch.setattr(environments_module, "runtimes", lambda: {"host": fake})

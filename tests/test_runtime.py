@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from packaging.requirements import Requirement
 
 from flagperf_driver.node.environments.environment import describe
 from flagperf_driver.node.temporary import user_packages
@@ -36,6 +37,7 @@ from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeRequest, Ru
 from pytest_flagperf.runtime.pip_settings import index_settings
 from pytest_flagperf.runtime.requirements import conflicting, union
 from pytest_flagperf.runtime.venv import _WRITE, _uv, _write_program
+from pytest_flagperf.runtime.wheel_folder import requirement_text, with_dependencies
 from tests.package_index import PackageIndex, package_index
 
 pytestmark = pytest.mark.integration
@@ -329,6 +331,11 @@ def test_the_hosts_python_is_used_if_it_works_and_has_the_required_packages(tmp_
     broken.chmod(0o755)
     with pytest.raises(RuntimeSetupError, match=f"here: {broken} does not work: it is broken"):
         host(HOST, RuntimeRequest("frame", python=str(broken)), quiet)
+    for text, got in (("exit 0", "b''"), ("echo 3", r"b'3\n'")):
+        broken.write_text(f"#!/bin/sh\n{text}\n")
+        with pytest.raises(RuntimeSetupError) as caught:
+            host(HOST, RuntimeRequest("frame", python=str(broken)), quiet)
+        assert f"{broken} does not work: expected a program of Python, got one that prints {got}" in str(caught.value)
 
 
 def test_a_missing_package_is_named_with_its_suite_and_a_command_without_an_index(tmp_path: Path) -> None:
@@ -348,6 +355,12 @@ def test_a_missing_package_is_named_with_its_suite_and_a_command_without_an_inde
     assert f"pip install no-such-frame==1 nor_this_one 'nothing<2'; without a package index, run {fill}" in str(
         caught.value
     )
+    second = requirements(tmp_path, "second.txt", "No_such.frame")  # flagperf wheels leaves out what both suites need
+    with pytest.raises(RuntimeSetupError) as caught:
+        host(HOST, RuntimeRequest("frame", (here,), of_framework=(here, second), python=sys.executable), quiet)
+    assert ": set python in flagperf.toml to an interpreter that has no-such-frame, or run" in str(caught.value)
+    ending = "flagperf wheels does not fetch no-such-frame, which every suite of frame needs"
+    assert str(caught.value).endswith(ending)
 
 
 def site_python(folder: Path) -> str:
@@ -414,6 +427,13 @@ def test_what_an_installed_python_lacks_comes_from_the_wheels_and_changes_nothin
     (wheels / "grid-0.5-py3-none-any.whl").write_bytes(b"broken")
     with pytest.raises(RuntimeSetupError, match=r"grid-0\.5-py3-none-any\.whl: not a usable wheel"):
         host(HOST, asked, quiet)
+
+
+def test_the_extras_of_a_requirement_are_kept_with_what_they_need() -> None:
+    wheels = {"frame": [Requirement('grid; extra == "all"'), Requirement('absent; extra == "other"')], "grid": []}
+    for text, expected in (("frame[all]==1", ["frame[all]==1", "grid"]), ("frame==1", ["frame==1"])):
+        found = with_dependencies([Requirement(text)], wheels, {"frame", "grid", "absent"}, {})
+        assert [*map(requirement_text, found)] == expected
 
 
 @pytest.mark.parametrize("where", ["PYTHONPATH", "user", "folder"])

@@ -72,7 +72,7 @@ def _wheels_of_settings() -> str:
 
 
 def _install_wheels(folder: Path, wheels: Path) -> None:
-    from pytest_flagperf.packages import LATE, requirement_name, requirements_of_this_package
+    from pytest_flagperf.packages import OF_ONE_PART, requirement_name, requirements_of_this_package
 
     pip = next(iter(sorted(wheels.glob("pip-*.whl"))), None)
     if pip is None:
@@ -81,7 +81,9 @@ def _install_wheels(folder: Path, wheels: Path) -> None:
     _run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)])
     names = {path.name.partition("-")[0].lower() for path in wheels.glob("*.whl")}
     required = [
-        line for line in requirements_of_this_package() if (name := requirement_name(line)) not in LATE or name in names
+        line
+        for line in requirements_of_this_package()
+        if (name := requirement_name(line)) not in OF_ONE_PART or name in names
     ]
     _install(
         [sys.executable, f"{pip}/pip", "--python", str(folder)],

@@ -27,11 +27,12 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.engines.agents.environments import runtime_request
-from pytest_flagperf.packages import LATE, need, requirement_name, requirements_of_this_package
-from pytest_flagperf.problems import Problems, near
+from pytest_flagperf.packages import OF_ONE_PART, need, requirement_name, requirements_of_this_package
+from pytest_flagperf.problems import Problems, near, some
 from pytest_flagperf.results.figures.units import count
+from pytest_flagperf.runtime import RuntimeSetupError
 from pytest_flagperf.runtime.pip_settings import index_settings
-from pytest_flagperf.runtime.requirements import union
+from pytest_flagperf.runtime.requirements import read_lines, union
 from pytest_flagperf.runtime.wheel_folder import read_wheels, requirement_text
 from pytest_flagperf.settings import Settings, read_settings
 
@@ -44,7 +45,6 @@ _WORD = re.compile(r"[^\s()]+")
 _OPERATORS = ("and", "or", "not")
 _AT_ONCE = 8
 _LAST_LINES = 5
-_LARGEST = 20
 _SHOWN = 6
 
 Pins = Mapping[str, str]
@@ -77,9 +77,12 @@ def run(arguments: argparse.Namespace) -> int:
     selected = suites.selected(arguments.expression)
     installed = _installed(arguments.installed) if arguments.installed else {}
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    for version in versions:
-        target = _Target(version, arguments.platform, settings.pip_source)
-        print("\n".join(_fill(arguments.folder, target, suites, selected, installed)), flush=True)
+    try:
+        for version in versions:
+            target = _Target(version, arguments.platform, settings.pip_source)
+            print("\n".join(_fill(arguments.folder, target, suites, selected, installed)), flush=True)
+    except RuntimeSetupError as error:
+        raise Problems([str(error)]) from error
     wheels = list(arguments.folder.glob("*.whl"))
     print(f"{arguments.folder}: {count(len(wheels), 'wheel')}, {_megabytes(wheels)}")
     return 0
@@ -89,7 +92,8 @@ def _fill(folder: Path, target: _Target, suites: _Suites, selected: Collection[s
     """Download the wheels for one Python; yield lines about them."""
     required, of_framework = suites.requirements(target, selected)
     there = {*of_framework, *installed}
-    harness = target.resolve([*(line for line in requirements_of_this_package() if not _is_late(line)), "pip"])
+    own_lines = (line for line in requirements_of_this_package() if requirement_name(line) not in OF_ONE_PART)
+    harness = target.resolve([*own_lines, "pip"])
     of_suites = {pin: users for pin, users in required.items() if pin[0] not in there and harness.get(pin[0]) != pin[1]}
     files = target.download([*harness.items(), *of_suites], folder)
     yield f"Python {target.version} on {target.machine} with glibc 2.{_GLIBC} or newer:"
@@ -100,19 +104,13 @@ def _fill(folder: Path, target: _Target, suites: _Suites, selected: Collection[s
     for (name, version), users in of_suites.items():
         if problem := _misfit(dependencies[canonicalize_name(name)], installed):
             files[name, version].unlink()
-            yield f"  not kept: {name} {version}: {problem} ({_few(users)})"
+            yield f"  not kept: {name} {version}: {problem} ({some(sorted(users), _SHOWN)})"
         else:
-            kept.append((files[name, version], f"{name} {version} ({_few(users)})"))
+            kept.append((files[name, version], f"{name} {version} ({some(sorted(users), _SHOWN)})"))
     kept.sort(key=lambda entry: -entry[0].stat().st_size)
-    yield from (f"  {_megabytes([file]):>9}  {text}" for file, text in kept[:_LARGEST])
-    if smaller := [file for file, _ in kept[_LARGEST:]]:
-        yield f"  {_megabytes(smaller):>9}  {count(len(smaller), 'smaller wheel')}"
+    yield from (f"  {_megabytes([file]):>9}  {text}" for file, text in kept)
     if needed := sorted({name for name, _ in required} & there):
-        yield f"  the other machine's Python must have {_few(needed)}"
-
-
-def _is_late(requirement: str) -> bool:
-    return requirement_name(requirement) in LATE
+        yield f"  the other machine's Python must have {some(needed, _SHOWN)}"
 
 
 class _Suites:
@@ -224,11 +222,14 @@ class _Target:
 
 def _installed(file: Path) -> Pins:
     """Return the packages that pip freeze printed; the version is empty for a package from an address."""
-    lines = (line.strip() for line in file.read_text("utf-8-sig").splitlines())
+    try:
+        found = [line.requirement for line in read_lines(file, ())]
+    except RuntimeSetupError as error:
+        raise Problems([f"--installed={file}: expected what pip freeze printed: {error}"]) from error
     return {
-        canonicalize_name(requirement_name(line)): line.partition("==")[2]
-        for line in lines
-        if line and not line.startswith(("#", "-"))
+        canonicalize_name(one.name): next((pin.version for pin in one.specifier if pin.operator == "=="), "")
+        for one in found
+        if one
     }
 
 
@@ -259,12 +260,6 @@ def _matches(expression: str, name: str) -> bool:
 
 def _megabytes(files: Iterable[Path]) -> str:
     return f"{sum(file.stat().st_size for file in files) / 1e6:,.1f} MB"
-
-
-def _few(names: Collection[str]) -> str:
-    """Return the names, or the first ones and the number of the others."""
-    shown = sorted(names)
-    return ", ".join(shown[:_SHOWN]) + (f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "")
 
 
 def _last(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -17,7 +17,8 @@ from .local import LocalHost
 T = TypeVar("T")
 
 AT_ONCE = 64
-_SHOWN = 8
+SHOWN = 8
+"""The most names of hosts in a message."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,3 @@ def cluster_pool(conf: ClusterConfig) -> HostPool:
     from .ssh import ssh_hosts  # imported only for clusters, since it is slow
 
     return HostPool(ssh_hosts(conf))
-
-
-def shown_hosts(names: Sequence[str]) -> str:
-    """Return the first names and the number of the others."""
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

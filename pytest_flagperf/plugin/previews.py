@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from .shared import line_writer
@@ -11,13 +9,13 @@ from .shared import line_writer
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_flagperf.plan import Plan
     from pytest_flagperf.running.run import Run
-    from pytest_flagperf.selection import Selected
 
 
 def preview(session: pytest.Session, run: Run) -> None:
     """Print the plans or the findings on the hosts."""
+    from pytest_flagperf.engines import is_local
+    from pytest_flagperf.report.terminal.live import silent
     from pytest_flagperf.selection import runnable
 
     write = line_writer(session.config)
@@ -30,8 +28,8 @@ def preview(session: pytest.Session, run: Run) -> None:
             write(run.describe(selected))
         if chosen and not in_full:
             write("flagperf: -v prints each plan in full")
-        for line in _warnings(run, chosen):
-            write(f"flagperf: warning: {line}")
+        for line in run.engine.prepare([*map(run.plan, chosen)], silent()) if is_local(run.engine) else ():
+            write(f"flagperf: {line}")
         if session.config.get_verbosity() < 0:  # otherwise the header lists them
             for case in run.requested:
                 if case.unsupported:
@@ -50,24 +48,3 @@ def preview(session: pytest.Session, run: Run) -> None:
         if number := run.without_data(chosen):
             write(f"flagperf: data: not checked for {count(number, 'case')}: pass --data-dir=DIR or --case CASE=DIR")
         session.testsfailed += sum(finding.fatal for finding in findings)
-
-
-_AT_ONCE = 4  # Pythons that are inspected at once
-
-
-def _warnings(run: Run, chosen: Sequence[Selected]) -> dict[str, None]:
-    """Return the warnings about the installed Pythons of this machine that the cases use, each once."""
-    from pytest_flagperf.engines import is_local
-    from pytest_flagperf.problems import Problems
-    from pytest_flagperf.report.terminal.live import silent
-    from pytest_flagperf.runtime import runtimes
-
-    def of(plan: Plan) -> list[str]:
-        try:
-            return run.engine.interpreter(plan, silent()).warnings()
-        except Problems:
-            return []  # a plan is for other machines too
-
-    plans = [plan for plan in map(run.plan, chosen) if runtimes()[plan.runtime].takes_python and is_local(run.engine)]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict.fromkeys(line for lines in pool.map(of, plans) for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -38,7 +39,7 @@ class AutoRuntime:
         """A sentence for each choice that a user may not expect, once."""
 
     def choose(self, selected: Selected) -> str:
-        """Return venv if the environment of a case exists or can be built, else host."""
+        """Return venv if the environment of a case exists or can be built, else host; host if ``python`` is set."""
         asked = self._settings.runtime == AUTO
         if not (self._engine.hosts and is_local(self._engine)):
             if not asked:
@@ -47,6 +48,12 @@ class AutoRuntime:
             raise Problems(
                 [f"{how} chooses on this machine only; on other hosts pass --runtime=venv or --runtime=host"]
             )
+        if python := self._settings.python:
+            how = self._settings.as_written("python")
+            if shutil.which(python) is None:
+                raise Problems([f"{how}: expected a Python of this machine, which runs the training; no such program"])
+            self.reasons[f"runtime host, because of {how}"] = None
+            return "host"
         request = runtime_request(self._settings, self._catalog, selected.case, selected.vendor, "venv")
         if request not in self._chosen:
             reason = "" if VENV.exists(self._host, request) else self._unavailable(request)

@@ -47,6 +47,7 @@ class RuntimeRequest:
 
     framework: str
     requirements: tuple[Path, ...] = ()  # requirements files of pip; a missing file is an error
+    of_framework: tuple[Path, ...] = ()  # those of all suites of the framework
     python: str | None = None  # the interpreter to use, or to build the environment with
     # The package index to use, before any other setting; its address may contain a password.
     pip_source: str | None = field(default=None, repr=False)
@@ -122,10 +123,11 @@ class Interpreter:
 class Runtime(Protocol):
     """Interface of a runtime; the defaults apply to runtimes without containers."""
 
-    shares_environment: bool = True
-    """Whether the suites of a framework share one Python, which has the packages of all of them."""
     takes_python: bool = False
-    """Whether the setting ``python`` selects its interpreter."""
+    """Whether the setting ``python`` selects its interpreter, which needs only the packages of the selected suites.
+
+    Otherwise the suites of a framework share one Python, which has the packages of all of them.
+    """
     uses_images: bool = False
     """Whether ranks run in containers; the image has the Python and the case's extension."""
     builds_images: bool = False

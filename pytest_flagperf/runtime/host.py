@@ -25,7 +25,7 @@ from pytest_flagperf.stored.plan import Deviation
 from . import Interpreter, OnProgress, Runtime, RuntimeRequest, RuntimeSetupError
 from .environment_file import with_environment_file
 from .host_module import ask
-from .requirements import RequirementLine, union
+from .requirements import RequirementLine, required_by_all, union
 from .wheel_folder import applies, names_in, read_wheels, requirement_text, with_dependencies
 
 _INSTALLED = "flagperf_driver.node.environments.installed"
@@ -44,7 +44,6 @@ _PIP = "pip"
 
 class _Host(Runtime):
     takes_python = True
-    shares_environment = False
 
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:
         """Return ``request.python``, else the first ``python3`` on the PATH or the host's own, with all packages."""
@@ -179,7 +178,7 @@ class _Site:
     def _advice(self, answer: Mapping[str, Any], missing: Sequence[_Required], lacking: Sequence[Requirement]) -> str:
         """Return which packages are missing, the files that require them, and how to get them without an index.
 
-        The folder of wheels, if any, has none of ``lacking``.
+        The folder of wheels, if any, has none of ``lacking``. ``flagperf wheels`` leaves out the framework's packages.
         """
         by_file: dict[tuple[str, ...], list[str]] = {}
         for one in missing:
@@ -193,11 +192,18 @@ class _Site:
         fill = ["flagperf", "wheels", Path(wheels or "wheels").name]
         fill += [f"--python-version={'.'.join(version.split('.')[:2])}", *(["-k", suites] if suites else [])]
         absent = f" ({wheels} has no wheel of {', '.join(package.name for package in lacking)})" if wheels else ""
+        common = required_by_all(self._request.of_framework)
+        framework = ", ".join(one.package.name for one in missing if canonicalize_name(one.package.name) in common)
+        without_index = (
+            f"flagperf wheels does not fetch {framework}, which every suite of {self._request.framework} needs"
+            if framework
+            else f"without a package index, run {shlex.join(fill)} on a machine with one, copy the folder, and pass"
+            f" --wheels={wheels or 'wheels'}"
+        )
         return (
             f"{self._host.name}: {executable} (Python {version}{of}) has no {listed}{absent}: set python in"
-            f" flagperf.toml to an interpreter that has them, or run {shlex.quote(executable)} -m pip install {words};"
-            f" without a package index, run {shlex.join(fill)} on a machine with one, copy the folder, and pass"
-            f" --wheels={wheels or 'wheels'}"
+            f" flagperf.toml to an interpreter that has {framework or 'them'}, or run {shlex.quote(executable)} -m pip"
+            f" install {words}; {without_index}"
         )
 
     def _needed(self, answer: Mapping[str, Any]) -> list[_Required]:

@@ -13,8 +13,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from flagperf_driver.node.environments.environment import TRUE
+
 _CERTIFICATES = "SSL_CERT_FILE"
-_TRUE = ("y", "yes", "t", "true", "on", "1")  # pip's words
 _UV_INDEX = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_NO_INDEX")
 
 
@@ -39,7 +40,7 @@ def _index(environ: Mapping[str, str], pip_source: str | None) -> dict[str, str]
         return {"UV_DEFAULT_INDEX": pip_source}
     if any(environ.get(name) for name in _UV_INDEX) or _uv_file_names_index(environ):
         return {}
-    if _pip(environ, "no-index").lower() in _TRUE:
+    if _pip(environ, "no-index").lower() in TRUE:
         return {"UV_NO_INDEX": "1", "UV_FIND_LINKS": ",".join(_pip(environ, "find-links").split())}
     index, extra = _pip(environ, "index-url"), _pip(environ, "extra-index-url")
     settings = {}

@@ -76,6 +76,12 @@ def conflicting(files: Iterable[Path]) -> set[Path]:
     return {file for first, second in pairs if first.isdisjoint(second) for file in first | second}
 
 
+def required_by_all(files: Iterable[Path]) -> set[str]:
+    """Return the canonical names of the packages that every one of the files requires."""
+    each = [{str(canonicalize_name(one.name)) for line in union([file]) if (one := line.requirement)} for file in files]
+    return set.intersection(*each) if each else set()
+
+
 def read_lines(file: Path, including: tuple[Path, ...]) -> Iterator[RequirementLine]:
     """Yield the lines of a file and of the files that it includes."""
     if file in including:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from email.parser import HeaderParser
 from pathlib import Path
 
@@ -47,19 +47,21 @@ def with_dependencies(
         name = canonicalize_name(requirement.name)
         if name in lacks and requirement_text(requirement) not in found:
             found[requirement_text(requirement)] = requirement
-            left += [one for one in wheels.get(name, ()) if applies(one, markers)]
+            left += [one for one in wheels.get(name, ()) if applies(one, markers, requirement.extras)]
     return list(found.values())
 
 
-def applies(requirement: Requirement, markers: Mapping[str, str]) -> bool:
-    """Return True if an interpreter with these markers needs the package, without extras."""
-    environment = {**{name: str(value) for name, value in default_environment().items()}, **markers, "extra": ""}
-    return requirement.marker is None or requirement.marker.evaluate(environment)
+def applies(requirement: Requirement, markers: Mapping[str, str], extras: Iterable[str] = ()) -> bool:
+    """Return True if an interpreter with these markers needs the package, with the extras of what depends on it."""
+    environment = {**{name: str(value) for name, value in default_environment().items()}, **markers}
+    marker = requirement.marker
+    return marker is None or any(marker.evaluate({**environment, "extra": extra}) for extra in ("", *extras))
 
 
 def requirement_text(requirement: Requirement) -> str:
     """Return the requirement without its marker, as a word for an installer."""
-    return f"{requirement.name}{requirement.specifier}"
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return f"{requirement.name}{extras}{requirement.specifier}"
 
 
 def _dependencies(file: Path) -> Iterator[Requirement]:

@@ -202,6 +202,12 @@ class StoredPlan(PlanFacts):
         return plan
 
 
+def package_of(deviation: str) -> str:
+    """Return the package whose version deviates; empty if the fingerprint's deviation is not one of a version."""
+    kind, _, package = deviation.partition(" ")
+    return package if kind == VERSION else ""
+
+
 def is_cpu(device: str) -> bool:
     """Return True if a framework's name of the vendor's devices means cores of the host, such as cpu or CPU."""
     return device.lower() == "cpu"

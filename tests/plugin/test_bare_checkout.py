@@ -1,7 +1,9 @@
 """The root's conftest.py runs suites from a checkout that is not installed, with few packages."""
 
+import importlib.metadata
 import importlib.util
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -78,3 +80,14 @@ def test_missing_packages_are_named_before_anything_runs(bare: Bare) -> None:
     assert code == 1
     assert output.startswith(f"pytest-flagperf needs psutil; got {sys.executable}, Python ")
     assert not bare.toy.runs
+
+
+def test_an_old_python_and_an_old_pytest_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_selection() -> None:
+        """The function of Python 3.9, which takes no arguments."""
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", without_selection)
+    monkeypatch.setattr(sys, "version_info", (3, 9, 18))
+    monkeypatch.delattr(pytest, "version_tuple")  # pytest 6.2
+    with pytest.raises(SystemExit, match=r"^pytest-flagperf needs Python >= 3\.11, pytest >= 9; got "):
+        runpy.run_path(str(REPO / "conftest.py"))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.commands import main
-from pytest_flagperf.commands.wheels import _matches
-from pytest_flagperf.packages import LATE
+from pytest_flagperf.commands.wheels import _installed, _matches
+from pytest_flagperf.packages import OF_ONE_PART
 from pytest_flagperf.problems import Problems
 from tests.test_runtime import write_wheel
 
@@ -38,6 +38,22 @@ def test_an_expression_selects_suites_by_words(expression: str, matches: bool) -
 def test_an_invalid_expression_is_an_error(expression: str) -> None:
     with pytest.raises(Problems, match=r"-k .*: expected words with and, or, not"):
         _matches(expression, "bert:pytorch")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("frame==1\n".encode("utf-16"), "not UTF-8"),
+        (b"\x7fELF\xff", "not UTF-8"),
+        (b"frame==\n", "txt:1: frame==: inv"),
+    ],
+)
+def test_a_list_of_installed_packages_that_pip_freeze_did_not_print_is_an_error(
+    content: bytes, why: str, tmp_path: Path
+) -> None:
+    (file := tmp_path / "installed.txt").write_bytes(content)
+    with pytest.raises(Problems, match=rf"--installed={file}: expected what pip freeze printed: .*{why}"):
+        _installed(file)
 
 
 class Checkout:
@@ -77,7 +93,7 @@ def test_a_folder_of_wheels_is_enough_for_the_harness(toy: Toy, capsys: pytest.C
     out = capsys.readouterr().out
     names = {path.name.partition("-")[0].replace("_", "-") for path in wheels.glob("*.whl")}
     assert {"pytest", "orjson", "psutil", "pip", "h11"} <= names
-    assert not {"idna", *LATE} & names, (
+    assert not {"idna", *OF_ONE_PART} & names, (
         "what all suites of a framework need is its own, and this machine needs no other"
     )
     assert " h11 0.16.0 (alpha:plain)" in out

@@ -27,7 +27,7 @@ from urllib.parse import unquote
 
 from flagperf_driver import addresses
 from flagperf_driver.node.environments import seal
-from flagperf_driver.node.environments.environment import RESULT_SETTINGS, BuildError, Environment, describe
+from flagperf_driver.node.environments.environment import RESULT_SETTINGS, TRUE, BuildError, Environment, describe
 from flagperf_driver.node.long_work import one_at_a_time, run_program
 from flagperf_driver.node.request_server import Answer, Request, send, serve
 
@@ -46,7 +46,6 @@ _FILE = re.compile(r'\burl = "file://([^"]+)"')
 _CAUSE = re.compile(r"\s+(?:cause|Caused by): (.+)")
 _UNFETCHED = re.compile(r"Failed to fetch: `?(\w+://[^/`]+)")
 _NO_ANSWER = re.compile(r"\((Connect|SendRequest)\)|dns error|operation timed out")
-_TRUE = ("1", "true", "yes", "on", "y", "t")
 _LOOK_AGAIN_S = 86400.0
 _WRONG_PYTHON = re.compile(r"does not satisfy Python|requires Python|matching Python ABI tag|Python version tag")
 
@@ -276,13 +275,13 @@ def size(environment: Environment, request: Request) -> Answer:
 
 def _index_options(settings: Mapping[str, str]) -> list[str]:
     """Return uv's option for UV_NO_INDEX, which uv itself does not read."""
-    return ["--no-index"] if settings.get("UV_NO_INDEX", "").lower() in _TRUE else []
+    return ["--no-index"] if settings.get("UV_NO_INDEX", "").lower() in TRUE else []
 
 
 def _why_unknown(lines: Sequence[str], settings: Mapping[str, str]) -> Answer:
     """Return whether uv reached no index, or has none, with the reason; nothing if an index lacks the packages."""
     text = addresses.redacted_text(reason(lines))
-    if _index_options(settings) or settings.get("UV_OFFLINE", "").lower() in _TRUE:
+    if _index_options(settings) or settings.get("UV_OFFLINE", "").lower() in TRUE:
         return {"absent": text}
     return {"unreachable": text} if any(map(_NO_ANSWER.search, lines)) else {}
 

@@ -20,6 +20,7 @@ from flagperf_driver.node.request_server import Answer, Request, RequestError
 _INTERPRETER_S = 30.0
 _UV_FOLDERS = ("~/.local/bin", "~/.cargo/bin", "/usr/local/bin")  # where uv's installers put it
 _CERTIFICATES = "SSL_CERT_FILE"
+TRUE = ("1", "true", "yes", "on", "y", "t")  # the words of uv and pip
 # The settings of uv that change what it installs; others (caches, concurrency, ...) only change how.
 RESULT_SETTINGS = (
     "UV_CONSTRAINT",

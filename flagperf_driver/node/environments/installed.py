@@ -20,6 +20,7 @@ from flagperf_driver.node.temporary import user_packages
 from flagperf_driver.rank_process import RankProcess
 
 _TIMEOUT_S = 60.0
+_SHOWN = 80
 # The name of a distribution and of its module can differ: either is accepted. The first entry of the path is the
 # current folder, which ranks do not have on theirs.
 _INSPECT = """
@@ -66,11 +67,14 @@ def handle(request: Request) -> Answer:
             check=True,
             timeout=_TIMEOUT_S,
         )
-        return {**json.loads(done.stdout.splitlines()[-1]), "path": path}
+        found = json.loads(done.stdout.splitlines()[-1])
+        return {**found, "path": path}
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode("utf-8", "replace").strip().splitlines()
         problem = lines[-1] if lines else f"exit code {error.returncode}"
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+    except (ValueError, IndexError, TypeError):
+        problem = f"expected a program of Python, got one that prints {done.stdout[:_SHOWN]!r}"
+    except (OSError, subprocess.SubprocessError) as error:
         problem = str(error)
     raise RequestError(f"{python} does not work: {problem}")
 

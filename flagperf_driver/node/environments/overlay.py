@@ -28,10 +28,6 @@ _WORK = "these packages"
 _LAST_LINES = 3
 
 
-class _NotInstalled(Exception):
-    """pip failed; the text has its last lines."""
-
-
 def handle(request: Request) -> Answer:
     python, lines, wheels = str(request["python"]), sorted(map(str, request["requirements"])), Path(request["wheels"])
     if not wheels.is_dir():
@@ -49,15 +45,8 @@ def handle(request: Request) -> Answer:
             shutil.rmtree(str(folder), ignore_errors=True)
             send("progress", line=f"building {folder} with {', '.join(lines)} from {wheels}")
             try:
-                _install([python, *_pip(python, wheels, has_pip=bool(request["pip"]))], lines, wheels, folder, deadline)
+                _install(request, lines, wheels, folder, deadline)
                 seal.write(folder)
-            except _NotInstalled as error:
-                shutil.rmtree(str(folder), ignore_errors=True)
-                version = ".".join(str(request["version"]).split(".")[:2])
-                raise RequestError(
-                    f"{folder} could not be built from {wheels}: {error}; on a machine with a package index, "
-                    f"flagperf wheels fills a folder for this Python with --python-version={version}"
-                ) from None
             except BaseException:
                 shutil.rmtree(str(folder), ignore_errors=True)
                 raise
@@ -78,18 +67,25 @@ def _pip(python: str, wheels: Path, *, has_pip: bool) -> Sequence[str]:
     return [str(own[-1] / "pip")]
 
 
-def _install(pip: Sequence[str], lines: Sequence[str], wheels: Path, folder: Path, deadline: float) -> None:
+def _install(request: Request, lines: Sequence[str], wheels: Path, folder: Path, deadline: float) -> None:
     """Install exactly these packages; settings of the user or the site for pip could write elsewhere."""
+    python = str(request["python"])
+    pip = [python, *_pip(python, wheels, has_pip=bool(request["pip"]))]
     printed: deque[str] = deque(maxlen=_LAST_LINES)
     options = ["--no-deps", "--no-index", "--find-links", str(wheels), "--no-cache-dir", "--disable-pip-version-check"]
     argv = [*pip, "--isolated", "install", "--target", str(folder), *options, *lines]
     environment = {**inherited(os.environ), "PIP_CONFIG_FILE": os.devnull, "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         code = run_program(argv, deadline, printed.append, env=environment, cwd="/")
+        problem = code and (" / ".join(printed) or f"exit code {code}")
     except TimeoutError:
-        raise _NotInstalled("pip did not end in time") from None
-    if code != 0:
-        raise _NotInstalled(" / ".join(printed) or f"exit code {code}")
+        problem = "pip did not end in time"
+    if problem:
+        version = ".".join(str(request["version"]).split(".")[:2])
+        raise RequestError(
+            f"{folder} could not be built from {wheels}: {problem}; on a machine with a package index, "
+            f"flagperf wheels fills a folder for this Python with --python-version={version}"
+        )
 
 
 if __name__ == "__main__":

@@ -141,7 +141,12 @@ class AgentsEngine(Engine):
         ]
 
     def prepare(self, plans: Sequence[Plan], watch: Live) -> list[str]:
-        """Check every host and exclude unfit hosts and devices; return messages. Problems if too few hosts are left."""
+        """Check every host and exclude unfit hosts and devices; return messages. Problems if too few hosts are left.
+
+        With ``--plan`` only the installed Pythons are inspected.
+        """
+        if self._settings.plan:
+            return self._environments.warnings(plans, self.hosts)
         warnings = self._check_system()
         self._allocation.check(plans)
         # Hosts that a case requests are checked when it gets them.

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.hosts.cluster import ClusterConfig
-from pytest_flagperf.hosts.host_pool import HostPool, cluster_pool, local_pool, shown_hosts
+from pytest_flagperf.hosts.host_pool import SHOWN, HostPool, cluster_pool, local_pool
 from pytest_flagperf.plan import Plan
+from pytest_flagperf.problems import some
 from pytest_flagperf.report.terminal.live import Live
 
 
@@ -91,7 +92,7 @@ class FixedHosts(Allocation):
         """Return lines about the given hosts, and notes on settings without effect."""
         if self._cluster is None:
             return []
-        names = shown_hosts([address.name for address in self._cluster.addresses()])
+        names = some([address.name for address in self._cluster.addresses()], SHOWN)
         return [
             f"  hosts: {names}, over SSH ({self._cluster.source})",
             *(f"  note: {note}" for note in self._cluster.without_effect),

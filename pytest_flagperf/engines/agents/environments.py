@@ -106,7 +106,7 @@ class Environments:
         """Remember the Pythons of the cases that the host has already; ignore errors, which recur later."""
 
         def look(key: tuple[str, str, RuntimeRequest], plan: Plan) -> None:
-            with suppress(HostError, RuntimeSetupError, OSError):
+            with suppress(HostError, RuntimeSetupError, OSError, Problems):
                 if interpreter := runtimes()[plan.runtime].look(host, key[2], self.code(plan)):
                     self._remember(key, interpreter)
 
@@ -220,7 +220,8 @@ def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Ve
     environment = own / "config" / "environment_variables.sh"
     return RuntimeRequest(
         case.framework_name,
-        requirements(catalog, suite, *of_vendor, shared=kind.shares_environment),
+        requirements(catalog, suite, *of_vendor, shared=not kind.takes_python),
+        of_framework=_of_framework(catalog, suite) if kind.takes_python else (),
         python=settings.python if kind.takes_python else None,
         pip_source=settings.pip_source,
         wheels=settings.wheels,
@@ -275,8 +276,13 @@ def requirements(catalog: Catalog, suite: Suite, *more: Path, shared: bool = Tru
     own = [file for file in (suite.path / _FILE, *more) if file.is_file()]
     if not shared:
         return tuple(own)
-    others = [other.path / _FILE for _, other in sorted(catalog.suites.items()) if other.framework == suite.framework]
-    of_framework = [file for file in others if file.is_file()]
+    of_framework = _of_framework(catalog, suite)
     conflicts = conflicting(of_framework)
     files = dict.fromkeys([*(file for file in of_framework if file not in conflicts), *own])
     return tuple(own if conflicts.intersection(own) or conflicting(files) else files)
+
+
+def _of_framework(catalog: Catalog, suite: Suite) -> tuple[Path, ...]:
+    """Return the requirements files of all suites of the framework."""
+    suites = [other for _, other in sorted(catalog.suites.items()) if other.framework == suite.framework]
+    return tuple(file for other in suites if (file := other.path / _FILE).is_file())

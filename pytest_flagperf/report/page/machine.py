@@ -9,7 +9,7 @@ from html import escape
 from pytest_flagperf.report.page.html import Markup, Name, table
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.stored.plan import VERSION, StoredPlan
+from pytest_flagperf.stored.plan import StoredPlan, package_of
 
 Facts = Mapping[str, str]
 _OTHER_VERSIONS = "Other versions"
@@ -46,8 +46,8 @@ def _other_versions(fingerprint: Mapping[str, object]) -> Iterator[str]:
     """Yield each package that was installed in another version than the suite requires."""
     deviations = fingerprint.get("deviations")
     for name, pair in deviations.items() if isinstance(deviations, Mapping) else ():
-        kind, _, package = str(name).partition(" ")
-        if kind == VERSION and isinstance(pair, list | tuple) and len(pair) == 2:
+        package = package_of(str(name))
+        if package and isinstance(pair, list | tuple) and len(pair) == 2:
             yield f"{package} {pair[0]} (required: {pair[1]})"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from pytest_flagperf.results.measured import machine
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.stored.plan import VERSION
+from pytest_flagperf.stored.plan import package_of
 
 _KEYS = ("key", "one_card_key")
 _DEVIATIONS = "deviations"
@@ -60,7 +60,7 @@ def notes(first: Outcome, second: Outcome) -> list[str]:
         if then != now and None not in (then, now):
             texts.append(f"{name}: {then} -> {now}")
     for name, text in _deviating(first.fingerprint, second.fingerprint):
-        if not _is_version(name) and not _differ(_part(name), first.fingerprint, second.fingerprint):
+        if not package_of(name) and not _differ(_part(name), first.fingerprint, second.fingerprint):
             texts.append(text)
     return [*texts, *machine.notes(first.machine, second.machine)]
 
@@ -68,13 +68,9 @@ def notes(first: Outcome, second: Outcome) -> list[str]:
 def _other_versions(first: Outcome, second: Outcome) -> Iterator[str]:
     """Yield the packages of other versions than required in one round, but those whose versions both ranks report."""
     for name, text in _deviating(first.fingerprint, second.fingerprint):
-        package = name.partition(" ")[2]
-        if _is_version(name) and not (package in first.machine and package in second.machine):
+        package = package_of(name)
+        if package and not (package in first.machine and package in second.machine):
             yield text
-
-
-def _is_version(name: str) -> bool:
-    return name.partition(" ")[0] == VERSION
 
 
 def _difference(name: str, old: Mapping[str, object], new: Mapping[str, object]) -> str:

@@ -50,8 +50,3 @@ class HostRequirements:
     clear_caches: bool = False
     folder: str | None = None  # the folder of the run's results on this machine
     limits: Thresholds = Thresholds()
-
-
-def some(names: Sequence[str]) -> str:
-    """Return the first three names and the number of the others."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

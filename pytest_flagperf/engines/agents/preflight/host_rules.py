@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_flagperf.engines import FAIL, OK, WARN, Finding
+from pytest_flagperf.problems import some
 
 from . import device_rules
-from .host_requirements import HostRequirements, Thresholds, some
+from .host_requirements import HostRequirements, Thresholds
 
 _GIB = float(1 << 30)
 

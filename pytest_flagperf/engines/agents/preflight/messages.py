@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_flagperf.engines import FAIL, OK, WARN, Finding
-
-from .host_requirements import some
+from pytest_flagperf.problems import some
 
 
 def unfit_devices(findings: Iterable[Finding]) -> dict[str, set[int]]:

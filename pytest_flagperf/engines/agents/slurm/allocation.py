@@ -14,9 +14,9 @@ from typing import Any
 
 from pytest_flagperf import stored
 from pytest_flagperf.hosts import Host, HostError
-from pytest_flagperf.hosts.host_pool import HostPool, run_on_each, shown_hosts
+from pytest_flagperf.hosts.host_pool import SHOWN, HostPool, run_on_each
 from pytest_flagperf.plan import Plan
-from pytest_flagperf.problems import Problems
+from pytest_flagperf.problems import Problems, some
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import PLAN
@@ -179,7 +179,7 @@ class InsideJob(SlurmAllocation):
     def header(self) -> list[str]:
         job = self._found
         limit = "no time limit" if job.time_limit == "UNLIMITED" else f"time limit {job.time_limit}"
-        return [f"  hosts: {shown_hosts(job.nodes)}, of Slurm job {job.number} (partition {job.partition}, {limit})"]
+        return [f"  hosts: {some(job.nodes, SHOWN)}, of Slurm job {job.number} (partition {job.partition}, {limit})"]
 
     def check(self, plans: Sequence[Plan]) -> None:
         """Remember which variable names the devices; the job has its nodes already."""
@@ -249,7 +249,7 @@ class JobPerCase(SlurmAllocation):
             raise
         finally:
             watch.clear()
-        watch.note(f"{plan.case} has job {self._job.number} on {shown_hosts(self._job.nodes)}")
+        watch.note(f"{plan.case} has job {self._job.number} on {some(self._job.nodes, SHOWN)}")
         return True
 
     def release(self) -> None:
