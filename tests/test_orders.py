@@ -130,7 +130,7 @@ def test_findings_of_preflight_are_known_to_all_workers_of_a_run(monkeypatch: py
         made._allocation = FixedHosts()
         made._allocation.__dict__["pool"] = HostPool((LocalHost("h1"),))
         nothing = SimpleNamespace(builds="run1", to_build=lambda *_: [], warnings=lambda *_: [])
-        made.__dict__.update(_environments=nothing)
+        made.__dict__.update(_environments=nothing, _settings=SimpleNamespace(plan=False))
         return made
 
     seen = Finding("h1", "numa", OK, "", near=((0, (0, 1)), (1, (2, 3))))
