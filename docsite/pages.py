@@ -52,11 +52,11 @@ def page_name(source: str) -> str:
 
 
 def sources(repo: Path, language: Language) -> list[str]:
-    """Return the Markdown files of a language: docs/; in English also those of suites, vendors and packages."""
+    """Return the Markdown files of a language: docs/; in English also those of suites, vendors, packages and results."""
     patterns = ["docs/*.md"]
     if language.code == "en":
         patterns += ["suites/**/README.md", "vendors/*/README.md", "vendors/*/*/README.md"]
-        patterns += ["packages/*/README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+        patterns += ["packages/*/README.md", "reports/published/README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
     files = (file.relative_to(repo).as_posix() for pattern in patterns for file in repo.glob(pattern))
     return sorted(file for file in files if file.endswith(".zh.md") == (language.code == "zh"))
 

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -158,3 +159,18 @@ def test_a_wait_is_reported_once_and_when_its_holder_changes_and_is_counted(
     assert (
         Acquisition(HostPool((LocalHost(),)), code, request, Agents(), lines.append).run() == 0.0
     )  # the control: a free host
+
+
+def test_a_host_without_the_agent_says_so_even_if_it_ends_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[float] = []
+
+    def send(_: object) -> None:
+        raise HostError("h2: the program no longer reads its input: Socket is closed")
+
+    ended = SimpleNamespace(
+        send=send, receive=lambda _: None, error_output=lambda: "no agent in this folder\n", close=closed.append
+    )
+    monkeypatch.setattr(agents_module, "attach", lambda *_: ended)
+    with pytest.raises(HostError, match="the host was restarted, or the agent was killed: no agent in this folder"):
+        agents_module.connect_to_agent(cast("Any", SimpleNamespace(name="h2")), "/logs", 0)
+    assert closed == [0.0]

@@ -74,7 +74,9 @@ def handle(request: Request) -> Answer:
         problem = lines[-1] if lines else f"exit code {error.returncode}"
     except (ValueError, IndexError, TypeError):
         problem = f"expected a program of Python, got one that prints {done.stdout[:_SHOWN]!r}"
-    except (OSError, subprocess.SubprocessError) as error:
+    except OSError as error:
+        problem = error.strerror or str(error)
+    except subprocess.SubprocessError as error:
         problem = str(error)
     raise RequestError(f"{python} does not work: {problem}")
 

@@ -356,7 +356,12 @@ def connect_to_agent(host: Host, log_dir: str, after: int) -> Channel:
     """Return a new connection to a running agent, which repeats its messages after the number ``after``."""
     channel = attach(host, log_dir)
     try:
-        channel.send({"op": "attach", "after": after})
+        try:
+            channel.send({"op": "attach", "after": after})
+        except HostLost:
+            raise
+        except HostError:
+            pass  # without an agent, the program has ended: its output says why
         first = channel.receive(silence.ANSWER_S)
         if first is None or first["type"] != "attached":
             reason = channel.error_output().strip() or f"it answered {first}"
