@@ -52,7 +52,7 @@ def page_name(source: str) -> str:
 
 
 def sources(repo: Path, language: Language) -> list[str]:
-    """Return the Markdown files of a language: docs/; in English also those of suites, vendors, packages and results."""
+    """Return the Markdown files of a language: docs/; in English also suites, vendors, packages and results."""
     patterns = ["docs/*.md"]
     if language.code == "en":
         patterns += ["suites/**/README.md", "vendors/*/README.md", "vendors/*/*/README.md"]
