@@ -33,6 +33,8 @@ class AutoRuntime:
 
     def __init__(self, settings: Settings, catalog: Catalog, engine: Engine) -> None:
         self._settings, self._catalog, self._engine = settings, catalog, engine
+        self._requests: dict[tuple[str, str, str], RuntimeRequest] = {}
+        """By model, framework and vendor: a request is the same for all shapes, and reads files."""
         self._chosen: dict[RuntimeRequest, str] = {}
         self._unreachable = ""
         self.reasons: dict[str, None] = {}
@@ -54,7 +56,10 @@ class AutoRuntime:
                 raise Problems([f"{how}: expected a Python of this machine, which runs the training; no such program"])
             self.reasons[f"runtime host, because of {how}"] = None
             return "host"
-        request = runtime_request(self._settings, self._catalog, selected.case, selected.vendor, "venv")
+        key = selected.case.model, selected.case.framework, selected.vendor.name
+        if key not in self._requests:
+            self._requests[key] = runtime_request(self._settings, self._catalog, selected.case, selected.vendor, "venv")
+        request = self._requests[key]
         if request not in self._chosen:
             reason = "" if VENV.exists(self._host, request) else self._unavailable(request)
             self._chosen[request] = "host" if reason else "venv"
@@ -69,7 +74,7 @@ class AutoRuntime:
         return self._engine.hosts[0]
 
     def _unavailable(self, request: RuntimeRequest) -> str:
-        """Return why an environment cannot be built; an index that did not answer is asked once."""
+        """Return why an environment cannot be built; an index that did not answer is not asked again."""
         if not self._unreachable:
             why = VENV.unavailable(self._host, request, pack({}))
             if not why.of_all:
