@@ -11,6 +11,7 @@ from pathlib import Path
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.plan.fingerprint import code_hash
 from pytest_flagperf.stored.layout import RESULTS
+from pytest_flagperf.stored.plan import package_of
 
 from . import site_python
 from .items import VALIDITY, Figure, Item, Measured
@@ -48,7 +49,7 @@ MOST_DIFFERENCE = 1e-3
 MOST_PIXEL_DIFFERENCE = 4.0
 """Largest mean difference of a reader's pixels from Pillow's, of 255: decoders and resizing differ by one to two."""
 PROGRAMS = ("benchmarks/extern_step.py", "benchmarks/readers.py")
-"""The programs of the items that are no runs of pytest."""
+"""The programs of the items that do not run pytest."""
 LIMIT_S = 1800
 """Longest duration of an item: compiling takes minutes on some devices. The slice is another limit."""
 
@@ -74,7 +75,7 @@ def measured(folder: Path) -> Measured:
     machine = {name: str(text) for name, text in first["machine"].items()}
     machine |= {name: text for name, text in first["environment"].items() if name in ("framework", "precision")}
     for name, (got, expected) in first["fingerprint"].get("deviations", {}).items():
-        if name.startswith("version "):
+        if package_of(name):
             machine[name] = f"{got}, required {expected}"
     if names := [warning["kind"] for warning in first["validity_warnings"]]:
         machine[VALIDITY] = ", ".join(names)
@@ -167,7 +168,7 @@ def make_items(target: Target, folder: Path) -> list[Item]:
     def throughput(model: str, name: str, *words: str, compiled: bool = True) -> Item:
         suite = target.catalog.suites[model, FRAMEWORK]
         factor = (target.catalog.case_folder(suite, vendor) / "extern").is_dir()
-        guess = GUESSES_S.get(model, OTHER_MODEL_S) if compiled else GUESSES_S.get(model, OTHER_MODEL_S) / 2
+        guess = GUESSES_S.get(model, OTHER_MODEL_S) / (1 if compiled else 2)
         settings = [
             "--set=precision=bf16",
             f"--set=compile={compiled}",

@@ -237,7 +237,7 @@ def run_items(
 
 
 def stored_results(items: Sequence[Item], folder: Path) -> dict[str, Result]:
-    """Return the results of earlier calls by item; one that cannot be read is none."""
+    """Return the results of earlier calls by item; a file that cannot be read is left out."""
     results: dict[str, Result] = {}
     for item in items:
         with suppress(FormatError):

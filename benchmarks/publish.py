@@ -14,6 +14,7 @@ from pytest_flagperf.report.export.markdown import row
 from pytest_flagperf.results.tables import published
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import RESULTS
+from pytest_flagperf.stored.plan import VERSION
 
 from .gpu_items import STATE, Target, make_items
 from .items import PASSED, Result, read_result
@@ -22,7 +23,7 @@ from .section import REPO, relative
 PUBLISHED = REPO / "reports" / "published"
 ITEM = "item.json"
 """The result of an item, beside the published results.json."""
-MACHINE = ("driver", "power_limit", "framework", "python", "commit", "version ")
+MACHINE = ("driver", "power_limit", "framework", "python", "commit", f"{VERSION} ")
 """Beginnings of the machine's facts in the table of published items."""
 
 

@@ -121,7 +121,7 @@ class _Suites:
         self._suites = {suite.name: suite for suite in catalog.suites.values()}
 
     def selected(self, expression: str) -> Collection[str]:
-        """Return the names of the suites that match; Problems if there is none."""
+        """Return the names of the suites that match; raise Problems if no suite does."""
         names = [name for name in self._suites if not expression or _matches(expression, name)]
         if not names:
             known = sorted({*self._suites, *(part for name in self._suites for part in name.split(":"))})

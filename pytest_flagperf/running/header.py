@@ -71,6 +71,6 @@ def _notes(run: Run, ready: Sequence[Selected]) -> list[str]:
 
 
 def _runtime(run: Run, selected: Selected) -> str:
-    """Return the runtime; before cases are planned nothing is asked to choose one."""
+    """Return the runtime; before the cases are planned, auto counts as venv."""
     name = runtime_of(run.settings, selected)
     return "venv" if name == AUTO else name

@@ -105,14 +105,14 @@ class Environments:
     def look(self, plans: Sequence[Plan], host: Host) -> None:
         """Remember the Pythons of the cases that the host has already; ignore errors, which recur later."""
 
-        def look(key: tuple[str, str, RuntimeRequest], plan: Plan) -> None:
+        def inspect(key: tuple[str, str, RuntimeRequest], plan: Plan) -> None:
             with suppress(HostError, RuntimeSetupError, OSError, Problems):
                 if interpreter := runtimes()[plan.runtime].look(host, key[2], self.code(plan)):
                     self._remember(key, interpreter)
 
         distinct = self._distinct(plans, host)
         with ThreadPoolExecutor(_LOOKS if host.is_local else 1) as pool:
-            list(pool.map(look, distinct.keys(), distinct.values()))
+            list(pool.map(inspect, distinct.keys(), distinct.values()))
 
     def warnings(self, plans: Sequence[Plan], hosts: Sequence[Host]) -> list[str]:
         """Return the warnings about the hosts' installed Pythons that have not been shown, each once."""
@@ -164,13 +164,6 @@ class Environments:
         """Prepare all hosts at once; prepared hosts and failed builds are remembered."""
         code, runtime = self.code(plan), runtimes()[plan.runtime]
 
-        def prepared(host: Host, request: RuntimeRequest) -> Interpreter:
-            if not self._settings.plan:
-                return runtime.prepare(host, request, lambda text: self.show(watch, host, text, len(hosts)), code)
-            if (ready := runtime.look(host, request, code)) is None:
-                raise RuntimeSetupError(f"{host.name}: the Python of {plan.case} is not built; --plan builds nothing")
-            return ready
-
         def on(host: Host) -> Interpreter:
             key = _, _, request = self._key(plan, host)
             if key in self._failed:
@@ -178,7 +171,9 @@ class Environments:
             try:
                 interpreter = self._ready.get(key)
                 if interpreter is None or not (key in self._checked or runtime.is_unchanged(host, interpreter, code)):
-                    interpreter = prepared(host, request)
+                    interpreter = runtime.prepare(
+                        host, request, lambda text: self.show(watch, host, text, len(hosts)), code
+                    )
             except RuntimeSetupError as error:
                 if isinstance(error, BuildFailed):
                     self._failed[key] = error
