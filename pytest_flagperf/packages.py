@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import tomllib
 from importlib.metadata import requires
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ OF_ONE_PART = {
 }
 """The packages that only one part imports; a run on this machine with --runtime=host needs none of them."""
 
+_FINDING_UV = threading.Lock()
 _ADVICE = {
     "modelarts": (
         "pip install pytest-flagperf-modelarts; it has --engine=modelarts, the table [engines.modelarts] and the"
@@ -45,6 +47,17 @@ def need(*packages: str) -> None:
         verb = "is" if len(missing) == 1 else "are"
         names, words = " and ".join(missing), " ".join(missing)
         raise PackageMissing([f"{OF_ONE_PART[missing[0]]} {names}, which {verb} not installed: pip install {words}"])
+
+
+def uv_program() -> str:
+    """Return the path of this machine's uv; raise PackageMissing without the package."""
+    need("uv")
+    from uv import find_uv_bin
+
+    # Until Python 3.12, a thread gets no variables of sysconfig while another thread reads them for the first time.
+    with _FINDING_UV:
+        path: str = find_uv_bin()
+    return path
 
 
 def requirements_of_this_package() -> list[str]:

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import venv as venv_module
 import zipfile
@@ -32,7 +33,7 @@ from pytest_flagperf.hosts.deploy import open_module, pack
 from pytest_flagperf.hosts.host_pool import run_on_all
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.ssh import ssh_hosts
-from pytest_flagperf.packages import PackageMissing
+from pytest_flagperf.packages import PackageMissing, uv_program
 from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeRequest, RuntimeSetupError, runtimes
 from pytest_flagperf.runtime.pip_settings import index_settings
 from pytest_flagperf.runtime.requirements import conflicting, union
@@ -838,3 +839,18 @@ def test_environments_are_built_on_hosts_of_a_cluster_at_once(
     finally:
         for host in hosts:
             host.close()
+
+
+def test_uv_is_looked_for_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Python 3.11 a thread gets no variables of sysconfig, which uv reads, while another one reads them first."""
+    looking = threading.Lock()
+
+    def find() -> str:
+        assert looking.acquire(blocking=False), "two threads at once"
+        time.sleep(0.01)
+        looking.release()
+        return "/bin/uv"
+
+    monkeypatch.setattr("uv.find_uv_bin", find)
+    with ThreadPoolExecutor(8) as pool:
+        assert [*pool.map(lambda _: uv_program(), range(8))] == ["/bin/uv"] * 8

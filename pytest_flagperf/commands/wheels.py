@@ -27,7 +27,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.engines.agents.environments import runtime_request
-from pytest_flagperf.packages import OF_ONE_PART, need, requirement_name, requirements_of_this_package
+from pytest_flagperf.packages import OF_ONE_PART, need, requirement_name, requirements_of_this_package, uv_program
 from pytest_flagperf.problems import Problems, near, some
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.runtime import RuntimeSetupError
@@ -212,11 +212,9 @@ class _Target:
         return self._uv(["tool", "run", "--quiet", *words, "--quiet", *source])
 
     def _uv(self, words: Sequence[str], given: str = "") -> subprocess.CompletedProcess[str]:
-        from uv import find_uv_bin
-
         environment = {**os.environ, **index_settings(os.environ, self.pip_source), "NO_COLOR": "1"}
         return subprocess.run(
-            [find_uv_bin(), *words], input=given, env=environment, capture_output=True, text=True, check=False
+            [uv_program(), *words], input=given, env=environment, capture_output=True, text=True, check=False
         )
 
 

@@ -15,7 +15,7 @@ from flagperf_driver.node.environments.environment import RESULT_SETTINGS, Build
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.hosts.replies import COUNT, PATH, TEXT, TRUTH, Each, Maybe, Shape
-from pytest_flagperf.packages import PackageMissing, need
+from pytest_flagperf.packages import PackageMissing, need, uv_program
 
 from . import (
     BuildFailed,
@@ -243,12 +243,9 @@ def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, prog
 def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:
     """Return the path of uv on the host: a copy of this machine's uv if it runs there, else the host's own."""
     try:
-        need("uv")
+        own_uv = uv_program()
     except PackageMissing as error:
         raise RuntimeSetupError(f"{error}, or use --runtime=host") from None
-    from uv import find_uv_bin
-
-    own_uv: str = find_uv_bin()
     if host.is_local:
         return own_uv
     if _runs_own_uv(result):
