@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -179,6 +180,25 @@ def test_another_program_at_an_address_is_not_a_connection() -> None:
     assert failed["closed"] == "connection refused"
     assert failed["unknown"].startswith("no.such.host.invalid: ")
     assert "mine" not in failed
+
+
+def test_no_route_is_tried_again_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [errno.EHOSTUNREACH, errno.EHOSTUNREACH]
+    connect = socket.create_connection
+
+    def lossy(*what: Any) -> socket.socket:
+        if failures:
+            raise OSError(number := failures.pop(), os.strerror(number))
+        return connect(*what)
+
+    monkeypatch.setattr(socket, "create_connection", lossy)
+    mine = preflight_facts.TokenServer()
+    places = [{"name": "mine", "address": "127.0.0.1", "port": mine.port, "token": mine.token}]
+    assert preflight_facts.connect(places, 5.0) == {}
+    failures[:] = [errno.EHOSTUNREACH] * 100
+    assert preflight_facts.connect(places, 0.5) == {"mine": "no route to host"}
+    failures[:] = [errno.ENETUNREACH]
+    assert preflight_facts.connect(places, 5.0) == {"mine": "network is unreachable"}
 
 
 def meetings(**failed: list[str]) -> list[tuple[str, str, str]]:

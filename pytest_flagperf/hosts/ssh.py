@@ -20,6 +20,8 @@ from typing import Any, NoReturn
 import fabric
 import paramiko
 
+from flagperf_driver.node.preflight_facts import reach
+
 from . import HostError, HostLost, silence
 from .cluster import Address, ClusterConfig, parse_host
 from .remote import RemoteHost
@@ -324,7 +326,8 @@ def _connection_chain(link: fabric.Connection | str | None) -> Iterator[fabric.C
 
 
 def _socket(host: str, port: int) -> socket.socket:
-    sock = socket.create_connection((host, int(port)), CONNECT_S)
+    sock = reach(host, int(port), CONNECT_S)
+    sock.settimeout(CONNECT_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
