@@ -45,6 +45,9 @@ def test_the_vendors_of_this_repository_are_readable(repo: Path) -> None:
     assert {"cpu", "nvidia"} <= vendors.keys()
     assert vendors["cpu"].hardware == "CPU"
     assert vendors["nvidia"].peak_tflops("A100", "bf16") == 312
+    peaks = vendors["nvidia"].chips["H100"].peaks
+    assert (peaks["peak_tflops.int8"], peaks["memory_gb_s"], peaks["link_gb_s"]) == (1979e12, 3.35e12, 4.5e11)
+    assert vendors["nvidia"].chips["L40S"].peak("link_gb_s") is None
     for vendor in vendors.values():
         assert vendor.title
         assert vendor.shapes

@@ -24,7 +24,9 @@ from .vendor_images import VendorImage
 
 LEASES = ("device", "host")
 RUNTIMES = ("host", "venv", "docker", "apptainer", "pyxis")
-PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8")
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+BANDWIDTHS = ("memory_gb_s", "host_gb_s", "link_gb_s")
+"""The keys of a chip's peaks beside peak_tflops."""
 MIN_EFFICIENCY, MIN_EFFICIENCY_OF_CORES = 0.8, 0.55
 """Required speed-up per card; cores of a CPU share caches and memory, and the exchange of gradients uses them too."""
 BEST_EFFICIENCY = 1.5
@@ -43,9 +45,30 @@ class Chip:
     memory_gib: float | None = None
     """Memory of a device, for documents."""
     peak_tflops: Mapping[str, float] = field(default_factory=dict)
-    """Dense peak by precision, such as ``{ bf16 = 312 }``; needed for MFU."""
+    """Dense peak by precision, such as ``{ bf16 = 312 }``; needed for MFU. For int8: tera-operations per second."""
+    memory_gb_s: float | None = None
+    """Peak bandwidth of a device's memory in GB/s."""
+    host_gb_s: float | None = None
+    """Peak bandwidth between a device and its host in GB/s, in one direction."""
+    link_gb_s: float | None = None
+    """Peak bandwidth of all links between a device and the others of its host in GB/s, in one direction."""
+    promised: Mapping[str, float] = field(default_factory=dict)
+    """Share of a peak that a measurement must reach, such as ``{ "peak_tflops.bf16" = 0.7, memory_gb_s = 0.8 }``."""
     names: tuple[str, ...] = ()
     """Regular expressions for the name that the vendor's tool prints; default: the chip's key as a word."""
+
+    def peak(self, key: str) -> float | None:
+        """Return a declared peak in FLOP/s or B/s; None if the chip does not declare it."""
+        return self.peaks.get(key)
+
+    @property
+    def peaks(self) -> dict[str, float]:
+        """The declared peaks in FLOP/s (int8: operations per second) and B/s, by their keys, as in ``promised``."""
+        bandwidths = {key: getattr(self, key) for key in BANDWIDTHS}
+        return {
+            **{f"peak_tflops.{precision}": peak * 1e12 for precision, peak in self.peak_tflops.items()},
+            **{key: peak * 1e9 for key, peak in bandwidths.items() if peak is not None},
+        }
 
 
 @dataclass(frozen=True)
@@ -269,11 +292,26 @@ def _chip(file: Path, name: str, chip: Chip) -> list[str]:
         allowed = near(precision, list(PRECISIONS)) or f"; allowed: {', '.join(PRECISIONS)}"
         problems.append(("peak_tflops", f".{precision}: no such precision{allowed}"))
     expected = "expected more than 0; remove the key if the value is unknown"
-    if chip.memory_gib is not None and chip.memory_gib <= 0:
-        problems.append(("memory_gib", f" is {chip.memory_gib:g}; {expected}"))
+    for key in ("memory_gib", *BANDWIDTHS):
+        value = getattr(chip, key)
+        if value is not None and value <= 0:
+            problems.append((key, f" is {value:g}; {expected}"))
     for precision, peak in chip.peak_tflops.items():
         if peak <= 0:
             problems.append(("peak_tflops", f".{precision} is {peak:g}; {expected}"))
+    for key, share in chip.promised.items():
+        if key not in chip.peaks:
+            declared = ", ".join(chip.peaks) or "none"
+            problems.append(
+                (
+                    "promised",
+                    f".{key}: the chip declares no such peak{near(key, list(chip.peaks))}; declared: {declared}",
+                )
+            )
+        elif not 0 < share <= 1:
+            problems.append(
+                ("promised", f".{key} is {share:g}; expected a share of the peak, more than 0 and at most 1")
+            )
     return [f"{where(file, 'chips', name, key)}: chips.{name}.{key}{problem}" for key, problem in problems]
 
 
