@@ -1,14 +1,15 @@
-"""Read FlagPerf's ``test_conf.py`` and ``cluster_conf.py``."""
+"""Read FlagPerf's ``test_conf.py`` and ``cluster_conf.py``, and ``host.yaml``, which is both for its ``base/``."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from . import host_yaml
 from .case import Case, CaseError
 from .config.module import Assigned, load
 from .hosts.cluster import ClusterConfig, ClusterError, read_cluster
@@ -28,6 +29,7 @@ _TYPES: Mapping[str, type] = {
     "FLAGPERF_LOG_PATH": str,
     "FLAGPERF_LOG_LEVEL": str,
 }
+_HOST_YAML_TYPES: Mapping[str, type] = {"NPROC_PER_NODE": int, "BENCHMARKS_OR_TOOLKITS": str}
 _OURS = {
     "VENDOR": "vendor",
     "FLAGPERF_LOG_PATH": "reports",
@@ -36,6 +38,7 @@ _OURS = {
     "SHM_SIZE": "shm_size",
     "CLEAR_CACHES": "clear_caches",
 }
+_MODES = ("BENCHMARK", host_yaml.TOOLKIT)
 _MAY_BE_SECRET = ("ACCE_CONTAINER_OPT", "PIP_SOURCE", "HOSTS")
 _WITHOUT_EFFECT = {
     "FLAGPERF_PATH": "the code is copied to every host before a round",
@@ -57,23 +60,24 @@ class OriginalError(Problems):
 
 @dataclass(frozen=True)
 class NamedCase:
-    """One entry of CASES, with the absolute path of its data directory."""
+    """One entry of CASES, with the absolute path of its data directory; ``unsupported`` is why it cannot run here."""
 
     case: Case
     data_dir: str | None
     where: str
+    unsupported: str | None = None
 
 
 @dataclass(frozen=True)
 class TestConf:
-    """The contents of a test_conf.py; ``given`` has each known name with its value, file and line."""
+    """The contents of a test_conf.py or host.yaml; ``given`` has each known name with its value, file and line."""
 
     __test__: ClassVar[bool] = False  # pytest takes a class of this name for tests
 
     file: Path
     cases: tuple[NamedCase, ...]
     given: Mapping[str, Assigned]
-    unknown: tuple[str, ...]
+    further_notes: tuple[str, ...]
 
     @property
     def settings(self) -> dict[str, object]:
@@ -83,17 +87,19 @@ class TestConf:
             values["reports"] = located(str(values["reports"]), self.file.absolute().parent)
         if values["container_opt"]:
             values["container_opt"] = (str(values["container_opt"]).strip(),)
+        if self.value("HOSTS"):
+            values["cluster_conf"] = str(self.file.absolute())
         return {key: value for key, value in values.items() if value}
 
     @property
-    def without_effect(self) -> list[str]:
-        """A note on each name without effect."""
+    def notes(self) -> list[str]:
+        """A note on each name without effect, and on how each case of FlagPerf's base is measured."""
         notes = [
             f"{self.where(name)}: {name} has no effect: {reason}"
             for name, reason in _WITHOUT_EFFECT.items()
             if self.value(name)
         ]
-        return [*notes, *self.unknown]
+        return [*notes, *self.further_notes]
 
     def value(self, name: str) -> object:
         return self.given[name].value if name in self.given else None
@@ -103,29 +109,53 @@ class TestConf:
 
 
 def read_test_conf(file: Path) -> TestConf:
-    """Read and check the file; raise one error with all problems."""
-    names = load(file).names
-    given = {name: names[name] for name in _TYPES if name in names}
+    """Read and check the file, also a host.yaml; raise one error with all problems."""
+    yaml = host_yaml.load(file) if host_yaml.is_yaml(file) else None
+    names = yaml.names if yaml else load(file).names
+    types = {**_TYPES, **_CLUSTER_TYPES, **_HOST_YAML_TYPES} if yaml else _TYPES
+    given = {name: names[name] for name in types if name in names}
     problems = [problem for name, value in given.items() for problem in _wrong_type(name, value)]
-    problems += _wrong_level(given.get("FLAGPERF_LOG_LEVEL"))
+    problems += _wrong_word(given.get("FLAGPERF_LOG_LEVEL"), "FLAGPERF_LOG_LEVEL", LOG_LEVELS)
+    problems += _wrong_word(given.get("BENCHMARKS_OR_TOOLKITS"), "BENCHMARKS_OR_TOOLKITS", _MODES)
     problems += _unusable_folder(given.get("FLAGPERF_LOG_PATH"))
     cases = given.get("CASES")
-    if cases is None:
+    if yaml:
+        problems += [f"{file}: {name} is missing" for name in ("CASES", "HOSTS", "NPROC_PER_NODE") if name not in given]
+    elif cases is None:
         problems.append(f'{file}: CASES is missing; write CASES = {{"model:framework:...": "data directory"}}')
     named: list[NamedCase] = []
-    if cases and isinstance(cases.value, dict):
-        named = list(_cases(cases, cases.value, problems))
+    notes: list[str] = []
+    if cases and isinstance(cases.value, dict) and not (yaml and problems):
+        named = list(_base_cases(yaml, notes, problems) if yaml else _cases(cases, cases.value, problems))
         if not cases.value:
             problems.append(f"{cases.file}:{cases.line}: CASES contains no case")
     if problems:
         raise OriginalError(problems)
-    unknown = [name for name in names if name not in _TYPES]
-    return TestConf(file, tuple(named), given, tuple(_unknown(name, names[name]) for name in unknown))
+    notes += [_unknown(name, names[name], list(types)) for name in names if name not in types]
+    return TestConf(file, tuple(named), given, tuple(notes))
+
+
+def _base_cases(yaml: host_yaml.HostYaml, notes: list[str], problems: list[str]) -> Iterator[NamedCase]:
+    """Return the cases of a host.yaml, each once: several cases of FlagPerf's base may be figures of one case."""
+    values: dict[str, Any] = {name: given.value for name, given in yaml.names.items()}
+    toolkits = str(values.get("BENCHMARKS_OR_TOOLKITS", "")).upper() == host_yaml.TOOLKIT
+    cases = host_yaml.base_cases(values["CASES"], len(values["HOSTS"]), values["NPROC_PER_NODE"], toolkits=toolkits)
+    found: dict[Case, NamedCase] = {}
+    for entry, case in cases:
+        where = f"{yaml.names['CASES'].file}:{yaml.lines[entry]}"
+        if isinstance(case, CaseError):
+            problems += [f"{where}: {problem}" for problem in case.problems]
+            continue
+        if case.note:
+            notes.append(f"{where}: {case.note}")
+        found.setdefault(case.case, NamedCase(case.case, None, where, case.unsupported))
+    yield from found.values()
 
 
 def read_cluster_conf(file: Path) -> ClusterConfig:
     """Read and check the file; raise one error with all problems."""
-    names = load(file).names
+    yaml = host_yaml.load(file) if host_yaml.is_yaml(file) else None
+    names = yaml.names if yaml else load(file).names
     given = {name: names[name] for name in _CLUSTER_TYPES if name in names}
     problems = [problem for name, value in given.items() for problem in _wrong_type(name, value)]
     if "HOSTS" not in given:
@@ -151,7 +181,7 @@ def read_cluster_conf(file: Path) -> ClusterConfig:
         f"{value.file}:{value.line}: {name} is not a setting of cluster_conf.py and has no effect"
         f"{near(name, list(_CLUSTER_TYPES))}"
         for name, value in names.items()
-        if name not in _CLUSTER_TYPES
+        if not yaml and name not in _CLUSTER_TYPES
     ]
     return replace(conf, without_effect=(*notes, *unknown))
 
@@ -163,23 +193,26 @@ def _renamed(problem: str, names: Mapping[str, str]) -> str:
 
 
 def _wrong_type(name: str, given: Assigned) -> Iterator[str]:
-    expected = {**_TYPES, **_CLUSTER_TYPES}[name]
-    if not isinstance(given.value, expected) and (given.value is not None or expected in (dict, list)):
+    expected = {**_TYPES, **_CLUSTER_TYPES, **_HOST_YAML_TYPES}[name]
+    if not isinstance(given.value, expected) and (given.value is not None or expected in (dict, int, list)):
         words = {
             str: "a string",
             bool: "True or False",
-            dict: "a dict of case strings to data directories",
+            int: "a whole number",
+            dict: 'entries such as "computation-BF16:A100": "pytorch_2.3"'
+            if host_yaml.is_yaml(given.file)
+            else "a dict of case strings to data directories",
             list: "a list of strings",
         }
         got = kind(given.value) if name in _MAY_BE_SECRET else shown(given.value)
         yield f"{given.file}:{given.line}: {name}: expected {words[expected]}; got {got}"
 
 
-def _wrong_level(given: Assigned | None) -> list[str]:
-    if given is None or not isinstance(given.value, str) or given.value.lower() in LOG_LEVELS:
+def _wrong_word(given: Assigned | None, name: str, words: Sequence[str]) -> list[str]:
+    if given is None or not isinstance(given.value, str) or given.value.lower() in map(str.lower, words):
         return []
-    expected = f"expected {', '.join(LOG_LEVELS)}{near(given.value, LOG_LEVELS)}"
-    return [f"{given.file}:{given.line}: FLAGPERF_LOG_LEVEL is {shown(given.value)}; {expected}"]
+    expected = f"expected {', '.join(words)}{near(given.value, words)}"
+    return [f"{given.file}:{given.line}: {name} is {shown(given.value)}; {expected}"]
 
 
 def _unusable_folder(given: Assigned | None) -> list[str]:
@@ -227,6 +260,6 @@ def _assigned(tree: ast.Module, name: str) -> list[ast.expr]:
     return values[-1:]
 
 
-def _unknown(name: str, given: Assigned) -> str:
+def _unknown(name: str, given: Assigned, known: Sequence[str]) -> str:
     place = f"{given.file}:{given.line}"
-    return f"{place}: {name} is not a setting of test_conf.py and has no effect{near(name, list(_TYPES))}"
+    return f"{place}: {name} is not a setting of {given.file.name} and has no effect{near(name, known)}"

@@ -85,7 +85,7 @@ def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: i
     query = _Query(settings, catalog, parse_settings(settings.set, _file_of(settings, "set")), hosts)
     named = _listed_cases(settings, conf)
     matrix = [f"--{key}" for key in ("nodes", "hw") if settings.commanded(key)]
-    notes = list(conf.without_effect) if conf else []
+    notes = list(conf.notes) if conf else []
     if named and matrix and not settings.commanded("case"):
         file = settings.sources["case"] if conf is None else conf.file
         notes.append(f"{file}: its cases ({len(named)}) are ignored: {' '.join(matrix)} selects other cases")
@@ -204,6 +204,7 @@ class _ListedCase:
     data_source: str
     skippable: bool = False
     """Skip the case if it cannot run, as FlagPerf does with the cases of its file."""
+    unsupported: str | None = None
 
 
 def _file_of(settings: Settings, key: str) -> str:
@@ -215,7 +216,10 @@ def _listed_cases(settings: Settings, conf: TestConf | None) -> list[_ListedCase
     """Return the cases of the command line, else of FlagPerf's file, else of the settings file."""
     if conf is None or settings.commanded("case"):
         return list(_of_option(settings))
-    return [_ListedCase(str(item.case), item.data_dir, item.where, item.where, skippable=True) for item in conf.cases]
+    return [
+        _ListedCase(str(item.case), item.data_dir, item.where, item.where, skippable=True, unsupported=item.unsupported)
+        for item in conf.cases
+    ]
 
 
 def _of_option(settings: Settings) -> Iterator[_ListedCase]:
@@ -232,13 +236,20 @@ def _split_by_suite(named: Sequence[_ListedCase], query: _Query) -> tuple[list[_
     for item in named:
         if item.skippable:
             case = Case.parse(item.text)
-            try:
-                query.catalog.suite(case.model, case.framework)
-            except CatalogError as error:
-                absent[case] = Absent(case, f"{error.problems[0]} ({item.where})")
+            reason = item.unsupported or _no_suite(case, query.catalog)
+            if reason:
+                absent[case] = Absent(case, f"{reason} ({item.where})")
                 continue
         present.append(item)
     return present, tuple(absent.values())
+
+
+def _no_suite(case: Case, catalog: Catalog) -> str | None:
+    try:
+        catalog.suite(case.model, case.framework)
+    except CatalogError as error:
+        return error.problems[0]
+    return None
 
 
 def _explicit(named: Sequence[_ListedCase], query: _Query) -> Iterator[Selected]:

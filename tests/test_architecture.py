@@ -50,6 +50,7 @@ LAYERS = [
     {"runtime"},
     {"catalog"},
     {"config"},
+    {"host_yaml"},
     {"original"},
     {"plan"},
     {"selection"},

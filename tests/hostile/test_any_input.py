@@ -156,6 +156,11 @@ INPUTS = {
     "cluster_conf.py": Input(
         "cluster_conf.py", changed('HOSTS = ["10.0.0.2", "h3"]\nSSH_PORT = "22"\n'), {"cluster_conf": "cluster_conf.py"}
     ),
+    "host.yaml": Input(
+        "host.yaml",
+        changed('HOSTS: ["10.0.0.2"]\nNPROC_PER_NODE: 8\nCASES:\n  "computation-BF16:A100": "pytorch_2.3"\n'),
+        {"test_conf": "host.yaml"},
+    ),
     "requirements": Input(f"{_CASE_CONFIG}/requirements.txt", changed(REQUIREMENTS), {"runtime": "docker"}),
     "environment": Input(
         f"{_CASE_CONFIG}/environment_variables.sh", changed("export A=1\ndeclare -x B='2'\nC=3\n"), {}

@@ -79,6 +79,8 @@ FILES = [
     ("test_conf.py", f'CASES = {{"{CASE}": ""}}\nACCE_CONTAINER_OPT = ["-e", "TOK={CANARY}"]\n'),
     ("test_conf.py", f'CASES = {{"{CASE}": ""}}\nACCE_CONTAINER_OPT = "-e TOK=\'{CANARY}"\n'),
     ("test_conf.py", f'CASES = {{"{CASE}": ""}}\nPIP_SOURCE = "https://u:p/{CANARY}@h"\n'),
+    ("host.yaml", f'NPROC_PER_NODE: 8\nACCE_CONTAINER_OPT: [-e, "TOK={CANARY}"]\n'),
+    ("host.yaml", f'ACCE_CONTAINER_OPT: "-e TOK={CANARY}\n'),
     ("cluster_conf.py", f'HOSTS = ["user:{CANARY}@h"]\n'),
     ("vendors/cpu/vendor.toml", VENDOR_TOML.replace('"fast"', f'"{CANARY}"')),
     ("vendors/cpu/vendor.toml", VENDOR_TOML.replace('"fast"', f'"{CANARY}')),
@@ -138,7 +140,8 @@ def test_other_options_are_refused_or_stored_without_what_is_secret(tmp_path: Pa
 def test_files_of_the_tree_are_read_without_showing_their_secrets(tmp_path: Path, name: str, text: str) -> None:
     root = make_tree(tmp_path)
     (root / name).write_text(text)
-    options = {name.removesuffix(".py"): str(root / name)} if name.endswith("_conf.py") else {}
+    option = {"test_conf.py": "test_conf", "cluster_conf.py": "cluster_conf", "host.yaml": "test_conf"}.get(name)
+    options = {option: str(root / name)} if option else {}
     assert CANARY not in output_with(root, options)
     assert CANARY not in output_with(
         root, {**options, "scale": "reference", "throughput_only": True, "synthetic": True}

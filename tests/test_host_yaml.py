@@ -1,0 +1,121 @@
+"""FlagPerf's base/configs/host.yaml."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pytest_flagperf import host_yaml
+from pytest_flagperf.original import TestConf, read_cluster_conf, read_test_conf
+from pytest_flagperf.problems import Problems
+
+from . import published
+from .trees import write
+
+PUBLISHED = published.files()["base/configs/host.yaml"]
+CASES = 'HOSTS: ["h1", "h2"]\nNPROC_PER_NODE: 8\nCASES: \n     "computation-BF16:A100": "pytorch_2.3"\n'
+
+
+def conf(root: Path, text: str) -> TestConf:
+    return read_test_conf(write(root, "host.yaml", text))
+
+
+def problems(root: Path, text: str) -> list[str]:
+    with pytest.raises(Problems) as caught:
+        conf(root, text)
+    return [problem.removeprefix(f"{root}/host.yaml") for problem in caught.value.problems]
+
+
+def notes(root: Path, text: str) -> list[str]:
+    return [note.removeprefix(f"{root}/host.yaml:") for note in conf(root, text).notes]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PUBLISHED, CASES, "A: x#y # z", "A: 'it''s' # c", 'A: "a\\"b, [c]"', "A: [a, 'b, c', 3,]  # c", "A: []", "A: ~",
+        "A:", "A: -5", "A: yes", "A: --device=/dev/a,/dev/b", "A: -v x:y", "A: a:b", "A: 10.0.0.2",
+        "---\nA: x y\n# c\n\nB: 32G", "A:\n  - x\n  - 2\nB: 1", "A:\n- x", "A:\n  'a:b': c\n  d:\n  e-f: 3",
+    ],
+)  # fmt: skip
+def test_the_yaml_of_such_files_is_read_as_a_yaml_reader_reads_it(tmp_path: Path, text: str) -> None:
+    names = host_yaml.load(write(tmp_path, "host.yaml", text)).names
+    assert {name: given.value for name, given in names.items()} == yaml.safe_load(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["A: {a: 1}", "A: &x 3", "A: |", "A: 'x", "A: [a", "A: [[a]]", "A: [a] x", "A: 'x' y", "a", " A: x", "A: x\n y"],
+)
+def test_other_yaml_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(Problems, match=rf"host\.yaml:{text.count(chr(10)) + 1}: expected NAME: value"):
+        host_yaml.load(write(tmp_path, "host.yaml", text))
+
+
+def test_the_published_file_has_the_options_of_both_files_and_its_case(tmp_path: Path) -> None:
+    test_conf = conf(tmp_path, PUBLISHED)
+    assert test_conf.settings == {
+        "vendor": "nvidia", "reports": f"{tmp_path}/result", "pip_source": "https://pypi.example/simple",
+        "container_opt": ("--gpus all",), "shm_size": "32G", "clear_caches": True,
+        "cluster_conf": f"{tmp_path}/host.yaml",
+    }  # fmt: skip
+    assert test_conf.value("ACCE_VISIBLE_DEVICE_ENV_NAME") == "CUDA_VISIBLE_DEVICES"
+    assert [str(named.case) for named in test_conf.cases] == ["computation:pytorch_2.3:A100:2:8:1"]
+    cluster = read_cluster_conf(tmp_path / "host.yaml")
+    assert (cluster.hosts, cluster.port) == (("192.168.1.2", "192.168.1.3"), 22)
+    assert [note.partition(" has")[0].rpartition(" ")[2] for note in cluster.without_effect] == [
+        "MASTER_PORT",
+        "HOSTS_PORTS",
+    ]
+
+
+def test_cases_of_flagperf_are_figures_of_ours_each_case_once(tmp_path: Path) -> None:
+    names = ("computation-FP32", "computation-BF16", "interconnect-MPI_intraserver", "interconnect-MPI_interserver")
+    text = CASES + "".join(f'     "{name}:X9": "pytorch_2.3"\n' for name in names)
+    assert [(str(named.case), named.where.rpartition(":")[2]) for named in conf(tmp_path, text).cases] == [
+        ("computation:pytorch_2.3:A100:2:8:1", "4"),
+        ("computation:pytorch_2.3:X9:2:8:1", "5"),
+        ("interconnect:pytorch_2.3:X9:1:8:1", "7"),
+        ("interconnect:pytorch_2.3:X9:2:8:1", "8"),
+    ]
+    assert notes(tmp_path, text)[3] == (
+        "7: interconnect-MPI_intraserver is figure MPI_intraserver of case interconnect:pytorch_2.3:X9:1:8:1,"
+        " on one host"
+    )
+
+
+def test_what_cannot_be_measured_is_named(tmp_path: Path) -> None:
+    unknown = CASES.replace("computation-BF16", "computation-BF17")
+    (named,) = conf(tmp_path, unknown).cases
+    assert (str(named.case), named.unsupported) == (
+        "computation-BF17:pytorch_2.3:A100:2:8:1",
+        "computation-BF17 is not a case of FlagPerf's base; did you mean computation-BF16 or computation-FP16 or"
+        " computation-FP8?",
+    )
+    (named,) = conf(tmp_path, CASES + "BENCHMARKS_OR_TOOLKITS: TOOLKIT\n").cases
+    assert named.case.model == "computation-BF16"
+    assert "a program of the vendor's, which does not run here; set BENCHMARK" in str(named.unsupported)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("HOSTS: [h1]\nNPROC_PER_NODE: 8\nCASES:\n", ":3: CASES: expected entries such as"),
+        ("HOSTS: [h1]\nCASES:\n  a: b\n", ": NPROC_PER_NODE is missing"),
+        (CASES.replace("8", "eight"), ":2: NPROC_PER_NODE: expected a whole number; got 'eight'"),
+        (CASES.replace("8", ""), ":2: NPROC_PER_NODE: expected a whole number; got None"),
+        (CASES.replace("8", "0"), ":4: 'computation-BF16:A100': case 'computation:pytorch_2.3:A100:2:0:1': nproc"),
+        (CASES + '     "computation-BF16:A100": "x"\n', ":5: case 'computation-BF16:A100' is listed in lines 4 and 5"),
+        (CASES + "HOSTS: [h3]\n", ":5: HOSTS is set in lines 1 and 5; keep one"),
+        (CASES + "BENCHMARKS_OR_TOOLKITS: TOOL\n", ":5: BENCHMARKS_OR_TOOLKITS is 'TOOL'; expected BENCHMARK, TOOLKIT"),
+        (CASES + "CLEAR_CACHES: 3\n", ":5: CLEAR_CACHES: expected True or False; got 3"),
+    ],
+)
+def test_an_invalid_file_is_reported(tmp_path: Path, text: str, message: str) -> None:
+    assert problems(tmp_path, text)[0].startswith(message)
+
+
+def test_an_unknown_name_is_noted(tmp_path: Path) -> None:
+    assert notes(tmp_path, CASES + "VENDER: a\n")[-1] == (
+        "5: VENDER is not a setting of host.yaml and has no effect; did you mean VENDOR?"
+    )
