@@ -159,13 +159,6 @@ def test_its_files_pass_the_linter_and_its_probe_refuses_unknown_output(tmp_path
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('["made-smi"]', '["no-such-tool"]', "no-such-tool: No such file or directory"),
-        (
-            '["made-smi"]',
-            '"made-smi"',
-            "vendors/made/probe.py: COMMAND must be a list of strings, for example ['tool', '-q']; got 'made-smi'",
-        ),
-        ('["made-smi"]', '["sleep", "60"]\nDEADLINE_S = 0.1', "sleep did not end within 0.1 s and was killed"),
         (
             '["made-smi"]',
             '["a"]\nEVERY_S = "1"',
@@ -187,15 +180,9 @@ def test_its_files_pass_the_linter_and_its_probe_refuses_unknown_output(tmp_path
             '["echo", "hello"]',
             "parse() of the output of echo: NotUnderstood: no table with the columns",
         ),
-        ("def parse", "def prase", "vendors/made/probe.py has no parse(text)"),
-        (
-            "def parse",
-            "dfe parse",
-            "vendors/made/probe.py cannot be loaded: SyntaxError: invalid syntax (probe.py, line",
-        ),
     ],
 )
-def test_a_broken_probe_is_reported_with_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_an_invalid_setting_of_a_probe_is_reported(tmp_path: Path, old: str, new: str, message: str) -> None:
     probe_file = lay_out(tmp_path, "--tool=made-smi") / "probe.py"
     text = probe_file.read_text()
     assert old in text

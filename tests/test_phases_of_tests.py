@@ -1,13 +1,11 @@
 """``make test``: all phases run once, two kinds of workers share the slow files, and the slowest are printed."""
 
-from collections import OrderedDict, defaultdict
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
 from tests.__main__ import run_phases
-from tests.phases import COMPUTING, PHASES, TwoKinds, rank
+from tests.phases import PHASES
 
 FAILED = pytest.ExitCode.TESTS_FAILED
 JUNIT = """<testsuites><testsuite>
@@ -48,24 +46,3 @@ def test_a_phase_that_fails_fails_all_and_the_other_phases_run(code: int) -> Non
     runs = Runs(code)
     assert not runs.passed()
     assert len(runs.calls) == len(PHASES)
-
-
-def test_workers_that_compute_take_files_from_the_front_and_the_others_from_the_back() -> None:
-    scheduler = TwoKinds.__new__(TwoKinds)  # without a session
-    scheduler.workqueue = OrderedDict((file, {}) for file in "abcdef")
-    scheduler.assigned_work, scheduler.registered_collections = {}, defaultdict(list)
-
-    def taken_by(worker: str) -> str:
-        node = Mock()
-        node.gateway.id = worker
-        scheduler._assign_work_unit(node)
-        (file,) = scheduler.assigned_work[node]
-        return str(file)
-
-    workers = ["gw0", f"gw{COMPUTING}", f"gw{COMPUTING + 1}", "gw0", f"gw{COMPUTING - 1}", "gw0"]
-    assert [taken_by(worker) for worker in workers] == ["a", "f", "e", "b", "c", "d"]
-
-
-def test_files_that_compute_come_first_and_the_longest_before_the_others() -> None:
-    files = ["tests/test_ssh.py", "tests/test_wheel.py", "tests/suites/test_checks.py", "tests/driver/test_x.py"]
-    assert sorted(files, key=rank) == [files[2], files[1], files[0], files[3]]

@@ -131,9 +131,11 @@ def test_changes_in_a_round_are_events_and_distorting_ones_have_a_kind(tmp_path:
     nv[1].set(power_limit_mw=250_000, ecc_corrected=2, mig=1)
     nv[2].set(utilization=97, pcie_width=8, pcie_generation=3)
     nv[3].set(utilization=3, pcie_width=8, pcie_generation=1)  # the control: an idle device
+    nv.driver("560.35.03")
     sampler.go_on(0.2, "devices")
     sampler.end()
     assert [(event["device"], event["kind"], event["sentence"]) for event in sampler.report()["events"]] == [
+        (None, "changed", "the driver changed from 550.54.15 to 560.35.03"),
         (0, "changed", "device 0: links_down changed from 0 to 1"),
         (0, None, "device 0: link_errors changed from 0 to 40"),
         (1, "changed", "device 1: power_limit changed from 400.0 to 250.0"),

@@ -427,27 +427,6 @@ def test_reasons_for_low_clocks_have_names_and_shares(
 
 
 @with_gpus
-def test_a_changed_device_or_driver_is_an_event(start: Start, devices: tuple[Nvml, dict[str, str]]) -> None:
-    nv, env = devices
-    running = start(env, nvml=True, device_every_s=0.1)
-    running.until(running.rows)
-    running.until(lambda: (running.folder / "monitors.json").exists())
-    nv[2].set({"uuid": "GPU-other", "vbios": "93.00"})
-    nv.driver("560.35.03")
-    running.end()
-    report = running.report()
-    assert {event["kind"] for event in report["events"]} == {"changed"}
-    message = [event["sentence"] for event in report["events"]]
-    assert message[0] == "the driver changed from 550.54.15 to 560.35.03"
-    assert message[1].startswith("device 2: uuid changed from GPU-")
-    assert message[1].endswith("to GPU-other")
-    assert message[2] == "device 2: firmware changed from 92.00.45.00.05 to 93.00"
-    assert report["driver"] == "550.54.15"
-    assert (report["devices"][0]["firmware"], report["devices"][0]["usual_power_limit"]) == ("92.00.45.00.05", 400.0)
-    assert report["host"]["kernel"] == os.uname().release
-
-
-@with_gpus
 def test_foreign_processes_are_events_and_the_rounds_own_are_not(
     start: Start, devices: tuple[Nvml, dict[str, str]], tmp_path: Path
 ) -> None:
@@ -680,20 +659,6 @@ def test_the_vendors_tool_replaces_a_missing_nvml(start: Start, tmp_path: Path) 
     running.until(running.rows)
     running.end()
     assert running.report()["means"]["devices"] == "echo 40 114 2"
-
-
-def test_a_tool_reports_facts_to_preflight(tmp_path: Path) -> None:
-    text = "COMMAND = ['echo', 'X9']\ndef parse(text): return [dict(name=text.strip(), memory_total=64, power=1)]"
-    result = probe.survey(written_probe(tmp_path, text=text)["module"])
-    assert result["error"] is None
-    (device,) = result["devices"]
-    assert (device["index"], device["name"], device["memory_total"], device["processes"]) == (0, "X9", 64, [])
-    sampled, notes = opened(tmp_path, text)
-    sampled.sample(0)
-    sampled.close()
-    assert not any(sentence.startswith("name") for sentence in notes.report()["missing"])
-    broken = probe.survey(written_probe(tmp_path, text="COMMAND = ['false']\ndef parse(text): return []")["module"])
-    assert broken == {"driver": None, "devices": [], "error": "false ended with exit code 1: no message"}
 
 
 def test_a_device_missing_in_the_tools_output_and_a_change_of_its_facts_are_events(tmp_path: Path) -> None:

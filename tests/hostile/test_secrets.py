@@ -1,7 +1,6 @@
 """Passwords and tokens in options, settings and files: they reach no file of a run and no screen."""
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -254,16 +253,3 @@ def test_a_real_run_with_every_kind_of_secret_stores_none(toy: Toy, monkeypatch:
     again = toy.run(*arguments, f"--resume={run}")
     assert again.ret == 0
     assert files_with(run, CANARY) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("settings", "arguments"),
-    [("", [f"--cluster={HOSTS[0]}"]), ("", [f"--container-opt={UNCLOSED}"]), (SETTINGS_FILES[0], [])],
-)
-def test_a_refused_run_shows_no_secret(toy: Toy, settings: str, arguments: list[str]) -> None:
-    (toy.root / "flagperf.toml").write_text(settings)
-    result = toy.run("suites/alpha", "-l", "--full-trace", *arguments)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert CANARY not in result.stdout.str() + result.stderr.str()
-    shutil.rmtree(toy.root / "reports", ignore_errors=True)

@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import os
 import re
 import signal
 import subprocess
@@ -14,7 +13,6 @@ import pytest
 from tests.plugin.conftest import Going, Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.plugin.test_resume import ONE, Local
-from tests.processes import running
 from tests.pseudo_terminal import Terminal
 
 pytestmark = pytest.mark.slow
@@ -75,17 +73,6 @@ def test_a_run_whose_terminal_is_closed_ends_in_order(local: Local, workers: tup
     assert_devices_are_free(local)
 
 
-def test_a_run_in_a_shell_whose_terminal_is_closed_ends_in_order(local: Local) -> None:
-    """The kernel hangs up the shell, the shell its job, and the kernel the job once more when the shell has ended."""
-    terminal = in_terminal(local, ["bash", "--norc", "-i"])
-    words = " ".join(f"'{word}'" for word in PYTEST)
-    terminal.type(f"{words}\n")
-    wait_for_beta(local)
-    terminal.hang_up()
-    assert_ended_in_order(local)
-    local.wait_until(lambda: not pytests_of(local))
-
-
 def test_a_run_under_nohup_outlives_its_terminal(local: Local) -> None:
     (local.toy.root / "suites" / "beta" / "plain" / "config" / "_small.py").write_text("step_s = 0.2\n")
     terminal = in_terminal(local, ["nohup", *PYTEST])
@@ -110,27 +97,3 @@ def test_a_run_whose_output_has_no_reader_leaves_its_reports(local: Local) -> No
     results = json.loads((local.run_directory / "results.json").read_text())
     assert [case["case"] for case in results["cases"]] == ["alpha:plain:CPU:1:1:1", "beta:plain:CPU:1:1:1"]
     assert "alpha:plain:CPU:1:1:1" in (local.run_directory / "report.html").read_text()
-
-
-def pytests_of(local: Local) -> list[str]:
-    """The processes of pytest in this tree, without the one of this test."""
-    mine = (each for each in running() if "pytest" in each.line and each.folder == str(local.toy.root))
-    return [str(each.pid) for each in mine if each.pid != os.getpid()]
-
-
-# -- several signals -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("numbers", [(signal.SIGHUP, signal.SIGHUP, signal.SIGHUP), (signal.SIGTERM, signal.SIGHUP)])
-def test_a_closed_terminal_is_one_event_however_often_it_is_reported(
-    local: Local, numbers: tuple[signal.Signals, ...]
-) -> None:
-    """A session manager sends SIGTERM and SIGHUP together; a shell and the kernel send SIGHUP each."""
-    process = local.start("suites", *ONE).process
-    wait_for_beta(local)
-    for number in numbers:
-        process.send_signal(number)
-    assert process.wait(60) == pytest.ExitCode.INTERRUPTED, local.output
-    assert "exiting at once" not in local.output
-    assert_ended_in_order(local)
-    assert_devices_are_free(local)

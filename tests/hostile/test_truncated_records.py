@@ -59,33 +59,10 @@ def _set_aside(run: Path) -> str | None:
     return sentence
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RECORDS)
-def test_a_round_with_a_truncated_record_runs_again(finished: Path, tmp_path: Path, name: str) -> None:
-    (file,) = finished.glob(f"*/round2/{name}")
-    whole = file.read_bytes()
-    for length in {0, 1, 2, *range(0, len(whole), max(1, len(whole) // 20)), len(whole) - 3}:
-        sentence = _set_aside(_damaged(finished, tmp_path / "run", name, whole[:length]))
-        assert sentence is not None, length
-        assert name in sentence
-    assert _set_aside(_damaged(finished, tmp_path / "run", name, whole)) is None  # the control
-
-
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_round_whose_record_is_garbage_runs_again(finished: Path, tmp_path: Path, name: str) -> None:
     for text in GARBAGE:
         assert _set_aside(_damaged(finished, tmp_path / "run", name, text.encode("latin-1"))) is not None, text[:20]
-
-
-@pytest.mark.parametrize("key", ["state", "target", "failures", "metrics", "nproc", "steps"])
-def test_an_outcome_with_a_value_of_a_wrong_type_runs_again(finished: Path, tmp_path: Path, key: str) -> None:
-    (file,) = finished.glob("*/round2/outcome.json")
-    body = json.loads(file.read_text())
-    wrong: tuple[object, ...] = (None, "x", [{}])
-    for value in wrong:
-        if type(value) is not type(body[key]) or value == [{}]:
-            content = json.dumps({**body, key: value}).encode()
-            assert _set_aside(_damaged(finished, tmp_path / "run", "outcome.json", content)) is not None, value
 
 
 @pytest.mark.parametrize("missing", ["outcome.json", "round.json", "plan.json"])

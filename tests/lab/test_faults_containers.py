@@ -38,24 +38,6 @@ def only_container(host: LabHost) -> dict[str, str]:
     return container
 
 
-# -- ranks ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("fault", "kind", "sentence"),
-    [
-        ("kill", "crash", "rank 1 on h2 was killed by SIGKILL (kill -9 by a user or a program)"),
-        ("hang", "hang", "rank 1 on h2 made no progress"),
-    ],
-)
-def test_a_rank_that_fails_is_named_with_its_host(cluster: ClusterToy, fault: str, kind: str, sentence: str) -> None:
-    output = cluster.failed(f"--set=fault={fault}", _HANGS)
-    assert f"round 1: {sentence}" in output
-    assert sentence in in_junit(cluster)
-    fault_record = cluster.round_json()["fault"]
-    assert (fault_record["kind"], fault_record["host"], fault_record["rank"]) == (kind, "h2", 1)
-
-
 # -- containers -------------------------------------------------------------------------------------------
 
 

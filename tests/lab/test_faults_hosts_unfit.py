@@ -47,12 +47,6 @@ def test_a_host_without_the_data_is_named_and_left_out(data: ClusterToy) -> None
     assert placed(data.toy.runs[-1]) == [("h2", [0])]
 
 
-def test_with_too_few_hosts_that_have_the_data_nothing_starts(data: ClusterToy) -> None:
-    output = data.refused("--vendor=acme", "--nodes=2x1", "--data-dir=/toydata")
-    assert "h1: data: /toydata/train.bin: got 3 bytes, expected 4 - copy the data there" in output
-    assert "h2: data" not in output
-
-
 # -- devices ----------------------------------------------------------------------------------------------
 
 
@@ -64,16 +58,6 @@ def test_a_device_with_a_foreign_process_is_not_used(gpus: ClusterToy, foreign_p
     assert f"warning: h1: foreign processes: device 0 is in use by sleep (pid {foreign_pid} of root, 700 MiB)" in output
     assert placed(gpus.toy.runs[-1]) == [("h1", [1, 2])]
     assert foreign_pid in [one.pid for one in host.processes()]
-
-
-def test_with_too_few_devices_the_foreign_process_is_reported_and_nothing_starts(
-    gpus: ClusterToy, foreign_pid: int
-) -> None:
-    gpus.hosts[0].nvml[5].processes((foreign_pid, 700 * MIB))
-    code, output = gpus.run("-k", "converges", "--nodes=1x8")
-    assert code == pytest.ExitCode.USAGE_ERROR, output
-    assert f"h1: foreign processes: device 5 is in use by sleep (pid {foreign_pid} of root, 700 MiB)" in output
-    assert "wait until they end, or ask their owner" in output
 
 
 def test_a_device_that_is_lost_in_a_round_is_reported_with_its_results(gpus: ClusterToy) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -38,12 +36,6 @@ def output_of(host: LabHost, *command: str) -> str:
 
 
 # Hosts
-
-
-def test_a_host_has_neither_the_checkout_nor_a_way_out(host: LabHost) -> None:
-    assert over_ssh(host, f"test -e {REPO}").returncode == 1
-    routes = host.run(["ip", "route"]).stdout.splitlines()
-    assert [route.split()[0] for route in routes] == [host._place.subnet]
 
 
 def test_a_worn_host_comes_back_as_new(lab: Lab) -> None:
@@ -123,27 +115,6 @@ def test_gpus_are_what_a_driver_would_tell(host: LabHost, reader: Reader) -> Non
     assert output_of(host, "ls /dev | grep nvidia | wc -l") == "9"
 
 
-def test_a_change_is_seen_live(host: LabHost, reader: Reader) -> None:
-    gpu = host.nvml[3]
-    gpu.set(temperature=91, sm_clock=1005, memory_clock=1593, clock_reasons=0x20, utilization=97, pcie_rx_kb=5)
-    assert reader.ask("n.nvmlDeviceGetTemperature(one, 0)", "n.nvmlDeviceGetTemperatureV(one, 0)") == "91 91"
-    assert reader.ask("n.nvmlDeviceGetClockInfo(one, 1)", "n.nvmlDeviceGetClockInfo(one, 2)") == "1005 1593"
-    assert reader.ask("n.nvmlDeviceGetCurrentClocksEventReasons(one)") == "32"
-    assert reader.ask("n.nvmlDeviceGetCurrentClocksThrottleReasons(one)") == "32"
-    assert reader.ask("n.nvmlDeviceGetUtilizationRates(one).gpu", "n.nvmlDeviceGetPcieThroughput(one, 1)") == "97 5"
-    gpu.processes((4711, 3 << 30))
-    assert reader.ask("[(p.pid, p.usedGpuMemory) for p in n.nvmlDeviceGetComputeRunningProcesses(one)]") == (
-        f"[(4711, {3 << 30})]"
-    )
-    assert reader.ask("n.nvmlDeviceGetMemoryInfo(one, n.nvmlMemory_v2).used") == str(3 << 30)
-    gpu.set(ecc_corrected=2, ecc_uncorrected=1, rows_uncorrected=1, rows_pending=1)
-    counts = [f"n.nvmlDeviceGetTotalEccErrors(one, {kind}, 0)" for kind in (0, 1)]
-    assert reader.ask(*counts, "n.nvmlDeviceGetRemappedRows(one)") == "2 1 (0, 1, 1, 0)"
-    gpu.set(error=15)
-    assert reader.ask("n.nvmlDeviceGetTemperature(one, 0)") == "GPU is lost"
-    assert reader.ask("n.nvmlDeviceGetTemperature(n.nvmlDeviceGetHandleByIndex(2), 0)") == "31"
-
-
 # Nothing stays
 
 OWNER = (
@@ -198,34 +169,3 @@ def test_nothing_is_left_of_a_lab_whose_owner_was_killed(lab: Lab) -> None:
     process.kill()
     process.communicate()
     assert nothing_left(place) == []
-
-
-def test_the_next_lab_removes_what_a_dead_reaper_left(lab: Lab) -> None:
-    from tests.lab.lab import Lab as Another
-
-    process, place = owner()
-    for each in running():
-        if ["tests.lab.place", str(place.number)] in [each.words[at : at + 2] for at in range(len(each.words))]:
-            os.kill(each.pid, signal.SIGKILL)
-    process.kill()
-    process.communicate()
-    time.sleep(0.2)
-    assert traces(place) != []
-    with Another():
-        pass
-    assert nothing_left(place) == []
-
-
-# Without a lab
-
-
-@pytest.mark.parametrize(("given", "outcome"), [([], "skipped"), (["--strict"], "errors")])
-def test_without_a_lab_tests_are_skipped_aloud_or_fail(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, given: list[str], outcome: str
-) -> None:
-    monkeypatch.setattr("tests.lab.fixtures.missing", lambda: ["no sshd: apt-get install openssh-server"])
-    pytester.makeconftest("pytest_plugins = ['tests.lab.fixtures']")
-    pytester.makepyfile("def test_one(lab): pass")
-    result = pytester.runpytest_inprocess("-p", "no:flagperf", "-rs", *given)
-    result.assert_outcomes(**{outcome: 1})
-    result.stdout.fnmatch_lines(["*NO LAB ON THIS MACHINE*apt-get install openssh-server*"])

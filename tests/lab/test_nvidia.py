@@ -13,7 +13,6 @@ from flagperf_driver.node.sampling import devices
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.measured import phases
 from pytest_flagperf.results.measured.outcome import Outcome
-from tests.lab.lab import REPO
 from tests.lab.nvml import NOT_SUPPORTED
 from tests.lab.runs import ClusterToy, assert_nothing_left
 
@@ -107,26 +106,6 @@ def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) 
     assert page.count(f"energy: Not Supported (device {NO_COUNTER})") == 1
     assert page.count(f"utilization: Not Supported (device {NO_UTILIZATION})") == 1
     assert_nothing_left(eight.hosts)
-
-
-def test_without_its_library_the_vendors_tool_is_used_and_reported(gpus: ClusterToy) -> None:
-    host = gpus.hosts[0]
-    host.nvml.off()
-    printed = (REPO / "vendors/nvidia/samples/a100_eight_busy.txt").read_text()
-    tool = host.root / "usr/local/bin/nvidia-smi"
-    tool.write_text(f"#!/bin/sh\ncat <<END\n{printed}END\n")
-    tool.chmod(0o755)
-    output = gpus.passed("--nodes=1x8", "--set=step_s=0.1")
-    assert "NVML Shared Library Not Found" in output
-    run = gpus.toy.runs[-1]
-    round_dir, outcome = outcome_of(run)
-    sampled = monitors.read(round_dir)["h1_noderank0"]
-    assert sampled.read_from("devices").startswith("nvidia-smi --query-gpu=")
-    assert {index: series["power"].values[0] for index, series in sampled.devices.items()} == dict.fromkeys(
-        range(8), 311.52
-    )
-    assert outcome.machine["driver"] == "550.54.15"
-    assert (run / "report.html").read_text().count("devices: NVML: NVML Shared Library Not Found") == 1
 
 
 def test_an_engine_that_does_not_know_the_devices_is_reported_with_the_fix(gpus: ClusterToy) -> None:

@@ -107,20 +107,6 @@ def test_captured_output_is_kept_in_a_single_element_with_paths_relative_to_gitl
     assert f"[[ATTACHMENT|reports/{toy.runs[0].name}/{log}]]" in (output.text or "").splitlines()
 
 
-def test_passed_tests_have_properties_and_no_attachments(toy: Toy) -> None:
-    toy.run("suites", "-k", "alpha and 1:1:1", "-n2", "--dist=load")
-    assert not list(junit(toy).iter("system-out"))
-    root = junit(toy)
-    (suite,) = root.iter("testsuite")
-    assert suite.attrib["name"] == toy.runs[0].name
-    names = [[item.attrib["name"] for item in case.iter("property")] for case in root.iter("testcase")]
-    assert len(names) == 2
-    assert all("case" in each for each in names)
-    everything = [name for each in names for name in each if name != "case"]
-    assert len(everything) == len(set(everything)), "each property once per case"
-    assert {"round1.p_core[samples/s]", "target.accuracy"} <= set(everything)
-
-
 def test_the_file_matches_the_schema_of_jenkins(toy: Toy) -> None:
     (toy.root / "suites" / "alpha" / "test_mine.py").write_text(
         "import pytest\n@pytest.fixture\ndef broken(training): raise OSError('no')\n"

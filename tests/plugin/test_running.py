@@ -89,17 +89,6 @@ def test_a_speedup_that_was_poor_once_passes_by_the_median(toy: Toy) -> None:
     assert "measured again" in verdicts[-1]["sentence"]
 
 
-def test_a_speedup_above_the_cards_is_shown_as_noise(toy: Toy) -> None:
-    result = toy.run("suites", "-k", "alpha", "--set=efficiency=1.04", "--nodes=1x2")
-    result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(
-        ["*  noise  *", "warning: alpha:plain:CPU:1:2:1: *", "*speed-up 2.08x (above 2 cards:*"]
-    )
-    junit = (toy.runs[0] / "junit.xml").read_text()
-    assert 'name="speedup" value="2.08x (above 2 cards: noise)"' in junit
-    assert "2.08x (above 2 cards: noise)" in (toy.runs[0] / "report.html").read_text()
-
-
 def test_the_speedup_uses_a_stored_figure_of_one_card_only_of_the_same_config(toy: Toy) -> None:
     toy.run("suites", "-k", "alpha", "--nodes=1x1")
     toy.run("suites", "-k", "alpha and speedup", "--nodes=1x4")
@@ -220,10 +209,3 @@ def test_a_problem_is_reported_once_and_an_unusable_reports_folder_is_one(toy: T
     result = toy.run("suites/alpha", "--reports=file")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*file*--reports*"])
-
-
-def test_from_a_folder_of_the_tree_the_tree_is_found(toy: Toy) -> None:
-    toy.pytester.chdir()
-    words = ("-m", "pytest", "-p", "no:cacheprovider", "--nodes=1x1", "--co", "-q")
-    result = toy.pytester.run(sys.executable, *words, f"{toy.root}/suites/alpha")
-    assert "test_throughput[alpha:plain:CPU:1:1:1]" in result.stdout.str()

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from pytest_flagperf.settings import GROUPS, OPTIONS, SITE
-from tests.trees import set_options
 
 from .conftest import Toy
 
@@ -91,14 +90,6 @@ def test_invalid_input_is_reported_with_allowed_values(toy: Toy, arguments: list
     assert toy.runs == []
 
 
-def test_an_invalid_setting_is_reported_with_its_file(toy: Toy) -> None:
-    set_options(toy.root, container_opt=["--gpu all"])
-    result = toy.run("suites", "--runtime=docker", "--image=x")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*/flagperf.toml: container-opt = *--gpu*: *--gpus*"])
-    assert toy.runs == []
-
-
 def test_a_setting_of_the_site_on_the_command_line_starts_nothing(toy: Toy) -> None:
     result = toy.run("suites", "--lease-time=2", "--launcher", "env", "--bind", "none", "--hosts=h1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -170,13 +161,6 @@ def test_a_plan_of_several_cases_is_a_table_and_one_without_cases_does_not_pass(
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.fnmatch_lines(["*cannot run: alpha:plain:X1:1:1:1: no config_X1x1x1.py of acme*"])
     assert result.stdout.str().count("cannot run: alpha:plain:X1:1:1:1") == 1
-
-
-def test_a_settings_file_is_used(toy: Toy) -> None:
-    (toy.root / "flagperf.toml").write_text('nodes = "1x4"\nreports = "elsewhere"\n')
-    toy.run("suites", "-k", "alpha and throughput")
-    (results,) = (toy.root / "elsewhere").glob("run*/results.json")
-    assert "alpha:plain:CPU:1:4:1" in results.read_text()
 
 
 def test_a_test_conf_of_flagperf_is_used_unchanged(toy: Toy) -> None:
