@@ -95,6 +95,15 @@ def name(device: torch.device) -> str:
     return device.type if get_name is None else str(get_name())
 
 
+def libraries(device: torch.device) -> dict[str, str]:
+    """Return the versions of torch and of the libraries that it was built for."""
+    versions: dict[str, str] = {"torch": torch.__version__}
+    if torch.version.cuda and device.type == "cuda":
+        versions["cuda"] = torch.version.cuda
+        versions["cudnn"] = str(torch.backends.cudnn.version())
+    return versions
+
+
 def memory(device: torch.device) -> int | None:
     """Return the peak memory of tensors in bytes; None if the device does not count it."""
     get_peak = None if is_host(device) else getattr(backend(device), "max_memory_allocated", None)

@@ -68,6 +68,11 @@ def minimum(values: Sequence[float], device: torch.device) -> list[float]:
     return _over_ranks(values, device, torch.amin)
 
 
+def maximum(values: Sequence[float], device: torch.device) -> list[float]:
+    """Return the maximum of each value over all ranks."""
+    return _over_ranks(values, device, torch.amax)
+
+
 def _over_ranks(values: Sequence[float], device: torch.device, operation: Any) -> list[float]:
     if _is_single_rank():
         return list(values)

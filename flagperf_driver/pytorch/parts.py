@@ -89,15 +89,11 @@ def build(ctx: Context, steps: Steps, own: Steps) -> Parts:
 
 def description(ctx: Context, parts: Parts) -> dict[str, Any]:
     """Return the description of the training for INIT_END."""
-    libraries: dict[str, str] = {"torch": torch.__version__}
-    if torch.version.cuda and ctx.device.type == "cuda":
-        libraries["cuda"] = torch.version.cuda
-        libraries["cudnn"] = str(torch.backends.cudnn.version())
     return {
         "parameters": sum(parameter.numel() for parameter in parts.model.parameters()),
         "device": devices.name(ctx.device),
         "framework_version": torch.__version__,
-        "libraries": libraries,
+        "libraries": devices.libraries(ctx.device),
         "precision": ctx.config.precision,
         "world_size": ctx.world_size,
         "compile": ctx.config.compile,

@@ -22,6 +22,7 @@ class Context:
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
+    local_world_size: int = 1
     seed: int = 42
     """The round's seed, the same on all ranks. Derive random numbers of the data from (seed, epoch, index)."""
     scale: str = "reference"
@@ -43,6 +44,7 @@ def context_fields(rank: Rank, suite_dir: Path) -> dict[str, Any]:
         "rank": world.rank,
         "world_size": world.world_size,
         "local_rank": world.local_rank,
+        "local_world_size": world.local_world_size,
         "seed": case.seed,
         "scale": case.scale,
         "synthetic": case.synthetic,

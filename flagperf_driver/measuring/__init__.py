@@ -1,0 +1,1 @@
+"""Measurements of a machine: the loop that times one iteration, its statistics, and a rank's program."""
