@@ -18,7 +18,6 @@ class RankProcess(NamedTuple):
     """One process to start on a host."""
 
     rank: int
-    local_rank: int
     argv: Sequence[str]
     env: Mapping[str, str]  # in addition to what the host gives every rank
     cwd: str
@@ -30,10 +29,8 @@ class RankProcess(NamedTuple):
     @classmethod
     def from_json(cls, body: Mapping[str, Any], cwd: str) -> RankProcess:
         """Convert a received record; ``cwd`` is the folder of a rank without its own."""
-        rank = int(body["rank"])
         return cls(
-            rank=rank,
-            local_rank=int(body.get("local_rank", rank)),
+            rank=int(body["rank"]),
             argv=[str(word) for word in body["argv"]],
             env={str(name): str(value) for name, value in body["env"].items()},
             cwd=str(body.get("cwd") or cwd),

@@ -461,7 +461,7 @@ def test_the_host_finds_the_packages_that_a_rank_finds(
     found = host(HOST, required, quiet)
     assert found.path == ((str(folder),) if where == "PYTHONPATH" else ())
     assert found.label == f"host: {python}" + (f" with PYTHONPATH={folder}" if found.path else "")
-    rank = RankProcess(0, 0, (), {"PYTHONPATH": ":".join(found.path)}, "/")
+    rank = RankProcess(0, (), {"PYTHONPATH": ":".join(found.path)}, "/")
     environment = rank.environment(os.environ, {"HOME": "/nowhere", **user_packages()})
     argv = [found.python, "-c", "import packed; print(packed.PLACE)"]
     assert subprocess.check_output(argv, env=environment, cwd="/", text=True).strip() == str(folder / "packed.py")

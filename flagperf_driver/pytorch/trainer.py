@@ -86,7 +86,7 @@ class TorchTrainer:
             if self._vendors and self._vendors.armed:
                 batch = self._vendors.exchanged(batch)
             # A vendor may replace the preparation: tokens are counted before, and the step's time includes it.
-            counted = steps.count_tokens(ctx, batch) if steps.count_tokens else (0, 0, 0)
+            counted = steps.count_tokens(ctx, batch) if steps.count_tokens else None
             batch = self._prepared(batch)
             last = micro == self._accumulation
             loss = self._micro_step(
@@ -98,10 +98,11 @@ class TorchTrainer:
                 return None
             slot.copy_(loss.detach()) if micro == 1 else slot.add_(loss.detach())
             samples += steps.count_samples(ctx, batch)
-            tokens, full, computed = counted
-            self.progress.tokens += tokens
-            self.progress.full_tokens += full
-            self.progress.computed_tokens += computed
+            if counted:
+                tokens, full, computed = counted
+                self.progress.tokens += tokens
+                self.progress.full_tokens += full
+                self.progress.computed_tokens += computed
             if last:
                 self._update()
             timeline.end()

@@ -107,7 +107,6 @@ def _rank(plan: Plan, placement: Placement, noderank: int, local_rank: int) -> R
         variables[plan.visible_devices] = ",".join(map(str, host.devices))
     return RankProcess(
         rank,
-        local_rank,
         (host.python, "-u", f"{host.code_root}/{plan.program}"),
         {**host.env, **{name: str(value) for name, value in variables.items()}},
         host.log_dir,

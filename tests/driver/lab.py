@@ -130,7 +130,6 @@ class Lab:
         path.write_text(textwrap.dedent(BEATING) + textwrap.dedent(program))
         return {
             "rank": number,
-            "local_rank": number,
             "argv": [self.python, "-u", str(path)],
             "env": {"RANK": str(number), "PYTHONPATH": self.env["PYTHONPATH"]},
             "cwd": str(self.log_dir),

@@ -54,7 +54,7 @@ def caller_path(environment: Mapping[str, str]) -> list[str]:
 def handle(request: Request) -> Answer:
     python, path = str(request["python"]), [*map(str, request["first"]), *caller_path(os.environ)]
     own = {**request["env"], "PYTHONPATH": os.pathsep.join(path)}
-    rank = RankProcess(0, 0, (), {str(name): str(value) for name, value in own.items()}, "/")
+    rank = RankProcess(0, (), {str(name): str(value) for name, value in own.items()}, "/")
     environment = {**rank.environment(os.environ, user_packages()), "PYTHONDONTWRITEBYTECODE": "1"}
     argv = [python, "-c", _INSPECT, *map(str, request["packages"])]
     try:
