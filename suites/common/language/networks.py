@@ -13,6 +13,9 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from flagperf_driver.pytorch import Context
+from flagperf_driver.pytorch.steps import compile_methods
+
 _RECONSTRUCT = np._core.multiarray._reconstruct
 ALLOWED_TYPES = [
     argparse.Namespace,
@@ -123,6 +126,13 @@ def initialize(model: nn.Module, transformer: Transformer, std: float, embedding
     for layer in transformer.layers:
         for last in (layer.attention.dense, layer.mlp.dense_4h_to_h):
             nn.init.normal_(last.weight, std=std / math.sqrt(2 * len(transformer.layers)))
+
+
+def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
+    """Compile one layer for all of them, and what is before and behind the layers."""
+    compile_methods(ctx, model.transformer.layers, "forward")
+    compile_methods(ctx, [model], "embedded", "score")
+    return model
 
 
 # -- published weights -------------------------------------------------------------------------------------

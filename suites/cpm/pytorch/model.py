@@ -11,7 +11,6 @@ from lines import IGNORED, Text
 from torch import Tensor, nn
 
 from flagperf_driver.pytorch import Context
-from flagperf_driver.pytorch.steps import compile_methods
 
 
 class CPM(nn.Module):
@@ -67,13 +66,6 @@ def create_model(ctx: Context) -> nn.Module:
     model = CPM(ctx.config)
     if ctx.config.init_checkpoint and ctx.data_dir and not ctx.synthetic:
         networks.load(model, ctx.data_dir / ctx.config.init_checkpoint, "model")
-    return model
-
-
-def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
-    """Compile one layer for all of them, and what is before and behind the layers."""
-    compile_methods(ctx, model.transformer.layers, "forward")
-    compile_methods(ctx, [model], "embedded", "score")
     return model
 
 

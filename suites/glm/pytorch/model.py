@@ -16,7 +16,6 @@ from common.language import networks
 from torch import Tensor, nn
 
 from flagperf_driver.pytorch import Context
-from flagperf_driver.pytorch.steps import compile_methods
 
 TABLES = ("transformer.position_embeddings.weight", "transformer.block_position_embeddings.weight")
 """The position tables, which may have fewer rows in the published checkpoint; its weights have the names of ours."""
@@ -104,11 +103,4 @@ def create_model(ctx: Context) -> nn.Module:
     model = GLM(GLMConfig.of(ctx.config))
     if ctx.config.init_checkpoint and ctx.data_dir and not ctx.synthetic:
         networks.load(model, ctx.data_dir / ctx.config.init_checkpoint, "module", TABLES)
-    return model
-
-
-def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
-    """Compile one layer for all of them, and what is before and behind the layers."""
-    compile_methods(ctx, model.transformer.layers, "forward")
-    compile_methods(ctx, [model], "embedded", "score")
     return model

@@ -5,12 +5,13 @@ from flagperf_driver.pytorch import Steps, main
 
 import data
 import model
+from common.language import networks
 
 if __name__ == "__main__":
     main(
         Steps(
             create_model=model.create_model,
-            compile_model=model.compile_model,
+            compile_model=networks.compile_model,
             create_train_data=data.train,
             create_eval_data=data.evaluation,
             calculate_loss=data.calculate_loss,
