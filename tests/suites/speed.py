@@ -78,12 +78,30 @@ class HostCopies(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
         return function(*args, **(kwargs or {}))
 
 
+class Products(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
+    """Reports an input that two layers of one size multiply one after the other: one product would read it once."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._last: tuple[Any, Any] = (None, None)
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.nn.functional.linear:
+            (given, weight), (before, other) = args[:2], self._last
+            if given is before and weight is not other and weight.shape == other.shape:
+                self._recorder.report("product", "linear", "one product could have both weights", [given, weight])
+            self._last = given, weight
+        return function(*args, **(kwargs or {}))
+
+
 class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
     """Collects the problems of the operations that run below it."""
 
     def __init__(self, code: tuple[Path, ...], attention: Attention) -> None:
         super().__init__()
-        self.problems: Problems = {"read_back": [], "layout": [], "attention": [], "mask": [], "precision": []}
+        checks = ("read_back", "layout", "attention", "mask", "precision", "product")
+        self.problems: Problems = {check: [] for check in checks}
         self._code, self._attention = tuple(map(str, code)), attention
         self._modules = ModuleTracker()
         self._scores: dict[int, Any] = {}
@@ -224,6 +242,7 @@ def step_problems(steps: Any, suite: Path) -> Problems:
         Attention() as attention,
         Recorder((suite, suite.parents[1] / "common"), attention) as recorder,
         HostCopies(recorder),
+        Products(recorder),
     ):
         with torch.autocast("cpu", torch.bfloat16):
             loss = steps.calculate_loss(ctx, parts.model, batch)

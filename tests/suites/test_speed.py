@@ -75,6 +75,7 @@ BROKEN = {
     "mask of attention": {"tokens": GOOD.replace("x)", "x, x.new_zeros(x.shape[1], x.shape[1]))")},
     "expanded mask": {"tokens": GOOD.replace("x)", "x, x.new_zeros(1).expand(x.shape[1], x.shape[1]))")},
     "small operations": {"tokens": "for _ in range(3000): x = x + 1.5 * x"},
+    "product": {"tokens": "x = self.linear(x) + functional.linear(x, self.linear.weight.mT)"},
     "package": {"tokens": "import soundfile"},
     "float32": {"tokens": "with torch.autocast('cpu', enabled=False): x = x.float() @ x.float().transpose(1, 2)"},
 }
@@ -89,6 +90,7 @@ REFUSED = {
     "layout": ("layout", "convolution"),
     "layout over time": ("layout", "3-D"),
     "attention": ("attention", "_softmax"),
+    "product": ("product", "linear"),
     "package": ("packages", "soundfile"),
     "mask of attention": ("mask", "flash"),
     "expanded mask": ("graph", "strides (0, 0)"),
@@ -148,7 +150,8 @@ def measured(suite_python: Callable[[Path], str], request: pytest.FixtureRequest
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.parent.name)
 def test_a_training_step_has_nothing_slow(measured: Results, suite: Path) -> None:
     problems = measured[suite]
-    assert set(problems) == {"packages", "read_back", "layout", "attention", "mask", "precision", "graph"}, problems
+    checks = {"packages", "read_back", "layout", "attention", "mask", "precision", "product", "graph"}
+    assert set(problems) == checks, problems
     # The host must know a shape that depends on values, such as the number of boxes that are left.
     waits = {problem.partition("(")[0] for problem in problems["read_back"]}
     assert waits == WAITS.get(suite.parent.name, set()), problems
