@@ -264,6 +264,7 @@ def _plan(
         manifest=manifest,
         flops_per_sample=declared.flops_per_sample,
         peak_tflops=vendor.peak_tflops(case.hardware, str(config["precision"])),
+        peaks=chip.peaks if chip else {},
         min_efficiency=_min_efficiency(vendor, suite, resolved.values["min_efficiency"]),
         fingerprint={
             **fingerprint(facts, config, cards=case.shape.cards, scaling=str(config["scaling"])),

@@ -154,6 +154,8 @@ class PlanFacts(CaseFacts):
     flops_per_sample: float | None = None
     peak_tflops: float | None = None
     """The dense peak of one card at the config's precision."""
+    peaks: Mapping[str, float] = field(default_factory=dict)
+    """All peaks that the vendor declares of the chip, in FLOP/s and B/s, by their keys in vendor.toml."""
 
     @property
     def devices_are_cores(self) -> bool:
