@@ -29,7 +29,7 @@ def fingerprint(
     facts: Mapping[str, object], config: Mapping[str, object], *, cards: int, scaling: str
 ) -> dict[str, object]:
     """Return the facts, a hash of the compared config, the ``key`` of both, and the key of the one-card round."""
-    batch = config["train_batch_size"]
+    batch = config.get("train_batch_size")
     compared = {key: value for key, value in config.items() if _is_compared(key)}
     values = {
         "schema": SCHEMA,
