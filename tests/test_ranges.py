@@ -13,7 +13,8 @@ import pytest
 from flagperf_driver import events
 from flagperf_driver.node.sampling import devices, host_counters
 from pytest_flagperf.results.logs import monitors, ranges
-from pytest_flagperf.results.logs.ranges import DEVICE, HOST, LOAD, LOGGED, Range, RangeChecker
+from pytest_flagperf.results.logs.ranges import DEVICE, HOST, LOAD, LOGGED, Range
+from pytest_flagperf.results.logs.ranklog import RangeChecker
 from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome

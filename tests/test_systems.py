@@ -20,7 +20,6 @@ FOR_ROUNDS = tuple(
     for name in (
         "engines.agents.slurm.relay",
         "runtime.docker.containers",
-        "runtime.docker.new_containers",
     )
 )
 """The modules that only rounds import."""

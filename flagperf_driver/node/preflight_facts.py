@@ -31,7 +31,6 @@ from flagperf_driver.node.users import user_name
 
 _PROBE_BYTES = 1 << 16
 _LISTEN_S = 60.0
-_AGAIN_S = 0.2
 _SUDO = ("sudo", "-n", "-l", "/sbin/sysctl", "vm.drop_caches=3")
 _SUDO_S = 10.0
 _DRIVER_S = 30.0
@@ -273,7 +272,7 @@ def _visit(place: Mapping[str, Any], timeout_s: float) -> str | None:
     """Return why the place cannot be reached; None if it sends its token."""
     expected = str(place["token"]).encode()
     try:
-        with reach(place["address"], place["port"], timeout_s) as there:
+        with ports.reach(place["address"], place["port"], timeout_s) as there:
             received = there.makefile("rb").read(len(expected))
     except socket.gaierror as error:
         return f"{place['address']}: {error.strerror}"
@@ -282,18 +281,6 @@ def _visit(place: Mapping[str, Any], timeout_s: float) -> str | None:
     except OSError as error:
         return (error.strerror or str(error)).lower()
     return None if received == expected else "another machine or program answers at this address"
-
-
-def reach(address: str, port: int, timeout_s: float) -> socket.socket:
-    """Connect; try again while there is no route: where packets are lost, the kernel may not find a neighbour."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            return socket.create_connection((address, port), max(0.1, deadline - time.monotonic()))
-        except OSError as error:
-            if error.errno != errno.EHOSTUNREACH or time.monotonic() + _AGAIN_S > deadline:
-                raise
-        time.sleep(_AGAIN_S)
 
 
 def answer(message: Mapping[str, Any], servers: list[TokenServer]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
 from ..problems import near, shown
 from ..stored.plan import Deviation, Value
 from . import translation
-from .bounds import weakening
 from .module import Assigned, ConfigError, Module, Unread, load, load_partly
 from .translation import APPLIED, SAME, Setting, Translated, TranslationTable
 from .value_types import ValueType, not_json, out_of_range, plain, value_type_of
@@ -32,6 +31,20 @@ SUITES_OWN = ("defaults", "suite", "scale")
 """The layers that a suite's author writes."""
 PER_STEP = ("train_batch_size", "gradient_accumulation_steps", "samples_per_item")
 """The keys whose product is the largest number of samples of a step on one card."""
+# What a vendor's config file may not weaken: how a case is judged, and the bounds by which it is judged.
+_JUDGED = "a vendor's config cannot choose how a case is judged; pass it with --set"
+_NOT_VENDORS: Mapping[str, str] = {
+    "checkpoint_dir": "a vendor's config cannot continue from a checkpoint; pass it with --set",
+    "data_dir": "a vendor's config cannot choose the data; pass it with --data-dir",
+    "parity_samples": _JUDGED,
+    "scaling": _JUDGED,
+    "throughput_only": _JUDGED,
+}
+"""Keys whose value stays the suite's, each with the reason and the user's own way to change it."""
+_AT_LEAST = ("min_efficiency", "throughput_steps")
+"""Keys that a vendor may only raise."""
+_AT_MOST: Mapping[str, float] = {"log_freq": 100, "timing_warmup_steps": 50}
+"""Keys that a vendor may raise to this value: steps without a record, and steps that p_core leaves out."""
 
 
 def resolve(
@@ -90,9 +103,8 @@ class _Resolver:
             self._apply(self._load(self.folder / f"_{self.scale.name}.py"), "scale", allowed=None)
         self.reference = dict(self.values)
         if self.scale.name == REFERENCE:
-            config = self.catalog.configs(self.suite, self.vendor).get((self.case.hardware, self.case.shape))
-            if config is not None:
-                self._apply_vendor(self._load(config, load_partly))
+            config = self.catalog.configs(self.suite, self.vendor)[self.case.hardware, self.case.shape]
+            self._apply_vendor(self._load(config, load_partly))
         given = {key: value for key, value in self.settings.items() if value.layer == "setting"}
         self._set(given, self.mutable)
         self._set({key: value for key, value in self.settings.items() if key not in given}, None)
@@ -102,7 +114,7 @@ class _Resolver:
     @cached_property
     def _defaults(self) -> list[Path]:
         """The files with the keys of every framework and, if it exists, with those of the suite's framework."""
-        return options.files(self.suite.framework, self.defaults.parent, measures=not self.suite.is_training)
+        return options.files(self.suite.framework, self.defaults.parent)
 
     @cached_property
     def mutable(self) -> frozenset[str]:
@@ -115,7 +127,7 @@ class _Resolver:
     def check_data(self) -> None:
         """Check that data_dir and the paths below it exist; a small scale may include its data in the suite."""
         data_dir = self.values.get("data_dir")
-        if data_dir is None or not self.suite.reads_data(self.scale.name):
+        if data_dir is None or not (self.scale.data or self.scale.name == REFERENCE):
             return
         if not data_dir.value:
             self.problems += [self._no_data_dir()] if self.scale.data else []
@@ -284,7 +296,7 @@ class _Resolver:
                 self._problem(
                     value, key, f"cannot be set here: it is not in mutable_params{near(key, sorted(allowed))}"
                 )
-            elif value.layer == "vendor" and (problem := weakening(key, value.value, self._suites(key))):
+            elif value.layer == "vendor" and (problem := _weakening(key, value.value, self._suites(key))):
                 self._problem(value, key, problem)
             else:
                 self._put(key, value)
@@ -321,9 +333,6 @@ class _Resolver:
         """Check that a config does not change the suite's target; repeating its value has no effect."""
         target = self._target_at(value)
         number = value.value
-        if math.isnan(target):
-            self._problem(value, key, "a measurement has no target; remove the key")
-            return
         if isinstance(number, (int, float)) and math.isclose(number, target, rel_tol=1e-9):
             return
         self._problem(
@@ -368,8 +377,7 @@ class _Resolver:
     def _unknown(self, key: str) -> str:
         for file in sorted(self.defaults.parent.glob("*/defaults.py")):
             if file not in self._defaults and key in load(file).names:
-                others = "measurements" if file.parent.name == "measuring" else f"suites of {file.parent.name}"
-                return f"{self.suite.name} has no such key; only {others} have it"
+                return f"{self.suite.name} has no such key; only suites of {file.parent.name} have it"
         return f"{self.suite.name} has no such key{near(key, sorted(self.values))}"
 
 
@@ -399,3 +407,18 @@ def _type_problem(value: object, kind: ValueType, expected: str) -> str:
 def _type_name(value: object) -> str:
     name = type(value).__name__
     return "None" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
+def _weakening(key: str, value: object, suites: object) -> str | None:
+    """Return what is allowed instead if a vendor's value weakens the judgement; ``suites``: the value without it."""
+    if value == suites:
+        return None
+    if key in _NOT_VENDORS:
+        return f"expected the suite's {suites!r}; {_NOT_VENDORS[key]}"
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isinstance(suites, (int, float)):
+        return f"expected at least {suites!r}" if key in _AT_LEAST and value is None else None
+    if key in _AT_LEAST and value < suites:
+        return f"expected at least {suites!r}; a vendor's config may ask for more, not for less"
+    if key in _AT_MOST and value > (most := max(suites, _AT_MOST[key])):
+        return f"expected at most {most!r} in a vendor's config"
+    return None

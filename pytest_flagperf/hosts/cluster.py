@@ -14,6 +14,7 @@ from pytest_flagperf.problems import Problems, kind, near, shown, unusable_path
 
 # Users, host names and interpreters become words of ssh's and a shell's command lines.
 _USER = re.compile(r"[\w.][\w.@-]*")
+_NAME = re.compile(r"\w[\w.-]*")
 _HOST = re.compile(r"[\w.:][\w.%:-]*")
 _PYTHON = re.compile(r"[\w./+-]+")
 _PORTS = range(1, 65536)
@@ -119,17 +120,13 @@ def parse_host(text: str) -> Address | None:
         host, port = place, None
     if len(host) > _LONGEST or len(name) > _LONGEST or max(map(len, host.split("."))) > _LONGEST_LABEL:
         return None
-    if not _HOST.fullmatch(host) or (at and not _USER.fullmatch(user)) or (named and not _is_name(name)):
+    if not _HOST.fullmatch(host) or (at and not _USER.fullmatch(user)) or (named and not _NAME.fullmatch(name)):
         return None
     if port is not None and (not port.isdecimal() or int(port) not in _PORTS):
         return None
     # The name becomes a folder's name, and artifact stores refuse colons.
     plain = re.sub(r"^-", "0-", re.sub(r"[:%]+", "-", host))
     return Address(name or plain, host, user or None, int(port) if port else None)
-
-
-def _is_name(text: str) -> bool:
-    return bool(re.fullmatch(r"\w[\w.-]*", text))
 
 
 def _addresses(hosts: Sequence[str], where: str, problems: list[str]) -> Iterator[Address]:

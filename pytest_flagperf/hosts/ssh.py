@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import fabric
 import paramiko
 
-from flagperf_driver.node.preflight_facts import reach
+from flagperf_driver.ports import reach
 
 from . import HostError, HostLost, silence
 from .cluster import Address, ClusterConfig, parse_host

@@ -29,8 +29,8 @@ def fingerprint(
     facts: Mapping[str, object], config: Mapping[str, object], *, cards: int, scaling: str
 ) -> dict[str, object]:
     """Return the facts, a hash of the compared config, the ``key`` of both, and the key of the one-card round."""
-    batch = config.get("train_batch_size")
-    compared = {key: value for key, value in config.items() if _is_compared(key)}
+    batch = config["train_batch_size"]
+    compared = {k: value for k, value in config.items() if k not in NOT_COMPARED and not k.startswith(_SCHEDULE)}
     values = {
         "schema": SCHEMA,
         **facts,
@@ -79,10 +79,6 @@ def _hash_files(files: tuple[tuple[str, Path, int, int], ...]) -> str:
     for name, file, *_ in files:
         digest.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()[:16]
-
-
-def _is_compared(key: str) -> bool:
-    return key not in NOT_COMPARED and not key.startswith(_SCHEDULE)
 
 
 def _key(values: Mapping[str, object]) -> str:

@@ -16,7 +16,6 @@ from pytest_flagperf.stored.layout import JUNIT, PAGE
 
 from .interrupts import Interrupts
 from .items import requested_cases
-from .previews import preview
 from .pytest_html import PageHooks, clean_metadata, expanded, write_run_page
 from .reports import Attachments, JUnitFile
 from .shared import RUN, SESSION, is_worker, line_writer
@@ -24,6 +23,7 @@ from .shown_command import without_secrets
 from .writers import Writers, guard
 
 if TYPE_CHECKING:
+    from pytest_flagperf.running.run import Run
     from pytest_flagperf.selection import Absent, Selected
 
 
@@ -158,9 +158,47 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if not session.config.pluginmanager.has_plugin("dsession"):  # the workers of pytest-xdist collect
         begin(session, requested_cases(session.items))
     if run.settings.plan or run.settings.preflight:
-        preview(session, run)
+        _preview(session, run)
         return True
     return None
+
+
+def _preview(session: pytest.Session, run: Run) -> None:
+    """Print the plans or the findings on the hosts, as --plan and --preflight request."""
+    from pytest_flagperf.engines import is_local
+    from pytest_flagperf.report.terminal.live import silent
+    from pytest_flagperf.selection import runnable
+
+    write = line_writer(session.config)
+    chosen = runnable(run.requested)
+    if run.settings.plan:
+        in_full = len(chosen) == 1 or session.config.get_verbosity() > 0
+        for line in run.table(chosen) if len(chosen) > 1 else ():
+            write(line)
+        for selected in chosen if in_full else ():
+            write(run.describe(selected))
+        if chosen and not in_full:
+            write("flagperf: -v prints each plan in full")
+        for line in run.engine.prepare([*map(run.plan, chosen)], silent()) if is_local(run.engine) else ():
+            write(f"flagperf: {line}")
+        if session.config.get_verbosity() < 0:  # otherwise the header lists them
+            for case in run.requested:
+                if case.unsupported:
+                    write(f"cannot run: {case.case}: {case.unsupported}")
+        if not chosen:
+            session.testscollected = 0  # pytest then reports that no tests were collected, as for a run
+    if run.settings.preflight:
+        from pytest_flagperf.engines.agents.preflight import lines
+        from pytest_flagperf.results.figures.units import count
+        from pytest_flagperf.stored.live_record import LiveRecord
+
+        run.live.start(LiveRecord())  # writes the line of the minute while large data are checked
+        findings = run.preflight(chosen)
+        for line in lines(findings):
+            write(line)
+        if number := run.without_data(chosen):
+            write(f"flagperf: data: not checked for {count(number, 'case')}: pass --data-dir=DIR or --case CASE=DIR")
+        session.testsfailed += sum(finding.fatal for finding in findings)
 
 
 def runs_tests(session: pytest.Session) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from packaging.utils import canonicalize_name
 
 from pytest_flagperf import stored
 from pytest_flagperf.hosts import Completed, Host
@@ -73,21 +74,17 @@ def _inspect(host: Host, image: str, run: RunInImage, python: str) -> dict[str, 
 
 def check_complete(host: Host, name: str, request: RuntimeRequest, libraries: Mapping[str, str]) -> None:
     """Raise RuntimeSetupError if the image lacks a package that the suites require."""
-    installed = {_folded(library) for library in libraries}
+    installed = {canonicalize_name(library) for library in libraries}
     required = (line.requirement for line in union(request.requirements))
     missing = sorted(
         requirement.name
         for requirement in required
         if requirement
         and (requirement.marker is None or requirement.marker.evaluate())
-        and _folded(requirement.name) not in installed
+        and canonicalize_name(requirement.name) not in installed
     )
     if missing:
         raise RuntimeSetupError(
             f"{host.name}: the image {name} has no {', '.join(missing)}, required by {request.framework} suites; "
             "install them in its Dockerfile, or pass another image with --image"
         )
-
-
-def _folded(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

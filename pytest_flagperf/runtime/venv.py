@@ -248,7 +248,7 @@ def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:
         raise RuntimeSetupError(f"{error}, or use --runtime=host") from None
     if host.is_local:
         return own_uv
-    if _runs_own_uv(result):
+    if result["machine"] == platform.machine() and str(result["libc"]).startswith("glibc"):
         target = f"{result['cache']}/bin/uv-{_hash(own_uv)}"
         if target not in result["uv_copies"]:
             content = Path(own_uv).read_bytes()
@@ -262,10 +262,6 @@ def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:
         f"host is {result['machine']} with {result['libc'] or 'another C library'}; install uv there, on the PATH or "
         "in ~/.local/bin, or use --runtime=host or docker"
     )
-
-
-def _runs_own_uv(result: dict[str, Any]) -> bool:
-    return result["machine"] == platform.machine() and str(result["libc"]).startswith("glibc")
 
 
 @lru_cache(maxsize=1)

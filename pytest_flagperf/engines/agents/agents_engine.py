@@ -201,7 +201,11 @@ class AgentsEngine(Engine):
         vendor, allowed = self._vendor(plans[0]), self._allocation.devices(plans[0])
         chip = vendor.chips.get(plans[0].case.hardware)
         engines = (self._engine_requirements(plan) for plan in plans)
-        data = {Data(plan.data_dir, plan.manifest): None for plan in plans if plan.data_dir and _reads_data(plan)}
+        data = (
+            Data(plan.data_dir, plan.manifest)
+            for plan in plans
+            if plan.data_dir and plan.scale == REFERENCE and not plan.synthetic
+        )
         return preflight.HostRequirements(
             code=self._environments.code(plans[0]),
             nnodes=max(plan.case.nnodes for plan in plans),
@@ -213,7 +217,7 @@ class AgentsEngine(Engine):
             held_by=self._allocation.held_by(),
             **_device_source(vendor),
             engine=next(filter(None, engines), None),
-            data=tuple(data),
+            data=tuple(dict.fromkeys(data)),
             clear_caches=self._settings.clear_caches,
             folder=self._settings.reports,
         )
@@ -394,11 +398,6 @@ def _device_source(vendor: Vendor) -> dict[str, Any]:
     """Return how the vendor's devices are read: by NVML, or by the probe, a path in the deployed code."""
     probe = f"vendors/{vendor.name}/{vendor.probe.name}" if vendor.probe else None
     return {"nvml": vendor.toml.nvml, "probe": probe}
-
-
-def _reads_data(plan: Plan) -> bool:
-    """Return True if the case reads data from its data directory."""
-    return plan.scale == REFERENCE and not plan.synthetic
 
 
 def check_system(*, only_other_hosts: bool) -> list[str]:

@@ -6,15 +6,11 @@ A reading outside its range is dropped, counted and reported; a logged figure ou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from flagperf_driver import events
-from flagperf_driver.perflog import number
 from pytest_flagperf.results.figures.units import SCALED, count, quantity
-from pytest_flagperf.stored.plan import StoredMetric
-from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 POWER_FACTOR = 2.0
 """A board may draw this many times its power limit for the length of one reading."""
@@ -125,7 +121,6 @@ def sentences(host: str, dropped: Iterable[DroppedReadings]) -> Iterator[str]:
 # -- logged figures ------------------------------------------------------------------------------------------
 
 NOT_NEGATIVE = Range(0, math.inf)
-_NUMBERS = frozenset([int, float])
 _SECONDS = Range(0, math.inf, "s")
 _BYTES_HELD = Range(0, math.inf, "bytes")
 _WHERE = {"step": NOT_NEGATIVE, "samples": NOT_NEGATIVE}
@@ -155,82 +150,3 @@ LOGGED: Mapping[str, Mapping[str, Range]] = {
     },
 }
 """The ranges by record and field; the suite sets those of loss and metric. Other verdicts judge missing values."""
-
-
-@dataclass(frozen=True)
-class Impossible:
-    """A field of a rank's records whose values were outside its range."""
-
-    rank: int
-    event: str
-    name: str
-    times: int
-    first: float
-    step: int | None
-    allowed: Range
-
-    @property
-    def sentence(self) -> str:
-        where = f"rank {self.rank} logged {self.name} = {self.allowed.text(self.first)} in {self.event}"
-        where += "" if self.step is None else f" at step {self.step:,}"
-        return f"{where} ({count(self.times, 'record')}), expected {self.allowed}"
-
-
-class RangeChecker:
-    """Check one rank's records against the ranges, and count the figures that are outside."""
-
-    def __init__(self, rank: int, metric: StoredMetric | None = None) -> None:
-        """``metric`` is from the plan; the suite may declare its ``range`` and ``loss_range``."""
-        of_metric, of_loss = (_pair(metric.range), _pair(metric.loss_range)) if metric else (None, None)
-        loss = of_loss or NOT_NEGATIVE
-        names = (metric.name, *metric.also) if metric and metric.name else ()
-        evaluated = dict.fromkeys(names, of_metric) if of_metric else {}
-        final = {f"final_metrics.{name}": allowed for name, allowed in evaluated.items()}
-        own: dict[str, Mapping[str, Range]] = {
-            events.STEP_END: {"loss": loss},
-            events.INIT_EVALUATION: evaluated,
-            events.EVALUATE: evaluated,
-            events.FINISHED: {"final_loss": loss, **final},
-        }
-        self._rank = rank
-        self._fields = {
-            event: [(name, allowed.low, allowed.high, allowed) for name, allowed in {**known, **own[event]}.items()]
-            for event, known in LOGGED.items()
-        }
-        self._impossible: dict[tuple[str, str], Impossible] = {}
-
-    def check(self, event: str, value: Mapping[str, Any]) -> None:
-        """Record each figure that is outside its range."""
-        if event == events.FINISHED:
-            value = _flat(value)
-        for name, low, high, allowed in self._fields.get(event, ()):
-            got = value.get(name)
-            if got is None or (type(got) in _NUMBERS and low <= got <= high):
-                continue  # the usual case first: a long log has millions of records
-            got = number(got)
-            if math.isfinite(got) and got not in allowed:
-                self._note(event, name, got, allowed, value.get("step"))
-
-    def _note(self, event: str, name: str, value: float, allowed: Range, step: object) -> None:
-        at = number(step)
-        known = int(at) if 0 <= at <= LARGEST_COUNT else None
-        first = Impossible(self._rank, event, name, 0, value, known, allowed)
-        before = self._impossible.get((event, name), first)
-        self._impossible[event, name] = replace(before, times=before.times + 1)
-
-    def impossible(self) -> tuple[Impossible, ...]:
-        return tuple(self._impossible.values())
-
-
-def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the members of each table as TABLE.MEMBER."""
-    tables = [(name, table) for name, table in value.items() if isinstance(table, dict)]
-    return {**value, **{f"{name}.{member}": item for name, table in tables for member, item in table.items()}}
-
-
-def _pair(bounds: Sequence[float] | None) -> Range | None:
-    """Convert a range of the plan; None if the suite declares none."""
-    if bounds is None or len(bounds) != 2:
-        return None
-    low, high = bounds
-    return Range(low, high) if low < high else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,15 +15,15 @@ from flagperf_driver import events, perflog
 from flagperf_driver.node.agent.milestones import MILESTONES
 from flagperf_driver.original_names import Names, Translator
 from flagperf_driver.perflog import number
-from pytest_flagperf.results.figures.units import quantity
-from pytest_flagperf.results.logs.points import MOST_POINTS, LeftOutPoint, MeasuredPoint, left_out_point, measured_point
-from pytest_flagperf.results.logs.ranges import Impossible, RangeChecker
+from pytest_flagperf.results.figures.units import count, quantity
+from pytest_flagperf.results.logs.ranges import LOGGED, NOT_NEGATIVE, Range
 from pytest_flagperf.stored.plan import StoredMetric
 from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 CURVE_POINTS = 2000
 TAIL_LINES = 20
 _TAIL_BYTES = 16 * 1024
+_NUMBERS = frozenset([int, float])
 _NOT_METRICS = frozenset({"step", "samples", "time", "epoch"})
 
 T = TypeVar("T")
@@ -146,6 +146,85 @@ class LogTotals:
             self.evaluated_between_s += (time_ms - self._last_ms) / 1000
 
 
+@dataclass(frozen=True)
+class Impossible:
+    """A field of a rank's records whose values were outside its range."""
+
+    rank: int
+    event: str
+    name: str
+    times: int
+    first: float
+    step: int | None
+    allowed: Range
+
+    @property
+    def sentence(self) -> str:
+        where = f"rank {self.rank} logged {self.name} = {self.allowed.text(self.first)} in {self.event}"
+        where += "" if self.step is None else f" at step {self.step:,}"
+        return f"{where} ({count(self.times, 'record')}), expected {self.allowed}"
+
+
+class RangeChecker:
+    """Check one rank's records against the ranges, and count the figures that are outside."""
+
+    def __init__(self, rank: int, metric: StoredMetric | None = None) -> None:
+        """``metric`` is from the plan; the suite may declare its ``range`` and ``loss_range``."""
+        of_metric, of_loss = (_pair(metric.range), _pair(metric.loss_range)) if metric else (None, None)
+        loss = of_loss or NOT_NEGATIVE
+        names = (metric.name, *metric.also) if metric and metric.name else ()
+        evaluated = dict.fromkeys(names, of_metric) if of_metric else {}
+        final = {f"final_metrics.{name}": allowed for name, allowed in evaluated.items()}
+        own: dict[str, Mapping[str, Range]] = {
+            events.STEP_END: {"loss": loss},
+            events.INIT_EVALUATION: evaluated,
+            events.EVALUATE: evaluated,
+            events.FINISHED: {"final_loss": loss, **final},
+        }
+        self._rank = rank
+        self._fields = {
+            event: [(name, allowed.low, allowed.high, allowed) for name, allowed in {**known, **own[event]}.items()]
+            for event, known in LOGGED.items()
+        }
+        self._impossible: dict[tuple[str, str], Impossible] = {}
+
+    def check(self, event: str, value: Mapping[str, Any]) -> None:
+        """Record each figure that is outside its range."""
+        if event == events.FINISHED:
+            value = _flat(value)
+        for name, low, high, allowed in self._fields.get(event, ()):
+            got = value.get(name)
+            if got is None or (type(got) in _NUMBERS and low <= got <= high):
+                continue  # the usual case first: a long log has millions of records
+            got = number(got)
+            if math.isfinite(got) and got not in allowed:
+                self._note(event, name, got, allowed, value.get("step"))
+
+    def _note(self, event: str, name: str, value: float, allowed: Range, step: object) -> None:
+        at = number(step)
+        known = int(at) if 0 <= at <= LARGEST_COUNT else None
+        first = Impossible(self._rank, event, name, 0, value, known, allowed)
+        before = self._impossible.get((event, name), first)
+        self._impossible[event, name] = replace(before, times=before.times + 1)
+
+    def impossible(self) -> tuple[Impossible, ...]:
+        return tuple(self._impossible.values())
+
+
+def _flat(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the members of each table as TABLE.MEMBER."""
+    tables = [(name, table) for name, table in value.items() if isinstance(table, dict)]
+    return {**value, **{f"{name}.{member}": item for name, table in tables for member, item in table.items()}}
+
+
+def _pair(bounds: Sequence[float] | None) -> Range | None:
+    """Convert a range of the plan; None if the suite declares none."""
+    if bounds is None or len(bounds) != 2:
+        return None
+    low, high = bounds
+    return Range(low, high) if low < high else None
+
+
 @dataclass
 class RankLog:
     """The contents of one rank's log; ``present`` is False if the rank left no log."""
@@ -190,11 +269,6 @@ class RankLog:
     broken_lines: int = 0
     other_lines: int = 0
     bytes: int = 0
-    points: list[MeasuredPoint] = field(default_factory=list)
-    """The points of a measurement."""
-    left_out: list[LeftOutPoint] = field(default_factory=list)
-    bad_points: int = 0
-    """The number of records of points that are not valid, repeat a point, or are too many."""
     names: Translator = field(default_factory=lambda: Translator(Names()))
     """The names in the log: whether the log is FlagPerf's, and which figures have two values."""
 
@@ -293,7 +367,6 @@ class _Reader:
     def __init__(self, log: RankLog, target: Target, warmup: int) -> None:
         self.log, self.target, self._warmup = log, target, warmup
         self._first_step: int | None = None
-        self._point_names: set[str] = set()
         self.steps: Curve[Step] = Curve()
         self.evaluations: Curve[Evaluation] = Curve()
 
@@ -333,24 +406,10 @@ class _Reader:
             log.warm_ms, self._first_step = None if self._warmup else record.time_ms, None
         elif record.event == events.TRAIN_END:
             log.train_end_ms = record.time_ms
-        elif record.event in (events.MEASURED, events.LEFT_OUT):
-            self._point(record)
         elif record.event == events.FAILED:
             log.failed = record.value
         elif record.event == events.FINISHED:
             log.finished = record.value
-
-    def _point(self, record: perflog.Record) -> None:
-        log = self.log
-        measured = measured_point(record.value, log.rank) if record.event == events.MEASURED else None
-        left_out = left_out_point(record.value) if record.event == events.LEFT_OUT else None
-        name = measured.name if measured else left_out.name if left_out else None
-        if name is None or name in self._point_names or len(self._point_names) >= MOST_POINTS:
-            log.bad_points += 1
-            return
-        self._point_names.add(name)
-        log.points += [measured] if measured else []
-        log.left_out += [left_out] if left_out else []
 
     def _step(self, record: perflog.Record) -> None:
         value = record.value

@@ -7,7 +7,9 @@ the container, and the host's agent starts and removes it, also when the control
 from __future__ import annotations
 
 import hashlib
+import io
 import re
+import tarfile
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node import docker_engine
-from pytest_flagperf.hosts import Host, HostError, HostLost
+from flagperf_driver.node import docker_engine, orphans
+from pytest_flagperf.hosts import Completed, Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import cache_root
+from pytest_flagperf.hosts.replies import check_length
 from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, OnProgress, RuntimeRequest, RuntimeSetupError
-from pytest_flagperf.runtime.image_facts import check_complete, read_image_facts
+from pytest_flagperf.runtime.image_facts import RUN_S, RunInImage, check_complete, read_image_facts
 
 from .images import Recipe, case_recipe, vendor_recipe
-from .new_containers import merged, runner
 from .run_options import SHM_SIZE, Options, OptionsError, parse, size
 
 with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
@@ -47,7 +49,7 @@ def prepare(host: Host, request: RuntimeRequest, progress: OnProgress) -> Interp
         image = _image(client, host, request, time.monotonic() + request.timeout_s, progress)
         container = _Container(image.id, spec)
         arguments = container.arguments(())
-        run = runner(client, host, container.image, arguments)
+        run = _runner(client, host, container.image, arguments)
         facts = read_image_facts(host, container.image, [container.image, arguments], run, request, progress)
     name = (image.tags or [spec.image or image.id])[0]
     check_complete(host, name, request, facts["libraries"])
@@ -322,7 +324,7 @@ class _Container:
                 name=_container_name(log_dir),
                 labels={**labels, "flagperf.log_dir": log_dir},
                 working_dir=log_dir,
-                **merged(self.arguments(devices), own),
+                **_merged(self.arguments(devices), own),
             )
         return {"socket": docker_engine.SOCKET, "id": container.id, "only_leased": _options(self.spec).only_leased}
 
@@ -358,3 +360,66 @@ def own_mounts(read_only: Sequence[str], log_dir: str) -> list[dict[str, Any]]:
 
 def _same_path(folder: str, *, read_only: bool) -> dict[str, Any]:
     return {"Type": "bind", "Source": folder, "Target": folder, "ReadOnly": read_only}
+
+
+# -- programs in new containers of an image, to read its facts ------------------------------------------------
+
+
+def _runner(client: Any, host: Host, image: str, arguments: Mapping[str, Any]) -> RunInImage:
+    """Return a function that runs a program in a new container.
+
+    The program's streams are files in the container, so that they do not contain the output of the entrypoint.
+    """
+
+    def run(argv: Sequence[str], stdin: bytes, env: Mapping[str, str]) -> Completed:
+        container = client.containers.create(
+            image,
+            ["sh", "-c", 'exec "$@" < /.flagperf.in > /.flagperf.out 2> /.flagperf.err', "sh", *argv],
+            labels={orphans.LOOK_LABEL: "1"},
+            **_merged(arguments, {"environment": dict(env)}),
+        )
+        try:
+            # Writable for all users: the image may set a user.
+            container.put_archive("/", _tar({".flagperf.in": stdin, ".flagperf.out": b"", ".flagperf.err": b""}))
+            container.start()
+            code = int(container.wait(timeout=RUN_S)["StatusCode"])
+            out, err = (_untar(host, container.get_archive(f"/.flagperf.{name}")[0]) for name in ("out", "err"))
+        finally:
+            container.remove(force=True, v=True)
+        return Completed(tuple(argv), code, out, err.decode("utf-8", "replace"))
+
+    return run
+
+
+def _tar(files: Mapping[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o666
+            tar.addfile(entry, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def _untar(host: Host, chunks: Iterator[bytes]) -> bytes:
+    archive = bytearray()
+    for chunk in chunks:
+        archive += chunk
+        check_length(host.name, len(archive))
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        member = tar.extractfile(tar.getmembers()[0])
+        return member.read() if member else b""
+
+
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both mappings in one; lists and mappings of the same key are joined."""
+    result = dict(first)
+    for key, value in second.items():
+        present = result.get(key)
+        if isinstance(present, list):
+            result[key] = [*present, *value]
+        elif isinstance(present, dict):
+            result[key] = {**present, **value}
+        else:
+            result[key] = value
+    return result

@@ -133,10 +133,6 @@ def _process(process: Any) -> dict[str, Any]:
     memory = process.usedGpuMemory
     return {
         "pid": process.pid,
-        "name": _process_name(process.pid),
+        "name": read_text(f"/proc/{process.pid}/comm").strip() or "?",
         "memory": memory // MIB if memory is not None else None,
     }
-
-
-def _process_name(pid: int) -> str:
-    return read_text(f"/proc/{pid}/comm").strip() or "?"
