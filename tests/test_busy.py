@@ -23,7 +23,7 @@ from pytest_flagperf.results.verdicts import OneCard, Verdict, speedup
 from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
 from pytest_flagperf.running.scaling import Scaling
 from tests.recording import START_MS, Sampling, Training, write
-from tests.results_help import edit_json, recorded, with_metric
+from tests.results_help import recorded, with_metric
 
 # Trains for 7.5 s, from 3 s after its start on.
 LONG = Training("a", nproc=2, steps=275, eval_every=100, hosts=({"name": "h1", "address": "10.0.0.1"},))
@@ -221,9 +221,3 @@ def test_turns_that_show_more_make_a_missed_speed_up_good_and_others_do_not(tmp_
 def test_only_what_was_measured_and_missed_is_measured_again(outcome: Outcome, least: float, again: bool) -> None:
     card = OneCard.of([1000.0], "this run", "images/s")
     assert Scaling([outcome], card, 2, least, "weak").is_missed == again
-
-
-def test_a_one_card_of_before_is_read_as_it_was(tmp_path: Path) -> None:
-    store.save_one_card(tmp_path, OneCard.of([1000.0], "this run", "images/s"))
-    edit_json(tmp_path / "one_card.json", one_card={"p_core": 1.5, "where_from": "x", "unit": "", "rounds": 1})
-    assert store.load_one_card(tmp_path, []) == OneCard(1.5, "x")

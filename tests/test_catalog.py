@@ -1,6 +1,5 @@
 """Suites, vendors and configs of a tree: finding and checking them."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -240,22 +239,6 @@ def test_no_file_is_read_before_its_first_use(tmp_path: Path) -> None:
 
 
 # -- speed -------------------------------------------------------------------------------------------------
-
-
-def test_ten_thousand_cases_are_found_and_no_config_is_read(tmp_path: Path) -> None:
-    hundred = [Shape(n, p) for n in range(1, 11) for p in range(1, 11)]
-    write_vendor(tmp_path, toml=VENDOR_TOML.replace("devices_per_host = 8", "devices_per_host = 16"))
-    for shape in hundred:
-        # Not valid Python: the file must be listed and not read.
-        shared = write_config(tmp_path, "1/0", f"config_X9x{shape}.py", "shared").parent.parent
-    for number in range(100):
-        write(tmp_path, f"suites/m{number}/pytorch/suite.toml", SUITE_TOML)
-        (tmp_path / f"vendors/acme/m{number}-pytorch").symlink_to(shared)  # 10,000 separate files take long
-    texts = [f"m{i}:pytorch:X9:{shape.nnodes}:{shape.nproc}:1" for i in range(100) for shape in hundred]
-    modules = set(sys.modules)
-    catalog = Catalog.scan([tmp_path])
-    assert all(catalog.find(Case.parse(text), "acme", "reference") for text in texts)
-    assert set(sys.modules) == modules
 
 
 def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:

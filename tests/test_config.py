@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,7 @@ def test_an_option_of_a_framework_is_unknown_in_suites_of_others(tmp_path: Path)
 
 def test_no_key_is_defined_for_all_frameworks_and_for_one() -> None:
     common = load(DEFAULTS).names.keys() - {"MUTABLE"}
-    files = [file for file in sorted(DEFAULTS.parent.glob("*/defaults.py")) if file.parent.name != "measuring"]
+    files = sorted({*DEFAULTS.parent.glob("*/defaults.py")} - {DEFAULTS.parent / "measuring" / "defaults.py"})
     assert files
     assert [common & load(file).names.keys() for file in files] == [set() for _ in files]
 
@@ -184,19 +183,13 @@ note = note + "!"
     }
 
 
-def test_neighbours_are_imported_from_their_own_folder_and_the_interpreter_stays_as_it_is(tmp_path: Path) -> None:
+def test_neighbours_are_imported_from_their_own_folder(tmp_path: Path) -> None:
     write(tmp_path, "_base.py", "a = 1\n_b = 2\n")
     file = write(tmp_path, "main.py", "from ._base import *\nfrom ._base import _b as b\n")
     assert {name: (given.value, given.file.name) for name, given in load(file).names.items()} == {
         "a": (1, "_base.py"),
         "b": (2, "_base.py"),
     }
-    write_config(tmp_path, "width = 7\n", "config_common.py")
-    path, modules = list(sys.path), set(sys.modules)
-    resolved(tmp_path, "from config_common import *\n")
-    assert sys.path == path
-    assert set(sys.modules) == modules
-    assert not list(tmp_path.rglob("__pycache__"))
     for folder, value in (("one", 1), ("two", 2)):
         write(tmp_path, f"{folder}/common.py", f"a = {value}\n")
         write(tmp_path, f"{folder}/main.py", "from common import *\n")
@@ -397,55 +390,6 @@ def test_missing_data_are_reported_with_the_line_that_sets_them(tmp_path: Path) 
     assert data_problems(tmp_path, "", scale="small") == []
 
 
-# -- config folders of FlagPerf ------------------------------------------------------------------------------
-
-
-ORIGINALS = {
-    "config_common.py": """\
-# Required
-vendor = "acme"
-dist_backend = "acl"
-
-train_batch_size = 32
-eval_batch_size = train_batch_size
-""",
-    "config_X9x1x1.py": """\
-from config_common import *
-
-train_batch_size = 16
-eval_batch_size = train_batch_size
-max_steps = 20000
-""",
-    "config_X9x1x8.py": """\
-from config_common import *
-
-# disable fp16
-fp16 = False
-gradient_accumulation_steps = 1
-warmup_steps = 2000
-lr_rate = 1e-4
-target_top1 = 0.75
-max_steps = 10000
-seed = 9031
-""",
-}
-
-
-def test_a_config_folder_of_flagperf_loads_or_its_unknown_keys_are_reported(tmp_path: Path) -> None:
-    catalog = tree(tmp_path)
-    for name, text in ORIGINALS.items():
-        write_config(tmp_path, text, name)
-    catalog = Catalog.scan([tmp_path])
-    assert {problem.partition(": toy")[0] for problem in problems_of(catalog)} == {
-        f"{CONFIG}:6: warmup_steps = 2000",
-        f"{CONFIG}:7: lr_rate = 0.0001",
-    }
-    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
-    case = Case.parse("toy:pytorch:X9:1:1:1")
-    config = resolve(suite, vendor, case, "reference", {}, catalog=catalog, check_data=False).config
-    assert (config["train_batch_size"], config["eval_batch_size"], config["max_steps"]) == (16, 16, 20000)
-
-
 # -- what a vendor's file may not weaken ------------------------------------------------------------------------
 
 
@@ -481,12 +425,6 @@ def test_a_vendors_config_may_ask_for_more_and_the_user_for_values_at_the_limits
 
 
 # -- numbers and the case's own keys -------------------------------------------------------------------------
-
-
-def test_keys_of_the_case_have_their_own_options() -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse_settings(["vendor=a", "data_dir=/d", "width=1"])
-    assert [problem.partition("; ")[2] for problem in caught.value.problems] == ["use --vendor", "use --data-dir"]
 
 
 @pytest.mark.parametrize("name", ["_base.py", "mutable_params.py"])

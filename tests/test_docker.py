@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -238,15 +236,6 @@ def test_credentials_never_get_into_an_image_and_a_missing_dockerfile_is_named(
         image_name(with_image(required, folder=vendor / "images/none"))
 
 
-def test_docker_is_imported_only_when_it_is_used() -> None:
-    script = (
-        "import sys; from pytest_flagperf.runtime import runtimes; runtimes(); "
-        "print(*sorted({'docker', 'requests'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
-
-
 # -- a missing engine -------------------------------------------------------------------------------------
 
 
@@ -374,10 +363,10 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 """
 
 
-def add_csrc(adaptation: Path, variable: str = "EXTENSION_SOURCE_DIR") -> None:
+def add_csrc(adaptation: Path) -> None:
     """An extension with a setup.py that needs no compiler and no setuptools; it keeps a variable of its build."""
     write(adaptation / "csrc/setup.py", "")
-    write(adaptation / "csrc/backend.py", BACKEND.replace("EXTENSION_SOURCE_DIR", variable))
+    write(adaptation / "csrc/backend.py", BACKEND)
     project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
     write(adaptation / "csrc/pyproject.toml", project)
 
@@ -582,10 +571,3 @@ def test_an_engine_that_dies_is_named(near: Near, required: RuntimeRequest, vend
             prepare(near, required, kill)
     finally:
         near.lab.docker()
-
-
-def test_a_missing_local_docker_is_reported(required: RuntimeRequest, tmp_path: Path, cache: Path) -> None:
-    here = LocalHost()
-    here.forward = lambda path: str(tmp_path / "none.sock")  # type: ignore[method-assign]
-    with pytest.raises(RuntimeSetupError, match=r"localhost: .*none\.sock not found: Docker is not installed"):
-        prepare(here, required, quiet)

@@ -118,12 +118,6 @@ def test_a_hook_that_fails_does_not_affect_other_plugins(site: Site, body: str, 
     assert second == Answer(hooks.Plugin("b", "made_b", "1.2"), ("/x",))
 
 
-def test_the_place_of_an_exception_is_reported(site: Site) -> None:
-    package = site.install("@hookimpl\ndef flagperf_roots():\n    1 / 0\n")
-    (answer,) = call("flagperf_roots", str)
-    assert f"({package}/__init__.py:8); fix or uninstall the package" in answer.problem
-
-
 # -- cost ------------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,6 @@ from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
-from pytest_flagperf.stored import digests
 from tests.results_help import NAMES, edit_json, recorded
 from tests.stored_runs import INFO, add_case, faster, finish
 
@@ -272,19 +271,6 @@ def test_facts_that_differ_between_rounds_are_listed_for_each(tmp_path: Path) ->
     assert "round 1: pytorch" not in text
 
 
-def test_an_outcome_of_before_phases_and_machines_has_a_section(tmp_path: Path) -> None:
-    case_dir = add_case(tmp_path, "converged_1x1")
-    path = case_dir / "round1" / "outcome.json"
-    body = json.loads(path.read_text())
-    for name in ("validity_warnings", "machine", "phases"):
-        body.pop(name, None)
-    for metric in body["metrics"]:
-        metric.pop("samples", None)
-        metric.pop("warmup", None)
-    digests.write(path, body)
-    assert "1 case: passed" in of(finish(tmp_path)).content
-
-
 def test_texts_of_logs_and_configs_do_not_become_markup(tmp_path: Path) -> None:
     case_dir = add_case(tmp_path, "converged_1x1")
     metric = {"name": HOSTILE, "direction": "higher", "unit": HOSTILE, "target": 0.9}
@@ -331,15 +317,6 @@ def test_the_command_can_be_copied(tmp_path: Path) -> None:
     assert "data-copy" in body
     store.write_run(tmp_path, RunInfo(("suites", f"--pip-source={HIDDEN}"), {}), ())
     assert f"replace {HIDDEN} by the hidden value" in page.body(tmp_path, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "plan", ["", "[]", '{"values": 3, "deviations": 4}', '{"values": {"a": 1}, "deviations": [2]}']
-)
-def test_with_an_unreadable_plan_only_the_config_is_missing(tmp_path: Path, plan: str) -> None:
-    case_dir = add_case(tmp_path, "converged_1x1")
-    (case_dir / "round1" / "plan.json").write_text(plan, encoding="utf-8")
-    assert "Training loss" in of(finish(tmp_path)).content
 
 
 # -- the whole page ------------------------------------------------------------------------------------------

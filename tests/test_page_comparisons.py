@@ -11,13 +11,13 @@ from pytest_flagperf.report.page import comparisons, page
 from pytest_flagperf.report.page.failures import excerpts
 from pytest_flagperf.report.page.rows import Row, row_of
 from pytest_flagperf.results import verdicts
-from pytest_flagperf.results.figures.kinds import FIGURES, meaning
+from pytest_flagperf.results.figures.kinds import FIGURES
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import OneCard, Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
-from tests.results_help import NAMES, edit_json, recorded, with_metric
+from tests.results_help import edit_json, recorded, with_metric
 from tests.stored_runs import INFO, Change, add_case, faster, finish, run_of
 from tests.test_compare import dated
 from tests.test_page import HOSTILE, ParsedPage, of
@@ -130,13 +130,6 @@ def test_a_distorted_round_is_invalid(tmp_path: Path) -> None:
     assert "invalid: round 2 (see the warnings)" in text
     assert "2/2 1 invalid" in text
     assert "1/1 valid" in text
-
-
-def test_every_figure_of_every_recorded_round_is_explained() -> None:
-    for outcome in map(recorded, NAMES):
-        unknown = {one.name for one in outcome.metrics if not meaning(one.name, outcome.target.name)}
-        assert unknown <= outcome.target.values.keys()
-        assert not meaning("unknown_figure", outcome.target.name)
 
 
 def test_a_case_begins_with_the_rate_of_the_whole_training_and_figures_have_their_meaning(tmp_path: Path) -> None:

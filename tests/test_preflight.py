@@ -10,20 +10,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from flagperf_driver.node import orphans, preflight_facts, processes, temporary
 from flagperf_driver.node.folder import default_folder
 from flagperf_driver.node.sampling import load, topology
-from flagperf_driver.node.sampling.health import FLAGS, NUMBERS, TEXTS, describe_device
+from flagperf_driver.node.sampling.health import describe_device
 from pytest_flagperf.catalog import DataItem
 from pytest_flagperf.engines import FAIL, OK, WARN, Finding
 from pytest_flagperf.engines.agents.preflight import (
@@ -383,27 +381,6 @@ def test_normal_and_unknown_values_are_not_findings() -> None:
     ]
 
 
-VALUES: dict[str, st.SearchStrategy[Any]] = {
-    **dict.fromkeys(TEXTS, st.text(max_size=8)),
-    **dict.fromkeys(NUMBERS, st.integers(0, 40) | st.floats(0, 40)),
-    **dict.fromkeys(FLAGS, st.booleans()),
-}
-READING = st.fixed_dictionaries({}, optional=VALUES)
-
-
-@settings(max_examples=200, deadline=None, database=None)
-@given(st.lists(READING, max_size=4))
-@pytest.mark.integration
-def test_all_reports_of_tools_are_accepted_and_only_two_health_values_refuse_a_device(readings: list[Any]) -> None:
-    readable = [
-        describe_device(index, reading, processes=[], throttle=[], error=None) for index, reading in enumerate(readings)
-    ]
-    findings = judged(*readable, chips={"X9": (".*",)}, nproc=1)
-    assert all(one.sentence for one in findings)
-    refused = [one["index"] for one in readable if one["row_remap_failed"] or one["partitioned"]]
-    assert unfit_devices(findings).get("h1", set()) == set(refused)
-
-
 def test_a_partition_is_not_the_chip_and_without_a_driver_nothing_is() -> None:
     (fault,) = [one for one in judged(device(0), device(1, partitioned=True)) if one.level != OK]
     assert (fault.level, fault.devices) == (FAIL, (1,))
@@ -482,25 +459,6 @@ def test_only_a_host_with_other_work_is_read_again(
     found = load.Survey().result()
     assert read_at == list(load._SURVEY_S[:readings])
     assert found["after"] == read_at[-1]
-
-
-def test_a_survey_that_took_long_enough_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[int] = []
-    monkeypatch.setattr(load.BusiestProcesses, "compare", lambda *_: compared.append(1))
-    survey = load.Survey(controller=-1)
-    readings: list[float] = []
-    after = survey._after
-
-    def reading(seconds: float) -> tuple[dict[str, Any], Mapping[int, float]]:
-        readings.append(seconds)
-        found, own = after(seconds)
-        return {**found, "others": 99.0}, own
-
-    monkeypatch.setattr(survey, "_after", reading)
-    survey._begin -= load._SURVEY_S[1]
-    survey.result()
-    assert readings == [load._SURVEY_S[0]]
-    assert compared == [1, 1]  # at the start and at the end
 
 
 def test_a_busy_process_is_found_and_a_process_of_a_round_is_not(tmp_path: Path) -> None:

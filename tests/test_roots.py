@@ -72,7 +72,6 @@ def test_a_root_may_be_a_path_or_a_string(install: Install, root: str) -> None:
     [
         ("Path(__file__).parent", "/site/made_maker contains neither vendors/<vendor>/vendor.toml nor suites/"),
         ("Path(__file__).parent / 'nowhere'", "/site/made_maker/nowhere contains neither"),
-        ("3", "flagperf_roots() returned a list with 3; expected a list of str or Path"),
         ("1 / 0", "flagperf_roots() raised ZeroDivisionError: division by zero"),
     ],
 )

@@ -156,13 +156,6 @@ def test_the_failed_rank_is_named_and_not_the_rank_that_reports_it(tmp_path: Pat
     assert "neighbour" not in end.fault.sentence
 
 
-def test_a_round_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    end = run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000, "round_timeout_s": 1.0}))
-    assert end.fault is not None
-    assert end.fault.kind == "timeout"
-    assert "round_timeout_s" in end.fault.sentence
-
-
 def test_a_rank_without_its_finished_line_fails_the_round_whatever_its_exit_code(tmp_path: Path) -> None:
     end = run_tiny(tmp_path, tiny_plan(config={**QUICK, "silent_ranks": [1]}))
     assert (end.state, end.fault and end.fault.kind) == ("failed", "unfinished")

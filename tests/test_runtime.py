@@ -23,10 +23,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from packaging.requirements import Requirement
 
-from flagperf_driver.node.environments.environment import describe
 from flagperf_driver.node.temporary import user_packages
 from flagperf_driver.rank_process import RankProcess
-from pytest_flagperf import runtime
 from pytest_flagperf.hosts import Completed, Host
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.deploy import open_module, pack
@@ -34,7 +32,7 @@ from pytest_flagperf.hosts.host_pool import run_on_all
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.ssh import ssh_hosts
 from pytest_flagperf.packages import PackageMissing, uv_program
-from pytest_flagperf.runtime import BuildFailed, Interpreter, RuntimeRequest, RuntimeSetupError, runtimes
+from pytest_flagperf.runtime import Interpreter, RuntimeRequest, RuntimeSetupError, runtimes
 from pytest_flagperf.runtime.pip_settings import index_settings
 from pytest_flagperf.runtime.requirements import conflicting, union
 from pytest_flagperf.runtime.venv import _WRITE, _uv, _write_program
@@ -103,17 +101,6 @@ def ask(python: str, question: str) -> str:
 
 def test_runtimes_are_the_modules_with_a_runtime() -> None:
     assert set(runtimes()) == {"apptainer", "docker", "host", "pyxis", "venv"}
-
-
-def test_a_module_put_into_the_folder_is_a_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "boat.py").write_text("RUNTIME = 'afloat'\n")
-    monkeypatch.setattr(runtime, "__path__", [*runtime.__path__, str(tmp_path)])
-    runtimes.cache_clear()
-    try:
-        assert "boat" in runtimes()
-    finally:
-        runtimes.cache_clear()
-        sys.modules.pop("pytest_flagperf.runtime.boat", None)
 
 
 # -- venv --------------------------------------------------------------------------------------------------
@@ -545,14 +532,6 @@ def test_uvs_file_and_the_given_source_have_priority_and_a_broken_file_of_pip_is
     assert index_settings(home) == {}
 
 
-def test_the_index_is_part_of_an_environments_content(required: RuntimeRequest) -> None:
-    def name(settings: dict[str, str]) -> str:
-        return describe({"framework": "frame", "requirements": ["frame==1.0"], "settings": settings}).folder.name
-
-    assert name(index_settings({}, MINE)) != name({})
-    assert name({"UV_HTTP_TIMEOUT": "3"}) == name({})  # changes the download, not the packages
-
-
 # -- the builder and its tools -----------------------------------------------------------------------------------
 
 
@@ -655,49 +634,6 @@ def index(required: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def small(required: RuntimeRequest, address: str) -> RuntimeRequest:
     return replace(required, uv_settings=(("UV_INDEX", address),))
-
-
-def test_a_failed_build_is_not_repeated_in_the_same_run(
-    required: RuntimeRequest, index: PackageIndex, tmp_path: Path
-) -> None:
-    missing = replace(required, requirements=(requirements(tmp_path, "bad.txt", "frame==3.0"),), run="one")
-
-    def failure(required: RuntimeRequest) -> str:
-        with pytest.raises(BuildFailed) as caught:
-            venv(HOST, required, quiet)
-        return str(caught.value)
-
-    first = failure(missing)
-    asked = index.times("all", "frame")
-    assert asked > 0
-    assert failure(missing) == first
-    with ThreadPoolExecutor(3) as pool:
-        assert set(pool.map(lambda _: failure(missing), range(3))) == {first}
-    assert index.times("all", "frame") == asked
-    assert "all of them: " in first
-    # Control: another run builds again and succeeds when the package exists.
-    failure(replace(missing, run="two"))
-    assert index.times("all", "frame") > asked
-    write_wheel(index.folder / "all" / "frame", "frame", "3.0")
-    assert venv(HOST, replace(missing, run="three"), quiet).details["frame"] == "3.0"
-    assert not list((tmp_path / "cache" / "venv").glob("*.failed"))
-
-
-def test_a_failed_build_names_the_index_the_proxy_and_the_caches(required: RuntimeRequest, tmp_path: Path) -> None:
-    missing = replace(required, requirements=(requirements(tmp_path, "bad.txt", "frame==3.0"),))
-    with pytest.raises(BuildFailed) as caught:
-        venv(HOST, missing, quiet)
-    words = (
-        "pip-source in flagperf.toml",
-        "HTTPS_PROXY",
-        "NO_PROXY",
-        "--runtime=host",
-        "--wheels=DIR",
-        "UV_CACHE_DIR",
-        "FLAGPERF_CACHE",
-    )
-    for word in (*words, f"{tmp_path}/cache"):
-        assert word in str(caught.value)
 
 
 def test_why_packages_are_unavailable_is_known_before_a_build(

@@ -7,14 +7,11 @@ import re
 import shlex
 import xml.etree.ElementTree as ET
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from tests.lab.lab import PYTHON, LabHost
 from tests.lab.runs import ClusterToy, assert_nothing_left
-from tests.python_image import python_files
-from tests.test_docker import add_csrc
 
 pytestmark = pytest.mark.slow
 
@@ -154,13 +151,6 @@ def lone(cluster: ClusterToy) -> ClusterToy:
     return cluster
 
 
-def dockerfile(cluster: ClusterToy, text: str) -> Path:
-    file = cluster.root / "vendors/cpu/images/plain/Dockerfile"
-    file.parent.mkdir(parents=True)
-    file.write_text(text)
-    return file
-
-
 def test_that_a_vendor_wants_privileges_is_in_all_reports(lone: ClusterToy) -> None:
     lone.lab.image(lone.hosts[0], PYTHON.parent)
     options = ["--privileged", *lone.lab.container_options(PYTHON)]
@@ -184,7 +174,6 @@ SHOWN = """
 import json, os
 print("SHOWN", json.dumps({name: text for name, text in os.environ.items() if name.startswith("TOY_")}))
 """
-FUSED = "print('FUSED', fused.SOURCE)\n"
 
 
 def environment(cluster: ClusterToy) -> None:
@@ -211,23 +200,3 @@ def test_the_vendors_environment_reaches_all_ranks_whole(cluster: ClusterToy) ->
     paths = [path for path in cluster.toy.runs[-1].rglob("*") if path.is_file() and b"second=line" in path.read_bytes()]
     assert {path.name for path in paths} == {"rank0.out.log", "rank1.out.log"}  # the ranks printed it themselves
     assert_nothing_left(cluster.hosts)
-
-
-def test_an_extension_is_built_once_into_the_image_and_the_environment_is_in_the_container(lone: ClusterToy) -> None:
-    environment(lone)
-    add_csrc(lone.root / "vendors/cpu/alpha-plain", "TOY_PLAIN")
-    program = lone.root / "suites/alpha/plain/run_pretraining.py"
-    program.write_text("import fused\n" + program.read_text().replace("def main(rank):", f"{FUSED}\ndef main(rank):"))
-    host = lone.hosts[0]
-    host.run(["docker", "import", "-", "flagperf-lab:files"], input=python_files())
-    dockerfile(lone, "FROM flagperf-lab:files AS files\nFROM flagperf-lab:base\nCOPY --from=files / /\n")
-    code, output = lone.run("-k", "converges")
-    assert code == 0, output
-    assert "building flagperf-cpu-alpha-plain:" in output
-    assert shown(lone) == [{"TOY_ODD": ODD, "TOY_PLAIN": "plain", "TOY_EMPTY": ""}]
-    (log,) = lone.toy.runs[-1].glob("*/round1/*/rank0.out.log")
-    assert "FUSED plain" in log.read_text()
-    code, output = lone.run("-k", "converges")
-    assert code == 0, output
-    assert "building" not in output
-    assert_nothing_left(lone.hosts)

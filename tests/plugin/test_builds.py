@@ -33,15 +33,6 @@ def require(toy: Toy, line: str) -> None:
         (toy.root / "suites" / model / "plain" / "requirements.txt").write_text(f"{line}\n")
 
 
-def test_four_cases_in_two_workers_build_one_environment(toy: Toy, index: PackageIndex) -> None:
-    require(toy, "frame==1.0")
-    result = toy.run("suites", "-n2")
-    assert result.ret == 0, result.outlines
-    assert len({path.parent.name for path in toy.runs[0].glob("*/round1")}) == 4
-    assert index.times("simple", "frame") == 2, "for the size of the environment, and for its build"
-    assert len(list((toy.root / "cache" / "venv").glob("plain-*/complete.json"))) == 1
-
-
 def test_a_failed_build_fails_all_tests_and_is_tried_once(toy: Toy, index: PackageIndex) -> None:
     require(toy, "frame==3.0")
     result = toy.run("suites", "-n2")

@@ -73,15 +73,3 @@ def test_a_run_uses_every_hook_of_the_example(example: Toy) -> None:
         re.MULTILINE,
     )
     assert re.search(r"^lab +Lab +small +lab-flagperf 1\.2 +L1", flagperf(example, "list").stdout, re.MULTILINE)
-
-
-@pytest.mark.slow
-def test_a_rank_that_fails_under_the_engine_of_the_example_fails_the_round(example: Toy) -> None:
-    arguments = ("-k", "alpha and 1:2 and (converges or plugins)", "--engine=processes")
-    expected = '[[expected]]\ncase = "alpha:*"\nverdict = "lab.ready"\nreason = "a slow disk"\n'
-    (example.root / "flagperf.toml").write_text(expected)
-    result = example.run("suites", "-rx", *arguments, "--set=fault=exit")
-    result.assert_outcomes(failed=1, xfailed=1, deselected=12)
-    result.stdout.fnmatch_lines(
-        ["*round 1: rank 1*7*", "XFAIL*a slow disk: round 1: the ranks were ready after not measured*"]
-    )
