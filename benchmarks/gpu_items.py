@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.plan.fingerprint import code_hash
-from pytest_flagperf.results.measured.profile import peaks_sentence
 from pytest_flagperf.stored.layout import RESULTS
 from pytest_flagperf.stored.plan import package_of
 
@@ -80,9 +79,7 @@ def measured(folder: Path) -> Measured:
             machine[name] = f"{got}, required {expected}"
     if names := [warning["kind"] for warning in first["validity_warnings"]]:
         machine[VALIDITY] = ", ".join(names)
-    profile = first.get("profile") or {}
-    line = "; ".join(filter(None, [profile.get("largest_loss"), peaks_sentence(profile.get("of_peaks", {}))]))
-    return Measured(figures, machine, line)
+    return Measured(figures, machine, (first.get("profile") or {}).get("largest_loss", ""))
 
 
 def convergence(folder: Path) -> Measured:

@@ -110,21 +110,25 @@ class TargetMetric:
     name: str
     direction: str
     unit: str
-    target: float
+    target: float | None
+    """None in a measurement."""
     original_name: str = ""
     """The metric's name in FlagPerf's logs, if different."""
     also: Mapping[str, float] = field(default_factory=dict)
     """Further metrics with their targets, which have the same direction."""
 
     @property
-    def targets(self) -> Mapping[str, float]:
+    def targets(self) -> Mapping[str, float | None]:
         """All targets by the names of their metrics."""
         return {self.name: self.target, **self.also}
 
     def reached(self, metrics: Mapping[str, float]) -> bool:
         """Return True if one evaluation's metrics meet all targets; a missing metric and NaN never do."""
         values = [(metrics.get(name, math.nan), target) for name, target in self.targets.items()]
-        return all(value >= target if self.direction == "higher" else value <= target for value, target in values)
+        return all(
+            target is not None and (value >= target if self.direction == "higher" else value <= target)
+            for value, target in values
+        )
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,8 @@ class RunCase:
     data_dir: Path | None
     extern: Path | None
     config: Config
+    peaks: Mapping[str, float] = field(default_factory=dict)
+    """The declared peaks of the chip in FLOP/s and B/s, by their keys in vendor.toml, e.g. peak_tflops.bf16."""
 
     @property
     def given(self) -> Mapping[str, Any]:
@@ -172,7 +178,8 @@ class RunCase:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], where: str = "case.json") -> RunCase:
-        body = {"training": body.get("token"), **body}  # an engine that continues no training gives only the token
+        # An engine that continues no training gives only the token.
+        body = {"training": body.get("token"), "peaks": {}, **body}
         problems = _missing(body, [item.name for item in fields(cls)], where)
         if body.get("schema") != SCHEMA:
             problems.append("{}: schema is {!r}; expected {}".format(where, body.get("schema"), SCHEMA))

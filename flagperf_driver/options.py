@@ -1,4 +1,8 @@
-"""The options of a training: ``defaults.py`` has those of every framework, ``<framework>/defaults.py`` those of one."""
+"""The config keys with their defaults.
+
+``defaults.py`` has those of trainings in every framework, ``<framework>/defaults.py`` those of trainings in one, and
+``measuring/defaults.py`` those of measurements.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,10 @@ from typing import Any
 FOLDER = Path(__file__).parent
 
 
-def files(framework: str, folder: Path = FOLDER) -> list[Path]:
-    """Return the files with the options of a framework: those of every framework first."""
+def files(framework: str, folder: Path = FOLDER, *, measures: bool = False) -> list[Path]:
+    """Return the files with the keys of a framework's suites, or of those that measure: common keys first."""
+    if measures:
+        return [folder / "measuring" / "defaults.py"]
     own = folder / framework / "defaults.py"
     return [folder / "defaults.py", *([own] if own.is_file() else [])]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .case import FIELDS, Case, CaseError, Shape
 from .catalog import REFERENCE, SCALES, Catalog, CatalogError, Suite, Vendor
 from .config import ConfigError, Value, load_partly, parse_settings
-from .plan import is_throughput_shape
+from .plan import figures_of, is_throughput_shape
 from .problems import Problems, near
 from .settings import QUESTIONS, Settings, split_case
 
@@ -55,7 +55,13 @@ class Selected:
     @property
     def reads_data(self) -> bool:
         """Whether the scale reads a data directory; a small scale may include its data in the suite."""
-        return self.scale == REFERENCE or bool(self.scale in self.suite.scales and self.suite.scales[self.scale].data)
+        return self.suite.reads_data(self.scale)
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether the vendor promises a share of a peak that bounds one of the suite's figures."""
+        figures = figures_of(self.suite, self.vendor, self.case)
+        return any(figure.promised is not None for figure in figures)
 
 
 @dataclass(frozen=True)
@@ -379,6 +385,8 @@ def _shown(source: str, catalog: Catalog) -> str:
 
 def _throughput_only(case: Case, suite: Suite, vendor: Vendor, scale: str, query: _Query) -> bool:
     """Return True if an option, the config or the shape makes the case measure throughput only."""
+    if not suite.is_training:
+        return False
     if query.settings.synthetic:
         return True
     if query.settings.given("throughput_only"):

@@ -82,7 +82,7 @@ def test_an_option_of_a_framework_is_unknown_in_suites_of_others(tmp_path: Path)
 
 def test_no_key_is_defined_for_all_frameworks_and_for_one() -> None:
     common = load(DEFAULTS).names.keys() - {"MUTABLE"}
-    files = sorted({*DEFAULTS.parent.glob("*/defaults.py")} - {DEFAULTS.parent / "measuring" / "defaults.py"})
+    files = [file for file in sorted(DEFAULTS.parent.glob("*/defaults.py")) if file.parent.name != "measuring"]
     assert files
     assert [common & load(file).names.keys() for file in files] == [set() for _ in files]
 

@@ -135,7 +135,7 @@ def test_a_misspelt_chip_is_searched_in_all_vendors_unless_a_vendor_is_set(tmp_p
 def test_a_case_has_its_parts_as_keywords(tmp_path: Path) -> None:
     cases = chosen(tmp_path).cases
     assert cases[0].keywords == ("toy", "pytorch", "X9", "1x1", "acme", "reference")
-    assert [*keywords(cases)][-3:] == ["converges", "throughput", "speedup"]
+    assert [*keywords(cases)][-4:] == ["converges", "throughput", "speedup", "measurement"]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_the_cost_of_finding_a_folders_cases_does_not_grow_with_the_cases(
         assert run is not None
         resolved.clear()
         cases = [one for folder in folders for _ in range(3) for one in run.case_lookup.cases_of(folder)]
-        assert not any(run.case_lookup.no_suite(folder) for folder in folders)
+        assert not any(run.case_lookup.wrong_suite(folder, "training") for folder in folders)
         assert len(cases) == 30 * len(shapes.split(","))
         counts.append(len(resolved))
     assert counts[0] == counts[1] < 100

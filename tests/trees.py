@@ -64,6 +64,22 @@ target = 0.9
 [scales.small]
 target = 0.8
 """
+PLAIN_MEASUREMENT_TOML = """\
+kind = "measurement"
+[figures.copy]
+unit = "B/s"
+direction = "higher"
+about = "bytes read and written per second"
+peak = "memory_gb_s"
+over = "bytes"
+[figures.extra]
+unit = "s"
+direction = "lower"
+about = "a figure that no chip of the tree needs"
+optional = true
+[scales.reference]
+[scales.small]
+"""
 PLAIN_VENDOR_TOML = """\
 name = "{name}"
 runtime = "host"

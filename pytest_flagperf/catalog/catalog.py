@@ -99,12 +99,15 @@ class Catalog:
         return self._configs[key]
 
     def find(self, case: Case, vendor: str, scale: str) -> Path | None:
-        """Return the vendor's config file of a case; None at the small scale, which no vendor tunes."""
+        """Return the vendor's config file of a case; None at the small scale, which no vendor tunes.
+
+        A measurement may have one, a training at the reference scale has one.
+        """
         suite, its_vendor = self.suite(case.model, case.framework), self.vendor(vendor)
         problem = self.unsupported(suite, its_vendor, case.hardware, case.shape, scale)
         if problem:
             raise CatalogError([f"case {case}: {problem}"])
-        return self.configs(suite, its_vendor)[case.hardware, case.shape] if scale == REFERENCE else None
+        return self.configs(suite, its_vendor).get((case.hardware, case.shape)) if scale == REFERENCE else None
 
     def unsupported(self, suite: Suite, vendor: Vendor, hardware: str, shape: Shape, scale: str) -> str | None:
         """Return why a suite cannot run with these options, and the available choices; None if it can."""
@@ -115,7 +118,8 @@ class Catalog:
             _no_framework(suite, vendor)
             or self._unknown_hardware(suite, vendor, hardware)
             or _too_many(vendor, hardware, shape)
-            or (self._no_config(suite, vendor, hardware, shape) if scale == REFERENCE else None)
+            or _too_few(suite, shape)
+            or (self._no_config(suite, vendor, hardware, shape) if suite.is_training and scale == REFERENCE else None)
         )
 
     def _unknown_hardware(self, suite: Suite, vendor: Vendor, hardware: str) -> str | None:
@@ -180,6 +184,12 @@ def _too_many(vendor: Vendor, hardware: str, shape: Shape) -> str | None:
     if available is None or shape.nproc <= available:
         return None
     return f"shape {shape} needs {shape.nproc} cards on each host; a host has at most {available} of {hardware}"
+
+
+def _too_few(suite: Suite, shape: Shape) -> str | None:
+    if shape.cards >= suite.least_ranks:
+        return None
+    return f"{suite.name} needs at least {suite.least_ranks} processes; the shape {shape} has {shape.cards}"
 
 
 def _by_hardware(configs: Configs) -> str:

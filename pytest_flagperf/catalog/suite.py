@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from ..stored.plan import LeftOut
-from .toml_reader import CatalogError, choice, raise_if_any, read, where
+from ..stored.plan import BEST, LAST, MEASUREMENT, TRAINING, WORST, LeftOut
+from .toml_reader import CatalogError, choice, raise_if_any, read, read_key, where
 
 DIRECTIONS = ("higher", "lower")
+UNITS = ("B/s", "FLOP/s", "OP/s", "1/s", "s", "bytes", "share", "x")
+"""The units of a measurement's figures, which reports scale."""
+PICKS = (BEST, WORST, LAST)
+FIGURE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 KINDS = ("file", "folder")
 COUNTED_ON = ("meta", "cpu")
 """Devices on which the tests count a forward pass; on meta, tensors have no values."""
@@ -39,6 +44,28 @@ class SuiteMetric:
 
 
 @dataclass(frozen=True)
+class SuiteFigure:
+    unit: str
+    """The unit in the log, such as B/s or FLOP/s."""
+    direction: str
+    """The better direction."""
+    about: str
+    """The meaning in a sentence."""
+    peak: str | None = None
+    """The chip's key in vendor.toml that bounds the figure, such as memory_gb_s or peak_tflops.bf16."""
+    over: str = ""
+    """The name of the value that varies between the points of a curve."""
+    pick: str = BEST
+    """Which point is the case's figure: the best, the worst, or the last, with the largest value of ``over``."""
+    optional: bool = False
+    """The figure may be missing where the chip declares no peak of it."""
+    at_least: float | None = None
+    """The least value of a valid measurement, whatever the chip."""
+    variation: float = 0.1
+    """The largest share by which rounds, and a point's own windows, may vary."""
+
+
+@dataclass(frozen=True)
 class DataItem:
     """A required file or folder in the data directory."""
 
@@ -61,14 +88,17 @@ class DataItem:
 @dataclass(frozen=True)
 class Scale:
     name: str
-    target: float
-    also: Mapping[str, float]
+    target: float = math.nan
+    """NaN in a measurement."""
+    also: Mapping[str, float] = field(default_factory=dict)
     """Further metrics with their targets: the same direction, unit and range as the metric's."""
-    flops_per_sample: float | None
-    counted_on: str
+    flops_per_sample: float | None = None
+    counted_on: str = COUNTED_ON[0]
     """The device on which the tests count flops_per_sample: cpu if shapes depend on values."""
-    data: tuple[DataItem, ...]
-    left_out: LeftOut
+    data: tuple[DataItem, ...] = ()
+    left_out: LeftOut | None = None
+    data_dir: bool = False
+    """Whether a measurement uses the data directory, if it is given."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +143,68 @@ class _SuiteTable:
     """The folders of suites/common that the suite uses."""
     goal: Goal | None = None
     """The rate that one device should reach at the reference scale."""
+    kind: str = TRAINING
+    """training or measurement."""
+    figures: ClassVar[Mapping[str, SuiteFigure]] = {}
+    least_ranks: ClassVar[int] = 1
+
+    def problems(self, file: Path) -> Iterator[str]:
+        yield from choice(file, "metric.direction", self.metric.direction, DIRECTIONS)
+        yield from _ranges(file, self)
+        if self.goal and not (self.goal.rate > 0 and self.goal.batch > 0):
+            got = f"{self.goal.rate:g} and {self.goal.batch:g}"
+            yield f"{where(file, 'goal')}: goal.rate and goal.batch are {got}; expected more than 0"
+        for name, scale in self.scales.items():
+            yield from choice(file, f"scales.{name}.counted_on", scale.counted_on, COUNTED_ON)
+            yield from _left_out(file, name, scale.left_out)
+            for item in scale.data:
+                yield from choice(file, f"scales.{name}.data: kind of {item.path}", item.kind, KINDS)
+
+
+@dataclass(frozen=True)
+class _MeasurementScale:
+    data_dir: bool = False
+    """Whether the suite uses the data directory, if it is given."""
+
+
+@dataclass(frozen=True)
+class _MeasurementTable:
+    """A suite.toml with ``kind = "measurement"``."""
+
+    kind: str
+    figures: Mapping[str, SuiteFigure]
+    """A table for each figure; the first is the suite's metric."""
+    scales: Mapping[str, _MeasurementScale]
+    """One table for each scale: reference and small."""
+    common: tuple[str, ...] = ()
+    """The folders of suites/common that the suite uses."""
+    least_ranks: int = 1
+    """The fewest processes that can measure."""
+    sample_unit: ClassVar[str] = ""
+    goal: ClassVar[Goal | None] = None
+
+    @property
+    def metric(self) -> SuiteMetric:
+        name, figure = next(iter(self.figures.items()))
+        return SuiteMetric(name, figure.direction, figure.unit, ())
+
+    def problems(self, file: Path) -> Iterator[str]:
+        if not self.figures:
+            yield f"{where(file, 'figures')}: figures: expected at least one, as in [figures.copy_bandwidth]"
+        for name, figure in self.figures.items():
+            at = f"figures.{name}"
+            for key, allowed in (("unit", UNITS), ("direction", DIRECTIONS), ("pick", PICKS)):
+                yield from choice(file, f"{at}.{key}", getattr(figure, key), allowed)
+            if not FIGURE_NAME.fullmatch(name):
+                yield f"{where(file, 'figures', name)}: {at}: invalid name; expected lowercase letters, digits and _"
+            if figure.pick == LAST and not figure.over:
+                yield f'{where(file, "figures", name, "pick")}: {at}: pick = "{LAST}" needs over'
+            if not 0 < figure.variation <= 1:
+                got = f"{at}.variation is {figure.variation:g}"
+                yield f"{where(file, 'figures', name, 'variation')}: {got}; expected a share above 0 and at most 1"
+
+
+_TABLES: Mapping[str, type[_SuiteTable | _MeasurementTable]] = {TRAINING: _SuiteTable, MEASUREMENT: _MeasurementTable}
 
 
 @dataclass(frozen=True)
@@ -134,8 +226,37 @@ class Suite:
         return f"{self.model}-{self.framework}"
 
     @property
+    def kind(self) -> str:
+        """Whether the suite is a training or a measurement."""
+        return self._table.kind
+
+    @property
+    def is_training(self) -> bool:
+        return self._table.kind == TRAINING
+
+    @property
     def metric(self) -> SuiteMetric:
+        """The metric that a training is judged by, or the first figure of a measurement."""
         return self._table.metric
+
+    @property
+    def figures(self) -> Mapping[str, SuiteFigure]:
+        """The figures of a measurement."""
+        return self._table.figures
+
+    @property
+    def least_ranks(self) -> int:
+        """The fewest processes of a case."""
+        return self._table.least_ranks
+
+    def reads_data(self, scale: str) -> bool:
+        """Return True if cases of a scale use the data directory; a small scale may include its data in the suite."""
+        declared = self.scales.get(scale)
+        return self.needs_data(scale) or (declared is not None and (bool(declared.data) or declared.data_dir))
+
+    def needs_data(self, scale: str) -> bool:
+        """Return True if cases of a scale cannot run without the data directory, or with synthetic data."""
+        return self.is_training and scale == REFERENCE
 
     @property
     def sample_unit(self) -> str:
@@ -182,22 +303,15 @@ class Suite:
         return {name: Scale(name, **vars(scale)) for name, scale in self._table.scales.items()}
 
     @cached_property
-    def _table(self) -> _SuiteTable:
+    def _table(self) -> _SuiteTable | _MeasurementTable:
         file = self.path / "suite.toml"
-        table = read(_SuiteTable, file)
-        problems = choice(file, "metric.direction", table.metric.direction, DIRECTIONS)
-        problems += [*_ranges(file, table)]
-        if table.goal and not (table.goal.rate > 0 and table.goal.batch > 0):
-            got = f"{table.goal.rate:g} and {table.goal.batch:g}"
-            problems.append(f"{where(file, 'goal')}: goal.rate and goal.batch are {got}; expected more than 0")
+        kind = read_key(file, "kind", TRAINING)
+        raise_if_any(choice(file, "kind", kind, tuple(_TABLES)))
+        table = read(_TABLES[kind], file)
+        problems = [*table.problems(file)]
         for name in table.common:
             known = sorted(path.parent.name for path in self._common_folder.glob("*/__init__.py"))
             problems += choice(file, "common", name, tuple(known))
-        for name, scale in table.scales.items():
-            problems += choice(file, f"scales.{name}.counted_on", scale.counted_on, COUNTED_ON)
-            problems += _left_out(file, name, scale.left_out)
-            for item in scale.data:
-                problems += choice(file, f"scales.{name}.data: kind of {item.path}", item.kind, KINDS)
         raise_if_any(problems)
         return table
 

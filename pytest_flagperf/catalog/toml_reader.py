@@ -31,17 +31,29 @@ class CatalogError(Problems):
 def read(cls: type[T], file: Path) -> T:
     """Return the file as a ``cls``; raise CatalogError with file and line of each problem."""
     text = _text(file)
+    table = _table(file, text)
+    lines = _lines(text)
+    raise_if_any([f"{file}:{_line(lines, at)}: {problem}" for at, problem in _problems(cls, table)])
+    return made(table, cls)  # type: ignore[no-any-return]
+
+
+def read_key(file: Path, key: str, default: str) -> str:
+    """Return a key of the file that selects the class of the rest."""
+    value = _table(file, _text(file)).get(key, default)
+    if not isinstance(value, str):
+        raise CatalogError([f"{where(file, key)}: {key} is {shown(value)}; expected a string"])
+    return value
+
+
+def _table(file: Path, text: str) -> dict[str, Any]:
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = _DECODE_LINE.search(str(error))
         number = int(line[1]) if line else len(text.splitlines())
         raise CatalogError([f"{file}:{number}: {error}{_quoted(text, number)}"]) from None
     except (ValueError, RecursionError) as error:  # a number of too many digits, too deep a nesting
         raise CatalogError([f"{file}: cannot be read: {error}"]) from None
-    lines = _lines(text)
-    raise_if_any([f"{file}:{_line(lines, at)}: {problem}" for at, problem in _problems(cls, table)])
-    return made(table, cls)  # type: ignore[no-any-return]
 
 
 def _quoted(text: str, number: int) -> str:

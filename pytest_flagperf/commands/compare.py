@@ -32,7 +32,6 @@ from pytest_flagperf.results.comparing.case_table import (
 )
 from pytest_flagperf.results.comparing.comparable import config_differences
 from pytest_flagperf.results.comparing.comparison import (
-    JUDGED,
     THRESHOLD,
     CaseRuns,
     Change,
@@ -45,6 +44,7 @@ from pytest_flagperf.results.comparing.stored_runs import Rounds, StoredRuns, wi
 from pytest_flagperf.results.figures.units import count, signed
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import write_text
+from pytest_flagperf.stored.plan import THROUGHPUTS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metric",
         action="append",
         metavar="NAME",
-        help=f"judge this metric instead of {', '.join(JUDGED)}; may be repeated",
+        help=f"judge this metric instead of {', '.join(THROUGHPUTS)}, or the figures of a measurement; may be repeated",
     )
     parser.add_argument("--all", action="store_true", help="show all measured metrics")
     parser.add_argument(
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _compare(runs: Sequence[StoredRun], arguments: argparse.Namespace) -> ComparisonPage:
-    judged = tuple(dict.fromkeys(arguments.metric or JUDGED))
+    judged = tuple(dict.fromkeys(arguments.metric or ()))
     _check_metrics(judged, runs)
     directories = dict(zip(common.unique_names(runs), (run.directory for run in runs), strict=True))
     names, old, new = [*directories], runs[0], runs[-1]
@@ -255,7 +255,7 @@ def _check_metrics(judged: Sequence[str], runs: Sequence[StoredRun]) -> None:
     }
     unknown = [f"--metric={name}: no round has this metric{near(name, known)}" for name in judged if name not in known]
     # Runs without a successful round have no metrics; the report shows why.
-    if unknown and known and set(judged) != set(JUDGED):
+    if unknown and known:
         raise Problems(unknown)
 
 

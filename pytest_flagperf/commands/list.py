@@ -62,6 +62,8 @@ def _lines(catalog: Catalog, root: Path) -> Iterator[str]:
 
 
 def _suite(suite: Suite) -> tuple[str, ...]:
+    if not suite.is_training:
+        return suite.name, ", ".join(suite.figures), ", ".join(suite.scales)
     sign = "<=" if suite.metric.direction == "lower" else ">="
     scales = []
     for scale in suite.scales.values():

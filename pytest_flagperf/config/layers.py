@@ -103,8 +103,9 @@ class _Resolver:
             self._apply(self._load(self.folder / f"_{self.scale.name}.py"), "scale", allowed=None)
         self.reference = dict(self.values)
         if self.scale.name == REFERENCE:
-            config = self.catalog.configs(self.suite, self.vendor)[self.case.hardware, self.case.shape]
-            self._apply_vendor(self._load(config, load_partly))
+            config = self.catalog.configs(self.suite, self.vendor).get((self.case.hardware, self.case.shape))
+            if config is not None:
+                self._apply_vendor(self._load(config, load_partly))
         given = {key: value for key, value in self.settings.items() if value.layer == "setting"}
         self._set(given, self.mutable)
         self._set({key: value for key, value in self.settings.items() if key not in given}, None)
@@ -114,7 +115,7 @@ class _Resolver:
     @cached_property
     def _defaults(self) -> list[Path]:
         """The files with the keys of every framework and, if it exists, with those of the suite's framework."""
-        return options.files(self.suite.framework, self.defaults.parent)
+        return options.files(self.suite.framework, self.defaults.parent, measures=not self.suite.is_training)
 
     @cached_property
     def mutable(self) -> frozenset[str]:
@@ -127,7 +128,7 @@ class _Resolver:
     def check_data(self) -> None:
         """Check that data_dir and the paths below it exist; a small scale may include its data in the suite."""
         data_dir = self.values.get("data_dir")
-        if data_dir is None or not (self.scale.data or self.scale.name == REFERENCE):
+        if data_dir is None or not self.suite.reads_data(self.scale.name):
             return
         if not data_dir.value:
             self.problems += [self._no_data_dir()] if self.scale.data else []
@@ -333,6 +334,9 @@ class _Resolver:
         """Check that a config does not change the suite's target; repeating its value has no effect."""
         target = self._target_at(value)
         number = value.value
+        if math.isnan(target):
+            self._problem(value, key, "a measurement has no target; remove the key")
+            return
         if isinstance(number, (int, float)) and math.isclose(number, target, rel_tol=1e-9):
             return
         self._problem(
@@ -377,7 +381,8 @@ class _Resolver:
     def _unknown(self, key: str) -> str:
         for file in sorted(self.defaults.parent.glob("*/defaults.py")):
             if file not in self._defaults and key in load(file).names:
-                return f"{self.suite.name} has no such key; only suites of {file.parent.name} have it"
+                others = "measurements" if file.parent.name == "measuring" else f"suites of {file.parent.name}"
+                return f"{self.suite.name} has no such key; only {others} have it"
         return f"{self.suite.name} has no such key{near(key, sorted(self.values))}"
 
 

@@ -1,7 +1,7 @@
 """The plan of a case: its config, fingerprint, placement and commands."""
 
 from .describe import HEAD, describe, overview
-from .make import Plan, PlanError, PlanRequest, is_throughput_shape, make_plan, one_card_plan, short_plan
+from .make import Plan, PlanError, PlanRequest, figures_of, is_throughput_shape, make_plan, one_card_plan, short_plan
 from .ranks import PlacedHost, Placement, rank_processes
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "PlanError",
     "PlanRequest",
     "describe",
+    "figures_of",
     "is_throughput_shape",
     "make_plan",
     "one_card_plan",

@@ -10,6 +10,7 @@ from flagperf_driver.rank_process import RankProcess
 from ..catalog import REFERENCE, Vendor
 from ..config import OUTCOMES
 from ..runtime import RuntimeRequest, runtimes
+from ..stored.plan import MeasuredFigure
 from .make import Plan
 from .ranks import NamedHost, Placement, expected_placement, rank_processes
 
@@ -47,30 +48,40 @@ HEAD = ("case", "scale", "measures", "data", "a round takes", "additions")
 
 def overview(plan: Plan, duration: str) -> tuple[str, ...]:
     """Return the cells of a case in a table of plans: what it measures, with which data and additions of the vendor."""
-    to_target = "convergence" if plan.config["parity_samples"] is None else "parity"
-    measures = "throughput" if plan.throughput_only else to_target
-    missing = "missing" if plan.scale == REFERENCE else "included"
-    data = "synthetic" if plan.synthetic else plan.data_dir or missing
+    data = "synthetic" if plan.synthetic else plan.data_dir or _no_data(plan)
     names = [addition.name for addition in plan.additions]
     others = [name for name in names if not name.startswith("setting ")]
     settings = [_count(len(names) - len(others), "setting")] if len(others) < len(names) else []
-    return str(plan.case), plan.scale, measures, data, duration, ", ".join([*others, *settings]) or "-"
+    return str(plan.case), plan.scale, _measures(plan), data, duration, ", ".join([*others, *settings]) or "-"
+
+
+def _measures(plan: Plan) -> str:
+    if not plan.is_training:
+        return ", ".join(figure.name for figure in plan.figures)
+    to_target = "convergence" if plan.config["parity_samples"] is None else "parity"
+    return "throughput" if plan.throughput_only else to_target
+
+
+def _no_data(plan: Plan) -> str:
+    """Return a word for the data of a case without a data directory."""
+    if not plan.is_training:
+        return "none"
+    return "missing" if plan.scale == REFERENCE else "included"
 
 
 def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
     shape = plan.case.shape
-    sign = ">=" if plan.metric.direction == "higher" else "<="
     yield _fact("labels", ", ".join(_labels(plan)))
     if convergence:
         yield _fact("converges", convergence)
-    targets = {plan.metric.name: plan.metric.target, **plan.metric.also}
-    expected = ", ".join(f"{name} {sign} {target:g}" for name, target in targets.items())
-    yield _fact("scale", f"{plan.scale}: {expected} ({plan.metric.unit})")
+    yield _fact("scale", f"{plan.scale}: {_expected(plan)}" if plan.is_training else plan.scale)
+    for number, figure in enumerate(plan.figures):
+        yield _fact("" if number else "figures", _figure(figure))
     yield _fact("vendor", f"{plan.vendor}, hardware {plan.case.hardware}, {plan.device} with {plan.backend}")
     if plan.replaced_vendor:
         yield _fact("", f"its folder replaces the vendor {plan.vendor} of {plan.replaced_vendor}")
     yield _fact("shape", f"{shape}: {_count(shape.nnodes, 'host')}, {_count(shape.cards, 'card')} in total")
-    if shape.cards > 1:
+    if shape.cards > 1 and plan.is_training:
         yield _fact("speed-up", f"{plan.scaling} scaling, at least {plan.min_efficiency:g} per card")
     yield _fact("runtime", plan.runtime)
     if image:
@@ -81,7 +92,22 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
         counts = {"files": item.files, "folders": item.folders, "bytes": item.size}
         sizes = [f"{number} {unit}" for unit, number in counts.items() if number is not None]
         yield _fact("", "  " + ", ".join([f"{item.kind} {item.path}", *sizes]))
-    yield _fact("MFU", _mfu(plan))
+    if plan.is_training:
+        yield _fact("MFU", _mfu(plan))
+
+
+def _expected(plan: Plan) -> str:
+    sign = ">=" if plan.metric.direction == "higher" else "<="
+    targets = {plan.metric.name: plan.metric.target, **plan.metric.also}
+    return ", ".join(f"{name} {sign} {target:g}" for name, target in targets.items()) + f" ({plan.metric.unit})"
+
+
+def _figure(figure: MeasuredFigure) -> str:
+    """Return the name, the unit and the better direction of a figure, and what the vendor declares of it."""
+    peak = "no peak declared" if figure.peak is None else f"the chip's peak is {figure.peak:g} {figure.unit}"
+    promised = "" if figure.promised is None else f", of which the vendor promises {figure.promised:.0%}"
+    optional = "" if figure.is_required else ", optional"
+    return f"{figure.name} in {figure.unit}, {figure.direction} is better{optional}; {peak}{promised}"
 
 
 def _host_requirements(plan: Plan, vendor: Vendor, lease: str) -> Iterator[str]:
@@ -107,6 +133,8 @@ def _additions(plan: Plan) -> Iterator[str]:
 
 
 def _labels(plan: Plan) -> list[str]:
+    if not plan.is_training:
+        return ["measures the machine"]
     labels = ["throughput only"] if plan.throughput_only else [_goal(plan)]
     return [*labels, "synthetic data"] if plan.synthetic else labels
 
@@ -123,7 +151,8 @@ def _data(plan: Plan) -> str:
         return "synthetic: generated, with real shapes"
     if plan.data_dir:
         return f"{plan.data_dir} ({plan.values['data_dir'].where})"
-    return "missing: pass --data-dir or --case CASE=DATA_DIR" if plan.scale == REFERENCE else "included in the suite"
+    words = {"missing": "missing: pass --data-dir or --case CASE=DATA_DIR", "included": "included in the suite"}
+    return words.get(_no_data(plan), "none")
 
 
 def _mfu(plan: Plan) -> str:

@@ -29,7 +29,7 @@ def fingerprint(
     facts: Mapping[str, object], config: Mapping[str, object], *, cards: int, scaling: str
 ) -> dict[str, object]:
     """Return the facts, a hash of the compared config, the ``key`` of both, and the key of the one-card round."""
-    batch = config["train_batch_size"]
+    batch = config.get("train_batch_size")
     compared = {k: value for k, value in config.items() if k not in NOT_COMPARED and not k.startswith(_SCHEDULE)}
     values = {
         "schema": SCHEMA,

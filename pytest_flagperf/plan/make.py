@@ -23,7 +23,7 @@ from ..problems import Problems
 from ..runtime import runtimes
 from ..settings import COMMAND_LINE
 from ..stored import to_json_types
-from ..stored.plan import SCHEMA, Addition, PlanFacts, StoredMetric
+from ..stored.plan import MEASUREMENT, SCHEMA, TRAINING, Addition, MeasuredFigure, PlanFacts, StoredMetric
 from . import vendor_settings
 from .additions import find_additions
 from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch
@@ -57,12 +57,13 @@ class Plan(PlanFacts):
 
     @property
     def scaling(self) -> str:
-        return str(self.config["scaling"])
+        """How the batch of several cards follows from that of one; a measurement has no batch."""
+        return str(self.config["scaling"]) if self.is_training else ""
 
     @property
     def program(self) -> str:
-        """The path of the training program, relative to the staged code."""
-        return f"suites/{self.case.model}/{self.case.framework_name}/run_pretraining.py"
+        """The path of the ranks' program, relative to the staged code."""
+        return f"suites/{self.case.model}/{self.case.framework_name}/{PROGRAMS[self.kind]}"
 
     def seed(self, round_number: int) -> int:
         """The seed of a round: each round has its own."""
@@ -103,6 +104,8 @@ class Plan(PlanFacts):
         }
 
 
+PROGRAMS = {TRAINING: "run_pretraining.py", MEASUREMENT: "run_measurement.py"}
+"""The ranks' program of each kind of suite."""
 _DRIVER = Path(flagperf_driver.__file__).parent
 _PLACES = ("data_dir", "checkpoint_dir")
 
@@ -134,6 +137,8 @@ def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
     case, vendor = asked.case, catalog.vendor(asked.vendor)
     suite = catalog.suite(case.model, case.framework)
     asked = replace(asked, scale=asked.scale or vendor.scale, runtime=asked.runtime or vendor.runtime)
+    if not suite.is_training:  # it has no training data to generate, and no other throughput
+        asked = replace(asked, synthetic=False, throughput_only=None)
     catalog.find(case, vendor.name, asked.scale)
     problems: list[str] = []
     additions: tuple[Addition, ...] = ()
@@ -147,14 +152,16 @@ def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
         resolved = resolve(suite, vendor, case, asked.scale, _given(asked), catalog=catalog, check_data=check)
     except ConfigError as error:
         raise PlanError([f"case {case}: {problem}" for problem in problems + error.problems]) from error
-    problems += (
-        _check_reference(suite, asked.scale, resolved.values["parity_samples"])
-        + _check_end(resolved)
-        + _check_schedule(resolved)
-    )
+    if suite.is_training:
+        problems += (
+            _check_reference(suite, asked.scale, resolved.values["parity_samples"])
+            + _check_end(resolved)
+            + _check_schedule(resolved)
+        )
+        resolved = _with_shape(resolved, case.shape, asked.scale)
     if problems:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
-    return _plan(catalog, asked, suite, vendor, _with_shape(resolved, case.shape, asked.scale), additions)
+    return _plan(catalog, asked, suite, vendor, resolved, additions)
 
 
 def is_throughput_shape(shape: Shape, scale: str) -> bool:
@@ -245,8 +252,12 @@ def _plan(
         vendor=vendor.name,
         scale=scale,
         synthetic=asked.synthetic,
-        throughput_only=bool(config["throughput_only"]),
-        metric=StoredMetric(**vars(suite.metric), target=declared.target, also=declared.also),
+        kind=suite.kind,
+        figures=figures_of(suite, vendor, case),
+        throughput_only=suite.is_training and bool(config["throughput_only"]),
+        metric=StoredMetric(
+            **vars(suite.metric), target=declared.target if suite.is_training else None, also=declared.also
+        ),
         sample_unit=suite.sample_unit,
         left_out=declared.left_out,
         device=names.device,
@@ -264,10 +275,10 @@ def _plan(
         manifest=manifest,
         flops_per_sample=declared.flops_per_sample,
         peak_tflops=vendor.peak_tflops(case.hardware, str(config["precision"])),
-        peaks=chip.peaks if chip else {},
-        min_efficiency=_min_efficiency(vendor, suite, resolved.values["min_efficiency"]),
+        peaks=_peaks(vendor, case),
+        min_efficiency=_min_efficiency(vendor, suite, resolved.values["min_efficiency"]) if suite.is_training else 0.0,
         fingerprint={
-            **fingerprint(facts, config, cards=case.shape.cards, scaling=str(config["scaling"])),
+            **fingerprint(facts, config, cards=case.shape.cards, scaling=str(config.get("scaling", ""))),
             # Values that differ from the suite's, for readers; the key contains hashes of all of them.
             "deviations": {
                 **{
@@ -281,6 +292,23 @@ def _plan(
         reference=suite.reference(scale),
         translated=resolved.translated,
     )
+
+
+def _peaks(vendor: Vendor, case: Case) -> Mapping[str, float]:
+    """Return the declared peaks that bound a case; one process on a host uses no links between devices of a host."""
+    chip = vendor.chips.get(case.hardware)
+    return {key: peak for key, peak in (chip.peaks if chip else {}).items() if case.nproc > 1 or key != "link_gb_s"}
+
+
+def figures_of(suite: Suite, vendor: Vendor, case: Case) -> tuple[MeasuredFigure, ...]:
+    """Return the figures that the suite declares, with the peaks and the promises of the vendor."""
+    chip, peaks = vendor.chips.get(case.hardware), _peaks(vendor, case)
+    figures = []
+    for name, figure in suite.figures.items():
+        peak = peaks.get(figure.peak or "")
+        promised = chip.promised.get(figure.peak or "") if chip and peak is not None else None
+        figures.append(MeasuredFigure(name, **{**vars(figure), "peak": peak}, promised=promised))
+    return tuple(figures)
 
 
 def _min_efficiency(vendor: Vendor, suite: Suite, given: Value) -> float:
@@ -327,14 +355,15 @@ def _code(suite: Suite, vendor: Vendor, own: Path) -> dict[str, object]:
     return {
         "suite_code": code_hash(*suite.code),
         "vendor_code": code_hash(own, *filter(None, [vendor.device_module(suite.framework)])),
-        "driver_code": code_hash(*driver_code(suite.framework)),
+        "driver_code": code_hash(*driver_code(suite.framework, suite.kind)),
         "requirements": code_hash(suite.path / "requirements.txt", own / "config" / "requirements.txt"),
     }
 
 
-def driver_code(framework: str) -> list[Path]:
-    """Return what a rank runs: not the agent's code, and not that of other frameworks."""
-    return [*sorted(_DRIVER.glob("*.py")), *(_DRIVER / name for name in ("training", framework))]
+def driver_code(framework: str, kind: str = TRAINING) -> list[Path]:
+    """Return what a rank runs: not the agent's code, and not that of other frameworks, nor the loop of measurements."""
+    folders = ("training", framework) if kind == TRAINING else ("measuring", "training", framework)
+    return [*sorted(_DRIVER.glob("*.py")), *(_DRIVER / name for name in folders)]
 
 
 def _environment(vendor: Vendor, own: Path) -> dict[str, object]:

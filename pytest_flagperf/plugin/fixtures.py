@@ -41,6 +41,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     if "scaling" in metafunc.fixturenames:
         chosen = [selected for selected in chosen if selected.case.shape.cards > 1 and not selected.unsupported]
+    elif "promised" in metafunc.fixturenames:
+        chosen = [selected for selected in chosen if not selected.unsupported and selected.is_promised]
     elif metafunc.cls is not None:
         # A case that cannot run is one skipped test, not one for each method of the class.
         chosen = [selected for selected in chosen if not selected.unsupported]
@@ -55,12 +57,12 @@ def _has_verdicts() -> bool:
 
 
 def _check_suite(metafunc: pytest.Metafunc, run: Run) -> None:
-    """Fail the collection of a benchmark class that belongs to no suite."""
-    from pytest_flagperf.benchmark import TrainingBenchmark
+    """Fail the collection of a benchmark class that belongs to no suite, or to one of another kind."""
+    from pytest_flagperf.benchmark import Benchmark
 
-    if metafunc.cls is None or not issubclass(metafunc.cls, TrainingBenchmark):
+    if metafunc.cls is None or not issubclass(metafunc.cls, Benchmark):
         return
-    if problem := run.case_lookup.no_suite(metafunc.definition.path.parent):
+    if problem := run.case_lookup.wrong_suite(metafunc.definition.path.parent, metafunc.cls.kind):
         pytest.fail(f"class {metafunc.cls.__name__} in {metafunc.definition.path}: {problem}", pytrace=False)
 
 
@@ -135,6 +137,18 @@ def trainings(request: pytest.FixtureRequest, selected: Selected, flagperf_run: 
     outcomes = _or_fail(lambda: [flagperf_run.rounds.outcome(selected, number) for number in selected.rounds])
     _remember(request.node, outcomes)
     return outcomes
+
+
+@pytest.fixture
+def measurements(trainings: list[Outcome]) -> list[Outcome]:
+    """The outcomes of all rounds of a case that measures."""
+    return trainings
+
+
+@pytest.fixture
+def promised(trainings: list[Outcome]) -> list[Outcome]:
+    """The outcomes of all rounds of a case for whose peaks the vendor promises a share."""
+    return trainings
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,13 @@ from pytest_flagperf.stored.round_dir import RoundDir, case_folders, planned_rou
 _MAX_DIFFERENCES = 20
 """The maximum number of differences that are listed for one file."""
 _SHOWN = 60
-_CONVERGES, _THROUGHPUT = "test_converges", "test_throughput"
+_CONVERGES = "test_converges"
+_OF_ROUNDS: Mapping[str, Callable[[Sequence[Outcome]], list[Verdict]]] = {
+    "test_throughput": verdicts.throughput,
+    "test_measured": verdicts.measured,
+    "test_reaches": verdicts.reaches,
+}
+"""The tests that judge all rounds of a case, each with its verdicts."""
 _ROUND_OF_TEST = re.compile(r"round(\d+)\]?$")
 
 
@@ -102,8 +108,9 @@ def _of_one_card(one_card: OneCard, case_dir: Path, derived: Mapping[Path, Outco
 
 def _judged_again(test: str, outcomes: Sequence[Outcome]) -> list[Verdict]:
     """Return the verdicts that follow from outcomes alone; those of baselines, speed-ups and plugins do not."""
-    if test.startswith(_THROUGHPUT):
-        return verdicts.throughput(outcomes)
+    for name, judge in _OF_ROUNDS.items():
+        if test.startswith(name):
+            return judge(outcomes)
     match = _ROUND_OF_TEST.search(test) if test.startswith(_CONVERGES) else None
     of_round = [outcome for outcome in outcomes if match and outcome.round == int(match[1])]
     return [verdict for outcome in of_round for verdict in verdicts.converges(outcome)]

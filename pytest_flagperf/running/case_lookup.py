@@ -50,11 +50,16 @@ class CaseLookup:
         """Return the cases without a suite; none for a path below the folder of a model."""
         return () if self._suites_folders.intersection(path.resolve().parents) else self._selection.absent
 
-    def no_suite(self, folder: Path) -> str | None:
-        """Return why a benchmark class in a folder has no suite; None if the folder belongs to a suite."""
+    def wrong_suite(self, folder: Path, kind: str) -> str | None:
+        """Return why a benchmark class in a folder has no suite of its kind; None if it has one."""
         folders = [folder.resolve(), *folder.resolve().parents]
         if not self._by_model.keys().isdisjoint(folders):
-            return None
+            other = next((one.suite for one in self.cases_of(folder) if one.suite.kind != kind), None)
+            return (
+                None
+                if other is None
+                else f"is for suites of kind {kind!r}; {other.name} is a {other.kind} (suite.toml)"
+            )
         roots = [parent.parent.parent for parent in folders if parent.parent.name == "suites"]
         root = next((root for root in roots if holds_some(root)), None)
         fix = f"add --roots={root}" if root else "move it to suites/<model>/, above <framework>/suite.toml"

@@ -38,7 +38,7 @@ class Estimate:
 
 def convergence(plan: Plan, stored_runs: StoredRuns, results: Iterable[Published]) -> str:
     """Return a line about the convergence of a case, from stored runs and published results."""
-    if plan.synthetic or plan.config["parity_samples"] is not None:
+    if not plan.is_training or plan.synthetic or plan.config["parity_samples"] is not None:
         return ""
     if plan.throughput_only:
         return f"not required; --no-throughput-only trains to the target, {training_time(plan, stored_runs)}"
@@ -85,9 +85,12 @@ def _is_same_case(plan: Plan, outcome: Outcome) -> bool:
 
 def duration(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:
     """The lines that --plan prints: the estimate, its source, and a warning above a week."""
-    estimate = _stored(plan, stored_runs) or _declared(plan) or _by_throughput(plan, stored_runs)
+    estimate = _stored(plan, stored_runs) or _declared(plan)
+    if estimate is None and plan.is_training:
+        estimate = _by_throughput(plan, stored_runs)
     if estimate is None:
-        yield "no estimate: no stored run of this case, and neither expected_time_s nor the chip's peak is declared"
+        peak = "neither expected_time_s nor the chip's peak is declared" if plan.is_training else "no expected_time_s"
+        yield f"no estimate: no stored run of this case, and {peak}"
         return
     about = "at most" if estimate.at_most else "about"
     text = f"{about} {quantity(estimate.seconds, 's')} per round"
@@ -100,7 +103,7 @@ def duration(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:
 
 def _stored(plan: Plan, stored_runs: StoredRuns) -> Estimate | None:
     """Estimate by the newest stored run with the same work: its durations, else its step time and the step limit."""
-    steps = most_steps(plan)
+    steps = most_steps(plan) if plan.is_training else None
     for rounds in stored_runs.of_case(plan.case.without_repeat):
         same_work = [outcome for outcome in rounds if _is_same_work(plan, outcome)]
         durations = _values([outcome for outcome in same_work if _is_as_long(plan, outcome)], "e2e_time")
@@ -116,6 +119,8 @@ def _stored(plan: Plan, stored_runs: StoredRuns) -> Estimate | None:
 
 def _is_same_work(plan: Plan, outcome: Outcome) -> bool:
     config = plan.config
+    if not plan.is_training:
+        return _is_same_case(plan, outcome)
     stored = (outcome.parity_samples, outcome.work.batch_per_card, outcome.work.accumulation)
     planned = (config["parity_samples"], config["train_batch_size"], config["gradient_accumulation_steps"])
     return _is_same_case(plan, outcome) and stored == planned
@@ -123,7 +128,7 @@ def _is_same_work(plan: Plan, outcome: Outcome) -> bool:
 
 def _is_as_long(plan: Plan, outcome: Outcome) -> bool:
     """Return True if the round had the limits of the plan; a smoke test with a few steps does not."""
-    limits = {name: limit for name in ("max_steps", "max_samples", "max_epochs") if (limit := plan.config[name])}
+    limits = {name: limit for name in ("max_steps", "max_samples", "max_epochs") if (limit := plan.config.get(name))}
     return outcome.throughput_only == plan.throughput_only and (plan.throughput_only or outcome.limits == limits)
 
 

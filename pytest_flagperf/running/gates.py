@@ -30,8 +30,8 @@ class Gates:
         """Judge whether many cards are faster than one card by the required efficiency."""
         return scaling.verdicts(strict=self._strict)
 
-    def throughput(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
-        """Judge whether the rounds are valid and as fast as the accepted baseline."""
+    def figures(self, outcomes: Sequence[Outcome]) -> list[Verdict]:
+        """Judge whether the rounds are valid and their figures as good as the accepted baseline."""
         verdicts = [verdict for outcome in outcomes for verdict in self.valid(outcome)]
         if any(outcome.ok for outcome in outcomes):
             verdicts += self._baseline(outcomes)

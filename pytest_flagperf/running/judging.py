@@ -20,6 +20,7 @@ from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import baseline_file
+from pytest_flagperf.stored.plan import MAIN_THROUGHPUT
 
 
 def stored_baseline(folder: Path, case: str) -> Baseline | None:
@@ -100,8 +101,8 @@ def accepted_lines(written: Iterable[Written], refused: Iterable[str]) -> list[s
     lines = []
     for item in written:
         name, figure = next(iter(item.baseline.metrics.items()))
-        if "p_core" in item.baseline.metrics:
-            name, figure = "p_core", item.baseline.metrics["p_core"]
+        if MAIN_THROUGHPUT in item.baseline.metrics:
+            name, figure = MAIN_THROUGHPUT, item.baseline.metrics[MAIN_THROUGHPUT]
         previous = item.previous.metrics.get(name) if item.previous is not None else None
         was = f" (was {quantity(previous.value, previous.unit)})" if previous is not None else ""
         text = f"{name} {quantity(figure.value, figure.unit)}{was}, {count(figure.rounds, 'round')}; {figure.rule}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flagperf import original, stored
-from pytest_flagperf.catalog import REFERENCE, Catalog, scan
+from pytest_flagperf.catalog import Catalog, scan
 from pytest_flagperf.config import Value
 from pytest_flagperf.engines import Engine, Finding, is_local
 from pytest_flagperf.engines.open_engine import ENGINES, open_engine
@@ -206,7 +206,7 @@ class Run:
 
     def without_data(self, chosen: Sequence[Selected]) -> int:
         """Return how many of the cases read training data, but have none."""
-        plans = [self.plan(selected) for selected in chosen if selected.scale == REFERENCE]
+        plans = [self.plan(selected) for selected in chosen if selected.suite.needs_data(selected.scale)]
         return sum(plan.data_dir is None and not plan.synthetic for plan in plans)
 
     def _check_data(self, selected: Selected) -> None:

@@ -18,6 +18,7 @@ QUESTIONS = {
     "converges": "each round reaches the suite's target",
     "throughput": "the throughputs are complete and plausible",
     "speedup": "many cards are faster than one card by at least the required efficiency",
+    "measurement": "a suite that measures the machine itself",
 }
 """The markers of a benchmark's tests, each with its meaning."""
 

@@ -20,6 +20,13 @@ VERSION = "version"
 KNOWN_PROBLEM = "known problem"
 """The first words of an addition's name that is a problem which the vendor states."""
 _MOST_RANKS = 100_000
+TRAINING, MEASUREMENT = "training", "measurement"
+"""The kinds of suites."""
+THROUGHPUTS = ("p_whole", "p_train", "p_core")
+"""The figures of a training that are judged against earlier rounds, because their noise is small."""
+MAIN_THROUGHPUT = "p_core"
+BEST, WORST, LAST = "best", "worst", "last"
+"""Which point of a figure is the case's: the best one, the worst one, or the one with the largest value of ``over``."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,35 @@ class StoredMetric:
     range: tuple[float, ...] | None = None
     loss_range: tuple[float, ...] | None = None
     original_name: str = ""
+
+
+@dataclass(frozen=True)
+class MeasuredFigure:
+    """A figure of a measurement, as its suite declares it, with what the vendor declares of the chip."""
+
+    name: str
+    unit: str
+    """The unit of the log, such as B/s; reports scale it."""
+    direction: str
+    about: str = ""
+    """Its meaning in a sentence."""
+    over: str = ""
+    """The name of the value that varies between its points."""
+    pick: str = BEST
+    optional: bool = False
+    """It may be missing where the chip declares no peak of it."""
+    at_least: float | None = None
+    """The least value of a valid measurement, whatever the chip."""
+    variation: float = 0.1
+    """The largest share by which rounds, and a point's own windows, may vary."""
+    peak: float | None = None
+    """The chip's declared peak, in the figure's unit."""
+    promised: float | None = None
+    """The share of the peak that the vendor promises."""
+
+    @property
+    def is_required(self) -> bool:
+        return not self.optional or self.peak is not None
 
 
 @dataclass(frozen=True)
@@ -127,8 +163,25 @@ class CaseFacts:
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     reference: Mapping[str, Any] | None = None
     """The suite's reference curves at this scale, to judge the round by."""
+    kind: str = TRAINING
+    figures: tuple[MeasuredFigure, ...] = ()
+    """The figures of a measurement; the first one is the suite's metric."""
     replaced_vendor: str = ""
     """What has a vendor of this name, which the vendor's folder replaces; empty if it replaces none."""
+
+    @property
+    def is_training(self) -> bool:
+        return self.kind == TRAINING
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The names of the figures that are judged against earlier rounds."""
+        return tuple(figure.name for figure in self.figures) or THROUGHPUTS
+
+    @property
+    def main(self) -> str:
+        """The name of the figure that stands for the round where only one is shown."""
+        return self.figures[0].name if self.figures else MAIN_THROUGHPUT
 
     def facts(self) -> dict[str, Any]:
         """Return the facts by name, for another record of the same case."""

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import listens_to_ctrl_c
-from tests.trees import PLAIN_SUITE_TOML, PLAIN_VENDOR_TOML
+from tests.trees import PLAIN_MEASUREMENT_TOML, PLAIN_SUITE_TOML, PLAIN_VENDOR_TOML
 from tests.waiting import until
 
 TRAINING = Path(__file__).parent / "toy_training.py"
+MEASUREMENT = Path(__file__).parent / "toy_measurement.py"
 QUIET = Path(__file__).parent / "machine"
 TEST = """
 from pytest_flagperf.benchmark import TrainingBenchmark
@@ -34,6 +35,13 @@ step_s = 0.01
 speed = 100.0
 efficiency = 0.9
 fault = ""
+"""
+MEASUREMENT_BASE = """
+step_s = 0.01
+speed = 20e9
+fault = ""
+interval = 0.01
+slow_rank = -1
 """
 
 
@@ -97,6 +105,20 @@ class Toy:
         mutable = ["step_s", "speed", "efficiency", "fault"]
         (folder / "config" / "mutable_params.py").write_text(f"mutable_params = {mutable}\n")
         shutil.copy(TRAINING, folder / "run_pretraining.py")
+
+    def measurement(self, name: str = "gamma", toml: str = PLAIN_MEASUREMENT_TOML) -> None:
+        """Write a suite that measures."""
+        folder = self.root / "suites" / name / "plain"
+        (folder / "config").mkdir(parents=True)
+        test = TEST.format(name=name.title()).replace("TrainingBenchmark", "MeasurementBenchmark")
+        (folder.parent / f"test_{name}.py").write_text(test)
+        (folder / "suite.toml").write_text(toml)
+        (folder / "requirements.txt").write_text("")
+        (folder / "config" / "_base.py").write_text(MEASUREMENT_BASE)
+        (folder / "config" / "_small.py").write_text("")
+        names = ["step_s", "speed", "fault", "interval", "slow_rank"]
+        (folder / "config" / "mutable_params.py").write_text(f"mutable_params = {names}\n")
+        shutil.copy(MEASUREMENT, folder / "run_measurement.py")
 
     def config(self, model: str, shape: str, text: str, vendor: str = "acme", chip: str = "X1") -> None:
         folder = self.root / "vendors" / vendor / f"{model}-plain" / "config"

@@ -83,7 +83,7 @@ class Tracker:
         now = replace(
             self.now,
             elapsed_s=max(0.0, (time_ms - self._started_ms) / 1000),
-            phase=_PHASES.get(event, self.now.phase),
+            phase=f"measured {value.get('point')}" if event == events.MEASURED else _PHASES.get(event, self.now.phase),
             step=_int(value.get("step"), self.now.step),
             loss=_float(value.get("loss"), self.now.loss),
             throughput=_float(value.get("throughput"), self.now.throughput),

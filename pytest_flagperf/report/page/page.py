@@ -114,7 +114,7 @@ class _Earlier:
         self._run_dir = run_dir
 
     def medians(self, case: CaseResult, problems: list[str]) -> list[tuple[str, float]]:
-        """Return the names and the median p_core of the earlier runs, the oldest first."""
+        """Return the names and the median main figure of the earlier runs, the oldest first."""
         first = case.outcomes[0]
         if self._most < 1 or first.started_ms is None:
             return []
@@ -129,7 +129,7 @@ class _Earlier:
         # A new object for each case, so that the rounds of other cases are not kept in memory.
         stored_runs = StoredRuns(self._run_dir.parent, self._run_dir.name, newest=2 * _MAX_EARLIER_RUNS)
         for name, rounds in stored_runs.named(first, self._most):
-            median = summarize(outcome.value("p_core") for outcome in rounds).median
+            median = summarize(outcome.value(first.main) for outcome in rounds).median
             if median is not None and (rounds[0].started_ms or 0) < started_ms:
                 found.append((name, median))
         return found

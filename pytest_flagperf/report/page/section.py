@@ -34,7 +34,7 @@ from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import KNOWN_PROBLEM, CaseResult, CaseSummary
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log, round_folder
-from pytest_flagperf.stored.plan import Deviation, StoredPlan, Value
+from pytest_flagperf.stored.plan import MAIN_THROUGHPUT, Deviation, StoredPlan, Value
 from pytest_flagperf.stored.round_dir import RoundDir
 
 FIRST = (
@@ -77,7 +77,7 @@ def section(
 
 
 def _summary(case: CaseResult, summary: CaseSummary) -> str:
-    rates = [(name, value) for name in ("p_whole", "p_core") if (value := case.median(name)) is not None]
+    rates = [(name, value) for name in ("p_whole", MAIN_THROUGHPUT) if (value := case.median(name)) is not None]
     parts = [
         *summary.marks,
         f"with {summary.vendor_code}" if summary.vendor_code else "",
@@ -180,7 +180,7 @@ def _figures(rounds: Sequence[Outcome]) -> str:
     names = _names(rounds)
     if not names:
         return ""
-    first = [name for name in names if name in (rounds[0].target.name, *FIRST)]
+    first = [name for name in names if name in (rounds[0].target.name, *rounds[0].judged, *FIRST)]
     rest = [name for name in names if name not in first]
     text = few(sum(outcome.ok for outcome in rounds)) if len(rounds) > 1 else None
     note = f'<p class="soft">{escape(text)}</p>' if text else ""
@@ -194,14 +194,14 @@ def _figures(rounds: Sequence[Outcome]) -> str:
 
 def _names(rounds: Sequence[Outcome]) -> list[str]:
     names = dict.fromkeys(metric.name for outcome in rounds for metric in outcome.metrics)
-    first = [name for name in (rounds[0].target.name, *FIRST) if name in names]
+    first = [name for name in (rounds[0].target.name, *rounds[0].judged, *FIRST) if name in names]
     return list(dict.fromkeys([*first, *names]))
 
 
 def _figures_table(names: Sequence[str], rounds: Sequence[Outcome]) -> str:
     """Return a table of median, mean and variation over the finished rounds, and the value of each round."""
-    metric = rounds[0].target.name
-    meanings = [meaning(name, metric) for name in names]
+    metric, of_suite = rounds[0].target.name, {figure.name: figure.about for figure in rounds[0].figures}
+    meanings = [meaning(name, metric, of_suite) for name in names]
     if len(rounds) == 1:
         return figures(("figure", "value"), [(name, _value(rounds[0], name)) for name in names], meanings)
     head = ("figure", *_STATISTICS, *(f"round {outcome.round}" for outcome in rounds))

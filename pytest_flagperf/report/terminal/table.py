@@ -62,7 +62,7 @@ def _narrow(cases: Sequence[CaseResult], width: int) -> list[str]:
     table = ["case (finished rounds, metric, unit of the throughputs)", head_line]
     for case, line in zip(cases, lines, strict=True):
         finished, first = _row(case)[1], case.outcomes[0] if case.outcomes else None
-        details = [finished, first.target.name, first.rate_unit] if first else [finished]
+        details = [finished, first.target.name, first.rate_unit if first.is_training else ""] if first else [finished]
         table += [f"{case.case} ({', '.join(filter(None, details))})", line]
     return table
 
@@ -90,13 +90,20 @@ def aligned(rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
 
 def converged(case: CaseResult) -> str:
     """Return how many of the rounds that should converge did; a parity or throughput-only case has none of them."""
+    if not all(outcome.is_training for outcome in case.outcomes):
+        return NOTHING
     if case.converged is None:
         return "parity" if any(outcome.parity_samples is not None for outcome in case.outcomes) else "not tested"
     return f"{case.converged}/{case.meant}"
 
 
 def metric(outcomes: Sequence[Outcome], *, named: bool = True) -> str:
-    """Return each metric with its target; empty if no finished round had a target to reach."""
+    """Return each metric with its target, or the first figure of a measurement with its share of the chip's peak.
+
+    Empty if no finished round has the figure, or had a target to reach.
+    """
+    if outcomes and not outcomes[0].is_training:
+        return _measured(outcomes, named=named)
     value = last_quality(outcomes)
     if value is None:
         return ""
@@ -107,6 +114,16 @@ def metric(outcomes: Sequence[Outcome], *, named: bool = True) -> str:
         got, expected = compared(last, limit, target.unit)
         cells.append(f"{f'{name} ' if named or cells else ''}{got} ({target.sign} {expected})")
     return ", ".join(cells)
+
+
+def _measured(outcomes: Sequence[Outcome], *, named: bool) -> str:
+    first = outcomes[0]
+    value = summarize(outcome.value(first.main) for outcome in outcomes if outcome.ok).median
+    if value is None:
+        return ""
+    peak = first.figures[0].peak
+    share = f" ({quantity(value / peak, 'share')} of the peak)" if peak else ""
+    return f"{f'{first.main} ' if named else ''}{quantity(value, first.rate_unit)}{share}"
 
 
 def _rate(case: CaseResult, name: str, *, with_unit: bool = False) -> str:
@@ -139,7 +156,7 @@ def over_rounds(case: CaseResult, width: int, names: Collection[str] | None = No
     records: dict[str, MetricValue] = {}
     for outcome in outcomes:
         for metric in outcome.metrics:
-            if names is None or metric.name in names or metric.name == outcome.target.name:
+            if names is None or metric.name in names or metric.name in (outcome.target.name, *outcome.judged):
                 records.setdefault(metric.name, metric)
     summaries = {name: summarize(outcome.value(name) for outcome in outcomes) for name in records}
     yield f"{case.case}, over {len(outcomes)} of {len(case.outcomes)} rounds:"

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.results.comparing.comparable import is_code, outcome_differences
-from pytest_flagperf.results.comparing.comparison import JUDGED, THRESHOLD
+from pytest_flagperf.results.comparing.comparison import THRESHOLD
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.noise import Judgement, Level, Noise
 from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts import Verdict, VerdictKind, throughput
+from pytest_flagperf.results.verdicts import Verdict, VerdictKind, judged_figures
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError, files
 
@@ -232,7 +232,7 @@ def refusal(case: CaseResult) -> str | None:
         return unverified
     excused = {verdict.name for verdict in stored if verdict.expected_failure}
     # A run of test_converges alone has measured the throughput too.
-    judged = [*stored, *(verdict for verdict in throughput(case.outcomes) if verdict.name not in excused)]
+    judged = [*stored, *(verdict for verdict in judged_figures(case.outcomes) if verdict.name not in excused)]
     return next((verdict.sentence for verdict in judged if not verdict.ok and not verdict.expected_failure), None)
 
 
@@ -266,7 +266,7 @@ def accept(
     ``earlier``: the rounds of comparable runs, from which the noise is measured together with the case's own.
     """
     first = case.outcomes[0]
-    names = list(old.metrics) if old is not None else list(JUDGED)
+    names = list(old.metrics) if old is not None else list(first.judged)
     kept = old.metrics if old is not None and keep_bounds else {}
     figures = {name: _figure(name, case.outcomes, earlier, kept.get(name)) for name in names}
     return Baseline(

@@ -13,10 +13,9 @@ from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.case_result import CaseResult
+from pytest_flagperf.stored.plan import THROUGHPUTS
 
-JUDGED = ("p_whole", "p_train", "p_core")
-"""The metrics that are judged by default, because their noise is small."""
-SHOWN = (*JUDGED, "mfu", "step_time_p50", "time_to_target", "e2e_time", "peak_memory")
+SHOWN = (*THROUGHPUTS, "mfu", "step_time_p50", "time_to_target", "e2e_time", "peak_memory")
 THRESHOLD = 0.05
 
 
@@ -142,14 +141,18 @@ class CaseRuns:
 
     def changes(
         self,
-        judged: Sequence[str] = JUDGED,
+        judged: Sequence[str] = (),
         threshold: float = THRESHOLD,
         like: Sequence[Sequence[Outcome]] = (),
         *,
         every: bool = False,
     ) -> tuple[Change, ...]:
-        """Return the suite's own metric, then those in SHOWN or all; ``like``: runs comparable with the old one."""
+        """Return the suite's own metric, then those in SHOWN or all.
+
+        ``judged``: the metrics that are judged, by default the case's own; ``like``: runs comparable with the old one.
+        """
         names = self._names(every)
+        judged = judged or [name for name in self.old.outcomes[0].judged if name in names or self._requires(name)]
         names += [name for name in judged if names and name not in names]
         return tuple(self._change(name, name in judged, threshold, like) for name in names)
 
@@ -168,8 +171,12 @@ class CaseRuns:
         valid = [one for case in (self.old, self.new) for one in case.outcomes if one.valid]
         there = [metric.name for one in valid for metric in one.metrics]
         targets = [outcome.target.name for outcome in self.old.outcomes[:1]]
-        names = [*targets, *SHOWN, *(there if every else ())]
+        names = [*targets, *self.old.outcomes[0].judged, *SHOWN, *(there if every else ())]
         return [name for name in dict.fromkeys(names) if name in there]
+
+    def _requires(self, name: str) -> bool:
+        """Return False for a figure of a measurement that may be missing."""
+        return all(figure.name != name or figure.is_required for figure in self.old.outcomes[0].figures)
 
     def _change(self, name: str, judged: bool, threshold: float, like: Sequence[Sequence[Outcome]]) -> Change:
         known = (one.metric(name) for case in (self.old, self.new) for one in case.outcomes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 RATE = "samples/s"
@@ -97,8 +98,13 @@ SPEEDUP = "the throughput of all cards over that of one card; the ideal is the n
 EFFICIENCY = "the speed-up as a share of the ideal"
 
 
-def meaning(name: str, metric: str) -> str:
-    """Return the meaning of a figure; ``metric`` is the name of the suite's own metric."""
+def meaning(name: str, metric: str, of_suite: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the meaning of a figure.
+
+    ``metric`` is the name of the suite's own metric, ``of_suite`` the meanings of a measurement's figures.
+    """
+    if name in of_suite:
+        return of_suite[name]
     if name in FIGURES:
         return FIGURES[name].meaning
     return "the quality of the model in the last evaluation" if name == metric else ""

@@ -1,8 +1,8 @@
 """Format numbers in the same way everywhere: with their unit and only significant digits.
 
 ``fraction`` is a quality metric (``0.755``); ``share`` is a part of a whole such as MFU, stored between 0 and 1 and
-shown in per cent (``75.5 %``); ``s`` is a time, ``bytes`` a size, ``B/s`` a rate, ``x`` a factor; any other unit is
-written after the number.
+shown in per cent (``75.5 %``); ``s`` is a time, ``bytes`` a size, ``B/s`` and ``FLOP/s`` rates, ``x`` a factor;
+any other unit is written after the number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 DIGITS = 4
 _MOST_DIGITS = 12
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
-_RATES = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")  # of networks and disks, which are counted in tens
+_POWERS = ("", "k", "M", "G", "T", "P")
+_RATES = ("B/s", "FLOP/s", "OP/s")  # of networks, memories and chips, which are counted in tens
 
 
 def quantity(value: float | None, unit: str = "", digits: int = DIGITS) -> str:
@@ -100,8 +101,9 @@ def _bytes(value: float, digits: int) -> str:
     return _scaled(value, 1024, _SIZES, digits)
 
 
-def _rate(value: float, digits: int) -> str:
-    return _scaled(value, 1000, _RATES, digits)
+def _rate(unit: str) -> Callable[[float, int], str]:
+    units = [f"{power}{unit}" for power in _POWERS]
+    return lambda value, digits: _scaled(value, 1000, units, digits)
 
 
 def _scaled(value: float, step: int, units: Sequence[str], digits: int) -> str:
@@ -117,7 +119,7 @@ _FORMATS: Mapping[str, Callable[[float, int], str]] = {
     "x": _factor,
     "s": _seconds,
     "bytes": _bytes,
-    "B/s": _rate,
+    **{unit: _rate(unit) for unit in _RATES},
 }
 
 SCALED = frozenset(_FORMATS)

@@ -16,6 +16,7 @@ from flagperf_driver.node.agent.milestones import MILESTONES
 from flagperf_driver.original_names import Names, Translator
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.figures.units import count, quantity
+from pytest_flagperf.results.logs.points import MOST_POINTS, LeftOutPoint, MeasuredPoint, left_out_point, measured_point
 from pytest_flagperf.results.logs.ranges import LOGGED, NOT_NEGATIVE, Range
 from pytest_flagperf.stored.plan import StoredMetric
 from pytest_flagperf.whole_numbers import LARGEST_COUNT
@@ -269,6 +270,11 @@ class RankLog:
     broken_lines: int = 0
     other_lines: int = 0
     bytes: int = 0
+    points: list[MeasuredPoint] = field(default_factory=list)
+    """The points of a measurement."""
+    left_out: list[LeftOutPoint] = field(default_factory=list)
+    bad_points: int = 0
+    """The number of records of points that are not valid, repeat a point, or are too many."""
     names: Translator = field(default_factory=lambda: Translator(Names()))
     """The names in the log: whether the log is FlagPerf's, and which figures have two values."""
 
@@ -367,6 +373,7 @@ class _Reader:
     def __init__(self, log: RankLog, target: Target, warmup: int) -> None:
         self.log, self.target, self._warmup = log, target, warmup
         self._first_step: int | None = None
+        self._point_names: set[str] = set()
         self.steps: Curve[Step] = Curve()
         self.evaluations: Curve[Evaluation] = Curve()
 
@@ -406,10 +413,24 @@ class _Reader:
             log.warm_ms, self._first_step = None if self._warmup else record.time_ms, None
         elif record.event == events.TRAIN_END:
             log.train_end_ms = record.time_ms
+        elif record.event in (events.MEASURED, events.LEFT_OUT):
+            self._point(record)
         elif record.event == events.FAILED:
             log.failed = record.value
         elif record.event == events.FINISHED:
             log.finished = record.value
+
+    def _point(self, record: perflog.Record) -> None:
+        log = self.log
+        measured = measured_point(record.value, log.rank) if record.event == events.MEASURED else None
+        left_out = left_out_point(record.value) if record.event == events.LEFT_OUT else None
+        name = measured.name if measured else left_out.name if left_out else None
+        if name is None or name in self._point_names or len(self._point_names) >= MOST_POINTS:
+            log.bad_points += 1
+            return
+        self._point_names.add(name)
+        log.points += [measured] if measured else []
+        log.left_out += [left_out] if left_out else []
 
     def _step(self, record: perflog.Record) -> None:
         value = record.value

@@ -120,7 +120,7 @@ def figures(
     if training is None:
         return
     loads = [load_of(own, reports.get(folder, {}), training) for folder, own in samples.items()]
-    during = "from TRAIN_START to TRAIN_END, of the host with the most"
+    during = f"{training.between}, of the host with the most"
     for name, values, unit, how in (
         ("core_wait", [load.waited for load in loads], "share", "time in which a rank's main thread waited for a core"),
         ("other_cores", [load.others for load in loads], "cores", "CPU time of processes that are not the round's"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flagperf_driver.perflog import number
+from pytest_flagperf.results.logs.points import MeasuredPoint, of_ranks, point_of
 from pytest_flagperf.results.logs.ranklog import RankLog, Target, whole
 from pytest_flagperf.stored.plan import StoredPlan
 
@@ -52,7 +53,26 @@ def of_round(plan: StoredPlan, logs: Iterable[RankLog], target: Target) -> tuple
             *_step_times(end, first.rank),
         ]
         metrics += [*_shares(plan, end), *_memory(logs), *_final(end, first.rank), *_factor(end, first.rank)]
-    return (*_to_target(logs), *metrics, *_quality(logs, target))
+    return (*_measured_figures(plan, points_of(plan, logs)), *_to_target(logs), *metrics, *_quality(logs, target))
+
+
+def points_of(plan: StoredPlan, logs: Iterable[RankLog]) -> tuple[MeasuredPoint, ...]:
+    """Return the points of a measurement, of all ranks together."""
+    return of_ranks((log.points for log in logs), plan.figures)
+
+
+def _measured_figures(plan: StoredPlan, points: Sequence[MeasuredPoint]) -> Iterator[MetricValue]:
+    """Yield the declared figures of a measurement, each of one of its points."""
+    for figure in plan.figures:
+        point = point_of(figure, points)
+        if point is not None:
+            among = sum(figure.name in other.figures for other in points)
+            which = f"the {figure.pick} of {among:,} points" if among > 1 else "the only point"
+            clock = f", {point.clock}" if point.clock else ""
+            ranks = f", of the worst of {plan.cards:,} ranks" if plan.cards > 1 else ""
+            how = f"{point.name}, {which}{ranks}{clock}"
+            value = point.figures[figure.name]
+            yield MetricValue(figure.name, value, figure.unit, figure.direction, how, point.windows or None)
 
 
 def _times(end: Mapping[str, Any], rank: int) -> Iterator[MetricValue]:
@@ -99,28 +119,15 @@ def _shares(plan: StoredPlan, end: Mapping[str, Any]) -> Iterator[MetricValue]:
     if end.get("input_wait_time") is not None and training > 0:
         how = f"{_timing(end)}, time that steps waited for input over train_no_eval_time"
         yield MetricValue("input_wait_share", waited / training, "share", "lower", how, _count(end.get("steps")), 0)
-    peak = plan.peak_tflops or 0.0
+    flops, peak = plan.flops_per_sample or 0.0, plan.peak_tflops or 0.0
     how = "padding over all computed tokens, all steps"
     yield from _metric("padding_share", end.get("padding_share"), "share", "lower", how, _count(end.get("steps")), 0)
-    if end.get("p_core") is not None and plan.flops_per_sample and peak > 0:
-        flops, tokens = plan.flops_per_sample, _token_share(end)
+    if end.get("p_core") is not None and flops > 0 and peak > 0:
+        tokens = 1.0 if end.get("token_share") is None else number(end.get("token_share"))
         without = "" if tokens == 1 else f" x {tokens:.1%} of the tokens, without padding,"
         how = f"{flops:.4g} FLOPs per sample{without} x p_core over {plan.cards} x {peak:g} TFLOPS of dense peak"
         value = flops * tokens * number(end.get("p_core")) / (plan.cards * peak * 1e12)
         yield MetricValue("mfu", value, "share", "higher", how, *_measured(end))
-
-
-def _token_share(end: Mapping[str, Any]) -> float:
-    return 1.0 if end.get("token_share") is None else number(end.get("token_share"))
-
-
-def step_flops(plan: StoredPlan, end: Mapping[str, Any]) -> float | None:
-    """Return the model's FLOPs of one card in a measured step, without padding; None if they are unknown."""
-    samples, steps = number(end.get("measured_samples")), number(end.get("measured_steps"))
-    if not plan.flops_per_sample or not steps > 0:
-        return None
-    flops = plan.flops_per_sample * _token_share(end) * samples / steps / plan.cards
-    return flops if math.isfinite(flops) else None
 
 
 def _memory(logs: Iterable[RankLog]) -> Iterator[MetricValue]:

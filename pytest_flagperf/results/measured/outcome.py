@@ -11,6 +11,7 @@ from flagperf_driver.perflog import number
 from pytest_flagperf import case as case_names
 from pytest_flagperf.case import Case
 from pytest_flagperf.results.logs.failures import Failure
+from pytest_flagperf.results.logs.points import LeftOutPoint, MeasuredPoint
 from pytest_flagperf.results.logs.ranklog import Evaluation, Impossible, Step, Target, whole
 from pytest_flagperf.results.measured import consistency, validity, vendor_code
 from pytest_flagperf.results.measured.metrics import MetricValue
@@ -105,6 +106,12 @@ class Outcome(CaseFacts):
     steps: tuple[Step, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     untrained: Evaluation | None = None
+    points: tuple[MeasuredPoint, ...] = ()
+    """The points of a measurement."""
+    left_out: tuple[LeftOutPoint, ...] = ()
+    """The points that would have taken too long."""
+    bad_points: int = 0
+    """The number of records of points that are not valid, of all ranks; they fail the round."""
     work: TrainingWork = TrainingWork()
     losses: Losses = Losses()
     quality: Quality = Quality()
@@ -154,7 +161,7 @@ class Outcome(CaseFacts):
     @property
     def meant_to_converge(self) -> bool:
         """Whether the round was meant to reach the target."""
-        return not self.throughput_only and self.parity_samples is None
+        return self.is_training and not self.throughput_only and self.parity_samples is None
 
     @property
     def cards(self) -> int:
@@ -182,7 +189,8 @@ class Outcome(CaseFacts):
 
     @property
     def rate_unit(self) -> str:
-        return f"{self.sample_unit}/s"
+        """The unit of the main figure."""
+        return self.figures[0].unit if self.figures else f"{self.sample_unit}/s"
 
     def metric(self, name: str) -> MetricValue | None:
         return next((metric for metric in self.metrics if metric.name == name), None)

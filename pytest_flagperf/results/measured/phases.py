@@ -1,4 +1,4 @@
-"""The phases of a training, on the same clock as the samples."""
+"""The phases of a training or a measurement, on the same clock as the samples."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from flagperf_driver import events
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.logs.ranklog import RankLog
 
-INIT, WARM_UP, TRAIN, EVALUATE = "init", "warm-up", "train", "evaluate"
+INIT, WARM_UP, TRAIN, EVALUATE, MEASURE = "init", "warm-up", "train", "evaluate", "measure"
+
+_BETWEEN = {TRAIN: "from the end of the warm-up to TRAIN_END", MEASURE: "from INIT_END to FINISHED"}
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase (init, warm-up, train, evaluate) in seconds since the epoch by the clock of the machine with pytest."""
+    """A phase of a round in seconds since the epoch, by the clock of the machine with pytest."""
 
     name: str
     start: float
@@ -23,6 +26,11 @@ class Phase:
     @property
     def seconds(self) -> float:
         return self.end - self.start
+
+    @property
+    def between(self) -> str:
+        """The records between which the phase lies, in words."""
+        return _BETWEEN.get(self.name, "from TRAIN_START to TRAIN_END")
 
 
 def of_round(logs: Iterable[RankLog], clock_offset_s: float) -> tuple[Phase, ...]:
@@ -41,9 +49,11 @@ def of_round(logs: Iterable[RankLog], clock_offset_s: float) -> tuple[Phase, ...
 
 
 def training(phases: Iterable[Phase]) -> Phase | None:
-    """The time from TRAIN_START to TRAIN_END, evaluations included; None if nothing was trained."""
-    parts = [phase for phase in phases if phase.name in (WARM_UP, TRAIN)]
-    return Phase("training", parts[0].start, parts[-1].end) if parts else None
+    """The time from TRAIN_START to TRAIN_END, evaluations included, or that of a measurement; None without either."""
+    parts = [phase for phase in phases if phase.name in (WARM_UP, TRAIN, MEASURE)]
+    if not parts:
+        return None
+    return Phase(MEASURE if parts[0].name == MEASURE else "training", parts[0].start, parts[-1].end)
 
 
 def after_warm_up(phases: Iterable[Phase]) -> Phase | None:
@@ -54,6 +64,11 @@ def _spans(log: RankLog) -> Iterator[tuple[str, float, float]]:
     """Yield name, start and end in milliseconds by the rank's own clock."""
     start, last = log.train_start_ms, log.last_ms or 0
     begin = _process_start(log)
+    measures = log.milestones_ms.get(events.INIT_END) if log.points or log.left_out else None
+    if begin is not None and measures is not None:
+        yield INIT, begin, measures
+        yield MEASURE, measures, log.milestones_ms.get(events.FINISHED, last)
+        return
     if begin is not None:
         yield INIT, begin, last if start is None else start
     if start is None:

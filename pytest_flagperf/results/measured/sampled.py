@@ -10,7 +10,7 @@ from flagperf_driver.node.sampling.devices import NO_THROTTLING
 from pytest_flagperf.results.figures.units import signed
 from pytest_flagperf.results.logs.samples import Energy, Reasons, Samples, Series
 from pytest_flagperf.results.measured.metrics import MetricValue
-from pytest_flagperf.results.measured.phases import TRAIN, Phase
+from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.stored.layout import host_of
 
 MIB = 2**20
@@ -28,7 +28,7 @@ def figures(samples: Mapping[str, Samples], window: Phase | None, rate: MetricVa
     inside = {folder: host.between(start, end) for folder, host in samples.items()}
     devices = [host.energy(device, start, end) for host in samples.values() for device in host.devices]
     hosts = [host.host_energy(start, end) for host in samples.values()]
-    during = "from the end of the warm-up to TRAIN_END" if window.name == TRAIN else "from TRAIN_START to TRAIN_END"
+    during = window.between
     others = (*_devices(inside), *_hosts(inside), *_gaps(inside, window))
     return (
         *(replace(metric, how=f"{metric.how}, {during}") for metric in others),

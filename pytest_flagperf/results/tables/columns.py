@@ -49,13 +49,14 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def write_csv(path: Path, runs: Iterable[tuple[str, Iterable[Outcome]]]) -> None:
-    """Write one row for each round of the named runs."""
+    """Write one row for each round of the named runs; the last columns are the figures of measurements."""
+    rows = [(row(run, outcome), measured(outcome)) for run, outcomes in runs for outcome in outcomes]
+    further = sorted({name for _, figures in rows for name in figures})
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(stream, [*COLUMNS, *further], lineterminator="\n")
     writer.writeheader()
-    for run, outcomes in runs:
-        for outcome in outcomes:
-            writer.writerow({name: _cell(value) for name, value in row(run, outcome).items()})
+    for values, figures in rows:
+        writer.writerow({name: _cell(value) for name, value in {**values, **figures}.items()})
     write_text(path, stream.getvalue())
 
 
@@ -70,7 +71,7 @@ def row(run: str, outcome: Outcome) -> dict[str, Any]:
         converged=has_converged(outcome) if outcome.meant_to_converge else None,
         failure=outcome.failures[0].sentence if outcome.failures else None,
         metric=outcome.target.name,
-        metric_value=outcome.quality.last,
+        metric_value=outcome.quality.last if outcome.is_training else outcome.value(outcome.main),
         metric_unit=outcome.target.unit,
         metric_direction=outcome.target.direction,
         target=outcome.target.value,
@@ -83,6 +84,11 @@ def row(run: str, outcome: Outcome) -> dict[str, Any]:
         {f"{name}_{unit}" if unit else name: outcome.value(name) for name, unit in (*FIGURES, *MEANWHILE, *LATER)}
     )
     return values
+
+
+def measured(outcome: Outcome) -> dict[str, float | None]:
+    """Return the figures of a measurement by the names of their columns."""
+    return {f"{figure.name}_{figure.unit}": outcome.value(figure.name) for figure in outcome.figures}
 
 
 def _cell(value: object) -> object:

@@ -40,6 +40,16 @@ VERDICTS: Mapping[str, VerdictMeaning] = {
     "vendor_factor": VerdictMeaning(_KIND.THROUGHPUT, "a vendor's steps gain no more than can be explained"),
     "measured_steps": VerdictMeaning(_KIND.THROUGHPUT, "enough steps were measured after the warm-up"),
     "samples": VerdictMeaning(_KIND.THROUGHPUT, "the counts of steps and samples are numbers above 0"),
+    "points": VerdictMeaning(_KIND.MEASURED, "the measurement has points, and their records are valid"),
+    "measured": VerdictMeaning(_KIND.MEASURED, "the figure of a measurement is a finite number above 0"),
+    "possible": VerdictMeaning(
+        _KIND.MEASURED, "the figure is at most 105 % of the chip's declared peak, and at least the suite's own bound"
+    ),
+    "repeatable": VerdictMeaning(
+        _KIND.MEASURED, "the figure varies between valid rounds, or in one round, by at most the suite's bound"
+    ),
+    "reaches": VerdictMeaning(_KIND.REACHES, "the figure is at least the share of the peak that the vendor promises"),
+    "uniform": VerdictMeaning(_KIND.UNIFORM, "no device and no host is slower than the others"),
     "speedup": VerdictMeaning(_KIND.SPEEDUP, "many cards are faster than one card"),
     "efficiency": VerdictMeaning(_KIND.EFFICIENCY, "the speed-up per card is at least the required efficiency"),
     "baseline": VerdictMeaning(

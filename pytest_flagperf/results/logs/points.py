@@ -1,0 +1,189 @@
+"""The points of a measurement: what each rank logged, checked, and the points of all ranks together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from flagperf_driver.perflog import number
+from pytest_flagperf.stored.plan import LAST, WORST, MeasuredFigure
+
+MOST_POINTS = 10_000
+"""The maximum number of points of a rank; a longer log is not a measurement."""
+_MOST_VALUES, _MOST_TURNS, _LONGEST_TEXT = 50, 100, 200
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A rank's time of one iteration in one of the turns in which all ranks measured at the same time."""
+
+    seconds: float
+    own: float | None = None
+    """Without the time waited for a core; None if unknown."""
+    waited: float | None = None
+    """The share of the time in which the rank was ready and had no core."""
+
+
+@dataclass(frozen=True)
+class MeasuredPoint:
+    """A point of a measurement; of several ranks the figures are those of the worst rank, the rest is of the slowest.
+
+    None: not known, or not timed.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    """What varies between points, such as the size."""
+    figures: Mapping[str, float]
+    seconds: float | None = None
+    """The median time of an iteration."""
+    interval: float | None = None
+    """The half width of the 95 % interval of the time, as a share of it."""
+    best: float | None = None
+    """The time of the fastest tenth."""
+    sustained: float | None = None
+    """All time over all iterations."""
+    windows: int = 0
+    steady: bool = True
+    drift: float | None = None
+    """The share by which the point became slower; None if it did not drift."""
+    sides: tuple[float, ...] = ()
+    """The times of an iteration of a device with two speeds."""
+    clock: str = ""
+    spent_s: float | None = None
+    waited: float | None = None
+    own: float | None = None
+    together: bool = False
+    """All ranks took part in each iteration."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    rank: int = 0
+    """The slowest rank."""
+    turns: Mapping[str, tuple[Turn, ...]] = field(default_factory=dict)
+    """By rank, for the judgement of slow ranks."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader must know about the figures."""
+        drifts = self.drift is not None
+        return tuple(
+            text
+            for text, there in (
+                (f"became {'slower' if (self.drift or 0) > 0 else 'faster'} while it was measured", drifts),
+                ("has two speeds", bool(self.sides)),
+            )
+            if there
+        )
+
+
+@dataclass(frozen=True)
+class LeftOutPoint:
+    """A point that was not measured, because it would have taken too long."""
+
+    name: str
+    values: Mapping[str, Any]
+    expected_s: float
+
+
+def measured_point(value: Mapping[str, Any], rank: int) -> MeasuredPoint | None:
+    """Return the point of a MEASURED record; None if the record has no name, or a value that is not a number."""
+    name, figures = value.get("point"), value.get("figures")
+    if not _is_name(name) or not isinstance(figures, dict) or len(figures) > _MOST_VALUES:
+        return None
+    turns = [_turn(one) for one in _list(value.get("turns"))[:_MOST_TURNS]]
+    return MeasuredPoint(
+        str(name),
+        _plain(value.get("values")),
+        {str(figure): number(amount) for figure, amount in figures.items()},
+        **{key: _finite(value.get(key)) for key in ("seconds", "interval", "best", "sustained")},
+        **{key: _finite(value.get(key)) for key in ("drift", "spent_s", "waited", "own")},
+        windows=int(_finite(value.get("windows")) or 0),
+        steady=value.get("steady") is True,
+        sides=tuple(number(side) for side in _list(value.get("sides"))[:2]),
+        clock=str(value.get("clock") or "")[:_LONGEST_TEXT],
+        together=value.get("together") is True,
+        facts=_plain(value.get("facts")),
+        rank=rank,
+        turns={str(rank): tuple(turns)} if turns else {},
+    )
+
+
+def left_out_point(value: Mapping[str, Any]) -> LeftOutPoint | None:
+    """Return the point of a LEFT_OUT record; None if the record has no name."""
+    name = value.get("point")
+    return (
+        LeftOutPoint(str(name), _plain(value.get("values")), number(value.get("expected_s")))
+        if _is_name(name)
+        else None
+    )
+
+
+def of_ranks(ranks: Iterable[Sequence[MeasuredPoint]], figures: Sequence[MeasuredFigure]) -> tuple[MeasuredPoint, ...]:
+    """Return the points in the order of the first rank that has them, each with the figures of the worst rank."""
+    by_name: dict[str, MeasuredPoint] = {}
+    lower = {figure.name for figure in figures if figure.direction == "lower"}
+    for points in ranks:
+        for point in points:
+            known = by_name.get(point.name)
+            by_name[point.name] = point if known is None else _joined(known, point, lower)
+    return tuple(by_name.values())
+
+
+def _joined(first: MeasuredPoint, second: MeasuredPoint, lower: set[str]) -> MeasuredPoint:
+    """Return a point of two ranks: the slower one, with the worst figure of both; NaN is the worst."""
+    slower = second if (second.seconds or 0.0) > (first.seconds or 0.0) else first
+    names = dict.fromkeys([*first.figures, *second.figures])
+    pairs = {name: [point.figures[name] for point in (first, second) if name in point.figures] for name in names}
+    figures = {
+        name: math.nan if any(map(math.isnan, pair)) else (max if name in lower else min)(pair)
+        for name, pair in pairs.items()
+    }
+    # Any rank's unsteady point counts.
+    steady, turns = first.steady and second.steady, {**first.turns, **second.turns}
+    return replace(slower, figures=figures, steady=steady, turns={} if slower.together else turns)
+
+
+def point_of(figure: MeasuredFigure, points: Iterable[MeasuredPoint]) -> MeasuredPoint | None:
+    """Return the point that is the case's figure, by the rule that the suite declares; None without a point."""
+    having = [point for point in points if figure.name in point.figures]
+    if not having:
+        return None
+    if figure.pick == LAST:
+        return max(having, key=lambda point: _or_least(number(point.values.get(figure.over))))
+    bad = next((point for point in having if not math.isfinite(point.figures[figure.name])), None)
+    if bad is not None:
+        return bad
+    highest = (figure.direction == "lower") == (figure.pick == WORST)
+    return (max if highest else min)(having, key=lambda point: point.figures[figure.name])
+
+
+def _or_least(value: float) -> float:
+    return -math.inf if math.isnan(value) else value
+
+
+def _turn(value: object) -> Turn:
+    one = value if isinstance(value, dict) else {}
+    return Turn(number(one.get("seconds")), _finite(one.get("own")), _finite(one.get("waited")))
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= _LONGEST_TEXT
+
+
+def _finite(value: object) -> float | None:
+    finite = number(value)
+    return finite if math.isfinite(finite) else None
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _plain(value: object) -> dict[str, Any]:
+    """Return the texts, numbers and flags of a table; a rank may log anything."""
+    items = value.items() if isinstance(value, dict) else ()
+    plain = {str(key)[:_LONGEST_TEXT]: item for key, item in items if isinstance(item, (str, int, float, bool))}
+    return {
+        key: item[:_LONGEST_TEXT] if isinstance(item, str) else item for key, item in [*plain.items()][:_MOST_VALUES]
+    }

@@ -1,0 +1,50 @@
+"""Suites that measure the machine: plan, run, reports and commands, beside suites that train."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+
+import pytest
+
+from .conftest import Toy
+
+pytestmark = pytest.mark.slow
+CASE, TRAINING = "gamma:plain:CPU:1:2:2", "alpha:plain:CPU:1:1:1"
+
+
+@pytest.fixture
+def measuring(toy: Toy) -> Toy:
+    toy.measurement()
+    return toy
+
+
+def flagperf(toy: Toy, *arguments: str) -> str:
+    argv = [sys.executable, "-m", "pytest_flagperf", *arguments]
+    ended = subprocess.run(argv, cwd=toy.root, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_a_measurement_runs_beside_a_training_and_every_command_reads_both(measuring: Toy) -> None:
+    result = measuring.run("suites", f"--case={CASE}", f"--case={TRAINING}", "--throughput-only", "--strict", "-v")
+    result.assert_outcomes(passed=2)
+    (run,) = map(str, measuring.runs)
+    with (measuring.runs[0] / "results.csv").open() as file:
+        rows = {row["case"]: row for row in csv.DictReader(file)}
+    assert float(rows[CASE]["copy_B/s"]) == float(rows[CASE]["metric_value"]) == pytest.approx(20e9)
+    assert rows[CASE]["converged"] == rows[CASE]["p_core"] == rows[TRAINING]["copy_B/s"] == ""
+    assert "20 GB/s" in flagperf(measuring, "show", run, "--figures")
+    assert "0 differences" in flagperf(measuring, "verify", run)
+    assert "copy" in flagperf(measuring, "compare", run, run)
+    assert "gamma:plain" in flagperf(measuring, "list")
+    flagperf(measuring, "report", run)
+    assert "20 GB/s" in (measuring.runs[0] / "report.html").read_text()
+    (measuring.root / "baselines").mkdir()
+    assert "accepted: gamma:plain:CPU:1:2: copy 20 GB/s" in flagperf(measuring, "accept", run)
+    slower = measuring.run("suites", "-m", "measurement", f"--case={CASE}", "--set=speed=10e9", "--resume", run)
+    slower.assert_outcomes(passed=1)  # its rounds are those of the run
+    slower = measuring.run("suites", "-m", "measurement", f"--case={CASE}", "--set=speed=10e9", "--ignore-differences")
+    slower.assert_outcomes(failed=1)
+    slower.stdout.fnmatch_lines(["*copy is 10 GB/s*"])
