@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.plan.fingerprint import code_hash
+from pytest_flagperf.results.measured.profile import peaks_sentence
 from pytest_flagperf.stored.layout import RESULTS
 from pytest_flagperf.stored.plan import package_of
 
@@ -79,7 +80,9 @@ def measured(folder: Path) -> Measured:
             machine[name] = f"{got}, required {expected}"
     if names := [warning["kind"] for warning in first["validity_warnings"]]:
         machine[VALIDITY] = ", ".join(names)
-    return Measured(figures, machine, (first.get("profile") or {}).get("largest_loss", ""))
+    profile = first.get("profile") or {}
+    line = "; ".join(filter(None, [profile.get("largest_loss"), peaks_sentence(profile.get("of_peaks", {}))]))
+    return Measured(figures, machine, line)
 
 
 def convergence(folder: Path) -> Measured:

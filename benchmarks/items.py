@@ -55,7 +55,7 @@ class Measured(NamedTuple):
     figures: Mapping[str, Figure]
     machine: Mapping[str, str] = {}
     largest_loss: str = ""
-    """Where most time of a step is lost, by the run's profile."""
+    """Where most time of a step is lost, and what it reaches of the chip's peaks, by the run's profile."""
 
 
 @dataclass(frozen=True)

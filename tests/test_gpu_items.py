@@ -125,7 +125,8 @@ def stored_case(model: str, ok: bool = True) -> dict[str, object]:
     outcome = {
         "machine": {"power_limit": "700 W"}, "environment": {"framework": "pytorch 2", "device": "no"},
         "fingerprint": {"deviations": {"version torch": ["2.11", "==2.15"], "learning_rate": [1, 2]}},
-        "profile": {"largest_loss": "input: 31 % waiting"}, "validity_warnings": [{"kind": "throttled"}],
+        "profile": {"largest_loss": "input: 31 % waiting", "of_peaks": {"FLOPs": 0.4}},
+        "validity_warnings": [{"kind": "throttled"}],
     }  # fmt: skip
     return {"case": f"{model}:pytorch:H200:1:1:1", "ok": ok, "speedup": None, "metrics": metrics, "outcomes": [outcome]}
 
@@ -142,7 +143,7 @@ def test_a_result_has_figures_machine_and_the_share_of_the_goal(tmp_path: Path) 
     result = Item("bert", [], 1, 1, goal=goal).result(PASSED, "", 7.0, measured)
     assert result.row[3:] == (
         "p_core 380 sequences/s, mfu 40.0 %, time_to_target 9 s, power limit 700 W, validity warnings throttled; "
-        "input: 31 % waiting",
+        "input: 31 % waiting; of the chip's peaks: FLOPs 40 %",
         "95% of 400 on H200",
     )  # fmt: skip
     assert result.machine == {

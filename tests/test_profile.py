@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flagperf.report.page import page
 from pytest_flagperf.results.measured.measure import measure
-from pytest_flagperf.results.measured.profile import of_record
+from pytest_flagperf.results.measured.profile import StepWork, of_record, peaks_sentence
 from pytest_flagperf.results.tables import published
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import RESULTS
@@ -32,9 +32,13 @@ RECORD: dict[str, Any] = {
     "wait_time": 0.0,
     "host_bytes": 1048576.0,
     "graph_breaks": 0,
+    "bytes": {"least": 1e9, "operations": 4e9, "gradients": 2e8},
 }
 """A profile with nothing wrong."""
-MFU = 0.62
+WORK = StepWork(flops=124e12, peak_flops=1e15, peak_bytes=50e9)
+"""A step of 0.2 s has 62 % of the FLOPs, and at least 10 % of the bytes, of the chip's peaks."""
+OF_PEAKS = {"bytes at least": 0.02 / 0.138, "bytes of the operations": 0.08 / 0.138}
+"""Of a step that computes for 0.138 s."""
 NMS = {"name": "nms_kernel", "kind": "other", "time": 0.05, "calls": 80.0}
 MATH = {"matrix product": 0.12, "attention": 0.05, "pointwise": 0.02}
 """Attention under a compiler, as on an H100: a softmax in a kernel of its own."""
@@ -70,15 +74,21 @@ LOSSES: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "sentence"), LOSSES)
 def test_one_sentence_names_the_largest_loss(change: dict[str, Any], sentence: str) -> None:
-    assert of_record({**RECORD, **change}, None, "rank 0").largest_loss == sentence
+    assert of_record({**RECORD, **change}, StepWork(), "rank 0").largest_loss == sentence
 
 
-def test_the_flops_of_matrix_products_are_compared_with_the_peak() -> None:
-    good, slow = (of_record(RECORD, mfu, "rank 0") for mfu in (MFU, 0.3))
-    assert good.peak_share == pytest.approx(MFU * 0.2 / 0.178)
+def test_flops_and_bytes_are_compared_with_the_peaks() -> None:
+    good, slow = (of_record(RECORD, WORK._replace(flops=flops), "rank 0") for flops in (124e12, 60e12))
+    assert good.peak_share == pytest.approx(0.124 / 0.178)
     assert (good.largest_loss, slow.largest_loss) == (LOSSES[0][1], "matrix products: 34 % of the peak")
     without = {**RECORD, "kinds": {"other": 0.001}}
-    assert of_record(without, MFU, "rank 0").peak_share is None
+    assert of_record(without, WORK, "rank 0").peak_share is None
+    assert good.of_peaks == pytest.approx({"FLOPs": 0.62, "bytes at least": 0.1, "bytes of the operations": 0.4})
+    waiting = {**RECORD, "input_wait": 0.1, "bytes": {**RECORD["bytes"], "operations": None}}
+    sentence = peaks_sentence(of_record(waiting, WORK, "rank 0").of_peaks)
+    assert sentence == "of the chip's peaks: FLOPs 124 %, bytes at least 20 %"
+    assert of_record({**RECORD, "bytes": None}, WORK._replace(flops=None), "rank 0").of_peaks == {}
+    assert peaks_sentence({}) == ""
 
 
 @pytest.mark.parametrize(
@@ -86,6 +96,10 @@ def test_the_flops_of_matrix_products_are_compared_with_the_peak() -> None:
     [
         ({"busy_time": -1.0}, "busy_time is -1.0; expected a number, at least 0"),
         ({"launches": "nan"}, "launches is nan; expected a number, at least 0"),
+        (
+            {"bytes": {"least": -1, "operations": None, "gradients": 0}},
+            "bytes.least is -1.0; expected a number, at least 0",
+        ),
         ({"steps": 0}, "steps is 0; expected a number, at least 1"),
         ({"kinds": {"matrix product": "much"}}, "kinds.'matrix product' is 'much'; expected a number"),
         ({"exposed": {"collective": -0.1}}, "exposed.collective is -0.1; expected a number, at least 0"),
@@ -97,7 +111,7 @@ def test_the_flops_of_matrix_products_are_compared_with_the_peak() -> None:
 )
 def test_an_invalid_record_is_an_error(change: dict[str, Any], words: str) -> None:
     with pytest.raises(FormatError, match="rank 0") as error:
-        of_record({**RECORD, **change}, None, "rank 0")
+        of_record({**RECORD, **change}, StepWork(), "rank 0")
     assert words in str(error.value)
 
 
@@ -107,22 +121,24 @@ def profiled(record: object) -> Training:
         throughput_only=True,
         steps=55,
         finished=lambda value: {**value, "profile": record},
-        plan_fields={"flops_per_sample": None},
+        plan_fields={"flops_per_sample": 1e6, "peak_tflops": 2.6e-4, "peaks": {"memory_gb_s": 50e9}},
     )
 
 
 def test_a_profile_is_in_the_results_on_the_page_and_in_the_published_record(tmp_path: Path) -> None:
     # A rank cannot set what the harness finds.
-    record = {**RECORD, "input_wait": 0.062, "largest_loss": "none, <b>really</b>", "peak_share": 5.0}
+    record = {**RECORD, "input_wait": 0.062, "largest_loss": "none, <b>really</b>", "peak_share": 5.0, "flops": 1.0}
     run_dir = trained(tmp_path / "run", profiled(record))
     stored = json.loads((run_dir / RESULTS).read_text())["cases"][0]["outcomes"][0]["profile"]
     assert stored["largest_loss"] == "input: 31 % waiting"
     assert stored["kernels"] == RECORD["kernels"]
+    assert stored["bytes"] == RECORD["bytes"]
+    assert stored["of_peaks"] == pytest.approx({"FLOPs": 32e6 / 2.6e8 / 0.138, **OF_PEAKS})
     (result,) = published.load(run_dir)
     assert result.first.profile is not None
     assert result.first.profile.largest_loss == "input: 31 % waiting"
     text = page.standalone(run_dir, tmp_path / "page.html")
-    assert "Largest loss: <strong>input: 31 % waiting</strong>" in text
+    assert "Largest loss: <strong>input: 31 % waiting</strong>; of the chip&#x27;s peaks: FLOPs " in text
     assert "nvjet_tst_128x256" in text
     assert "<b>really" not in text
 

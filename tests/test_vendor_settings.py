@@ -29,6 +29,10 @@ modules = ["torch_acme"]
 [chips.X9]
 devices_per_host = 8
 memory_gib = 32
+memory_gb_s = 900
+host_gb_s = 32
+link_gb_s = 300
+promised = { memory_gb_s = 0.8 }
 peak_tflops = { bf16 = 80.5 }
 names = ["X9"]
 [container]
@@ -94,13 +98,15 @@ def test_settings_have_their_place_in_plan_record_and_key(tmp_path: Path) -> Non
     plan = planned(tmp_path)
     names = listed(plan)
     assert names["setting chips.X9.peak_tflops.bf16"] == "80.5"
+    peaks = {"memory_gb_s": 900e9, "host_gb_s": 32e9, "link_gb_s": 300e9}
+    assert plan.peaks == {"peak_tflops.bf16": 80.5e12, **peaks}
     assert names["setting uv.UV_INDEX"] == "https://***@acme.example/simple"
     assert "secret" not in str(names)
     assert names["module torch_acme"] == "imported by each rank"
     assert names["variable ACME_HOME"] == "set"
     assert names["known problem 1"] == "one link is slow"
     (index,) = [one for one in plan.additions if one.name == "setting uv.UV_INDEX"]
-    assert index.where == "vendors/acme/vendor.toml:25"
+    assert index.where == "vendors/acme/vendor.toml:29"
     assert plan.fingerprint["deviations"]["setting nvml"] == ["true", "false"]
     assert [one["name"] for one in plan.to_json()["additions"]] == list(names)
 

@@ -20,7 +20,8 @@ def environment(tree: Tree, document: Path, vendor_case: VendorCase) -> str:
     for hardware in dict.fromkeys(hardware for hardware, _ in plans):
         chip = vendor.chips.get(hardware)
         peaks = ", ".join(f"{name} {plain(peak)}" for name, peak in chip.peak_tflops.items()) if chip else ""
-        memory = f"{chip.memory_gib:g} GiB" if chip and chip.memory_gib else NONE
+        amounts = ((chip.memory_gib, "GiB"), (chip.memory_gb_s, "GB/s")) if chip else ()
+        memory = ", ".join(f"{plain(amount)} {unit}" for amount, unit in amounts if amount) or NONE
         devices = str(chip.devices_per_host) if chip and chip.devices_per_host else NONE
         rows.append([hardware, devices, memory, peaks or "none: no MFU"])
     return "\n".join([*map(row, rows), "", *_surroundings(tree, document, vendor_case, next(iter(plans.values())))])

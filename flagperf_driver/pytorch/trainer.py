@@ -11,7 +11,7 @@ import torch
 
 from flagperf_driver.driver import Config, Rank
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch import distributed, states
+from flagperf_driver.pytorch import distributed, profiler, states, traffic
 from flagperf_driver.pytorch.checks import replicas
 from flagperf_driver.pytorch.checks.steps import COMPARED, StepComparison
 from flagperf_driver.pytorch.evaluation import evaluate
@@ -21,7 +21,7 @@ from flagperf_driver.pytorch.parts import build, description
 from flagperf_driver.pytorch.steps import Context, Steps
 from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.loop import window
-from flagperf_driver.training.profile import Profiler
+from flagperf_driver.training.profile import Profiler, StepBytes
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Timeline
 from flagperf_driver.training.trainer import RankEvaluation, Trainer
@@ -51,6 +51,8 @@ class TorchTrainer:
         )
         self.comparison: Comparison | None = self._vendors
         self.own: Callable[[], Trainer] | None = self._own_trainer if self.parts.replaced else None
+        self.vendors: Callable[[], Trainer] | None = self._vendors_trainer if self.parts.replaced else None
+        self.step_bytes: Callable[[Callable[[], object]], StepBytes] | None = self._count_bytes
         # Every step reads these values; attributes are faster than the config.
         self._accumulation = ctx.config.gradient_accumulation_steps
         self._max_norm = ctx.config.max_grad_norm
@@ -153,12 +155,21 @@ class TorchTrainer:
         rank, ctx, own = self._rank, self._ctx, self._own
         # The name is the only reference to the parts after the training.
         del self.parts, self._trained, self.comparison, self._vendors, self.weights_digest
-        gc.collect()
-        empty_cache = None if devices.is_host(ctx.device) else getattr(devices.backend(ctx.device), "empty_cache", None)
-        if empty_cache is not None:
-            empty_cache()
+        self._free_memory()
         config = Config({**ctx.config.as_dict(), "compile": False})
         return TorchTrainer(rank, replace(ctx, config=config, progress=TrainingProgress()), own)
+
+    def _vendors_trainer(self) -> Trainer:
+        self._free_memory()
+        profiler.forget_compiled()
+        return TorchTrainer(self._rank, replace(self._ctx, progress=TrainingProgress()), self._steps, self._own)
+
+    def _free_memory(self) -> None:
+        gc.collect()
+        device = self._ctx.device
+        empty_cache = None if devices.is_host(device) else getattr(devices.backend(device), "empty_cache", None)
+        if empty_cache is not None:
+            empty_cache()
 
     # -- evaluation --------------------------------------------------------------------------------------
 
@@ -184,6 +195,24 @@ class TorchTrainer:
 
     def profiler(self) -> Profiler | None:
         return self._ctx.hooks.profiler(self._ctx.device)
+
+    def _count_bytes(self, step: Callable[[], object]) -> StepBytes:
+        suites = self._steps
+        least = traffic.LeastTraffic(self.parts.model, self.parts.optimizer)
+
+        def backward(ctx: Context, loss: torch.Tensor, scaler: Any) -> None:
+            least.keep(loss)
+            suites.backward(ctx, loss, scaler)
+
+        self._steps = replace(suites, backward=backward)
+        step()
+        self._steps = suites
+        if self.compiles:
+            # Compiled kernels are not operations: what they read and write is not seen.
+            return StepBytes(least.bytes, None, least.gradients)
+        with traffic.Traffic() as counted:
+            step()
+        return StepBytes(least.bytes, counted.bytes, least.gradients)
 
     def threads(self) -> int:
         threads: int = torch.get_num_threads()

@@ -18,7 +18,7 @@ from flagperf_driver.training.checks import replicas
 from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.evaluation import Loading
 from flagperf_driver.training.meeting import Meeting
-from flagperf_driver.training.profile import Profiler
+from flagperf_driver.training.profile import Profiler, StepBytes
 from flagperf_driver.training.schedules import Factor, factor
 from flagperf_driver.training.steps import Context, Steps
 from flagperf_driver.training.timeline import Marks, Timeline
@@ -58,6 +58,8 @@ class BaseTrainer(ABC):
     compiles = False
     comparison: Comparison | None = None
     own: Callable[[], Trainer] | None = None
+    vendors: Callable[[], Trainer] | None = None
+    step_bytes: Callable[[Callable[[], object]], StepBytes] | None = None
 
     def __init__(self, rank: Rank, ctx: Context, steps: Steps, meeting: Meeting, states: States) -> None:
         self.progress = ctx.progress

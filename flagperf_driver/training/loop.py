@@ -24,11 +24,6 @@ from flagperf_driver.training.trainer import Trainer
 MAX_WINDOW = 1000
 """Maximum number of steps between two log points, for any log_freq: their losses and marks are kept in memory."""
 
-BEFORE_FACTOR = (
-    "vendor_factor is measured next, and a profiler may slow down later steps; "
-    "for a profile run again without --set vendor_factor=True"
-)
-
 
 class NonFiniteLoss(ArithmeticError):
     """The loss is NaN or infinite."""
@@ -100,10 +95,11 @@ class Training:
             # After a deadline the checkpoint is kept, so that a later run can continue the training.
             checkpoint.finish(self.rank)
         finished = self._finished(reason)
-        if self.for_throughput and self.config.profile_steps and self.timeline.totals.measured:
-            finished["profile"] = self._profile()
         if self.config.vendor_factor:
             finished.update(self._vendor_factor())
+        # Last: a profiler may slow down later steps.
+        if self.for_throughput and self.config.profile_steps and self.timeline.totals.measured:
+            finished["profile"] = self._profile()
         self.log(events.FINISHED, {**finished, "e2e_time": self.rank.age()})
 
     def _train(self) -> str:
@@ -182,10 +178,12 @@ class Training:
     def _profile(self) -> dict[str, Any] | None:
         """Train further steps on all ranks, and return the profile of the first rank; None on the others."""
         of_rank = None if self.rank.world.rank else self._profiler
-        if self.config.vendor_factor and self.trainer.own is not None:
-            return {"problem": BEFORE_FACTOR} if of_rank else None
+        if not self.trainer.gather(of_rank is not None)[0]:
+            return None
+        # The factor's measurement has freed the trainer.
+        trainer = self.trainer.vendors() if self.config.vendor_factor and self.trainer.vendors else self.trainer
         beat = functools.partial(self.rank.heartbeat.beat, self.progress.step, heartbeat.TRAIN)
-        return profile(self.trainer, of_rank, self.config.profile_steps, self.timeline.totals, beat)
+        return profile(trainer, of_rank, self.config.profile_steps, self.timeline.totals, beat)
 
     # -- between two steps: logging, evaluation and checkpoints --------------------------------------------
 

@@ -41,6 +41,17 @@ class Recording:
         return len(self.activities) + self.launches + len(self.waits)
 
 
+class StepBytes(NamedTuple):
+    """The bytes of a device's memory that one step reads and writes."""
+
+    least: float
+    """What no program avoids: weights, gradients, optimizer states, and what a forward pass keeps for the backward."""
+    operations: float | None
+    """What the operations read and write, one after the other; None for compiled steps."""
+    gradients: float
+    """Those of the whole model's gradients, which ranks exchange."""
+
+
 class Profiler(Protocol):
     """Records a device's activities; a vendor's hook may return its own."""
 

@@ -22,11 +22,9 @@ def profile(
 ) -> dict[str, Any] | None:
     """Train at most so many profiled steps and return their record; None on the ranks without a profiler.
 
-    All ranks train the same steps: none if the first one has no profiler. ``totals`` are those of the measured steps.
+    All ranks train the same steps, and the first one has a profiler. ``totals`` are those of the measured steps.
     An error of the profiler is the record's ``problem``: the steps go on, and the measured figures stay.
     """
-    if not trainer.gather(profiler is not None)[0]:
-        return None
     steps, count = _Steps(trainer, profiler, beat), 0
     host_s = steps.host_time()
     # A profiler's first start takes long, so this step is not in the record.
@@ -34,8 +32,10 @@ def profile(
     with steps.profiler_errors():
         count = max(1, min(most, MOST_ACTIVITIES // max(1, recording.size)))
     count = trainer.gather(0 if steps.problem else count)[0]
+    moved: dict[str, Any] = {}
     if count:
         recording = steps.run(count)
+        moved = steps.bytes()
     if profiler is None:
         return None
     seen: dict[str, Any] = {}
@@ -50,6 +50,7 @@ def profile(
         "input_wait": max(0.0, waited) / measured,
         "profiled_step_time": steps.seconds / count,
         "host_time": host_s,
+        **moved,
         **seen,
     }
 
@@ -77,6 +78,16 @@ class _Steps:
         """Return the shortest time of the host for a step, which begins when the device has nothing to do."""
         timeline = Timeline(self._trainer.marks, 0)
         return min(self._step(timeline) for _ in range(HOST_STEPS))
+
+    def bytes(self) -> dict[str, Any]:
+        """Return the bytes of a step, or why they are unknown: all ranks count them, and fail alike."""
+        if self._trainer.step_bytes is None:
+            return {}
+        try:
+            counted = self._trainer.step_bytes(lambda: self._step(Timeline(self._trainer.marks, 0)))
+        except Exception as error:  # a vendor's operators may not support the counting
+            return {"bytes": None, "no_bytes": f"{type(error).__name__}: {error}"}
+        return {"bytes": counted._asdict()}
 
     def run(self, count: int) -> Recording:
         """Run steps one behind the other, as the training does, and return what the profiler saw."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Callable, Iterator, Mapping, Protocol, Sequence
 
 from flagperf_driver.training.checks.comparison import Comparison
-from flagperf_driver.training.profile import Profiler
+from flagperf_driver.training.profile import Profiler, StepBytes
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Marks, Timeline
 
@@ -54,6 +54,11 @@ class Trainer(Protocol):
     own: Callable[[], Trainer] | None
     """Free this trainer, which has ended, and return one with the suite's own steps, not compiled; None if
     no step is replaced."""
+    vendors: Callable[[], Trainer] | None
+    """After ``own``: return a trainer with the vendor's steps again; None if no step is replaced."""
+    step_bytes: Callable[[Callable[[], object]], StepBytes] | None
+    """Count the bytes of a step by calling a function that trains one, several times; all ranks do. None if the
+    framework cannot count them."""
     weights_digest: Callable[[], str]
     """Return a digest of the weights that all ranks hold, which must be the same on all ranks after each step."""
 

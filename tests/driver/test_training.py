@@ -25,7 +25,7 @@ from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.evaluation import Loading, ModelTime, evaluate
 from flagperf_driver.training.loop import MAX_WINDOW, DataError, NonFiniteLoss, Training
-from flagperf_driver.training.profile import Activity, Profiler, Recording
+from flagperf_driver.training.profile import Activity, Profiler, Recording, StepBytes
 from flagperf_driver.training.profiled_steps import HOST_STEPS, MOST_ACTIVITIES
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import EventMarks, HostMarks, Marks, Timeline, Window
@@ -86,6 +86,8 @@ class CountingTrainer:
         self.compiles = False
         self.comparison: Comparison | None = None
         self.own: Callable[[], Trainer] | None = None
+        self.vendors: Callable[[], Trainer] | None = None
+        self.step_bytes: Callable[[Callable[[], object]], StepBytes] | None = self._count_bytes
         self.weight = 0
         self.weights_digest: Callable[[], str] = lambda: str(self.weight)
         self.accumulation: int = rank.config.gradient_accumulation_steps
@@ -144,6 +146,12 @@ class CountingTrainer:
 
     def profiler(self) -> Profiler | None:
         return self.profiler_of_device
+
+    def _count_bytes(self, step: Callable[[], object]) -> StepBytes:
+        step()
+        if self._rank == 0 and self.profiler_of_device is UNCOUNTED:
+            raise NotImplementedError("no rule for acme::fused")
+        return StepBytes(64.0, None, 16.0)
 
     def threads(self) -> int:
         return 1
@@ -290,6 +298,10 @@ class CountedKernels:
         return self._seen
 
 
+UNCOUNTED = CountedKernels()
+"""The profiler of a device whose bytes cannot be counted."""
+
+
 def test_a_profile_follows_the_measured_steps_and_changes_none_of_their_figures() -> None:
     settings: dict[str, Any] = {"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}
     profiled = Run(**settings, profile_steps=7, profiler=CountedKernels())
@@ -301,7 +313,8 @@ def test_a_profile_follows_the_measured_steps_and_changes_none_of_their_figures(
     # The test clock's step waits 1 s for input and computes for 2 s.
     assert (profile["steps"], profile["step_time"], profile["input_wait"]) == (7, 3.0, 1.0)
     assert profile["profiled_step_time"] == 2.0
-    assert profiled.trainer.weight == plain.trainer.weight + HOST_STEPS + 1 + 7
+    assert profile["bytes"] == {"least": 64.0, "operations": None, "gradients": 16.0}
+    assert profiled.trainer.weight == plain.trainer.weight + HOST_STEPS + 1 + 7 + 1
     by_clock = ("e2e_time", "init_time", "raw_train_time", "train_no_eval_time", "p_whole", "p_train", "windows_time")
     of_steps = [name for name in plain.finished if name not in by_clock]
     assert [profiled.finished[name] for name in of_steps] == [plain.finished[name] for name in of_steps]
@@ -313,6 +326,9 @@ def test_a_profiler_that_fails_leaves_the_figures(end: int) -> None:
     finished = Run(**settings, profiler=CountedKernels(fails_at=end)).finished
     assert finished["profile"] == {"problem": "OSError: no counters"}
     assert finished["measured_steps"] == 4
+    uncounted = Run(**settings, profiler=UNCOUNTED).finished["profile"]
+    assert (uncounted["bytes"], uncounted["no_bytes"]) == (None, "NotImplementedError: no rule for acme::fused")
+    assert uncounted["kernels"]
     nothing = Run(**settings, profiler=CountedKernels(0)).finished
     assert nothing["profile"] == {"problem": "the profiler recorded no kernel"}
 

@@ -8,7 +8,7 @@ from html import escape
 from pytest_flagperf.report.page.html import Name, Number, figures, folded, table
 from pytest_flagperf.results.figures.units import count, plain, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.measured.profile import Profile
+from pytest_flagperf.results.measured.profile import Profile, peaks_sentence
 
 
 def html(rounds: Sequence[Outcome]) -> str:
@@ -17,6 +17,7 @@ def html(rounds: Sequence[Outcome]) -> str:
     if outcome is None or outcome.profile is None:
         return ""
     profile = outcome.profile
+    peaks = peaks_sentence(profile.of_peaks)
     about = f"of {count(profile.steps, 'step')} after the measured ones, round {outcome.round}"
     kinds = [(Name(kind), *_time(profile, seconds)) for kind, seconds in profile.kinds.items()]
     kernels = [
@@ -24,7 +25,8 @@ def html(rounds: Sequence[Outcome]) -> str:
         for kernel in profile.kernels
     ]
     return (
-        f"<h3>Profile</h3><p>Largest loss: <strong>{escape(profile.largest_loss)}</strong> "
+        f"<h3>Profile</h3><p>Largest loss: <strong>{escape(profile.largest_loss)}</strong>"
+        f"{f'; {escape(peaks)}' if peaks else ''} "
         f'<span class="soft">{about}</span></p>{figures(("a step", "value"), list(_rows(profile)))}'
         f"{table(('kernels', 'time a step', 'share of a step'), kinds)}"
         + folded(
@@ -49,6 +51,16 @@ def _rows(profile: Profile) -> Iterator[tuple[str, str]]:
     waited = f", {quantity(profile.wait_time, 's')}" if profile.waits else ""
     yield "waits for the device", plain(profile.waits) + waited
     yield "copied between host and device", quantity(profile.host_bytes, "bytes")
+    if profile.flops is not None:
+        yield "FLOPs of the model", f"{plain(profile.flops)} FLOP"
+    if moved := profile.bytes:
+        yield "bytes of memory, at least", quantity(moved.least, "bytes")
+        if moved.operations is not None:
+            yield "bytes of memory, of the operations", quantity(moved.operations, "bytes")
+    elif profile.no_bytes:
+        yield "bytes of memory", f"not counted: {profile.no_bytes}"
+    for name, share in profile.of_peaks.items():
+        yield f"{name}: time at the chip's peak", quantity(share, "share")
     for backend, seconds in profile.attention.items():
         yield f"attention by {backend} kernels", quantity(seconds, "s")
     if profile.peak_share is not None:

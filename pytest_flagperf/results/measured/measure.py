@@ -34,7 +34,7 @@ from pytest_flagperf.results.measured import profile as profiles
 from pytest_flagperf.results.measured.consistency_pairs import RankFigures
 from pytest_flagperf.results.measured.outcome import Losses, MetricQuality, Outcome, Quality, TrainingWork, unreadable
 from pytest_flagperf.results.measured.phases import Phase
-from pytest_flagperf.results.measured.profile import Profile
+from pytest_flagperf.results.measured.profile import Profile, StepWork
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log
 from pytest_flagperf.stored.plan import VERSION, StoredPlan
@@ -195,7 +195,7 @@ def _outcome(of: Round) -> Outcome:
     compared, failures = _failures(of)
     of_ranks = metrics.of_round(plan, logs, of.target)
     by_name = {metric.name: metric for metric in of_ranks}
-    profile, no_profile = _profile(first, by_name["mfu"].value if "mfu" in by_name else None)
+    profile, no_profile = _profile(plan, first)
     rate = by_name.get("p_core" if plan.throughput_only else "p_whole")
     reports = monitors.reports(of.path)
     load = busy.figures(samples, reports, training)
@@ -263,13 +263,19 @@ def _outcome(of: Round) -> Outcome:
     )
 
 
-def _profile(log: RankLog, mfu: float | None) -> tuple[Profile | None, tuple[str, ...]]:
+def _profile(plan: StoredPlan, log: RankLog) -> tuple[Profile | None, tuple[str, ...]]:
     """Return the profile, or the reason why the rank's record is not one."""
-    value = (log.finished or {}).get("profile")
+    finished = log.finished or {}
+    value = finished.get("profile")
     if value is None:
         return None, ()
     try:
-        return profiles.of_record(value, mfu, f"rank {log.rank}: no profile"), ()
+        work = StepWork(
+            metrics.step_flops(plan, finished),
+            plan.peak_tflops * 1e12 if plan.peak_tflops else None,
+            plan.peaks.get("memory_gb_s"),
+        )
+        return profiles.of_record(value, work, f"rank {log.rank}: no profile"), ()
     except FormatError as error:
         return None, (str(error),)
 

@@ -119,15 +119,28 @@ def _shares(plan: StoredPlan, end: Mapping[str, Any]) -> Iterator[MetricValue]:
     if end.get("input_wait_time") is not None and training > 0:
         how = f"{_timing(end)}, time that steps waited for input over train_no_eval_time"
         yield MetricValue("input_wait_share", waited / training, "share", "lower", how, _count(end.get("steps")), 0)
-    flops, peak = plan.flops_per_sample or 0.0, plan.peak_tflops or 0.0
+    peak = plan.peak_tflops or 0.0
     how = "padding over all computed tokens, all steps"
     yield from _metric("padding_share", end.get("padding_share"), "share", "lower", how, _count(end.get("steps")), 0)
-    if end.get("p_core") is not None and flops > 0 and peak > 0:
-        tokens = 1.0 if end.get("token_share") is None else number(end.get("token_share"))
+    if end.get("p_core") is not None and plan.flops_per_sample and peak > 0:
+        flops, tokens = plan.flops_per_sample, _token_share(end)
         without = "" if tokens == 1 else f" x {tokens:.1%} of the tokens, without padding,"
         how = f"{flops:.4g} FLOPs per sample{without} x p_core over {plan.cards} x {peak:g} TFLOPS of dense peak"
         value = flops * tokens * number(end.get("p_core")) / (plan.cards * peak * 1e12)
         yield MetricValue("mfu", value, "share", "higher", how, *_measured(end))
+
+
+def _token_share(end: Mapping[str, Any]) -> float:
+    return 1.0 if end.get("token_share") is None else number(end.get("token_share"))
+
+
+def step_flops(plan: StoredPlan, end: Mapping[str, Any]) -> float | None:
+    """Return the model's FLOPs of one card in a measured step, without padding; None if they are unknown."""
+    samples, steps = number(end.get("measured_samples")), number(end.get("measured_steps"))
+    if not plan.flops_per_sample or not steps > 0:
+        return None
+    flops = plan.flops_per_sample * _token_share(end) * samples / steps / plan.cards
+    return flops if math.isfinite(flops) else None
 
 
 def _memory(logs: Iterable[RankLog]) -> Iterator[MetricValue]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from flagperf_driver.training import profile as driver
@@ -28,6 +28,26 @@ class Kernel:
     kind: str
     time: float
     calls: float
+
+
+@dataclass(frozen=True)
+class StepBytes:
+    """The bytes of a device's memory that one step reads and writes."""
+
+    least: float
+    """Weights, gradients, optimizer states, and what a forward pass keeps for the backward, each once."""
+    operations: float | None
+    """What the operations read and write, one after the other; None for compiled steps."""
+    gradients: float
+    """Those of the whole model's gradients."""
+
+
+class StepWork(NamedTuple):
+    """The FLOPs of a step of one card, and the card's declared peaks in FLOP/s and B/s; None if they are unknown."""
+
+    flops: float | None = None
+    peak_flops: float | None = None
+    peak_bytes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +82,13 @@ class Profile:
     """Copied between host and device."""
     graph_breaks: int | None = None
     """The places where the compiler splits the model; None if it is not compiled."""
+    bytes: StepBytes | None = None
+    no_bytes: str = ""
+    """Why the bytes could not be counted."""
+    flops: float | None = None
+    """The model's FLOPs of one card's step, without padding."""
+    of_peaks: Mapping[str, float] = field(default_factory=dict)
+    """The time that a step takes at each declared peak alone, as a share of a measured step without its input wait."""
     peak_share: float | None = None
     """The model's FLOPs over the time of matrix products, convolutions and attention, as a share of the peak."""
     largest_loss: str = ""
@@ -82,7 +109,11 @@ class Profile:
         return sum(self.kinds.get(kind, 0.0) for kind in kinds)
 
 
-def of_record(value: object, mfu: float | None, where: str) -> Profile:
+FLOPS, LEAST_BYTES, OPERATIONS = "FLOPs", "bytes at least", "bytes of the operations"
+"""What of a step is compared with the chip's peaks."""
+
+
+def of_record(value: object, work: StepWork, where: str) -> Profile:
     """Return the profile of a rank's record with what follows from it; raise FormatError for an invalid record."""
     if isinstance(value, dict) and "problem" in value:
         raise FormatError(f"{where}: {value['problem']}")
@@ -93,16 +124,43 @@ def of_record(value: object, mfu: float | None, where: str) -> Profile:
     kinds = {*profile.kinds, *profile.exposed, *(kernel.kind for kernel in profile.kernels)}
     if unknown := sorted(kinds - _ALL):
         raise FormatError(f"{where}: unknown kind {unknown[0]!r:.40}; allowed: {', '.join(sorted(_ALL))}")
-    computing, of_model = profile.step_time - profile.input_wait, profile.of_kinds(_OF_MODEL)
-    peak_share = mfu * computing / of_model if mfu is not None and of_model else None
-    profile = replace(profile, kernels=profile.kernels[: driver.KERNELS], peak_share=peak_share)
+    compute_s, of_model = _seconds(work.flops, work.peak_flops), profile.of_kinds(_OF_MODEL)
+    profile = replace(
+        profile,
+        kernels=profile.kernels[: driver.KERNELS],
+        flops=work.flops,
+        of_peaks=_of_peaks(profile, compute_s, work.peak_bytes),
+        peak_share=compute_s / of_model if compute_s and of_model else None,
+    )
     return replace(profile, largest_loss=largest_loss(profile))
+
+
+def _of_peaks(profile: Profile, compute_s: float | None, peak_bytes: float | None) -> dict[str, float]:
+    moved, computing_s = profile.bytes, profile.step_time - profile.input_wait
+    times = {
+        FLOPS: compute_s,
+        LEAST_BYTES: _seconds(moved.least if moved else None, peak_bytes),
+        OPERATIONS: _seconds(moved.operations if moved else None, peak_bytes),
+    }
+    return {name: time / computing_s for name, time in times.items() if time is not None and computing_s > 0}
+
+
+def _seconds(amount: float | None, rate: float | None) -> float | None:
+    return amount / rate if amount and rate else None
+
+
+def peaks_sentence(of_peaks: Mapping[str, float]) -> str:
+    """Return ``of the chip's peaks: FLOPs 40 %, bytes at least 22 %``; empty without a declared peak."""
+    shares = ", ".join(f"{name} {_percent(share)}" for name, share in of_peaks.items())
+    return shares and f"of the chip's peaks: {shares}"
 
 
 def _numbers(profile: Profile) -> Iterator[tuple[str, float, int]]:
     """Yield the name, the value and the least possible value of each number of the record."""
     for name, value in vars(profile).items():
-        if isinstance(value, Mapping):
+        if isinstance(value, StepBytes):
+            yield from ((f"{name}.{key}", number, 0) for key, number in vars(value).items() if number is not None)
+        elif isinstance(value, Mapping):
             yield from ((f"{name}.{key}", number, 0) for key, number in value.items())
         elif isinstance(value, (int, float)):
             yield name, value, int(name == "steps")

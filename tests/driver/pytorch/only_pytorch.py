@@ -20,7 +20,7 @@ from toy_pytorch import STEPS  # type: ignore[import-not-found]
 from flagperf_driver import seeds
 from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, profiler, schedules, steps
+from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, profiler, schedules, steps, traffic
 from flagperf_driver.pytorch.feed import preparation
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.steps import Context
@@ -177,6 +177,7 @@ def units() -> dict[str, Any]:
         "copied_aside": copied_aside(),
         "recorded_kernels": [recorded_kernels(named=named) for named in (True, False)],
         "lamb_from_zero": lamb_from_zero(),
+        "step_bytes": step_bytes(),
         "linear": rates(8, lr_schedule="linear", lr_warmup=2, max_steps=6),
         "compile_mode": [compile_mode(), compile_mode(compile_mode="max-autotune")],
         "switches": switches(),
@@ -247,6 +248,40 @@ def bucket_mib(compiled: bool) -> int:
     return int(wrapped.bucket_bytes_cap) // 2**20
 
 
+def step_bytes() -> dict[str, Any]:
+    """Return the bytes of a step of two layers, 16 -> 64 -> 10, with 32 samples, and of a table of 1,000 rows."""
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 10))
+    optimizer = torch.optim.AdamW(model.parameters())
+    values, labels = torch.randn(32, 16), torch.randint(0, 10, (32,))
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss = nn.functional.cross_entropy(model(values), labels)
+        least.keep(loss)
+        loss.backward()
+        optimizer.step()
+
+    least = traffic.LeastTraffic(model, optimizer)
+    step()
+    table, rows = nn.Embedding(1000, 8), torch.arange(6)
+    weights, other, expanded = torch.zeros(100), torch.zeros(100), torch.zeros(1, 1).expand(10, 10)
+    counted = []
+    for operation in (
+        lambda: torch.add(weights, other),
+        lambda: weights.add_(other),
+        lambda: weights.copy_(other),
+        lambda: torch.add(weights, other, out=other),
+        lambda: weights.view(10, 10).t(),
+        lambda: expanded + 1,
+        lambda: table(rows),
+        lambda: torch._foreach_mul_([weights, other], 2.0),
+    ):
+        with torch.no_grad(), traffic.Traffic() as moved:
+            operation()  # type: ignore[no-untyped-call]
+        counted.append(moved.bytes)
+    return {"least": least.bytes, "gradients": least.gradients, "operations": counted}
+
+
 def padded(scenarios: Any) -> Any:
     """Train with a preparation after which the tokens can no longer be counted."""
     return scenarios.train(
@@ -269,6 +304,7 @@ def results(scenarios: Any) -> dict[str, Any]:
     return {
         **sharded(scenarios),
         "profiled": scenarios.train(**PROFILED, train_batch_size=16),
+        "profiled_fsdp": scenarios.train(**PROFILED, train_batch_size=16, blocks=2, parallel="fsdp"),
         "draws": draws(scenarios.meeting.world.rank),
         "no_syncs": synchronizations(scenarios),
         "bucket_mib": [bucket_mib(compiled) for compiled in (False, True)],

@@ -92,6 +92,23 @@ def test_a_throughput_training_profiles_operators_on_the_first_rank(
     assert pair[0]["profiled"].finished["profile"]["kinds"]["collective"] > 0
     assert pair[0]["profiled"].finished["profile"]["graph_breaks"] is None, "nothing is compiled"
     assert pair[1]["profiled"].finished["profile"] is None
+    for name in ("profiled", "profiled_fsdp"):
+        moved = pair[0][name].finished["profile"]["bytes"]
+        assert moved["gradients"] == 4 * pair[0][name].of("INIT_END")[0]["parameters"], "also of a model in shards"
+        assert moved["operations"] > moved["least"] > moved["gradients"]
+    assert alone["compiled"].finished["profile"]["bytes"]["operations"] is None, "compiled kernels are not operations"
+
+
+def test_the_bytes_of_a_step_are_those_by_hand(alone: RankResults) -> None:
+    weights = 4 * (16 * 64 + 64 + 64 * 10 + 10)
+    # The input, the last layer's weight (only read), ReLU's and the softmax's output, the labels and their sum.
+    kept = 2 * 4 * 32 * 16 + 4 * 64 * 10 + 2 * 4 * 32 * 64 + 2 * 4 * 32 * 10 + 2 * 8 * 32 + 2 * 4
+    states = 2 * weights + 4 * 4
+    step_bytes = alone.value("units", "step_bytes")
+    assert step_bytes["least"] == weights + kept + 4 * weights + 2 * states
+    assert step_bytes["gradients"] == weights
+    # Tensors of 400 bytes; a view; 4 bytes of an expanded tensor; rows of 32 bytes, by indices of 8; two tensors.
+    assert step_bytes["operations"] == [1200, 1200, 800, 1200, 0, 404, 6 * (32 + 32 + 8), 1600]
 
 
 def test_compiled_code_is_kept_for_later_rounds_unless_the_user_sets_a_folder(
