@@ -138,7 +138,7 @@ class Target:
     def models(self) -> list[str]:
         """The models, most valuable first."""
         order = list(GUESSES_S)
-        models = {model for model, framework in self.catalog.suites if framework == FRAMEWORK}
+        models = {model for model, framework in self.catalog.trainings if framework == FRAMEWORK}
         return sorted(models, key=lambda model: (order.index(model) if model in order else len(order), model))
 
     @property

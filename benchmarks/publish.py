@@ -70,7 +70,7 @@ def published_items(folder: Path, catalog: Catalog) -> str:
         if not any(chip in vendor.chips for vendor in catalog.vendors.values()):
             raise FormatError(f"{file}: machine.hardware is {chip!r}; expected a chip of vendors/*/vendor.toml")
         results[chip, result.name] = (file.parent.name[-10:], result)
-    goals = {suite.goal.chip for suite in catalog.suites.values() if suite.goal}
+    goals = {suite.goal.chip for suite in catalog.trainings.values() if suite.goal}
     chips = {chip: vendor for vendor in catalog.vendors.values() for chip in vendor.chips}
     head = ["hardware", "item", "status", "figures", "goal", "machine", "command"]
     rows, owed = [head, ["---"] * len(head)], []

@@ -43,7 +43,7 @@ def cases(of: Catalog) -> list[tuple[str, Case]]:
     return [
         (vendor.name, Case(suite.model, suite.framework, hardware, shape.nnodes, shape.nproc))
         for vendor in of.vendors.values()
-        for suite in of.suites.values()
+        for suite in of.trainings.values()
         for hardware, shape in of.configs(suite, vendor)
     ]
 

@@ -326,9 +326,9 @@ def test_a_package_imports_only_public_parts_of_others(tmp_path: Path) -> None:
 
 
 def test_no_vendor_and_no_model_is_named_in_shared_code() -> None:
-    words = {folder.name for root in ("vendors", "suites") for folder in (REPO / root).iterdir() if folder.is_dir()}
-    # "cpu" is also a part of every host, and "common" an English word.
-    words -= {"cpu", "common", "__pycache__"}
+    words = {suite.model for suite in Catalog.scan([REPO]).trainings.values()}
+    # "cpu" is also a part of every host.
+    words |= {folder.name for folder in (REPO / "vendors").iterdir() if folder.is_dir()} - {"cpu", "__pycache__"}
 
     def named(path: Path) -> list[str]:
         return sorted(words.intersection(re.findall(r"[a-z0-9_]+", path.read_text(encoding="utf-8").lower())))

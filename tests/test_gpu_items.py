@@ -498,7 +498,7 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
     assert [name for number, name, *_ in cells if number == "1"][:4] == [
         "preflight", "bert-bf16-compiled", "resnet50-bf16-compiled", "glm-bf16-compiled",
     ]  # fmt: skip
-    models = {model for model, framework in Catalog.scan([REPO]).suites if framework == "pytorch"}
+    models = {model for model, framework in Catalog.scan([REPO]).trainings if framework == "pytorch"}
     assert {name for name in names if name.endswith("-compiled")} == {f"{model}-bf16-compiled" for model in models}
     assert len(cells) in (len(names), len(names) + 1), "only the convergence of all models continues in another slice"
     commands = [words for _, _, _, words in cells if words.startswith("pytest ")]

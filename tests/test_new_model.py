@@ -21,7 +21,7 @@ from tools import markers, run_tool
 from tools import readme as readme_tool
 
 REPO = Path(__file__).resolve().parent.parent
-MODELS = sorted({suite.model for suite in Catalog.scan([REPO]).suites.values()})
+MODELS = sorted({suite.model for suite in Catalog.scan([REPO]).trainings.values()})
 LIKE = "resnet50"
 PAGE = REPO / "docs" / "models.md"
 

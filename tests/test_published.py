@@ -83,7 +83,7 @@ def test_a_value_that_was_applied_names_the_line_of_the_original(catalog: Catalo
 
 def test_every_name_of_the_tables_is_a_key_of_its_suite() -> None:
     ours = Catalog.scan([published.REPO])
-    for suite in ours.suites.values():
+    for suite in ours.trainings.values():
         one, cpu = case(suite.model, "CPU", "1x1"), ours.vendor("cpu")
         keys = resolve(suite, cpu, one, "small", {}, catalog=ours, check_data=False).values.keys() | {"target"}
         table = translation_table(suite.path / "config")

@@ -88,7 +88,8 @@ def test_every_model_and_framework_is_in_the_first_table(name: str) -> None:
     linked = {
         cell for model in rows(REPO / name, "models") for cell in re.findall(r"suites/([^)]+)/README", str(model))
     }
-    suites = {path.relative_to(REPO / "suites").parent for path in REPO.glob("suites/*/*/suite.toml")}
+    trainings = Catalog.scan([REPO]).trainings.values()
+    suites = {suite.path.relative_to(REPO / "suites") for suite in trainings}
     assert {link for link in linked if "/" in link} == {path.as_posix() for path in suites}
     assert len({link for link in linked if "/" not in link}) == len({path.parent for path in suites})
 

@@ -42,7 +42,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def changed(tree: Path, hashes: dict[str, str]) -> list[str]:
     catalog = Catalog.scan([tree])
-    return [suite.name for suite in trained.changed(catalog, catalog.suites.values(), hashes)]
+    return [suite.name for suite in trained.changed(catalog, catalog.trainings.values(), hashes)]
 
 
 def change(file: Path, line: str) -> None:
@@ -53,7 +53,7 @@ def change(file: Path, line: str) -> None:
 
 def hashes_of(tree: Path) -> dict[str, str]:
     catalog = Catalog.scan([tree])
-    return {suite.name: trained.hash_of(catalog, suite) for suite in catalog.suites.values()}
+    return {suite.name: trained.hash_of(catalog, suite) for suite in catalog.trainings.values()}
 
 
 def test_a_suite_that_never_trained_is_selected_and_each_record_is_of_a_suite(
@@ -62,9 +62,9 @@ def test_a_suite_that_never_trained_is_selected_and_each_record_is_of_a_suite(
     assert changed(tree, {}) == ["glm:pytorch"]
     monkeypatch.setattr(trained, "FILE", tree / "trained.toml")
     catalog = Catalog.scan([tree])
-    trained.record(catalog, catalog.suites.values())
+    trained.record(catalog, catalog.trainings.values())
     assert changed(tree, trained.recorded()) == []
-    assert trained.recorded().keys() <= {suite.name for suite in Catalog.scan([REPO]).suites.values()}
+    assert trained.recorded().keys() <= {suite.name for suite in Catalog.scan([REPO]).trainings.values()}
 
 
 def test_a_suite_is_selected_when_its_target_or_what_it_uses_changes_and_only_then(tree: Path) -> None:

@@ -35,7 +35,8 @@ class Tree:
 
     @cached_property
     def suites(self) -> list[Suite]:
-        suites = (suite for suite in self.catalog.suites.values() if suite.root == self.root)
+        """The suites that train; the READMEs of those that measure have no generated sections."""
+        suites = (suite for suite in self.catalog.trainings.values() if suite.root == self.root)
         return sorted(suites, key=lambda suite: suite.name)
 
     @cached_property
@@ -48,7 +49,7 @@ class Tree:
 
     def vendor_cases(self) -> Iterator[VendorCase]:
         """Yield every folder of configs below the root; raise Problems for an invalid config."""
-        for suite in sorted(self.catalog.suites.values(), key=lambda suite: suite.name):
+        for suite in sorted(self.catalog.trainings.values(), key=lambda suite: suite.name):
             for vendor in self.vendors:
                 folder = self.catalog.case_folder(suite, vendor)
                 if folder.is_relative_to(self.root) and self.catalog.configs(suite, vendor):

@@ -5,7 +5,6 @@ Both end when the caller of the module leaves.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import select
@@ -18,6 +17,9 @@ from pathlib import Path
 from typing import Callable, Iterator, Mapping, Sequence
 
 from flagperf_driver.node import processes
+
+with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
+    import fcntl
 from flagperf_driver.node.request_server import RequestError, caller_left, send
 
 _POLL_S = 0.2

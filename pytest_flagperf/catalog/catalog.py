@@ -53,6 +53,11 @@ class Catalog:
             raise CatalogError(problems)
         return cls(unique, suites, vendors, packages or {})
 
+    @property
+    def trainings(self) -> Mapping[tuple[str, str], Suite]:
+        """The suites that train; the others measure."""
+        return {key: suite for key, suite in self.suites.items() if suite.is_training}
+
     def over(self, defaults: Catalog, *, with_suites: bool) -> Catalog:
         """Return this catalog plus the vendors, and if requested the suites, that only the defaults have."""
         replaced = {name: one for name, one in defaults.vendors.items() if name in self.vendors}

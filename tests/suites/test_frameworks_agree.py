@@ -13,7 +13,7 @@ from tests.suites import programs
 
 pytestmark = pytest.mark.slow
 CATALOG = Catalog.scan([Path(__file__).parents[2]])
-OTHERS = [suite for suite in CATALOG.suites.values() if suite.framework != "pytorch"]
+OTHERS = [suite for suite in CATALOG.trainings.values() if suite.framework != "pytorch"]
 WITHIN = 1e-3
 """The largest relative difference of a loss: sums in another order, magnified by five optimizer steps."""
 SLOWER = 0.1

@@ -60,6 +60,10 @@ def _checked(root: Path, catalog: Catalog, arguments: argparse.Namespace) -> Sui
         like = catalog.suite(arguments.like, arguments.framework)
     except CatalogError as error:
         raise Problems([*problems, *(f"--like={arguments.like}: {problem}" for problem in error.problems)]) from None
+    if not like.is_training:
+        problems.append(
+            f"--like={arguments.like}: this suite measures the machine; docs/measurements.md describes how to add one"
+        )
     if like.root.resolve() != root:
         problems.append(
             f"--like={arguments.like}: this suite is in {like.root}, the current tree is {root}; a suite needs the"
