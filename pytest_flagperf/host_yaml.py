@@ -1,15 +1,15 @@
-"""Read ``base/configs/host.yaml`` of FlagPerf: the YAML that it uses, and its cases as cases of ours."""
+"""Read ``base/configs/host.yaml`` of FlagPerf: the YAML that it uses, and its cases."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from .case import Case, CaseError
 from .config.module import Assigned
-from .problems import Problems, near, shown
+from .problems import Problems, shown
 
 _DOUBLE = r'"(?:[^"\\]|\\["\\/])*"'
 _SINGLE = r"'(?:[^']|'')*'"
@@ -146,63 +146,16 @@ def _scalar(text: str) -> object:
 
 _CHIP = "A100"
 """The chip of a case without one, whatever the vendor is."""
-_ALL, _ONE = "all hosts of HOSTS", "one host"
-_FIGURES: Mapping[str, tuple[str, str, str]] = {
-    **{
-        f"computation-{name}": ("computation", f"{name.lower()} of the matrix product", _ALL)
-        for name in ("FP64", "FP32", "TF32", "FP16", "BF16", "FP8", "INT8")
-    },
-    "main_memory-bandwidth": ("main_memory", "copy", _ALL),
-    "main_memory-capacity": ("main_memory", "capacity", _ALL),
-    "interconnect-h2d": ("transfer", "host to device", _ALL),
-    "interconnect-MPI_intraserver": ("interconnect", "MPI_intraserver", _ONE),
-    "interconnect-MPI_interserver": ("interconnect", "MPI_interserver", _ALL),
-    "interconnect-P2P_intraserver": ("interconnect", "P2P_intraserver", _ONE),
-    "interconnect-P2P_interserver": ("interconnect", "P2P_interserver", _ALL),
-}
-"""Our suite, its figure, and the hosts of each case of FlagPerf."""
+_WITHIN_A_HOST = "_intraserver"
 TOOLKIT = "TOOLKIT"
 
 
-@dataclass(frozen=True)
-class BaseCase:
-    """A case of ours that measures what a case of FlagPerf measures, or why there is none: ``unsupported``."""
-
-    case: Case
-    note: str = ""
-    unsupported: str | None = None
-
-
-def base_cases(
-    entries: Mapping[str, object], hosts: int, nproc: int, *, toolkits: bool
-) -> Iterator[tuple[str, BaseCase | CaseError]]:
-    """Return each entry of CASES with its case, or with its problems.
-
-    One case of ours has the figures of several cases of FlagPerf.
-    """
+def base_cases(entries: Mapping[str, object], hosts: int, nproc: int) -> Iterator[tuple[str, Case | CaseError]]:
+    """Return each entry of CASES as a case whose model is FlagPerf's name, or with its problems."""
     for entry, framework in entries.items():
         name, _, chip = entry.partition(":")
-        suite, figure, of = _FIGURES.get(name, (name, "", _ALL))
-        reason = _reason(name, toolkits=toolkits)
-        nnodes = 1 if of is _ONE else hosts
-        terms = (name if reason else suite, str(framework), chip or _CHIP, str(nnodes), str(nproc), "1")
+        nnodes = 1 if name.endswith(_WITHIN_A_HOST) else hosts
         try:
-            case = Case.parse(":".join(terms))
+            yield entry, Case.parse(":".join((name, str(framework), chip or _CHIP, str(nnodes), str(nproc), "1")))
         except CaseError as error:
             yield entry, CaseError(f"{shown(entry)}: {problem}" for problem in error.problems)
-            continue
-        note = "" if reason else f"{name} is figure {figure} of case {case}, on {of}"
-        yield entry, BaseCase(case, note, reason)
-
-
-def _reason(name: str, *, toolkits: bool) -> str | None:
-    """Return why no suite measures what a case of FlagPerf measures; None if one does."""
-    if name not in _FIGURES:
-        known: Sequence[str] = list(_FIGURES)
-        return f"{name} is not a case of FlagPerf's base{near(name, known)}"
-    if toolkits:
-        return (
-            f"BENCHMARKS_OR_TOOLKITS is {TOOLKIT}: {name} is a program of the vendor's, which does not run here; set"
-            " BENCHMARK to measure it with PyTorch"
-        )
-    return None

@@ -77,7 +77,7 @@ class TestConf:
     file: Path
     cases: tuple[NamedCase, ...]
     given: Mapping[str, Assigned]
-    further_notes: tuple[str, ...]
+    unknown: tuple[str, ...]
 
     @property
     def settings(self) -> dict[str, object]:
@@ -92,14 +92,14 @@ class TestConf:
         return {key: value for key, value in values.items() if value}
 
     @property
-    def notes(self) -> list[str]:
-        """A note on each name without effect, and on how each case of FlagPerf's base is measured."""
+    def without_effect(self) -> list[str]:
+        """A note on each name without effect."""
         notes = [
             f"{self.where(name)}: {name} has no effect: {reason}"
             for name, reason in _WITHOUT_EFFECT.items()
             if self.value(name)
         ]
-        return [*notes, *self.further_notes]
+        return [*notes, *self.unknown]
 
     def value(self, name: str) -> object:
         return self.given[name].value if name in self.given else None
@@ -124,32 +124,26 @@ def read_test_conf(file: Path) -> TestConf:
     elif cases is None:
         problems.append(f'{file}: CASES is missing; write CASES = {{"model:framework:...": "data directory"}}')
     named: list[NamedCase] = []
-    notes: list[str] = []
     if cases and isinstance(cases.value, dict) and not (yaml and problems):
-        named = list(_base_cases(yaml, notes, problems) if yaml else _cases(cases, cases.value, problems))
+        named = list(_base_cases(yaml, problems) if yaml else _cases(cases, cases.value, problems))
         if not cases.value:
             problems.append(f"{cases.file}:{cases.line}: CASES contains no case")
     if problems:
         raise OriginalError(problems)
-    notes += [_unknown(name, names[name], list(types)) for name in names if name not in types]
-    return TestConf(file, tuple(named), given, tuple(notes))
+    unknown = [_unknown(name, names[name], list(types)) for name in names if name not in types]
+    return TestConf(file, tuple(named), given, tuple(unknown))
 
 
-def _base_cases(yaml: host_yaml.HostYaml, notes: list[str], problems: list[str]) -> Iterator[NamedCase]:
-    """Return the cases of a host.yaml, each once: several cases of FlagPerf's base may be figures of one case."""
+def _base_cases(yaml: host_yaml.HostYaml, problems: list[str]) -> Iterator[NamedCase]:
     values: dict[str, Any] = {name: given.value for name, given in yaml.names.items()}
-    toolkits = str(values.get("BENCHMARKS_OR_TOOLKITS", "")).upper() == host_yaml.TOOLKIT
-    cases = host_yaml.base_cases(values["CASES"], len(values["HOSTS"]), values["NPROC_PER_NODE"], toolkits=toolkits)
-    found: dict[Case, NamedCase] = {}
-    for entry, case in cases:
+    is_toolkit = str(values.get("BENCHMARKS_OR_TOOLKITS", "")).upper() == host_yaml.TOOLKIT
+    reason = f"BENCHMARKS_OR_TOOLKITS is {host_yaml.TOOLKIT}: a program of the vendor's, which does not run here"
+    for entry, case in host_yaml.base_cases(values["CASES"], len(values["HOSTS"]), values["NPROC_PER_NODE"]):
         where = f"{yaml.names['CASES'].file}:{yaml.lines[entry]}"
         if isinstance(case, CaseError):
             problems += [f"{where}: {problem}" for problem in case.problems]
-            continue
-        if case.note:
-            notes.append(f"{where}: {case.note}")
-        found.setdefault(case.case, NamedCase(case.case, None, where, case.unsupported))
-    yield from found.values()
+        else:
+            yield NamedCase(case, None, where, f"{reason}; set BENCHMARK" if is_toolkit else None)
 
 
 def read_cluster_conf(file: Path) -> ClusterConfig:

@@ -91,11 +91,12 @@ def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: i
     query = _Query(settings, catalog, parse_settings(settings.set, _file_of(settings, "set")), hosts)
     named = _listed_cases(settings, conf)
     matrix = [f"--{key}" for key in ("nodes", "hw") if settings.commanded(key)]
-    notes = list(conf.notes) if conf else []
+    notes = list(conf.without_effect) if conf else []
     if named and matrix and not settings.commanded("case"):
         file = settings.sources["case"] if conf is None else conf.file
         notes.append(f"{file}: its cases ({len(named)}) are ignored: {' '.join(matrix)} selects other cases")
         named = []
+    named = _figures_as_cases(named, query.catalog, notes)
     present, absent = _split_by_suite(named, query)
     cases = sorted(_explicit(present, query) if named else _matrix(query), key=_sort_key)
     _check_data_is_read(cases, settings)
@@ -233,6 +234,25 @@ def _of_option(settings: Settings) -> Iterator[_ListedCase]:
     for text in settings.case:
         case, data_dir = split_case(text)
         yield _ListedCase(case, data_dir, where, _file_of(settings, "case") or f"--case {case}=DIR")
+
+
+def _figures_as_cases(named: Sequence[_ListedCase], catalog: Catalog, notes: list[str]) -> list[_ListedCase]:
+    """Replace the measurements of FlagPerf by our cases, each once: a case may have the figures of several of them."""
+    cases: list[_ListedCase] = []
+    texts: set[str] = set()
+    for item in named:
+        case = Case.parse(item.text) if item.skippable and not item.unsupported else None
+        found = catalog.figure_of(case.model, case.framework_name) if case else None
+        if case is None or found is None:
+            cases.append(item)
+            continue
+        suite, figure = found
+        text = str(replace(case, model=suite.model))
+        notes.append(f"{item.where}: {case.model} is figure {figure} of case {text}")
+        if text not in texts:
+            texts.add(text)
+            cases.append(replace(item, text=text))
+    return cases
 
 
 def _split_by_suite(named: Sequence[_ListedCase], query: _Query) -> tuple[list[_ListedCase], tuple[Absent, ...]]:

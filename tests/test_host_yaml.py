@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from pytest_flagperf import host_yaml
+from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.original import TestConf, read_cluster_conf, read_test_conf
 from pytest_flagperf.problems import Problems
 
@@ -24,10 +25,6 @@ def problems(root: Path, text: str) -> list[str]:
     with pytest.raises(Problems) as caught:
         conf(root, text)
     return [problem.removeprefix(f"{root}/host.yaml") for problem in caught.value.problems]
-
-
-def notes(root: Path, text: str) -> list[str]:
-    return [note.removeprefix(f"{root}/host.yaml:") for note in conf(root, text).notes]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +57,7 @@ def test_the_published_file_has_the_options_of_both_files_and_its_case(tmp_path:
         "cluster_conf": f"{tmp_path}/host.yaml",
     }  # fmt: skip
     assert test_conf.value("ACCE_VISIBLE_DEVICE_ENV_NAME") == "CUDA_VISIBLE_DEVICES"
-    assert [str(named.case) for named in test_conf.cases] == ["computation:pytorch_2.3:A100:2:8:1"]
+    assert [str(named.case) for named in test_conf.cases] == ["computation-FP32:pytorch_2.3:A100:2:8:1"]
     cluster = read_cluster_conf(tmp_path / "host.yaml")
     assert (cluster.hosts, cluster.port) == (("192.168.1.2", "192.168.1.3"), 22)
     assert [note.partition(" has")[0].rpartition(" ")[2] for note in cluster.without_effect] == [
@@ -69,32 +66,27 @@ def test_the_published_file_has_the_options_of_both_files_and_its_case(tmp_path:
     ]
 
 
-def test_cases_of_flagperf_are_figures_of_ours_each_case_once(tmp_path: Path) -> None:
-    names = ("computation-FP32", "computation-BF16", "interconnect-MPI_intraserver", "interconnect-MPI_interserver")
+def test_a_case_within_a_host_has_one_host(tmp_path: Path) -> None:
+    names = ("interconnect-MPI_intraserver", "interconnect-MPI_interserver")
     text = CASES + "".join(f'     "{name}:X9": "pytorch_2.3"\n' for name in names)
     assert [(str(named.case), named.where.rpartition(":")[2]) for named in conf(tmp_path, text).cases] == [
-        ("computation:pytorch_2.3:A100:2:8:1", "4"),
-        ("computation:pytorch_2.3:X9:2:8:1", "5"),
-        ("interconnect:pytorch_2.3:X9:1:8:1", "7"),
-        ("interconnect:pytorch_2.3:X9:2:8:1", "8"),
+        ("computation-BF16:pytorch_2.3:A100:2:8:1", "4"),
+        ("interconnect-MPI_intraserver:pytorch_2.3:X9:1:8:1", "5"),
+        ("interconnect-MPI_interserver:pytorch_2.3:X9:2:8:1", "6"),
     ]
-    assert notes(tmp_path, text)[3] == (
-        "7: interconnect-MPI_intraserver is figure MPI_intraserver of case interconnect:pytorch_2.3:X9:1:8:1,"
-        " on one host"
-    )
 
 
-def test_what_cannot_be_measured_is_named(tmp_path: Path) -> None:
-    unknown = CASES.replace("computation-BF16", "computation-BF17")
-    (named,) = conf(tmp_path, unknown).cases
-    assert (str(named.case), named.unsupported) == (
-        "computation-BF17:pytorch_2.3:A100:2:8:1",
-        "computation-BF17 is not a case of FlagPerf's base; did you mean computation-BF16 or computation-FP16 or"
-        " computation-FP8?",
-    )
+def test_a_program_of_the_vendor_cannot_run(tmp_path: Path) -> None:
     (named,) = conf(tmp_path, CASES + "BENCHMARKS_OR_TOOLKITS: TOOLKIT\n").cases
-    assert named.case.model == "computation-BF16"
     assert "a program of the vendor's, which does not run here; set BENCHMARK" in str(named.unsupported)
+
+
+ORIGINALS = [f"interconnect-{name}server" for name in ("MPI_intra", "MPI_inter", "P2P_intra", "P2P_inter")]
+
+
+@pytest.mark.parametrize("name", ORIGINALS)
+def test_each_case_of_flagperf_is_a_figure_of_a_suite(name: str) -> None:
+    assert Catalog.scan([published.REPO]).figure_of(name, "pytorch") is not None
 
 
 @pytest.mark.parametrize(
@@ -104,7 +96,7 @@ def test_what_cannot_be_measured_is_named(tmp_path: Path) -> None:
         ("HOSTS: [h1]\nCASES:\n  a: b\n", ": NPROC_PER_NODE is missing"),
         (CASES.replace("8", "eight"), ":2: NPROC_PER_NODE: expected a whole number; got 'eight'"),
         (CASES.replace("8", ""), ":2: NPROC_PER_NODE: expected a whole number; got None"),
-        (CASES.replace("8", "0"), ":4: 'computation-BF16:A100': case 'computation:pytorch_2.3:A100:2:0:1': nproc"),
+        (CASES.replace("8", "0"), ":4: 'computation-BF16:A100': case 'computation-BF16:pytorch_2.3:A100:2:0:1'"),
         (CASES + '     "computation-BF16:A100": "x"\n', ":5: case 'computation-BF16:A100' is listed in lines 4 and 5"),
         (CASES + "HOSTS: [h3]\n", ":5: HOSTS is set in lines 1 and 5; keep one"),
         (CASES + "BENCHMARKS_OR_TOOLKITS: TOOL\n", ":5: BENCHMARKS_OR_TOOLKITS is 'TOOL'; expected BENCHMARK, TOOLKIT"),
@@ -116,6 +108,8 @@ def test_an_invalid_file_is_reported(tmp_path: Path, text: str, message: str) ->
 
 
 def test_an_unknown_name_is_noted(tmp_path: Path) -> None:
-    assert notes(tmp_path, CASES + "VENDER: a\n")[-1] == (
-        "5: VENDER is not a setting of host.yaml and has no effect; did you mean VENDOR?"
+    assert (
+        conf(tmp_path, CASES + "VENDER: a\n")
+        .without_effect[-1]
+        .endswith("host.yaml:5: VENDER is not a setting of host.yaml and has no effect; did you mean VENDOR?")
     )

@@ -77,11 +77,11 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 
 
 def test_names_without_effect_and_unknown_names_are_noted(tmp_path: Path) -> None:
-    notes = [line.removeprefix(f"{tmp_path}/test_conf.py:") for line in conf(tmp_path, CONF).notes]
+    notes = [line.removeprefix(f"{tmp_path}/test_conf.py:") for line in conf(tmp_path, CONF).without_effect]
     assert [line.partition(":")[0] for line in notes] == ["8"]
     assert "FLAGPERF_PATH has no effect: the code is copied" in notes[0]
-    assert conf(tmp_path, ONE).notes == []
-    (message,) = conf(tmp_path, f"import os\n_mine = 1\n{ONE}VENDER = 'a'\n").notes
+    assert conf(tmp_path, ONE).without_effect == []
+    (message,) = conf(tmp_path, f"import os\n_mine = 1\n{ONE}VENDER = 'a'\n").without_effect
     assert "test_conf.py:4: VENDER is not a setting" in message
     assert message.endswith("did you mean VENDOR?")
 

@@ -13,7 +13,7 @@ from pytest_flagperf.running.run import Run
 from pytest_flagperf.selection import Selected, Selection, case_in, hints, keywords, lane, select
 from pytest_flagperf.settings import read_settings
 
-from .trees import VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
+from .trees import PLAIN_MEASUREMENT_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
 
 CASE = "toy:pytorch:X9:1:8:1"
 FILE = f'vendor = "acme"\ncase = ["{CASE}=data"]\n'
@@ -89,6 +89,27 @@ def test_cases_of_the_command_line_and_of_flagperf_override_the_settings_files(t
     selection = chosen(tmp_path, FILE, CONF.replace(CASE, "toy:pytorch:X9:1:1:3"))
     assert list(data_by_case(selection)) == ["toy:pytorch:X9:1:1:3"]
     assert len(data_by_case(chosen(tmp_path, FILE, hw="A1x2"))) == 2, "hardware alone also selects a matrix"
+
+
+def test_measurements_of_flagperf_are_figures_of_our_cases_and_others_are_absent(tmp_path: Path) -> None:
+    tree(tmp_path)
+    suite = PLAIN_MEASUREMENT_TOML.replace("[figures.copy]", '[figures.copy]\noriginal = "main_memory-bandwidth"')
+    suite = suite.replace("[figures.extra]", '[figures.extra]\noriginal = "main_memory-capacity"')
+    write(tmp_path, "suites/memory/pytorch/suite.toml", suite)
+    text = "HOSTS: [h1, h2]\nNPROC_PER_NODE: 8\nCASES:\n" + "".join(
+        f"  '{name}:X9': pytorch_2.3\n"
+        for name in ("main_memory-bandwidth", "main_memory-capacity", "main_memory-speed")
+    )
+    conf = original.read_test_conf(write(tmp_path, "host.yaml", text))
+    settings = read_settings({"vendor": "acme"}, tmp_path, tmp_path)
+    selection = select(settings, Catalog.scan([tmp_path]), conf, hosts=2)
+    assert [str(one.case) for one in selection.cases] == ["memory:pytorch_2.3:X9:2:8:1"]
+    assert [note.rpartition("host.yaml:")[2] for note in selection.notes] == [
+        "4: main_memory-bandwidth is figure copy of case memory:pytorch_2.3:X9:2:8:1",
+        "5: main_memory-capacity is figure extra of case memory:pytorch_2.3:X9:2:8:1",
+    ]
+    (absent,) = selection.absent
+    assert absent.unsupported.startswith("model 'main_memory-speed': no such folder in suites/")
 
 
 @pytest.mark.parametrize(("file", "conf"), [(FILE, None), ('vendor = "acme"', CONF)])

@@ -80,6 +80,15 @@ class Catalog:
             raise CatalogError([self._no_suite(model, name)])
         return similar[0]
 
+    def figure_of(self, original: str, framework: str) -> tuple[Suite, str] | None:
+        """Return the suite and its figure that measure what a case of FlagPerf's base measures; None without one."""
+        for suite in self.suites.values():
+            if suite.framework == framework:
+                for name, figure in suite.figures.items():
+                    if figure.original == original:
+                        return suite, name
+        return None
+
     def vendor(self, name: str) -> Vendor:
         if name not in self.vendors:
             names = sorted(self.vendors)

@@ -18,7 +18,7 @@ DIRECTIONS = ("higher", "lower")
 UNITS = ("B/s", "FLOP/s", "OP/s", "1/s", "s", "bytes", "share", "x")
 """The units of a measurement's figures, which reports scale."""
 PICKS = (BEST, WORST, LAST)
-FIGURE_NAME = re.compile(r"[a-z][a-z0-9_]*")
+FIGURE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 KINDS = ("file", "folder")
 COUNTED_ON = ("meta", "cpu")
 """Devices on which the tests count a forward pass; on meta, tensors have no values."""
@@ -57,6 +57,8 @@ class SuiteFigure:
     """The name of the value that varies between the points of a curve."""
     pick: str = BEST
     """Which point is the case's figure: the best, the worst, or the last, with the largest value of ``over``."""
+    original: str = ""
+    """The case of FlagPerf's base that measures the same or, with its own formula, the same times."""
     optional: bool = False
     """The figure may be missing where the chip declares no peak of it."""
     at_least: float | None = None
@@ -196,7 +198,7 @@ class _MeasurementTable:
             for key, allowed in (("unit", UNITS), ("direction", DIRECTIONS), ("pick", PICKS)):
                 yield from choice(file, f"{at}.{key}", getattr(figure, key), allowed)
             if not FIGURE_NAME.fullmatch(name):
-                yield f"{where(file, 'figures', name)}: {at}: invalid name; expected lowercase letters, digits and _"
+                yield f"{where(file, 'figures', name)}: {at}: invalid name; expected letters, digits and _"
             if figure.pick == LAST and not figure.over:
                 yield f'{where(file, "figures", name, "pick")}: {at}: pick = "{LAST}" needs over'
             if not 0 < figure.variation <= 1:

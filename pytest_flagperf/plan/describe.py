@@ -57,7 +57,8 @@ def overview(plan: Plan, duration: str) -> tuple[str, ...]:
 
 def _measures(plan: Plan) -> str:
     if not plan.is_training:
-        return ", ".join(figure.name for figure in plan.figures)
+        first, *more = plan.figures
+        return first.name + (f" and {_count(len(more), 'figure')}" if more else "")
     to_target = "convergence" if plan.config["parity_samples"] is None else "parity"
     return "throughput" if plan.throughput_only else to_target
 

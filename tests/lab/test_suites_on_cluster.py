@@ -81,6 +81,29 @@ def test_a_slurm_job_of_two_nodes_trains_resnet50(bench: Bench, monkeypatch: pyt
         assert_nothing_left(bench.hosts)
 
 
+def test_the_pair_of_a_limited_cable_is_the_slowest_and_has_its_bandwidth(bench: Bench, torch_python: str) -> None:
+    """The second host sends at most 50 MB/s; what it receives is not limited."""
+    second = bench.hosts[1]
+    second.wear()
+    second.run(
+        ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "400mbit", "burst", "256kb", "latency", "100ms"]
+    )
+    run = bench.run(
+        "-kinterconnect", f"--python={torch_python}", '--set=operations=["all_reduce"]', "--set=sizes=[1024, 1048576]",
+        runtime="host",
+    )  # fmt: skip
+    outcome = json.loads(next(run.glob("interconnect*/round1/outcome.json")).read_text())
+    rates = {point["name"]: point["figures"].get("pair") for point in outcome["points"]}
+    figures = {metric["name"]: metric["value"] for metric in outcome["metrics"]}
+    assert figures["pair"] == rates["pair 1->0"] == pytest.approx(50e6, rel=0.15)
+    assert rates["pair 0->1"] > 2 * rates["pair 1->0"]
+    # An all-reduce needs both directions. FlagPerf's formula has one rank per host, for which it is 0.
+    assert figures["all_reduce"] < 60e6
+    assert figures["P2P_interserver"] == rates["pair 0->1"]
+    assert "MPI_interserver" not in figures
+    assert "worst: " in (run / "report.html").read_text()
+
+
 def assert_both_took_part(run: Path, case: str, runtime: str) -> None:
     """In what was measured, and in each report."""
     (results,) = json.loads((run / "results.json").read_text())["cases"]

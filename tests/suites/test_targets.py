@@ -16,7 +16,7 @@ from tools.calibration import DEVIATIONS, LATEST, FullTraining, table
 
 REPO = Path(__file__).resolve().parents[2]
 CATALOG = Catalog.scan([REPO])
-SUITES = [suite for suite in CATALOG.suites.values() if "small" in suite.scales]
+SUITES = [suite for suite in CATALOG.trainings.values() if "small" in suite.scales]
 
 
 def target_of(suite: Suite) -> Target:

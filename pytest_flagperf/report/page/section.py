@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.report.page import charts, machine, profile, sampled_charts, step_times
+from pytest_flagperf.report.page import charts, machine, pairs, profile, sampled_charts, step_times
 from pytest_flagperf.report.page.failures import excerpts, failures, logs_shown
 from pytest_flagperf.report.page.html import (
     Name,
@@ -97,6 +97,7 @@ def _body(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path
     drawn = [draw(rounds, per_line) for draw in charts.of_training(rounds)]
     yield f"<h3>Training</h3>{charts.html(drawn)}" if any(drawn) else ""
     yield _figures(rounds)
+    yield pairs.html(rounds)
     yield profile.html(rounds)
     shown = logs_shown(rounds)
     for outcome in rounds:
