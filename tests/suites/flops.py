@@ -26,7 +26,14 @@ BATCH = 2
 
 
 def context(
-    suite: Path, scale: str, device: str, batch: int | None = BATCH, *, synthetic: bool = True, config: str = ""
+    suite: Path,
+    scale: str,
+    device: str,
+    batch: int | None = BATCH,
+    *,
+    synthetic: bool = True,
+    config: str = "",
+    **settings: Any,
 ) -> Any:
     """Return the context of a step; without a batch size, it has that of the suite's own config."""
     from flagperf_driver import options
@@ -39,6 +46,7 @@ def context(
     # Initial weights do not change the count, and are not available here.
     values.update({"init_checkpoint": None} if "init_checkpoint" in values else {})
     values.update({} if batch is None else {"train_batch_size": batch})
+    values.update(settings)
     return Context(
         config=Config(values), device=torch.device(device), scale=scale, synthetic=synthetic, suite_dir=suite
     )
@@ -46,8 +54,11 @@ def context(
 
 def counted(steps: Any, suite: Path, scale: str, device: str, config: str) -> float:
     torch.manual_seed(0)  # shapes may depend on the initial weights
-    batch = next(iter(steps.create_train_data(context(suite, scale, "cpu", config=config))))
-    ctx = context(suite, scale, device, config=config)
+    on_host, ctx = (
+        context(suite, scale, place, config=config, pack_tokens=False)  # the FLOPs are those of full samples
+        for place in ("cpu", device)
+    )
+    batch = next(iter(steps.create_train_data(on_host)))
     with ctx.device:
         model = steps.create_model(ctx).train()
     samples: int = steps.count_samples(ctx, batch)

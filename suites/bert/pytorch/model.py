@@ -31,7 +31,7 @@ class LoweredNorm(nn.LayerNorm):
 
 
 class JoinedAttention(BertSelfAttention):  # type: ignore[misc, unused-ignore]
-    """Computes query, key and value in one product: the input is read, and its gradient summed, once instead of thrice.
+    """Computes query, key and value in one product, which reads the input and writes its gradient once.
 
     The three layers keep their parameters, so that checkpoints, weight decay and trust ratios are those of three.
     """

@@ -6,6 +6,7 @@ import argparse
 import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,8 +34,31 @@ class CheckpointError(ValueError):
     """The file cannot be loaded; the message lists all problems."""
 
 
+class _Chosen(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """Rows of a matrix, each at most once: the gradient is copied to its row, which is faster than to add it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.count = x.shape[0]
+        return x.index_select(0, rows)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (rows,) = ctx.saved_tensors
+        return placed(gradient, rows, ctx.count), None
+
+
+def placed(x: Tensor, rows: Tensor, count: int) -> Tensor:
+    """Return a matrix of so many rows, with x at these rows and zeros elsewhere."""
+    return x.new_zeros(count, x.shape[1]).index_copy(0, rows, x)
+
+
 class Attention(nn.Module):
-    """Attention of a text to itself: to what the mask allows; without a mask, to the token itself and those before."""
+    """Attention of a text to itself: to what the mask allows; without a mask, to the token itself and those before.
+
+    With ``rows``, x (tokens x width) has only the tokens at these places of all texts, one text after the other.
+    """
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -43,15 +67,19 @@ class Attention(nn.Module):
         self.query_key_value = nn.Linear(width, 3 * width)
         self.dense = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        batch, length, width = x.shape
-        split = self.query_key_value(x).view(batch, length, 3, self.heads, width // self.heads)
-        query, key, value = split.permute(2, 0, 3, 1, 4)
+    def forward(self, x: Tensor, mask: Tensor | None, rows: Tensor | None = None) -> Tensor:
+        joined, places = self.query_key_value(x), x.shape[:-1]
+        if rows is not None:
+            assert mask is not None, "the mask has the shape of the texts"
+            places = mask.shape[0], mask.shape[-1]
+            joined = placed(joined, rows, places[0] * places[1])
+        query, key, value = joined.view(*places, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         dropout = self.dropout if self.training else 0.0
         seen = F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=mask is None
         )
-        return self.dense(seen.transpose(1, 2).reshape(batch, length, width))
+        seen = seen.transpose(1, 2).reshape(*places, -1)
+        return self.dense(seen if rows is None else _Chosen.apply(seen.flatten(0, 1), rows))
 
 
 class FeedForward(nn.Module):
@@ -75,8 +103,8 @@ class Layer(nn.Module):
         self.mlp = FeedForward(width)
         self.dropout = nn.Dropout(hidden_dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        x = x + self.dropout(self.attention(self.input_layernorm(x), mask))
+    def forward(self, x: Tensor, mask: Tensor | None, rows: Tensor | None = None) -> Tensor:
+        x = x + self.dropout(self.attention(self.input_layernorm(x), mask, rows))
         return x + self.dropout(self.mlp(self.post_attention_layernorm(x)))
 
 
@@ -105,13 +133,13 @@ class Transformer(nn.Module):
         self.checkpoint_activations = checkpoint_activations
         self.lower = precision == "bf16"
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
         x = self.dropout(x.bfloat16() if self.lower else x)
         for layer in self.layers:
             if self.checkpoint_activations and self.training:
-                x = checkpoint(layer, x, mask, use_reentrant=False)
+                x = checkpoint(layer, x, mask, rows, use_reentrant=False)
             else:
-                x = layer(x, mask)
+                x = layer(x, mask, rows)
         return self.final_layernorm(x)
 
 

@@ -16,6 +16,8 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
 IGNORED = -100
+ROUNDED = 128
+"""Matrix units compute rows in blocks of such a size."""
 Batch = dict[str, "Tensor | int"]
 
 
@@ -129,10 +131,13 @@ class _Builder:
         )
 
 
-def collate(data: ClozeSet, chosen: Tensor, length: int, answer_length: int, group: int) -> Batch:
+def collate(
+    data: ClozeSet, chosen: Tensor, length: int, answer_length: int, group: int, *, pack: bool = False
+) -> Batch:
     """Return a batch of tensors [examples, candidates, ...], with candidates padded to a multiple of ``group``.
 
-    The padding repeats the example's first candidate and is False in ``valid``.
+    The padding repeats the example's first candidate and is False in ``valid``. With ``pack``, a batch of one group has
+    the ``rows`` that the model computes: the places of all tokens but the padding.
     """
     counts = data.candidates[chosen]
     width = -(-int(counts.max()) // group) * group
@@ -142,13 +147,24 @@ def collate(data: ClozeSet, chosen: Tensor, length: int, answer_length: int, gro
     parts = _sequences(data, rows.flatten(), length, answer_length)
     shaped: Batch = {name: part.view(*rows.shape, *part.shape[1:]) for name, part in parts.items()}
     lengths = data.text_length[rows] + data.answer_length[rows].clamp(max=answer_length)
+    computed = {"rows": _rows((torch.arange(length) < lengths[..., None]) & valid[..., None])} if (
+        pack and width == group
+    ) else {}  # fmt: skip
     return {
         **shaped,
+        **computed,
         "right": data.right[rows] & valid,
         "valid": valid,
         "sequences": int(valid.sum()),
         "used_tokens": int(lengths[valid].sum()),
     }
+
+
+def _rows(used: Tensor) -> Tensor:
+    """Return the places of the used tokens, and so many others that their number is a multiple of ROUNDED."""
+    used = used.flatten()
+    rows = used.nonzero()[:, 0]
+    return torch.cat([rows, (~used).nonzero()[: -len(rows) % ROUNDED, 0]])
 
 
 def _sequences(data: ClozeSet, rows: Tensor, length: int, answer_length: int) -> dict[str, Tensor]:
@@ -187,7 +203,7 @@ def scores(model: nn.Module, batch: Batch, group: int) -> Tensor:
     """
     inputs = [batch[name].split(group, dim=1) for name in INPUTS]
     groups = [
-        model(*(part.flatten(0, 1) for part in parts)).view(len(parts[0]), -1).float()
+        model(*(part.flatten(0, 1) for part in parts), batch.get("rows")).view(len(parts[0]), -1).float()
         for parts in zip(*inputs, strict=True)
     ]
     return torch.cat(groups, dim=1).masked_fill(~batch["valid"], -torch.inf)

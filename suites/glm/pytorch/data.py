@@ -50,8 +50,9 @@ class Batches:
         config = self.config
         for chosen in self.order(self.epoch):
             batch = cloze.collate(
-                self.data, chosen, config.max_seq_length, config.max_answer_length, config.max_candidates
-            )
+                self.data, chosen, config.max_seq_length, config.max_answer_length, config.max_candidates,
+                pack=config.pack_tokens,
+            )  # fmt: skip
             yield _pin(batch) if self.pinned else batch
 
 
@@ -201,4 +202,4 @@ def count_samples(ctx: Context, batch: Batch) -> int:  # noqa: ARG001 - a step's
 def count_tokens(ctx: Context, batch: Batch) -> tuple[int, int, int]:  # noqa: ARG001 - a step's signature
     """Return the tokens without padding, of full sequences, and all that are computed, padded candidates included."""
     tokens = batch["tokens"]
-    return int(batch["used_tokens"]), int(batch["sequences"]) * tokens.shape[-1], tokens.numel()
+    return int(batch["used_tokens"]), int(batch["sequences"]) * tokens.shape[-1], batch.get("rows", tokens).numel()

@@ -82,13 +82,27 @@ class GLM(nn.Module):
     def embedded(self, tokens: Tensor, positions: Tensor, spans: Tensor) -> Tensor:
         return self.word_embeddings(tokens) + self.transformer.places(positions, spans)
 
-    def hidden(self, tokens: Tensor, positions: Tensor, spans: Tensor, text_length: Tensor) -> Tensor:
-        mask = attention_mask(text_length, tokens.shape[1])
-        return self.transformer(self.embedded(tokens, positions, spans), mask)
+    def hidden(
+        self, tokens: Tensor, positions: Tensor, spans: Tensor, text_length: Tensor, rows: Tensor | None = None
+    ) -> Tensor:
+        """Return the states of all tokens; with ``rows``, only those at these places are computed outside attention."""
+        mask, inputs = attention_mask(text_length, tokens.shape[1]), (tokens, positions, spans)
+        if rows is None:
+            return self.transformer(self.embedded(*inputs), mask)
+        embedded = self.embedded(*(part.flatten()[rows] for part in inputs))
+        return networks.placed(self.transformer(embedded, mask, rows), rows, tokens.numel()).view(*tokens.shape, -1)
 
-    def forward(self, tokens: Tensor, positions: Tensor, spans: Tensor, text_length: Tensor, targets: Tensor) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        spans: Tensor,
+        text_length: Tensor,
+        targets: Tensor,
+        rows: Tensor | None = None,
+    ) -> Tensor:
         """Return the sum of the targets' log-probabilities; targets of -100 do not count."""
-        return self.score(self.hidden(tokens, positions, spans, text_length), text_length, targets)
+        return self.score(self.hidden(tokens, positions, spans, text_length, rows), text_length, targets)
 
     def score(self, hidden: Tensor, text_length: Tensor, targets: Tensor) -> Tensor:
         """Apply the head to the tokens with targets only, from the first token of Part B."""

@@ -21,6 +21,7 @@ import sparse
 import torch
 from common.language import networks
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 TINY = model.GLMConfig(50, 32, 2, 4, 24, init_std=0.3, embedding_init_std=0.3)
 
@@ -149,6 +150,28 @@ def check_padding_with_candidates_changes_no_score() -> None:
     losses = [cloze.loss(scored, batch, 1.0) for scored, batch in zip(scores, (narrow, wide), strict=True)]
     assert torch.allclose(*losses, atol=1e-5)
     assert data.count_samples(ctx, wide) == 24
+
+
+def check_only_attention_computes_padding() -> None:
+    ctx = checking.context(synthetic=True, train_batch_size=64)  # texts of different lengths
+    glm, batch = model.create_model(ctx), next(iter(data.train(ctx)))
+    whole = {name: part for name, part in batch.items() if name != "rows"}
+    used, _, computed = data.count_tokens(ctx, batch)
+    _, _, padded = data.count_tokens(ctx, whole)
+    assert used <= computed < used + cloze.ROUNDED < 0.9 * padded, (used, computed, padded)
+    products, scores, gradients = [], [], []
+    for given in (batch, whole):
+        glm.zero_grad()
+        with FlopCounterMode(display=False) as counter:
+            scores.append(cloze.scores(glm, given, ctx.config.max_candidates))
+        products.append(counter.get_flop_counts()["GLM.transformer"][torch.ops.aten.addmm])
+        cloze.loss(scores[-1], given, 1.0).backward()
+        gradients.append([parameter.grad for parameter in glm.parameters()])
+    assert products[0] * padded == products[1] * computed, (products, computed, padded)
+    assert torch.allclose(*scores, atol=1e-5)
+    assert all(torch.allclose(*pair, atol=1e-5) for pair in zip(*gradients, strict=True))
+    wrong = {**batch, "rows": batch["rows"][1:]}  # the control: a token is left out
+    assert not torch.allclose(cloze.scores(glm, wrong, ctx.config.max_candidates), scores[0], atol=1e-5)
 
 
 def check_any_right_answer_is_correct_and_a_wrong_answer_is_not() -> None:

@@ -12,6 +12,7 @@ init_checkpoint = "blocklm-large-blank/200000/mp_rank_00_model_states.pt"
 max_seq_length = 512
 max_answer_length = 16  # tokens of a candidate, including its end symbol; longer candidates are shortened
 max_candidates = 10  # per example in training; evaluation scores all candidates, so many at a time
+pack_tokens = True  # only attention computes padding
 samples_per_item = max_candidates  # each candidate of a question is a sequence
 synthetic_examples = 256  # per device, with --synthetic
 train_examples = 0  # generated questions, for the small scale only

@@ -3,6 +3,7 @@
 mutable_params = [
     "eval_data",
     "init_checkpoint",
+    "pack_tokens",
     "synthetic_examples",
     "train_data",
     "vocab_file",
