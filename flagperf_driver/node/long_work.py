@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Callable, Iterator, Mapping, Sequence
 
 from flagperf_driver.node import processes
+from flagperf_driver.node.request_server import RequestError, caller_left, send
 
 with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
     import fcntl
-from flagperf_driver.node.request_server import RequestError, caller_left, send
 
 _POLL_S = 0.2
 _LINE_END = re.compile(rb"\r\n|\r|\n")  # programs end the states of a progress bar with \r
