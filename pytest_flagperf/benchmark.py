@@ -69,3 +69,9 @@ class MeasurementBenchmark(Benchmark):
         from pytest_flagperf.results import verdicts
 
         judge(verdicts.reaches(promised))
+
+    def test_uniform(self, siblings: Sequence[Outcome], judge: Judge) -> None:
+        """No device and no host is slower than its like; not collected for one process."""
+        from pytest_flagperf.results import verdicts
+
+        judge(verdicts.uniform(siblings))

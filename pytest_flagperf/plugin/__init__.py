@@ -17,6 +17,7 @@ from .fixtures import (
     round_number,
     scaling,
     selected,
+    siblings,
     training,
     trainings,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "round_number",
     "scaling",
     "selected",
+    "siblings",
     "training",
     "trainings",
 ]

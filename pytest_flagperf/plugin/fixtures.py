@@ -39,7 +39,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         rounds = [_parameter(selected, number) for selected in trained for number in selected.rounds]
         metafunc.parametrize(("selected", "round_number"), rounds or [pytest.param(None, 0, id="no-case")])
         return
-    if "scaling" in metafunc.fixturenames:
+    if {"scaling", "siblings"}.intersection(metafunc.fixturenames):
         chosen = [selected for selected in chosen if selected.case.shape.cards > 1 and not selected.unsupported]
     elif "promised" in metafunc.fixturenames:
         chosen = [selected for selected in chosen if not selected.unsupported and selected.is_promised]
@@ -142,6 +142,12 @@ def trainings(request: pytest.FixtureRequest, selected: Selected, flagperf_run: 
 @pytest.fixture
 def measurements(trainings: list[Outcome]) -> list[Outcome]:
     """The outcomes of all rounds of a case that measures."""
+    return trainings
+
+
+@pytest.fixture
+def siblings(trainings: list[Outcome]) -> list[Outcome]:
+    """The outcomes of all rounds of a case with several processes."""
     return trainings
 
 

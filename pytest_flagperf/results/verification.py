@@ -29,6 +29,7 @@ _OF_ROUNDS: Mapping[str, Callable[[Sequence[Outcome]], list[Verdict]]] = {
     "test_throughput": verdicts.throughput,
     "test_measured": verdicts.measured,
     "test_reaches": verdicts.reaches,
+    "test_uniform": verdicts.uniform,
 }
 """The tests that judge all rounds of a case, each with its verdicts."""
 _ROUND_OF_TEST = re.compile(r"round(\d+)\]?$")

@@ -29,7 +29,7 @@ def flagperf(toy: Toy, *arguments: str) -> str:
 
 def test_a_measurement_runs_beside_a_training_and_every_command_reads_both(measuring: Toy) -> None:
     result = measuring.run("suites", f"--case={CASE}", f"--case={TRAINING}", "--throughput-only", "--strict", "-v")
-    result.assert_outcomes(passed=2)
+    result.assert_outcomes(passed=3)
     (run,) = map(str, measuring.runs)
     with (measuring.runs[0] / "results.csv").open() as file:
         rows = {row["case"]: row for row in csv.DictReader(file)}
@@ -44,7 +44,28 @@ def test_a_measurement_runs_beside_a_training_and_every_command_reads_both(measu
     (measuring.root / "baselines").mkdir()
     assert "accepted: gamma:plain:CPU:1:2: copy 20 GB/s" in flagperf(measuring, "accept", run)
     slower = measuring.run("suites", "-m", "measurement", f"--case={CASE}", "--set=speed=10e9", "--resume", run)
-    slower.assert_outcomes(passed=1)  # its rounds are those of the run
+    slower.assert_outcomes(passed=2)  # its rounds are those of the run
     slower = measuring.run("suites", "-m", "measurement", f"--case={CASE}", "--set=speed=10e9", "--ignore-differences")
-    slower.assert_outcomes(failed=1)
+    slower.assert_outcomes(failed=1, passed=1)
     slower.stdout.fnmatch_lines(["*copy is 10 GB/s*"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("slow_rank=1", "*round 1: at copy 16384 rank 1 on localhost is 100.0 % slower than the median*"),
+        ("fault=no_figure", "*round 1: copy is missing*1 point left out, the first is copy 1048576*"),
+        ("fault=kill", "*round 1: rank 1*SIGKILL*"),
+    ],
+)
+def test_a_fault_fails_the_measurement_with_its_cause(measuring: Toy, setting: str, line: str) -> None:
+    result = measuring.run("suites", "--case=gamma:plain:CPU:1:2:1", f"--set={setting}")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines([line])
+
+
+def test_a_benchmark_of_the_other_kind_is_reported(measuring: Toy) -> None:
+    test = measuring.root / "suites" / "gamma" / "test_gamma.py"
+    test.write_text(test.read_text().replace("MeasurementBenchmark", "TrainingBenchmark"))
+    result = measuring.run("suites/gamma", "--collect-only")
+    result.stdout.fnmatch_lines(["*is for suites of kind 'training'; gamma:plain is a measurement (suite.toml)*"])

@@ -241,6 +241,7 @@ def _outcome(of: Round) -> Outcome:
         work=_work(plan, finished),
         losses=_losses(logs, finished),
         quality=_quality(first, finished, of.target),
+        hosts=tuple(plan.host(noderank).name for noderank in range(plan.case.nnodes)),
         environment=_environment(plan, first, finished),
         started_ms=end.started_ms if end else None,
         ended_ms=end.ended_ms if end else None,

@@ -115,6 +115,8 @@ class Outcome(CaseFacts):
     work: TrainingWork = TrainingWork()
     losses: Losses = Losses()
     quality: Quality = Quality()
+    hosts: tuple[str, ...] = ()
+    """The names of the hosts, in the order of their ranks."""
     environment: Mapping[str, str] = field(default_factory=dict)
     started_ms: int | None = None
     ended_ms: int | None = None

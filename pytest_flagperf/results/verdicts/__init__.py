@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import convergence, reference_checks
 from pytest_flagperf.results.verdicts.learning import learned
-from pytest_flagperf.results.verdicts.measurement import measured, reaches
+from pytest_flagperf.results.verdicts.measurement import measured, reaches, uniform
 from pytest_flagperf.results.verdicts.speedup import OneCard, speedup
 from pytest_flagperf.results.verdicts.throughput import throughput
 from pytest_flagperf.results.verdicts.verdict import (
@@ -33,6 +33,7 @@ __all__ = [
     "reaches",
     "speedup",
     "throughput",
+    "uniform",
     "valid",
 ]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from statistics import median
+from functools import partial
+from statistics import median, median_low
 
 from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import compared, count, quantity
-from pytest_flagperf.results.logs.points import point_of
+from pytest_flagperf.results.logs.points import MeasuredPoint, Turn, point_of
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.verdicts.uniform import BOUND, WAITS, Slow, slow_ranks
 from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind, finished, in_range
 from pytest_flagperf.stored.plan import MeasuredFigure
 
@@ -38,6 +40,80 @@ def reaches(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
         if outcome is not None and outcome.ended_well:
             verdicts += [_reached(outcome, figure) for figure in outcome.figures if figure.promised is not None]
     return verdicts
+
+
+def uniform(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
+    """Judge whether a rank, or a host, is slower than its like; the verdict names it."""
+    verdicts = []
+    for outcome in outcomes:
+        verdicts += finished(outcome)
+        if outcome is None or not outcome.ended_well:
+            continue
+        points = {name: point for name in outcome.judged if (point := _point(outcome, name)) is not None}
+        names = {point.name: name for name, point in reversed(points.items())}
+        verdicts += [_even(outcome, name, points[name]) for name in points if name in names.values()]
+    return verdicts
+
+
+def _point(outcome: Outcome, name: str) -> MeasuredPoint | None:
+    """Return the point of a figure of the round."""
+    figure = next(figure for figure in outcome.figures if figure.name == name)
+    return point_of(figure, outcome.points)
+
+
+def _even(outcome: Outcome, figure: str, point: MeasuredPoint) -> Verdict:
+    verdict = partial(Verdict, f"uniform {figure}", kind=VerdictKind.UNIFORM)
+    expected = f"no rank and no host {quantity(BOUND, 'share')} slower than the median of the others"
+    if point.together:
+        return verdict(True, "all ranks work together in each iteration", expected)
+    ranks = {_name(outcome, int(rank)): turns for rank, turns in point.turns.items()}
+    slow = slow_ranks(ranks)
+    if slow is None:
+        sentence = f"round {outcome.round}: whether {figure} is uniform is not judged: too few turns at {point.name}"
+        return verdict(True, "not judged", expected, sentence, warning=True, judged=False)
+    hosts = _of_hosts(outcome, point) if outcome.nnodes > 1 else {}
+    slow_hosts = {one.name: one for one in slow_ranks(hosts) or []}
+    # The ranks of a slow host are named by their host.
+    named = [*slow_hosts.values(), *(one for one in slow if one.name.partition(" on ")[2] not in slow_hosts)]
+    if not named:
+        return verdict(True, f"{count(len(ranks), 'rank')} within {quantity(BOUND, 'share')}", expected)
+    got = ", ".join(one.name for one in named)
+    texts = "; ".join(_slower(one) for one in named)
+    sentence = f"round {outcome.round}: at {point.name} {texts}; expected {expected}"
+    return verdict(False, got, expected, sentence)
+
+
+def _slower(one: Slow) -> str:
+    waits = one.reason == WAITS and one.waited is not None
+    waited = f" in {quantity(one.waited, 'share')} of the time" if waits else ""
+    return f"{one.name} is {quantity(one.share, 'share')} slower than the median of the others: it {one.reason}{waited}"
+
+
+def _of_hosts(outcome: Outcome, point: MeasuredPoint) -> dict[str, list[Turn]]:
+    """Return for each host the medians of its ranks in each turn; one slow rank of two does not make its host slow."""
+    by_host: dict[str, list[Sequence[Turn]]] = {}
+    for rank, turns in point.turns.items():
+        by_host.setdefault(_host(outcome, int(rank)), []).append(turns)
+    return {host: [_middle(turn) for turn in zip(*ranks, strict=False)] for host, ranks in by_host.items()}
+
+
+def _middle(turns: Sequence[Turn]) -> Turn:
+    own = [turn.own for turn in turns if turn.own is not None]
+    waited = [turn.waited for turn in turns if turn.waited is not None]
+    return Turn(
+        median_low(turn.seconds for turn in turns),
+        median_low(own) if own else None,
+        median_low(waited) if waited else None,
+    )
+
+
+def _name(outcome: Outcome, rank: int) -> str:
+    return f"rank {rank} on {_host(outcome, rank)}"
+
+
+def _host(outcome: Outcome, rank: int) -> str:
+    noderank = rank // max(outcome.nproc, 1)
+    return outcome.hosts[noderank] if noderank < len(outcome.hosts) else f"host{noderank}"
 
 
 def _of_round(outcome: Outcome | None) -> Iterator[Verdict]:
@@ -111,13 +187,13 @@ def _repeatable(figure: MeasuredFigure, outcomes: Sequence[Outcome]) -> Iterator
     if len(values) > 1:
         variation, where = (max(values) - min(values)) / middle if middle else math.inf, count(len(values), "round")
     else:
-        point = point_of(figure, valid[0].points)
+        point = _point(valid[0], figure.name)
         variation, where = (point.interval if point and point.interval is not None else 0.0), "the windows of 1 round"
     ok, got = variation <= figure.variation, compared(variation, figure.variation, "share")[0]
     remarks = dict.fromkeys(
         f"{point.name} {remark}"
         for outcome in valid
-        if (point := point_of(figure, outcome.points)) is not None
+        if (point := _point(outcome, figure.name)) is not None
         for remark in point.remarks
     )
     why = f"; {'; '.join(remarks)}" if remarks else ""

@@ -1,0 +1,179 @@
+"""The points and the verdicts of suites that measure; each verdict has a control that fails."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.results import verdicts
+from pytest_flagperf.results.figures.units import quantity
+from pytest_flagperf.results.logs.points import MeasuredPoint, Turn, measured_point, of_ranks, point_of
+from pytest_flagperf.results.measured.metrics import MetricValue
+from pytest_flagperf.results.measured.outcome import Outcome, Target
+from pytest_flagperf.results.measured.validity import ValidityWarning
+from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.stored.plan import MEASUREMENT, MeasuredFigure
+
+COPY = MeasuredFigure("copy", "B/s", "higher", "bytes copied per second", "bytes", peak=100e9, promised=0.8)
+WAIT = MeasuredFigure("wait", "s", "lower", "the time of the smallest message", optional=True)
+
+
+def point(name: str, figures: Mapping[str, float], **more: Any) -> MeasuredPoint:
+    return MeasuredPoint(name, {"bytes": len(name)}, figures, seconds=1.0, interval=0.01, windows=100, **more)
+
+
+def outcome(
+    *points: MeasuredPoint,
+    figures: Sequence[MeasuredFigure] = (COPY, WAIT),
+    number: int = 1,
+    nnodes: int = 1,
+    **more: Any,
+) -> Outcome:
+    values = [
+        MetricValue(figure.name, one.figures[figure.name], figure.unit, figure.direction, "")
+        for figure in figures
+        if (one := point_of(figure, points)) is not None
+    ]
+    settings: dict[str, Any] = {
+        "case": f"alpha:plain:X1:{nnodes}:2:1", "model": "alpha", "framework": "plain", "hardware": "X1",
+        "nnodes": nnodes, "nproc": 2, "vendor": "acme", "round": number, "seed": number, "scale": "small",
+        "synthetic": False, "throughput_only": False, "sample_unit": "", "state": "finished",
+        "target": Target("copy", "higher", "B/s", None),
+        "kind": MEASUREMENT, "figures": tuple(figures), "metrics": tuple(values), "points": points,
+        "hosts": ("h1", "h2")[:nnodes],
+    }  # fmt: skip
+    return Outcome(**{**settings, **more})
+
+
+def failures(judged: Sequence[Verdict]) -> list[str]:
+    return [f"{one.name}: {one.sentence}" for one in judged if not one.ok]
+
+
+# -- points --------------------------------------------------------------------------------------------------
+
+
+def test_a_figure_of_several_ranks_is_that_of_the_worst_rank_and_of_the_point_that_the_suite_picks() -> None:
+    first = [point("a", {"copy": 10.0, "wait": 1.0}), point("bb", {"copy": 30.0})]
+    second = [point("a", {"copy": 20.0, "wait": 3.0}, rank=1), point("bb", {"copy": 20.0}, rank=1)]
+    both = of_ranks([first, second], [COPY, WAIT])
+    assert [one.figures for one in both] == [{"copy": 10.0, "wait": 3.0}, {"copy": 20.0}]
+    picks = {pick: point_of(replace(COPY, pick=pick), both) for pick in ("best", "worst", "last")}
+    assert {pick: one and one.name for pick, one in picks.items()} == {"best": "bb", "worst": "a", "last": "bb"}
+    bad = of_ranks([first, [point("bb", {"copy": math.nan})]], [COPY])
+    assert math.isnan(bad[1].figures["copy"])
+    assert point_of(COPY, bad) is bad[1], "a point that is not a number is never left aside for a better one"
+
+
+@pytest.mark.parametrize("change", [{"point": ""}, {"point": 3}, {"figures": None}, {"figures": [1]}])
+def test_a_record_that_is_not_a_point_is_none(change: Mapping[str, Any]) -> None:
+    record = {"point": "a", "figures": {"copy": 1.0}, "values": {"bytes": 8, "list": [1]}, "turns": [{"seconds": 1}, 3]}
+    good = measured_point(record, 0)
+    assert good is not None
+    assert good.values == {"bytes": 8}
+    assert good.turns["0"][0] == Turn(1.0)
+    assert math.isnan(good.turns["0"][1].seconds)
+    assert measured_point({**record, **change}, 0) is None
+
+
+# -- figures -------------------------------------------------------------------------------------------------
+
+
+def test_a_complete_measurement_passes() -> None:
+    rounds = [outcome(point("a", {"copy": rate, "wait": 1e-6}), number=n) for n, rate in enumerate((80e9, 82e9), 1)]
+    assert failures(verdicts.measured(rounds)) == []
+    assert failures(verdicts.reaches(rounds)) == []
+    assert {one.name for one in verdicts.measured(rounds)} >= {
+        "finished", "in_range", "points", "measured copy", "measured wait", "possible copy", "repeatable copy",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("broken", "expected"),
+    [
+        (outcome(), ["points: round 1: 0 points", "measured copy: round 1: copy is missing"]),
+        (outcome(point("a", {"wait": 1.0})), ["measured copy: round 1: copy is missing"]),
+        (outcome(point("a", {"copy": math.nan})), ["measured copy: round 1: copy is NaN"]),
+        (outcome(point("a", {"copy": 0.0})), ["measured copy: round 1: copy is 0 B/s"]),
+        (outcome(point("a", {"copy": 106e9})), ["possible copy: round 1: copy is 106 GB/s, expected at most 105 GB/s"]),
+        (outcome(point("a", {"copy": 80e9}), bad_points=2), ["points: round 1: 2 invalid records"]),
+        (outcome(point("a", {"copy": 80e9}), state="failed"), ["finished: round 1: its state is 'failed'"]),
+        (None, ["finished: the round left no outcome"]),
+        (
+            outcome(replace(point("a", {"copy": 80e9}), interval=0.3, drift=0.2)),
+            ["repeatable copy: copy varies by 30.0 % in the windows of 1 round"],
+        ),
+        (
+            outcome(point("a", {"copy": 80e9}), figures=[COPY, replace(WAIT, peak=1.0)]),
+            ["measured wait: round 1: wait is missing"],
+        ),
+        (
+            outcome(point("a", {"copy": 0.9}), figures=[replace(COPY, peak=None, promised=None, at_least=0.95)]),
+            ["possible copy: round 1: copy is 0.9 B/s, expected at least 0.95 B/s"],
+        ),
+    ],
+)
+def test_a_figure_that_is_missing_impossible_or_unfinished_fails(broken: Outcome | None, expected: list[str]) -> None:
+    found = failures(verdicts.measured([broken]))
+    assert len(found) == len(expected), found
+    assert all(text.startswith(start) for text, start in zip(found, expected, strict=True)), found
+
+
+def test_no_round_fails() -> None:
+    assert failures(verdicts.measured([])) == ["finished: no figure: no round ran"]
+
+
+def test_rounds_that_differ_fail_unless_none_of_them_is_valid() -> None:
+    rounds = [outcome(point("a", {"copy": rate}), number=n) for n, rate in enumerate((60e9, 80e9, 81e9), 1)]
+    (sentence,) = failures(verdicts.measured(rounds))
+    assert sentence.startswith("repeatable copy: copy varies by 26.2 % in 3 rounds (60 GB/s to 81 GB/s)")
+    warning = (ValidityWarning("busy", "a rank waited"),)
+    judged = verdicts.measured([replace(one, validity_warnings=warning) for one in rounds])
+    assert failures(judged) == []
+    assert [one.name for one in judged if not one.judged] == ["repeatable copy"]
+
+
+def test_a_chip_below_the_promise_fails() -> None:
+    (sentence,) = failures(verdicts.reaches([outcome(point("a", {"copy": 79e9}))]))
+    assert "copy is 79 GB/s; the vendor promises at least 80 GB/s, 80.0 % of the declared peak of 100 GB/s" in sentence
+    assert failures(verdicts.reaches([outcome(point("a", {"wait": 1.0}))])), "a missing figure"
+
+
+# -- slow ranks ----------------------------------------------------------------------------------------------
+
+
+def turns(slow: Mapping[int, float], ranks: int = 4) -> dict[str, tuple[Turn, ...]]:
+    """Eight turns of each rank, with the factors of the slow ones."""
+    times = [1.0 + 0.002 * (turn % 3) for turn in range(8)]
+    return {str(r): tuple(Turn(t * slow.get(r, 1.0), t * slow.get(r, 1.0), 0.0) for t in times) for r in range(ranks)}
+
+
+def judged_uniform(slow: Mapping[int, float], **more: Any) -> list[Verdict]:
+    one = point("a", {"copy": 80e9}, turns=turns(slow), **more)
+    return [each for each in verdicts.uniform([outcome(one, nnodes=2)]) if each.name.startswith("uniform")]
+
+
+def test_even_ranks_pass_and_a_slow_one_is_named_with_its_host() -> None:
+    assert [(one.ok, one.judged) for one in judged_uniform({})] == [(True, True)]
+    (slow,) = judged_uniform({1: 1.3})
+    assert (slow.ok, slow.got) == (False, "rank 1 on h1")
+    assert "at a rank 1 on h1 is 30.0 % slower than the median of the others: it is slow" in slow.sentence
+
+
+def test_a_slow_host_is_named_instead_of_its_ranks() -> None:
+    (slow,) = judged_uniform({2: 1.3, 3: 1.3})
+    assert (slow.ok, slow.got) == (False, "h2")
+
+
+def test_ranks_without_turns_of_their_own_are_not_accused() -> None:
+    assert [(one.ok, one.judged) for one in judged_uniform({1: 1.3}, together=True)] == [(True, True)]
+    (unknown,) = [v for v in verdicts.uniform([outcome(point("a", {"copy": 80e9}))]) if v.name.startswith("uniform")]
+    assert (unknown.ok, unknown.judged, unknown.warning) == (True, False, True)
+
+
+def test_rates_are_scaled_in_tens() -> None:
+    assert quantity(1.5e12, "FLOP/s") == "1.5 TFLOP/s"
+    assert quantity(4.3e11, "OP/s") == "430 GOP/s"
