@@ -127,7 +127,7 @@ def profiled(record: object) -> Training:
 
 def test_a_profile_is_in_the_results_on_the_page_and_in_the_published_record(tmp_path: Path) -> None:
     # A rank cannot set what the harness finds.
-    record = {**RECORD, "input_wait": 0.062, "largest_loss": "none, <b>really</b>", "peak_share": 5.0, "flops": 1.0}
+    record = {**RECORD, "input_wait": 0.062, "largest_loss": "none, <b>really</b>", "peak_share": 5.0}
     run_dir = trained(tmp_path / "run", profiled(record))
     stored = json.loads((run_dir / RESULTS).read_text())["cases"][0]["outcomes"][0]["profile"]
     assert stored["largest_loss"] == "input: 31 % waiting"

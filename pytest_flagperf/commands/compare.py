@@ -42,6 +42,7 @@ from pytest_flagperf.results.comparing.comparison import (
 )
 from pytest_flagperf.results.comparing.stored_runs import Rounds, StoredRuns, without_copies
 from pytest_flagperf.results.figures.units import count, signed
+from pytest_flagperf.results.measured import limits
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import write_text
 from pytest_flagperf.stored.plan import THROUGHPUTS
@@ -121,6 +122,7 @@ def _compare(runs: Sequence[StoredRun], arguments: argparse.Namespace) -> Compar
         f"{names[-1]}: {case.row.new.case}: {text}" for case in cases for text in case.row.regressions(case.changes)
     ]
     notes = [f"{case} is only in {new.directory}" for case in matched.fresh]
+    notes += [f"{row.name}: {text}" for row in matched.rows if (text := _explained(row, old, new))]
     (notes if arguments.common else regressions).extend(f"{case} is not in {new.directory}" for case in matched.lost)
     return ComparisonPage(
         directories,
@@ -179,6 +181,15 @@ def _runs_for_noise(row: CaseRuns, stored_runs: StoredRuns) -> list[Rounds]:
     new = {outcome.identity for outcome in row.new.outcomes}
     runs = [rounds for rounds in runs if not new & {outcome.identity for outcome in rounds}]
     return sorted(without_copies(runs), key=lambda rounds: rounds[0].started_ms or 0)
+
+
+def _explained(row: CaseRuns, old: StoredRun, new: StoredRun) -> str:
+    """Return which part of the difference the machines explain, if both runs have measured theirs."""
+    works = [limits.work_of(case.outcomes) for case in (row.old, row.new)]
+    before, after = ([one for case in run.cases for one in case.outcomes] for run in (old, new))
+    if works[0] is None or works[1] is None or (found := limits.limits_of(works[0], before)) is None:
+        return ""
+    return limits.explained(found, works[1], after)
 
 
 # -- all cases -----------------------------------------------------------------------------------------------

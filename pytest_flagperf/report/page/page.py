@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 
 from flagperf_driver.addresses import HIDDEN
-from pytest_flagperf.report.page import machine
+from pytest_flagperf.report.page import limits, machine
 from pytest_flagperf.report.page.comparisons import comparisons
 from pytest_flagperf.report.page.html import address, anchor, css_class, document, folded, script, style
 from pytest_flagperf.report.page.rows import Row, overview, row_of
@@ -79,10 +79,12 @@ def body(run_dir: Path, page_dir: Path, problems: list[str] | None = None) -> st
     earlier = _Earlier(run_dir)
     opened = 0
     sections: list[tuple[Row, str]] = []
+    measurements: list[Outcome] = []
     for case in store.iterate_cases(run_dir, problems):
         summary = summarize_case(case, interrupted=info is not None and info.is_interrupted)
         case_dir = run_dir / case.outcomes[0].directory.parent
         row = row_of(case, summary, earlier.medians(case, problems))
+        measurements += [outcome for outcome in case.outcomes if outcome.points]
         opened += summary.state in BAD
         opened_here = summary.state in BAD and opened <= _MAX_OPEN
         sections.append((row, _section(case, summary, case_dir, page_dir, detail, opened_here)))
@@ -96,6 +98,7 @@ def body(run_dir: Path, page_dir: Path, problems: list[str] | None = None) -> st
         "".join(f'<p class="warning">{escape(problem)}</p>' for problem in problems),
         overview(rows),
         comparisons(rows),
+        limits.html(rows, measurements),
         '<h2 id="cases">Cases <button class="plain" data-all="open">open all</button> '
         '<button class="plain" data-all="close">close all</button></h2>',
         *(text for _, text in sections),

@@ -7,7 +7,7 @@ from html import escape
 
 from pytest_flagperf.report.page.html import Name, Number, figures, folded, table
 from pytest_flagperf.results.figures.units import count, plain, quantity
-from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome, TrainingWork
 from pytest_flagperf.results.measured.profile import Profile, peaks_sentence
 
 
@@ -27,7 +27,7 @@ def html(rounds: Sequence[Outcome]) -> str:
     return (
         f"<h3>Profile</h3><p>Largest loss: <strong>{escape(profile.largest_loss)}</strong>"
         f"{f'; {escape(peaks)}' if peaks else ''} "
-        f'<span class="soft">{about}</span></p>{figures(("a step", "value"), list(_rows(profile)))}'
+        f'<span class="soft">{about}</span></p>{figures(("a step", "value"), list(_rows(profile, outcome.work)))}'
         f"{table(('kernels', 'time a step', 'share of a step'), kinds)}"
         + folded(
             f"The {len(kernels)} largest kernels",
@@ -40,7 +40,7 @@ def _time(profile: Profile, seconds: float) -> tuple[Number, Number]:
     return Number(quantity(seconds, "s")), Number(quantity(profile.share(seconds), "share"))
 
 
-def _rows(profile: Profile) -> Iterator[tuple[str, str]]:
+def _rows(profile: Profile, work: TrainingWork) -> Iterator[tuple[str, str]]:
     yield "time of a measured step", quantity(profile.step_time, "s")
     yield "time of a profiled step", quantity(profile.profiled_step_time, "s")
     yield "device idle", quantity(profile.share(profile.input_wait + profile.idle_time), "share")
@@ -51,8 +51,8 @@ def _rows(profile: Profile) -> Iterator[tuple[str, str]]:
     waited = f", {quantity(profile.wait_time, 's')}" if profile.waits else ""
     yield "waits for the device", plain(profile.waits) + waited
     yield "copied between host and device", quantity(profile.host_bytes, "bytes")
-    if profile.flops is not None:
-        yield "FLOPs of the model", f"{plain(profile.flops)} FLOP"
+    if work.step_flops is not None:
+        yield "FLOPs of the model", f"{plain(work.step_flops)} FLOP"
     if moved := profile.bytes:
         yield "bytes of memory, at least", quantity(moved.least, "bytes")
         if moved.operations is not None:

@@ -14,6 +14,7 @@ from pytest_flagperf.results.comparing.baselines import is_comparison
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.figures.statistics import Summary, finite, summarize
 from pytest_flagperf.results.figures.units import quantity
+from pytest_flagperf.results.measured.limits import StepWork, work_of
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.case_result import STATES, CaseResult, CaseSummary
 
@@ -43,6 +44,8 @@ class Row:
     speedup: float | None
     energy_per_sample: float | None
     """The median energy of all devices per sample, in J."""
+    work: StepWork | None
+    """What a step does, to compare it with the limits of the machine."""
 
     @property
     def case(self) -> str:
@@ -82,6 +85,7 @@ def row_of(case: CaseResult, summary: CaseSummary, earlier: Sequence[tuple[str, 
         earlier=tuple(earlier),
         speedup=case.speedup,
         energy_per_sample=case.median("device_energy_per_sample"),
+        work=work_of(case.outcomes),
     )
 
 

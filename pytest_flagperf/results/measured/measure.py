@@ -313,6 +313,7 @@ def _work(plan: StoredPlan, finished: Mapping[str, Any]) -> TrainingWork:
         measured_steps=_count(finished.get("measured_steps")),
         measured_samples=_count(finished.get("measured_samples")),
         warmup_steps=_count(finished.get("warmup_steps")),
+        step_flops=metrics.step_flops(plan, finished),
         batch_per_card=_count(config.get("train_batch_size")),
         accumulation=whole(config.get("gradient_accumulation_steps")) or 1,
         samples_per_item=whole(config.get("samples_per_item")) or 1,

@@ -41,6 +41,8 @@ class TrainingWork:
     warmup_steps: int | None = None
     batch_per_card: int | None = None
     accumulation: int = 1
+    step_flops: float | None = None
+    """The model's FLOPs of one card's step, without padding."""
     samples_per_item: int = 1
     """The most samples of one item, for suites whose batches have items of several samples."""
 

@@ -85,8 +85,6 @@ class Profile:
     bytes: StepBytes | None = None
     no_bytes: str = ""
     """Why the bytes could not be counted."""
-    flops: float | None = None
-    """The model's FLOPs of one card's step, without padding."""
     of_peaks: Mapping[str, float] = field(default_factory=dict)
     """The time that a step takes at each declared peak alone, as a share of a measured step without its input wait."""
     peak_share: float | None = None
@@ -128,7 +126,6 @@ def of_record(value: object, work: StepWork, where: str) -> Profile:
     profile = replace(
         profile,
         kernels=profile.kernels[: driver.KERNELS],
-        flops=work.flops,
         of_peaks=_of_peaks(profile, compute_s, work.peak_bytes),
         peak_share=compute_s / of_model if compute_s and of_model else None,
     )

@@ -1,0 +1,79 @@
+"""What the machine's measured figures allow: the limits of each training's step beside the measured step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from pytest_flagperf.report.page import charts
+from pytest_flagperf.report.page.charts import Bar
+from pytest_flagperf.report.page.html import Markup, Number, anchor, items, table
+from pytest_flagperf.report.page.rows import Row
+from pytest_flagperf.results.figures.units import quantity
+from pytest_flagperf.results.measured.limits import COMPUTE, TOLERANCE, Limits, limits_of
+from pytest_flagperf.results.measured.outcome import Outcome
+
+_MOST_PICTURES = 30
+_NOTE = (
+    "A limit is the least time of a step if only its computing (FLOPs at the measured matrix product), only its memory "
+    "(the bytes that no program avoids, at the measured bandwidth) or only its communication (an all-reduce of the "
+    "gradients) counted. The largest one binds: a step on this machine cannot be faster."
+)
+_HEAD = ("case", "step without input wait", "binds", "limit", "of the step", "MFU, declared peak", "MFU, measured peak")
+
+
+def html(rows: Sequence[Row], measurements: Sequence[Outcome]) -> str:
+    """Return the section of the cases whose machine the run has measured too; empty without such a case."""
+    found = [
+        (row, limits)
+        for row in rows
+        if row.work is not None and (limits := limits_of(row.work, measurements)) is not None
+    ]
+    if not found:
+        return ""
+    pictures = "".join(f"<div><h3>{_link(row)}</h3>{_bars(limits)}</div>" for row, limits in found[:_MOST_PICTURES])
+    sources = dict.fromkeys(f"{name}: {text}" for _, limits in found for name, text in limits.sources.items())
+    return (
+        f'<h2 id="limits">Limits of the machine</h2><p class="soft">{escape(_NOTE)}</p>'
+        f"{items([text for row, limits in found for text in _exceeded(row, limits)], 'bad')}"
+        f"{table(_HEAD, [_cells(row, limits) for row, limits in found])}"
+        f'<div class="charts">{pictures}</div>{items(list(sources), "soft")}'
+    )
+
+
+def _cells(row: Row, limits: Limits) -> tuple[str, ...]:
+    compute = limits.times.get(COMPUTE)
+    return (
+        Markup(_link(row)),
+        Number(quantity(limits.work.seconds, "s")),
+        limits.binds,
+        Number(quantity(limits.least, "s")),
+        Number(quantity(limits.share(limits.least), "share")),
+        Number("" if limits.work.mfu is None else quantity(limits.work.mfu, "share")),
+        Number("" if compute is None else quantity(limits.share(compute), "share")),
+    )
+
+
+def _bars(limits: Limits) -> str:
+    """Return the measured step, its limits and the time of its operations' bytes as bars, with their throughputs."""
+    times = {"measured": limits.work.seconds, **limits.times}
+    if limits.operations is not None:
+        times["bytes of the operations"] = limits.operations
+    return charts.bars([Bar(name, time, _text(limits, time)) for name, time in times.items()])
+
+
+def _text(limits: Limits, time: float) -> str:
+    return f"{quantity(time, 's')}, {quantity(limits.rate(time), limits.work.unit)}"
+
+
+def _exceeded(row: Row, limits: Limits) -> list[str]:
+    return [
+        f"{row.case}: the step takes {quantity(limits.work.seconds, 's')} and its limit by {name} is "
+        f"{quantity(limits.times[name], 's')}, more than {TOLERANCE:.0%} above: the machine was slower when it was "
+        "measured"
+        for name in limits.above
+    ]
+
+
+def _link(row: Row) -> str:
+    return f'<a href="#{anchor(row.case)}">{escape(row.case)}</a>'
