@@ -295,9 +295,9 @@ def _plan(
 
 
 def _peaks(vendor: Vendor, case: Case) -> Mapping[str, float]:
-    """Return the declared peaks that bound a case; one process on a host uses no links between devices of a host."""
-    chip = vendor.chips.get(case.hardware)
-    return {key: peak for key, peak in (chip.peaks if chip else {}).items() if case.nproc > 1 or key != "link_gb_s"}
+    """Return the declared peaks that bound a case; the links between devices of a host bound one host with several."""
+    chip, within_a_host = vendor.chips.get(case.hardware), case.nproc > 1 and case.nnodes == 1
+    return {key: peak for key, peak in (chip.peaks if chip else {}).items() if within_a_host or key != "link_gb_s"}
 
 
 def figures_of(suite: Suite, vendor: Vendor, case: Case) -> tuple[MeasuredFigure, ...]:
@@ -307,7 +307,8 @@ def figures_of(suite: Suite, vendor: Vendor, case: Case) -> tuple[MeasuredFigure
     for name, figure in suite.figures.items():
         peak = peaks.get(figure.peak or "")
         promised = chip.promised.get(figure.peak or "") if chip and peak is not None else None
-        figures.append(MeasuredFigure(name, **{**vars(figure), "peak": peak}, promised=promised))
+        declared = {key: value for key, value in vars(figure).items() if key != "original"}
+        figures.append(MeasuredFigure(name, **{**declared, "peak": peak}, promised=promised))
     return tuple(figures)
 
 
