@@ -20,6 +20,8 @@ from flagperf_driver.training.timeline import Marks
 FEWEST_WINDOWS = 3
 """Measured for each point, whatever its time."""
 _TURN_WINDOWS = 12
+_TURN_S = 0.25
+"""The longest turn: with long windows a turn has fewer of them, as ranks are compared turn by turn."""
 _LONG_TURN_S = 0.5
 """The length of a turn of a point that is measured for a fixed time: it pauses less often."""
 _LOGGED_TURNS = 8
@@ -153,9 +155,9 @@ class Loop:
         times: list[float] = []
         turns: list[Turn] = []
         fixed = point.seconds is not None
-        full = max(_TURN_WINDOWS, int(_LONG_TURN_S / window_s)) if fixed else _TURN_WINDOWS
+        full = int(_LONG_TURN_S / window_s) if fixed else min(_TURN_WINDOWS, int(_TURN_S / window_s))
         first = self.now()
-        count = max(FEWEST_WINDOWS, min(full, int(limits.most_s / window_s)))
+        count = max(1, full)
         while True:
             turn = self._turn(iterations, count, times)
             turns.append(turn)
@@ -166,7 +168,7 @@ class Loop:
             early = now - first < limits.least_s
             # One exchange per turn, and the same decision on every rank.
             more, spent, fewest = self.maximum([unsettled or early, left <= 0, -left / (iterations * turn.seconds)])
-            if spent or not more:
+            if len(times) >= FEWEST_WINDOWS and (spent or not more):
                 break
             count = max(1, min(full, int(-fewest)))
         steady = not self.maximum([not statistics.settled(times, limits.interval)])[0]
