@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics as stats
+import sys
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Iterator, Mapping, Sequence
@@ -151,13 +152,13 @@ class Loop:
 
     def _timed(self, point: Point, limits: Limits) -> Measured:
         begin = self.now()
-        iterations, window_s = self._warm_up(limits, begin)
+        iterations = self._warm_up(limits, begin)
         times: list[float] = []
         turns: list[Turn] = []
         fixed = point.seconds is not None
-        full = int(_LONG_TURN_S / window_s) if fixed else min(_TURN_WINDOWS, int(_TURN_S / window_s))
+        longest_s, most = (_LONG_TURN_S, sys.maxsize) if fixed else (_TURN_S, _TURN_WINDOWS)
         first = self.now()
-        count = max(1, full)
+        count = FEWEST_WINDOWS
         while True:
             turn = self._turn(iterations, count, times)
             turns.append(turn)
@@ -167,10 +168,11 @@ class Loop:
             unsettled = not fixed and not self._decided(times, limits)
             early = now - first < limits.least_s
             # One exchange per turn, and the same decision on every rank.
-            more, spent, fewest = self.maximum([unsettled or early, left <= 0, -left / (iterations * turn.seconds)])
-            if len(times) >= FEWEST_WINDOWS and (spent or not more):
+            room = min(left, longest_s) / (iterations * turn.seconds)
+            more, spent, fewest = self.maximum([unsettled or early, left <= 0, -room])
+            if spent or not more:
                 break
-            count = max(1, min(full, int(-fewest)))
+            count = max(1, min(most, int(-fewest)))
         steady = not self.maximum([not statistics.settled(times, limits.interval)])[0]
         return self._result(point, times, turns, iterations, steady)
 
@@ -178,24 +180,27 @@ class Loop:
     def _decided(times: Sequence[float], limits: Limits) -> bool:
         return statistics.settled(times, limits.interval) and statistics.sides(times, statistics.SUSPECTED) is None
 
-    def _warm_up(self, limits: Limits, begin: float) -> tuple[int, float]:
-        """Run until the device is warm; return the iterations of a window and its length, the same on all ranks."""
+    def _warm_up(self, limits: Limits, begin: float) -> int:
+        """Run until the device is warm; return the iterations of a window, the same on all ranks.
+
+        They follow from the fastest iterations: a rank that loses its core meanwhile must not get short windows.
+        """
         empty = [self.marks.mark() for _ in range(11)]
         resolution = self.maximum([stats.median(self.marks.seconds(empty))])[0]
         least = max(limits.window_s, _CLOCK_SHARE * resolution)
-        iterations = 1
+        iterations, fastest = 1, math.inf
         while True:
             line = [self.marks.mark()]
             self.measurement.run(iterations)
             line.append(self.marks.mark())
             seconds, warm = self.maximum([self.marks.seconds(line)[0], begin - self.now()])
             self.beat()
-            if seconds < least:
+            fastest = min(fastest, max(seconds, 1e-9) / iterations)
+            if iterations * fastest < least:
                 # Tenfold at most, because the first iterations are slower: compilation, page faults, low clocks.
-                iterations = max(iterations + 1, math.ceil(iterations * min(10.0, 1.2 * least / max(seconds, 1e-9))))
+                iterations = max(iterations + 1, math.ceil(min(10.0 * iterations, 1.2 * least / fastest)))
             elif -warm >= limits.warmup_s:
-                window = max(1, math.ceil(iterations * least / seconds))
-                return window, window * seconds / iterations
+                return max(1, round(least / fastest))
 
     def _turn(self, iterations: int, count: int, times: list[float]) -> Turn:
         """Submit windows back to back, then wait for all of them: the device has no pause between two windows."""

@@ -10,7 +10,7 @@ from itertools import pairwise
 from flagperf_driver.measuring.loop import Limits, Loop, Measured
 from flagperf_driver.measuring.measurement import Measurement, Point
 
-BASE = 1e-3
+BASE = 2.5e-3
 """The time of an iteration of an undisturbed device."""
 
 
@@ -69,13 +69,13 @@ def constant(device: FakeDevice) -> float:
 
 
 def noisy(device: FakeDevice) -> float:
-    """Every iteration differs by 20 %."""
-    return BASE * device.noise(0.2)
+    """Every iteration differs by 12 %."""
+    return BASE * device.noise(0.12)
 
 
 def stalling(device: FakeDevice) -> float:
-    """Stopped for 4 ms in one of 50 iterations."""
-    return BASE * device.noise(0.003) + (4e-3 if device.random.random() < 0.02 else 0.0)
+    """Stopped for 4 ms in one of 20 iterations."""
+    return BASE * device.noise(0.003) + (4e-3 if device.random.random() < 0.05 else 0.0)
 
 
 def with_neighbour(device: FakeDevice) -> float:

@@ -16,7 +16,7 @@ SIZES = (1, 10, 100, 2000, 10000)
 
 
 class Sized(FakeDevice):
-    """An iteration of size 1 takes 1 ms, and size 10 ten times as long."""
+    """An iteration of size 10 takes ten times as long as one of size 1."""
 
     def __init__(self, *points: Point) -> None:
         super().__init__(lambda device: BASE * self.size, 0, *points)
@@ -52,7 +52,7 @@ def test_a_size_that_would_take_too_long_is_left_out() -> None:
     *measured, hundred, left_out = (list(loop(device).measure()))[:-1]
     assert [result.point.name for result in (*measured, hundred)] == ["1", "10", "100"]
     assert isinstance(left_out, LeftOut)
-    assert left_out.expected_s == pytest.approx(2.0, rel=0.01)
+    assert left_out.expected_s == pytest.approx(2000 * BASE, rel=0.01)
     assert device.calls == [call for size in (1, 10, 100) for call in (f"prepare {size}", "facts", "release")]
     assert isinstance(hundred, Measured)
     assert hundred.windows >= 3
@@ -87,7 +87,7 @@ def test_what_was_prepared_is_released_after_an_error() -> None:
 
 
 def test_waiting_for_a_core_is_told_apart_from_the_device() -> None:
-    """An iteration takes 1.5 ms, of which the rank waits for a core for 0.5 ms."""
+    """The rank has no core for a third of each iteration."""
     device = FakeDevice(lambda device: 1.5 * BASE, 0)
     core_wait = lambda: device.at / 3  # noqa: E731
     (own,) = loop(device, core_wait=core_wait, owns_time=True).measure()
@@ -100,6 +100,16 @@ def test_waiting_for_a_core_is_told_apart_from_the_device() -> None:
     assert isinstance(several, Measured)
     assert (several.own, several.turns[0]["own"]) == (None, None), "threads wait for each other"
     assert several.waited == pytest.approx(1 / 3, rel=1e-2)
+
+
+def test_a_rank_that_loses_its_core_gets_windows_and_turns_of_the_usual_length() -> None:
+    (warm,) = loop(FakeDevice(lambda device: BASE + (0.1 if 0.2 < device.at < 0.32 else 0.0), 0)).measure()
+    assert isinstance(warm, Measured)
+    assert warm.iterations * BASE == pytest.approx(0.01), "the core was lost at the end of the warm-up"
+    (later,) = loop(FakeDevice(lambda device: BASE * (1 if device.at < 0.305 else 40), 0)).measure()
+    assert isinstance(later, Measured)
+    assert later.iterations * BASE == pytest.approx(0.01)
+    assert len(later.turns) >= 4, "a window of 0.4 s is a turn"
 
 
 class Exchange:
