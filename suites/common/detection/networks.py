@@ -161,8 +161,8 @@ def two_stage(net: GeneralizedRCNN, batch: Prepared) -> dict[str, Tensor] | list
 # -- the library's parts without most of its waits for the device -----------------------------------------------
 
 
-def wait_less(net: GeneralizedRCNN) -> None:
-    """Replace the methods of the library's parts; their modules and settings stay."""
+def replace_waiting_parts(net: GeneralizedRCNN) -> None:
+    """Replace the methods of the library's parts that wait for the device; modules and settings stay."""
     for part, kind in ((net.rpn, Proposals), (net.roi_heads, ObjectHeads)):
         part.__class__ = kind
         part.proposal_matcher.__class__ = Matcher

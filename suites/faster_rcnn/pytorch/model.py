@@ -56,5 +56,5 @@ def create_model(ctx: Context) -> nn.Module:
         box_predictor=BoxScores(config.head_width, config.num_classes),
         box_batch_size_per_image=config.box_samples,
     )
-    networks.wait_less(net)
+    networks.replace_waiting_parts(net)
     return net

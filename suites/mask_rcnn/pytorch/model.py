@@ -98,6 +98,6 @@ def create_model(ctx: Context) -> nn.Module:
         mask_head=MaskRCNNHeads(channels, config.mask_layers, 1),
         mask_predictor=MaskScores(config.mask_layers[-1], config.mask_layers[-1], config.num_classes),
     )
-    networks.wait_less(net)
+    networks.replace_waiting_parts(net)
     net.roi_heads.__class__ = Heads
     return net
