@@ -34,8 +34,9 @@ CONVERGENCE_S = 30.0
 SWITCHES = {
     "bert": ["compile_mode=max-autotune"],
     "resnet50": ["compile_mode=max-autotune"],
-    "glm": ["compile_mode=max-autotune"],
+    "glm": ["compile_mode=max-autotune", "pack_tokens=False"],
     "mobilenetv2": ["channels_last=False"],
+    "swin_transformer": ["fused_attention=False"],
     "tacotron2": ["compile_mode=reduce-overhead"],
     "efficientnet": ["channels_last=False"],
 }

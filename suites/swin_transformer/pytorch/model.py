@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def create_model(ctx: Context) -> nn.Module:
     """Return the network with random weights."""
     config = ctx.config
-    set_fused_attn(experimental=True)  # timm's default is attention in single operations
+    set_fused_attn(config.fused_attention, experimental=True)  # timm's default is attention in single operations
     return SwinTransformer(
         img_size=config.image_size,
         patch_size=config.patch_size,

@@ -27,15 +27,15 @@ def attentions(net: nn.Module) -> list[WindowAttention]:
 
 def check_fused_attention_computes_the_same() -> None:
     torch.manual_seed(1)
-    net = model.create_model(context()).eval()
+    net, other = (model.create_model(context(fused_attention=fused)).eval() for fused in (True, False))
+    other.load_state_dict(net.state_dict())
+    used = [[attention.fused_attn for attention in attentions(one)] for one in (net, other)]
+    assert used == [[True] * 4, [False] * 4]
     pixels = torch.randn(2, 3, 16, 16)
-    assert [attention.fused_attn for attention in attentions(net)] == [True] * 4
     fused = net(pixels)
-    for attention in attentions(net):
-        attention.fused_attn = False
-    assert torch.allclose(net(pixels), fused, atol=1e-5)
-    nn.init.normal_(attentions(net)[1].relative_position_bias_table, std=2.0)
-    assert not torch.allclose(net(pixels), fused, atol=1e-5), "the control: another bias of the positions"
+    assert torch.allclose(other(pixels), fused, atol=1e-5)
+    nn.init.normal_(attentions(other)[1].relative_position_bias_table, std=2.0)
+    assert not torch.allclose(other(pixels), fused, atol=1e-5), "the control: another bias of the positions"
 
 
 def check_the_small_model_is_small() -> None:

@@ -21,6 +21,7 @@ depths = [2, 2, 6, 2]  # blocks of each stage
 num_heads = [3, 6, 12, 24]
 window_size = 7
 drop_path_rate = 0.2  # of the last block; it rises from 0
+fused_attention = True  # one kernel, with a mask for each window and head; else single operations, which broadcast it
 
 # -- training ----------------------------------------------------------------------------------------------
 train_batch_size = 256
