@@ -328,12 +328,3 @@ def test_without_a_terminal_the_present_state_is_shown_once(tmp_path: Path, caps
     out, err = capsys.readouterr()
     assert "3 cases: 1 running, 1 failed" in out
     assert err == "expected a terminal to follow the run; this is its state now\n"
-
-
-def test_a_run_without_write_permission_is_shown(tmp_path: Path) -> None:
-    run = training_run(tmp_path / "run1")
-    before = {path: path.stat().st_mtime_ns for path in sorted(run.path.rglob("*"))}
-    for path in (run.file(), run.file().parent, run.path):
-        path.chmod(0o444 if path.is_file() else 0o555)
-    frame(followed(run), run.clock.now)
-    assert {path: path.stat().st_mtime_ns for path in sorted(run.path.rglob("*"))} == before

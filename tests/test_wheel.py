@@ -200,14 +200,6 @@ def files(folder: Path) -> dict[str, float]:
     return {str(path): path.stat().st_mtime for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.slow
-def test_pytest_reports_a_path_that_does_not_exist(wheel: Wheel, empty: Path) -> None:
-    for path in ("suites/nothing", "suite", f"suites/{'x' * 300}"):
-        done = wheel.run(empty, "pytest", path)
-        assert done.returncode == pytest.ExitCode.USAGE_ERROR
-        assert f"file or directory not found: {path}" in done.stderr
-
-
 # -- own suites and vendors ----------------------------------------------------------------------------------
 
 

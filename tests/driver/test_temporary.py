@@ -72,14 +72,6 @@ def test_a_folder_is_removed_with_its_round_and_contains_no_logs(lab: Lab, short
     assert not lab.of("warning")
 
 
-def test_a_folder_is_removed_with_a_stopped_round(lab: Lab, short: Path) -> None:
-    lab.start(FOREVER)
-    folder = folder_of(lab, short)
-    lab.send({"op": "stop"})
-    lab.end()
-    assert not folder.exists()
-
-
 def test_ranks_of_one_round_share_a_folder_and_rounds_do_not(lab: Lab, short: Path, tmp_path: Path) -> None:
     prints = "\n    print(os.environ['TMPDIR'], flush=True)\n    train(1, 3)\n"
     lab.start(prints, prints)

@@ -279,11 +279,3 @@ def test_jenkins_fails_a_pull_request_that_is_slower(project: Sandbox) -> None:
     (run,) = (project.project / "reports").glob("run*")
     facts = json.loads((run / "results.json").read_text())
     assert facts["run"]["not_run"] == []
-
-
-# -- the documents ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["github.yml", "gitlab-ci.yml", "Jenkinsfile"])
-def test_the_documents_link_each_example(name: str) -> None:
-    assert f"(ci/{name})" in (REPO / "docs" / "ci.md").read_text()
