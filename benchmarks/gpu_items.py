@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
+from pytest_flagperf.catalog import REFERENCE, Catalog, Suite, Vendor
 from pytest_flagperf.plan.fingerprint import code_hash
 from pytest_flagperf.results.measured.profile import peaks_sentence
 from pytest_flagperf.stored.layout import RESULTS
@@ -29,6 +29,9 @@ GUESSES_S = {
 }  # fmt: skip
 """The models, most valuable first, with guessed seconds of a compiled measurement; another model comes last."""
 OTHER_MODEL_S = 150.0
+MACHINE_S = {"computation": 130, "main_memory": 50, "transfer": 50, "interconnect": 90, "storage": 45}
+"""The suites that measure the machine, with guessed seconds of one shape; another suite comes last."""
+OTHER_SUITE_S = 60.0
 CONVERGENCE_S = 30.0
 """Guess for the small scale of one model."""
 SWITCHES = {
@@ -57,7 +60,7 @@ LIMIT_S = 1800
 
 
 def measured(folder: Path) -> Measured:
-    """Return the figures of a run's cases that passed, and the machine; each of these must have a throughput."""
+    """Return the figures of a run's cases that passed, and the machine; each case must have its main figure."""
     files = sorted(folder.glob(f"run*/{RESULTS}"))
     all_cases = [case for path in files for case in json.loads(path.read_text())["cases"]]
     cases = [case for case in all_cases if case["ok"]]
@@ -67,9 +70,11 @@ def measured(folder: Path) -> Measured:
     for case in cases:
         model, _, _, shape = case["case"].split(":", 3)
         prefix = f"{model} {shape} " if len(all_cases) > 1 else ""
-        if not float(case["metrics"]["p_core"]["median"]) > 0:
-            raise ValueError(f"{case['case']}: expected p_core > 0")
-        metrics = {name: case["metrics"][name] for name in KEPT if name in case["metrics"]}
+        declared = [figure["name"] for figure in (case.get("outcomes") or [{}])[0].get("figures", ())]
+        main = declared[0] if declared else "p_core"
+        if not float(case["metrics"][main]["median"]) > 0:
+            raise ValueError(f"{case['case']}: expected {main} > 0")
+        metrics = {name: case["metrics"][name] for name in (*declared, *KEPT) if name in case["metrics"]}
         figures.update({prefix + name: Figure(metric["median"], metric["unit"]) for name, metric in metrics.items()})
         if case["speedup"] is not None:
             figures[f"{prefix}speedup"] = Figure(case["speedup"], "x")
@@ -143,6 +148,13 @@ class Target:
         return sorted(models, key=lambda model: (order.index(model) if model in order else len(order), model))
 
     @property
+    def measurements(self) -> list[Suite]:
+        """The suites that measure the machine, in the order of ``MACHINE_S``."""
+        suites = {suite.model: suite for suite in self.catalog.suites.values() if suite.framework == FRAMEWORK}
+        order = [*MACHINE_S, *suites]
+        return sorted((s for s in suites.values() if not s.is_training), key=lambda suite: order.index(suite.model))
+
+    @property
     def name(self) -> str:
         """The name of the state's folder: another one for other code of the ranks, or another PyTorch."""
         trees = [REPO / name for name in ("flagperf_driver", "suites", "vendors")]
@@ -154,7 +166,7 @@ class Target:
 
 def make_items(target: Target, folder: Path) -> list[Item]:
     """Return all items, the most valuable first."""
-    vendor, models = target.vendor, target.models
+    vendor, models, all_devices = target.vendor, target.models, f"1x{target.devices}"
     synthetic = [f"--scale={vendor.scale}", "--synthetic"]
     small = "--scale=small"
 
@@ -182,18 +194,28 @@ def make_items(target: Target, folder: Path) -> list[Item]:
         item = run(f"{model}-bf16-{name}", guess, *synthetic, *settings, suite=model)
         return replace(item, goal=suite.goal if vendor.scale == REFERENCE else None)
 
+    def machine(suite: Suite) -> Item:
+        shapes = ["1x1"] * (suite.least_ranks == 1) + [all_devices] * (target.devices > 1 or suite.least_ranks > 1)
+        guess = MACHINE_S.get(suite.model, OTHER_SUITE_S) * len(shapes)
+        scale, nodes = f"--scale={vendor.scale}", ",".join(shapes)
+        return run(suite.model, guess, scale, suite=suite.model, nodes=nodes, devices=suite.least_ranks)
+
     rank_python = [sys.executable, "-m", "benchmarks.site_python", f"--vendor={vendor.name}", *target.words]
     small_step, few_pictures = ["--layers=1", "--width=64"], ["--pictures=64", "--batch=16"]
     on_cpu = vendor.name == "cpu"
     lamb = [*rank_python, "--model=bert", PROGRAMS[0], *(small_step if on_cpu else [])]
     pictures = [*rank_python, "--model=resnet50", PROGRAMS[1], *(few_pictures if on_cpu else [])]
     kernels = "" if vendor.name in ("nvidia", "cpu") else "compares NVIDIA's kernels"
-    all_devices = f"1x{target.devices}"
     preflight = run("preflight", 10, small, "--preflight")
     return [
         replace(preflight, limit_s=300, read_figures=None),
+        *(machine(suite) for suite in target.measurements),
         *(throughput(model, "compiled") for model in models),
-        replace(run("converges", CONVERGENCE_S * len(models), small), read_figures=convergence, parts=len(models)),
+        replace(
+            run("converges", CONVERGENCE_S * len(models), small, "-m", "not measurement"),
+            read_figures=convergence,
+            parts=len(models),
+        ),
         *(throughput(model, "eager", compiled=False) for model in models),
         *(
             throughput(model, setting.replace("=", "-"), f"--set={setting}")

@@ -47,7 +47,7 @@ NAVIGATION = (
             "systems",
         ),
     ),
-    Group("Results", "结果", ("results", "measuring", "ci")),
+    Group("Results", "结果", ("results", "measuring", "machine", "ci")),
     Group(
         "Models, vendors, frameworks",
         "模型、厂商、框架",

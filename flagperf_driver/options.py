@@ -21,9 +21,9 @@ def files(framework: str, folder: Path = FOLDER, *, measures: bool = False) -> l
     return [folder / "defaults.py", *([own] if own.is_file() else [])]
 
 
-def values(framework: str, *more: Path) -> dict[str, Any]:
+def values(framework: str, *more: Path, measures: bool = False) -> dict[str, Any]:
     """Return the default values of a framework's options, and of further config files, without the framework itself."""
     named: dict[str, Any] = {}
-    for file in (*files(framework), *more):
+    for file in (*files(framework, measures=measures), *more):
         named.update(runpy.run_path(str(file)))
     return {key: value for key, value in named.items() if key[0].islower() and key != "annotations"}

@@ -17,6 +17,7 @@ from benchmarks.items import (
     PASSED,
     STOPPED,
     TIMED_OUT,
+    Figure,
     Item,
     Result,
     Slice,
@@ -154,6 +155,31 @@ def test_a_result_has_figures_machine_and_the_share_of_the_goal(tmp_path: Path) 
     assert read_result(tmp_path / "result.json") == result
 
 
+def test_an_item_of_the_machine_has_the_figures_that_its_suite_declares(tmp_path: Path) -> None:
+    stored = stored_case("computation")
+    outcome: dict[str, object] = {"machine": {}, "environment": {}, "fingerprint": {}, "validity_warnings": []}
+    outcome["figures"] = [{"name": "matmul_fp32"}, {"name": "matmul_fp8"}]
+    stored |= {"outcomes": [outcome], "metrics": {"matmul_fp32": {"median": 5e13, "unit": "FLOP/s"}}}
+    write_run(tmp_path / "one", stored)
+    assert gpu_items.measured(tmp_path / "one").figures == {"matmul_fp32": Figure(5e13, "FLOP/s")}
+    stored["metrics"] = {"matmul_fp32": {"median": 0, "unit": "FLOP/s"}}
+    write_run(tmp_path / "other", stored)
+    with pytest.raises(ValueError, match="expected matmul_fp32 > 0"):
+        gpu_items.measured(tmp_path / "other")
+
+
+def test_the_machine_is_measured_on_one_device_and_on_all_at_once() -> None:
+    def nodes(devices: int) -> dict[str, str]:
+        items = gpu_items.make_items(target(devices=devices), Path("out"))[1:]
+        machine = [item for item in items if item.name in gpu_items.MACHINE_S]
+        assert machine == items[: len(machine)], "before the models"
+        words = {item.name: word for item in machine for word in item.command if word.startswith("--nodes=")}
+        return {name: word.removeprefix("--nodes=") for name, word in words.items()}
+
+    assert nodes(1)["computation"] == "1x1"
+    assert nodes(8)["transfer"] == "1x1,1x8"
+
+
 def test_the_kept_figures_are_figures_of_a_round() -> None:
     assert set(gpu_items.KEPT) <= FIGURES.keys()
 
@@ -179,14 +205,14 @@ def test_what_passed_is_published_before_the_next_item(tmp_path: Path) -> None:
     assert (place / "results.json").read_bytes() == (tmp_path / "some-pass/run1/results.json").read_bytes()
     published, catalog = tmp_path / "publish", Catalog.scan([REPO])
     text = publish.published_items(published, catalog)
-    owed = "Owed on H200, by the command that measures it, `make gpu VENDOR=nvidia ITEMS=NAME`: `bert-bf16-compiled`, "
+    owed = "Owed on H200, by the command that measures it, `make gpu VENDOR=nvidia ITEMS=NAME`: `computation`, "
     assert owed in text
     assert "| H200 | some-pass | failed | exit code 1; " in text, "the result of an item that is no more"
     place.rename(published / "h200-bert-bf16-compiled-2026-11-26")
     item_file = published / "h200-bert-bf16-compiled-2026-11-26/item.json"
     item_file.write_text(item_file.read_text().replace('"some-pass"', '"bert-bf16-compiled"'))
     text = publish.published_items(published, catalog)
-    assert "NAME`: `resnet50-bf16-compiled`, " in text
+    assert "`storage`, `resnet50-bf16-compiled`, " in text
     assert "| H200 | bert-bf16-compiled | failed | exit code 1; " in text
     for content, message in (
         ("{", "invalid JSON"),
@@ -247,7 +273,7 @@ def test_readers_must_read_the_same_pixels(tmp_path: Path) -> None:
 def test_one_device_leaves_out_the_items_for_several() -> None:
     items = [gpu_items.make_items(target(devices=count), Path("out")) for count in (1, 8)]
     skipped = [[item.name for item in of_machine if item.skip] for of_machine in items]
-    assert skipped == [["resnet50-speedup", "glm-fsdp-converges"], []]
+    assert skipped == [["interconnect", "resnet50-speedup", "glm-fsdp-converges"], []]
 
 
 FIND = """
@@ -422,7 +448,7 @@ def test_the_last_durations_replace_the_guesses(tmp_path: Path) -> None:
         ("--slice=1", "expected at least 2 minutes"),
         ("--slice=nan", "expected at least 2 minutes"),
         ("--wheels=/no/wheels", "--wheels=/no/wheels: no such folder"),
-        ("--items=lamb,berd*", "no item 'berd*'; choose from preflight, bert-bf16-compiled, "),
+        ("--items=lamb,berd*", "no item 'berd*'; choose from preflight, computation, main_memory, "),
     ],
 )
 def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str], word: str, message: str) -> None:
@@ -496,7 +522,10 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if row.startswith("|")]
     names = list(dict.fromkeys(name for _, name, *_ in cells))
     assert [name for number, name, *_ in cells if number == "1"][:4] == [
-        "preflight", "bert-bf16-compiled", "resnet50-bf16-compiled", "glm-bf16-compiled",
+        "preflight", "computation", "main_memory", "transfer",
+    ], "the machine comes first"  # fmt: skip
+    assert [name for name in names if name.endswith("-compiled")][:3] == [
+        "bert-bf16-compiled", "resnet50-bf16-compiled", "glm-bf16-compiled",
     ]  # fmt: skip
     models = {model for model, framework in Catalog.scan([REPO]).trainings if framework == "pytorch"}
     assert {name for name in names if name.endswith("-compiled")} == {f"{model}-bf16-compiled" for model in models}
@@ -505,7 +534,8 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
     assert len(commands) == len(cells) - 2, "all but lamb and readers are runs of pytest"
     assert all("-k pytorch --vendor=nvidia --hw=H100 --nodes=1x1" in words for words in commands)
     assert all(f"--runtime=host --python={python}" in words for words in commands)
-    assert rows[-2:] == [
+    assert rows[-3:] == [
+        "skipped: interconnect: needs at least 2 devices, 1 found",
         "skipped: resnet50-speedup: needs at least 2 devices, 1 found",
         "skipped: glm-fsdp-converges: needs at least 2 devices, 1 found",
     ]  # fmt: skip

@@ -29,7 +29,8 @@ from tests.waiting import until
 pytestmark = pytest.mark.slow
 alone = pytest.mark.alone
 CATALOG = Catalog.scan([Path(__file__).resolve().parents[1]])
-SMALL = [suite for suite in CATALOG.suites.values() if "small" in suite.scales]
+SMALL = [suite for suite in CATALOG.trainings.values() if "small" in suite.scales]
+MEASUREMENTS = [suite for suite in CATALOG.suites.values() if not suite.is_training]
 BENCHED = [suite for suite in SMALL if trained.is_benched(suite)]
 OTHERS = [suite for suite in SMALL if suite not in BENCHED]
 BERT, GLM, RESNET50 = (CATALOG.suite(model, "pytorch") for model in ("bert", "glm", "resnet50"))
@@ -105,6 +106,15 @@ def others(
     return run(repo, tmp_path_factory.mktemp("others"), "--nodes=1x2", suites=training) if training else None
 
 
+@pytest.fixture(scope="module")
+def measured(
+    repo: Path, torch_python: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Finished | None:
+    """A run at 1x2 of the suites that measure the machine; None if none of them changed."""
+    suites = trained.due(request.config, CATALOG, MEASUREMENTS)
+    return run(repo, tmp_path_factory.mktemp("measured"), "--nodes=1x2", suites=suites) if suites else None
+
+
 def cases(*runs: Finished | None) -> list[dict[str, Any]]:
     return [case for finished in runs if finished for case in finished.results["cases"]]
 
@@ -127,7 +137,7 @@ def test_the_suites_of_make_bench_converge_on_one_card_and_on_two(bench: Finishe
 
 @alone
 def test_every_other_suite_that_changed_converges_on_two_cards(
-    others: Finished | None, training: list[Suite], request: pytest.FixtureRequest
+    others: Finished | None, measured: Finished | None, training: list[Suite], request: pytest.FixtureRequest
 ) -> None:
     if others is None:
         pytest.skip(trained.SKIPPED)
@@ -136,7 +146,20 @@ def test_every_other_suite_that_changed_converges_on_two_cards(
         trained.CASE.format(suite.name): 1 for suite in training
     }
     if request.config.getoption("--train-all"):
-        trained.record(CATALOG, training)
+        assert measured is not None
+        assert measured.code == 0, measured.out
+        trained.record(CATALOG, [*training, *MEASUREMENTS])
+
+
+@alone
+def test_every_suite_that_measures_the_machine_passes_on_two_cards_if_it_changed(measured: Finished | None) -> None:
+    if measured is None:
+        pytest.skip(trained.SKIPPED)
+    assert measured.code == 0, measured.out
+    for case in cases(measured):
+        figures = CATALOG.suite(*case["case"].split(":")[:2]).figures
+        required = {name for name, figure in figures.items() if not figure.optional}
+        assert {name for name, metric in case["metrics"].items() if metric["median"] > 0} >= required, case["case"]
 
 
 @alone

@@ -35,9 +35,17 @@ class Tree:
 
     @cached_property
     def suites(self) -> list[Suite]:
-        """The suites that train; the READMEs of those that measure have no generated sections."""
-        suites = (suite for suite in self.catalog.trainings.values() if suite.root == self.root)
-        return sorted(suites, key=lambda suite: suite.name)
+        """The suites that train."""
+        return self._sorted(training=True)
+
+    @cached_property
+    def measurements(self) -> list[Suite]:
+        """The suites that measure the machine."""
+        return self._sorted(training=False)
+
+    def _sorted(self, *, training: bool) -> list[Suite]:
+        suites = (suite for suite in self.catalog.suites.values() if suite.root == self.root)
+        return sorted((suite for suite in suites if suite.is_training == training), key=lambda suite: suite.name)
 
     @cached_property
     def vendors(self) -> list[Vendor]:

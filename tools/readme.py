@@ -118,7 +118,7 @@ def _documents_of_models(source_tree: Tree) -> Iterator[_Document]:
         suites = [suite for suite in source_tree.suites if suite.model == model]
         file = suites[0].path.parent / "README.md"
         yield _Document(file, {"chips": partial(sections.chips, source_tree, file, suites)}, skeletons.of_model(model))
-    for suite in source_tree.suites:
+    for suite in [*source_tree.suites, *source_tree.measurements]:
         file = suite.path / "README.md"
         yield _Document(file, _bound(OF_SUITE, source_tree, file, suite), skeletons.of_suite(suite.name))
 
@@ -130,11 +130,17 @@ def _bound(
 
 
 def _readmes_of_root(source_tree: Tree) -> Iterator[_Document]:
-    """Yield the READMEs of the root and of the published results, and docs/support.md, if they have sections."""
-    makers = {"models": sections.models, "support": sections.support, "items": sections.items}
+    """Yield the READMEs of the root and of the published results, and pages of docs/, if they have sections."""
+    makers = {
+        "models": sections.models,
+        "support": sections.support,
+        "items": sections.items,
+        "measurements": sections.measurements,
+    }
     of_file = {
         "README*.md": ["support"],
         "docs/support*.md": ["models", "support"],
+        "docs/machine.md": ["measurements"],
         "reports/published/README.md": ["items"],
     }
     for file, names in sorted(

@@ -12,6 +12,7 @@ from pytest_flagperf.catalog import REFERENCE, DataItem, Scale, Suite, Vendor
 from pytest_flagperf.report.export.markdown import NONE, figure_names, figures, row
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.tables.published import Published
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.runtime import requirements
 from pytest_flagperf.stored.layout import RESULTS
 from tools import markers
@@ -88,6 +89,16 @@ def support(tree: Tree, document: Path, language: str) -> str:
     return "\n".join([*map(row, rows), "", words["legend"]])
 
 
+def measurements(tree: Tree, document: Path, _: str) -> str:
+    """The figures of all suites that measure a machine, in docs/machine.md."""
+    head = ["suite", *_FIGURE_HEAD]
+    rows = [head, ["---"] * len(head)]
+    for suite in tree.measurements:
+        link = tree.link(document, suite.path / "README.md", suite.model)
+        rows += [[link, *cells] for cells in _figures(suite)]
+    return "\n".join(map(row, rows))
+
+
 def items(tree: Tree, document: Path, _: str) -> str:
     """The published items of ``make gpu``, and those that are owed."""
     from benchmarks import publish  # it uses the tools, too
@@ -159,8 +170,25 @@ def _by_chip(vendor: Vendor, keys: Iterable[tuple[str, Shape]]) -> str:
 # -- a suite's README ----------------------------------------------------------------------------------------
 
 
+_FIGURE_HEAD = ("figure", "unit", "peak in vendor.toml", "meaning")
+
+
+def _figures(suite: Suite) -> Iterator[list[str]]:
+    for name, figure in suite.figures.items():
+        yield [f"`{name}`", figure.unit, f"`{figure.peak}`" if figure.peak else NONE, figure.about]
+
+
+def measurement(tree: Tree, document: Path, suite: Suite) -> str:
+    """The figures of a suite that measures a machine, as suite.toml declares them."""
+    rows = [list(_FIGURE_HEAD), ["---"] * len(_FIGURE_HEAD), *_figures(suite)]
+    software = packages(tree, document, suite.path / "requirements.txt")
+    return "\n".join([*map(row, rows), "", f"Framework: {suite.framework}. Packages: {software}."])
+
+
 def case(tree: Tree, document: Path, suite: Suite) -> str:
     """The case as suite.toml and requirements.txt declare it."""
+    if not suite.is_training:
+        return measurement(tree, document, suite)
     scales = list(suite.scales.values())
     targets: dict[str, list[str]] = {}
     for number, scale in enumerate(scales):
@@ -213,11 +241,13 @@ def vendor_results(tree: Tree, document: Path, vendor_case: VendorCase) -> str:
 
 
 def _results(tree: Tree, document: Path, suite: Suite, vendors: Sequence[Vendor]) -> str:
-    head = ["hardware", "shape", "result", *figure_names(suite.metric.name)]
+    names = figure_names(suite.metric.name) if suite.is_training else ["e2e_time", *suite.figures]
+    head = ["hardware", "shape", "result", *names]
     rows = [line for vendor in vendors for line in _rows(tree, document, suite, vendor, len(head))]
     notes = [note for vendor in vendors for note in _notes(tree, document, suite, vendor)]
+    throughputs = f"Throughputs in {suite.sample_unit}/s over all cards, e2e_time in s, mem in GiB, "
     words = (
-        f"Throughputs in {suite.sample_unit}/s over all cards, e2e_time in s, mem in GiB, `{NONE}`: not measured.\n"
+        f"{throughputs if suite.is_training else 'Figures of the slowest rank, '}`{NONE}`: not measured.\n"
         "Results of several rounds are medians."
     )
     return "\n".join([*map(row, [head, ["---"] * len(head), *rows]), "", words, *(["", *notes] if notes else [])])
@@ -232,10 +262,19 @@ def _rows(tree: Tree, document: Path, suite: Suite, vendor: Vendor, width: int) 
         chip = tree.link(document, tree.catalog.case_folder(suite, vendor) / "README.md", f"{vendor.title} {name}")
         for result in results:
             if result.first.hardware == name:
-                yield [chip, str(Shape(*result.shape)), _kind(result), *figures(result.case)]
+                cells = figures(result.case) if suite.is_training else _values(suite, result.case)
+                yield [chip, str(Shape(*result.shape)), _kind(result), *cells]
         missing = sorted(key[1] for key in configs if key[0] == name and key not in of_config)
         if missing:
             yield [chip, ", ".join(map(str, missing)), _NOT_MEASURED, *[NONE] * (width - 3)]
+
+
+def _values(suite: Suite, case: CaseResult) -> Iterator[str]:
+    """Yield the cells of a measurement: the medians over the finished rounds."""
+    units = {"e2e_time": "s", **{name: figure.unit for name, figure in suite.figures.items()}}
+    for name, unit in units.items():
+        value = case.median(name)
+        yield NONE if value is None else quantity(value, unit)
 
 
 def _in_order(tree: Tree, suite: Suite, vendor: Vendor) -> list[Published]:

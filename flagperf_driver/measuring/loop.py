@@ -135,9 +135,9 @@ class Loop:
             self.measurement.prepare(point)
             try:
                 result = self._timed(point, limits) if work else Measured(point, {}, 0.0)
-                seconds = math.nan if result.seconds is None else result.seconds
+                seconds = result.seconds if point.seconds is None else result.sustained
                 facts = self.measurement.facts()
-                figures = self.measurement.figures(point, seconds)
+                figures = self.measurement.figures(point, math.nan if seconds is None else seconds)
             finally:
                 self.measurement.release()
             if result.seconds:
@@ -204,14 +204,15 @@ class Loop:
 
     def _turn(self, iterations: int, count: int, times: list[float]) -> Turn:
         """Submit windows back to back, then wait for all of them: the device has no pause between two windows."""
-        waited = self.core_wait()
+        begin, waited = self.now(), self.core_wait()
         line = [self.marks.mark()]
         for _ in range(count):
             self.measurement.run(iterations)
             line.append(self.marks.mark())
         seconds = self.marks.seconds(line)
-        total, after = sum(seconds), self.core_wait()
-        share = None if waited is None or after is None or not total else min(1.0, (after - waited) / total)
+        # As a share of the host's time between both readings: the rank may also wait for a core beside the windows.
+        after, spent = self.core_wait(), self.now() - begin
+        share = None if waited is None or after is None or not spent else (after - waited) / spent
         if self.measurement.together:
             seconds = self.maximum(seconds)
         times += [gap / iterations for gap in seconds]

@@ -19,7 +19,9 @@ class Point:
     """Points of one series do the same work in growing sizes, the smallest first. The loop predicts the time of a
     point from the one before, and leaves out a point that would take too long."""
     seconds: float | None = None
-    """Measure for this time, after the warm-up; None: until the interval is narrow enough."""
+    """Measure for this time, after the warm-up; None: until the interval is narrow enough.
+
+    The figures of a fixed time are those of the mean of its iterations, the others those of the median."""
 
 
 class Measurement(ABC):
@@ -27,6 +29,9 @@ class Measurement(ABC):
 
     together: bool = False
     """True if all ranks work together in an iteration, so that the time of the slowest rank counts."""
+
+    on_host: bool = False
+    """True if the device has no part in an iteration, so that the host's clock measures it."""
 
     @abstractmethod
     def points(self) -> Iterable[Point]:

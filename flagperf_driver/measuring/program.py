@@ -52,14 +52,14 @@ class Measuring:
         device.peak_memory()
         log(events.INIT_END, {**device.describe(), "threads": threads, "environment": memory_settings()})
         init_time = self._rank.age()
-        by_host = isinstance(device.marks, HostMarks)
+        marks = HostMarks() if self._measurement.on_host else device.marks
         loop = Loop(
             self._measurement,
-            device.marks,
+            marks,
             Limits.of(self._rank.config),
             maximum=device.maximum,
             core_wait=functools.partial(core_wait, threads),
-            owns_time=by_host and threads == 1,
+            owns_time=isinstance(marks, HostMarks) and threads == 1,
             beat=self._beat,
         )
         left_out = 0
@@ -69,11 +69,11 @@ class Measuring:
                 log(events.LEFT_OUT, {**_point(result), "expected_s": result.expected_s})
             else:
                 self._points += 1
-                log(events.MEASURED, measured(result, device.marks.name, together=self._measurement.together))
+                log(events.MEASURED, measured(result, marks.name, together=self._measurement.together))
         finished = {
             "points": self._points,
             "left_out": left_out,
-            "timing": device.marks.name,
+            "timing": marks.name,
             "init_time": init_time,
             "threads": threads,
             "peak_memory_bytes": device.peak_memory(),

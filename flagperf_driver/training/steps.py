@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Mapping
 
 from flagperf_driver.driver import Config, Rank
 from flagperf_driver.training.progress import TrainingProgress
@@ -32,6 +32,8 @@ class Context:
     metric: str = ""
     direction: str = "higher"
     target: float | None = None
+    peaks: Mapping[str, float] = field(default_factory=dict)
+    """The declared peaks of the chip in FLOP/s and B/s, by their keys in vendor.toml."""
     progress: TrainingProgress = field(default_factory=TrainingProgress)
     """The progress of the training: ``progress.step`` is the number of completed optimizer steps."""
 
@@ -53,6 +55,7 @@ def context_fields(rank: Rank, suite_dir: Path) -> dict[str, Any]:
         "metric": case.metric.name,
         "direction": case.metric.direction,
         "target": case.metric.target,
+        "peaks": case.peaks,
     }
 
 

@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,7 +17,7 @@ from flagperf_driver.measuring import defaults, program
 from flagperf_driver.measuring.loop import Loop
 from flagperf_driver.measuring.measurement import Point
 from flagperf_driver.perflog import PerfLog
-from flagperf_driver.training.timeline import Marks
+from flagperf_driver.training.timeline import HostMarks, Marks
 from tests.measuring.fakes import BASE, FakeDevice, constant
 
 CONFIG = Config({name: value for name, value in vars(defaults).items() if name.islower()})
@@ -45,6 +46,18 @@ class Pulse:
 
     def beat(self, step: int, phase: int) -> None:
         self.beats.append((step, phase))
+
+
+def test_a_measurement_without_the_device_uses_the_clock_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, log = FakeDevice(constant, 0), io.StringIO()
+    fake.on_host = True
+    rank: Any = SimpleNamespace(config=CONFIG, log=PerfLog(0, log), heartbeat=Pulse(), age=lambda: 0.0)
+    made = Mock(return_value=SimpleNamespace(measure=list))
+    monkeypatch.setattr(program, "Loop", made)
+    program.Measuring(rank, fake, Device(fake)).run()
+    assert isinstance(made.call_args.args[1], HostMarks)
+    assert made.call_args.kwargs["owns_time"]
+    assert '"timing": "host clock"' in log.getvalue()
 
 
 def test_every_point_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,7 @@ def test_the_sustained_time_is_the_mean_of_a_long_run(device: Device) -> None:
     found = results(device, 3.0)
     assert percentile_90([result.sustained / LONG_RUN[device] - 1 for result in found if result.sustained]) <= 0.012
     assert all(3.0 <= result.spent_s < 4.0 for result in found)
+    assert all(result.figures == {"rate": 1 / result.sustained} for result in found if result.sustained)
 
 
 @pytest.mark.parametrize(("device", "seconds"), [(fakes.sinking, None), (fakes.throttled_late, 3.0)])

@@ -15,6 +15,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import tomllib
 import traceback
 import unittest
 from collections.abc import Callable, Mapping
@@ -36,7 +37,8 @@ def context(scale: str = "small", rank: int = 0, world_size: int = 1, synthetic:
 
     framework: Any = importlib.import_module(f"flagperf_driver.{SUITE.name}")
     names = ["_base.py", *([] if scale == "reference" else [f"_{scale}.py"])]
-    values = options.values(SUITE.name, *(SUITE / "config" / name for name in names))
+    measures = tomllib.loads((SUITE / "suite.toml").read_text()).get("kind") == "measurement"
+    values = options.values(SUITE.name, *(SUITE / "config" / name for name in names), measures=measures)
     return framework.Context(
         config=Config({**values, **settings}), rank=rank, world_size=world_size,
         seed=settings.get("seed", 42), scale=scale, synthetic=synthetic, data_dir=SCRATCH, suite_dir=SUITE,

@@ -14,7 +14,7 @@ from tests.suites.programs import Results
 
 HERE = Path(__file__).parent
 CATALOG = Catalog.scan([HERE.parents[1]])
-SUITES = [suite for suite in CATALOG.suites.values() if suite.framework == "pytorch"]
+SUITES = [suite for suite in CATALOG.trainings.values() if suite.framework == "pytorch"]
 OTHERS = [suite for suite in CATALOG.suites.values() if suite.framework != "pytorch"]
 SCALES = [(suite.path, scale) for suite in SUITES for scale in suite.scales.values()]
 IDS = [f"{path.parent.name}-{scale.name}" for path, scale in SCALES]
@@ -104,6 +104,6 @@ def test_a_model_whose_shapes_depend_on_values_is_counted_on_the_cpu(torch_pytho
     assert problem(3 * forward * 4 / 3, forward) is not None, "the control: as if all rows were computed"
 
 
-def test_every_suite_is_counted() -> None:
-    folders = {path.parent for path in (HERE.parents[1] / "suites").glob("*/pytorch/suite.toml")}
+def test_every_training_is_counted() -> None:
+    folders = {path.parent for path in (HERE.parents[1] / "suites").glob("*/pytorch/run_pretraining.py")}
     assert {path for path, _ in SCALES} == folders

@@ -13,7 +13,7 @@ from tests.suites import programs
 from tests.suites.programs import Results
 
 HERE = Path(__file__).resolve().parent
-CATALOG = [suite for suite in Catalog.scan([HERE.parents[1]]).suites.values() if suite.framework == "pytorch"]
+CATALOG = [suite for suite in Catalog.scan([HERE.parents[1]]).trainings.values() if suite.framework == "pytorch"]
 SUITES = [suite.path for suite in CATALOG]
 WAITS = {
     "faster_rcnn": {"nms", "tolist"},

@@ -27,7 +27,7 @@ from tests.trees import set_options
 
 pytestmark = pytest.mark.slow
 REPO = Path(__file__).parents[2]
-SUITES = [suite for suite in Catalog.scan([REPO]).suites.values() if suite.framework == "pytorch"]
+SUITES = [suite for suite in Catalog.scan([REPO]).trainings.values() if suite.framework == "pytorch"]
 TRAINED = list({tuple(suite.scales["reference"].data): suite for suite in reversed(SUITES)}.values())
 """The first suite of each data set."""
 CUT = programs.first_of_homes(SUITES)

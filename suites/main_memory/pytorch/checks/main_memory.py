@@ -1,0 +1,142 @@
+"""Checks of the memory's bandwidth and capacity."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import capacity
+import checking
+import measurement
+import torch
+
+from flagperf_driver.measuring.measurement import Point
+from tests.suites import bare_loop
+
+WITHIN = 0.05
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def memory(**settings: Any) -> measurement.MainMemory:
+    return measurement.MainMemory(checking.context("small", **settings))
+
+
+def check_each_operation_counts_the_bytes_that_it_reads_and_writes() -> None:
+    made = memory()
+    moved = {}
+    for operation in measurement.OPERATIONS:
+        point = Point("", {"operation": operation, "bytes": MIB})
+        ((figure, moved[operation]),) = made.work(point).items()
+        assert figure == f"{operation}_bandwidth"
+    assert moved == {"copy": 2 * MIB, "read": MIB, "write": MIB, "update": 2 * MIB}
+    assert made.work(Point("capacity")) == {}
+
+
+def check_operations_do_what_their_names_say() -> None:
+    first, second = torch.rand(4), torch.rand(4)
+    before = first.clone()
+    measurement._call("copy", [first, second])()
+    assert torch.equal(first, before)
+    assert torch.equal(second, before)
+    assert torch.allclose(measurement._call("read", [first])(), before.sum())
+    measurement._call("update", [first])()
+    assert torch.equal(first, -before)
+    measurement._call("write", [first])()
+    assert first.tolist() == [1.5] * 4
+
+
+def check_the_largest_array_is_beyond_the_last_cache() -> None:
+    assert measurement.sizes_up_to(GIB, [128 * MIB, MIB], 32 * MIB) == [MIB, 128 * MIB]
+    assert measurement.sizes_up_to(4 * GIB, [MIB, 128 * MIB], 100 * MIB) == [MIB, 128 * MIB, 512 * MIB]
+    assert measurement.sizes_up_to(64 * MIB, [MIB, 128 * MIB], 32 * MIB) == [MIB], "not more than the memory allows"
+    assert measurement.last_cache(torch.device("cpu"), caches({"1": "1024K", "3": "32M"})) == 32 * MIB
+    assert measurement.last_cache(torch.device("cpu"), checking.SCRATCH / "no-such-folder") == 0
+
+
+def caches(sizes: dict[str, str]) -> Path:
+    for level, size in sizes.items():
+        folder = checking.SCRATCH / "caches" / f"index{level}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "size").write_text(f"{size}\n")
+    return checking.SCRATCH / "caches"
+
+
+def check_a_copy_takes_as_long_as_in_a_bare_loop() -> None:
+    source = torch.rand(16 * MIB // 4)
+    target = torch.rand(16 * MIB // 4)
+    point = Point("copy", {"operation": "copy", "bytes": 16 * MIB})
+
+    def bare() -> object:
+        return target.copy_(source)
+
+    ratio = bare_loop.ratio(memory(), point, bare, WITHIN)
+    assert abs(ratio - 1) <= WITHIN, ratio
+
+    class Slower(measurement.MainMemory):
+        def run(self, iterations: int) -> None:
+            super().run(math.ceil(iterations * 1.25))  # the control
+
+    ratio = bare_loop.ratio(Slower(checking.context("small")), point, bare, WITHIN)
+    assert ratio > 1 + WITHIN, ratio
+
+
+def check_capacity_is_found_in_steps_that_are_halved() -> None:
+    left = [1000]
+
+    def allocate(size: int) -> int:
+        if size > left[0]:
+            raise RuntimeError("CUDA out of memory.")
+        left[0] -= size
+        return size
+
+    assert capacity.allocated(allocate, 256, 1) == (1000, False)
+    left[0] = 1000
+    assert capacity.allocated(allocate, 256, 8) == (1000 // 8 * 8, False), "what is smaller than the last step is left"
+    left[0] = 1000
+    assert capacity.allocated(allocate, 256, 1, ceiling=700) == (700, True)
+
+    def broken(_: int) -> None:
+        raise RuntimeError("the device is gone")
+
+    checking.raises(RuntimeError, lambda: capacity.allocated(broken, 256, 1), "the device is gone")
+
+
+def check_the_capacity_of_a_host_is_found_in_another_process_under_a_ceiling_and_under_a_limit() -> None:
+    assert capacity.of_host(200 * MIB) == (192 * MIB, True), "the steps are of at least 16 MiB"
+    program = (
+        "import json, resource, capacity\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, ({GIB}, {GIB}))\n"
+        f"print(json.dumps(capacity.of_host({8 * GIB})))"
+    )
+    text = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, cwd=checking.SUITE
+    ).stdout
+    found, limited = json.loads(text)
+    assert 0.8 * GIB < found < GIB, found
+    assert limited is False
+
+
+def check_the_ceiling_is_the_least_of_free_memory_and_all_control_groups() -> None:
+    proc, groups = checking.SCRATCH / "proc", checking.SCRATCH / "cgroup"
+    (proc / "self").mkdir(parents=True, exist_ok=True)
+    (proc / "meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable:   {10 * MIB} kB\n")
+    (proc / "self" / "cgroup").write_text("4:cpu:/x\n0::/outer/inner\n")
+    inner = groups / "outer" / "inner"
+    inner.mkdir(parents=True, exist_ok=True)
+    assert capacity.host_ceiling(1, groups, proc) == 8 * GIB
+    assert capacity.host_ceiling(4, groups, proc) == 2 * GIB, "each of the ranks gets its part"
+    (inner / "memory.max").write_text("max\n")
+    (inner / "memory.current").write_text("0\n")
+    (groups / "outer" / "memory.max").write_text(f"{7 * GIB}\n")
+    (groups / "outer" / "memory.current").write_text(f"{GIB}\n")
+    assert capacity.host_ceiling(1, groups, proc) == 4 * GIB
+    (proc / "self" / "cgroup").write_text("9:memory:/old\n")
+    old = groups / "memory" / "old"
+    old.mkdir(parents=True, exist_ok=True)
+    (old / "memory.limit_in_bytes").write_text(f"{4 * GIB}\n")
+    (old / "memory.usage_in_bytes").write_text(f"{GIB}\n")
+    assert capacity.host_ceiling(1, groups, proc) == GIB
