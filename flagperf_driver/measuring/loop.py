@@ -122,7 +122,11 @@ class Loop:
     def measure(self) -> Iterator[Measured | LeftOut]:
         """Yield the result of each point when it is complete."""
         speeds: dict[str, Mapping[str, float]] = {}
+        names: set[str] = set()
         for point in self.measurement.points():
+            if point.name in names:
+                raise ValueError(f"points() returned two points named {point.name!r}; each needs a name of its own")
+            names.add(point.name)
             work = self.measurement.work(point)
             limits = self._limits_of(point)
             known = speeds.get(point.series, {}) if point.series else {}
@@ -251,9 +255,14 @@ class Loop:
 
 
 def _logged_turns(turns: Sequence[Turn]) -> list[Turn]:
-    """Join neighbours, so that at most ``_LOGGED_TURNS`` are left; the same ones on every rank."""
-    size = math.ceil(len(turns) / _LOGGED_TURNS)
-    return [_joined(turns[start : start + size]) for start in range(0, len(turns), size)]
+    """Join neighbours to at most ``_LOGGED_TURNS`` of about the same number of windows; the same ones on every rank."""
+    total, before = sum(turn.windows for turn in turns), 0
+    joined: dict[int, list[Turn]] = {}
+    for turn in turns:
+        middle = before + turn.windows / 2
+        joined.setdefault(int(middle * _LOGGED_TURNS / total), []).append(turn)
+        before += turn.windows
+    return [_joined(group) for group in joined.values()]
 
 
 def _joined(turns: Sequence[Turn]) -> Turn:

@@ -75,6 +75,11 @@ def test_a_point_without_work_is_not_timed() -> None:
     assert (result.seconds, result.interval, result.windows, result.turns) == (None, None, 0, ())
 
 
+def test_points_have_names_of_their_own() -> None:
+    with pytest.raises(ValueError, match=r"^points\(\) returned two points named 'a'; each needs a name of its own$"):
+        list(loop(FakeDevice(constant, 0, Point("a"), Point("a"))).measure())
+
+
 def test_what_was_prepared_is_released_after_an_error() -> None:
     class Broken(Sized):
         def run(self, iterations: int) -> None:

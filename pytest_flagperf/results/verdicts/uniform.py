@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, median, median_low
 
 from pytest_flagperf.results.logs.points import Turn
 
@@ -16,6 +16,8 @@ SLOW, WAITS = "is slow", "waits for a core"
 _AGREE = {SLOW: 0.75, WAITS: 0.9}
 """The share of the turns in which a rank must be slower by the bound; waiting comes and goes on a busy host."""
 _SPREADS = 4.0
+_CROWDED = 0.2
+"""A host is crowded if half of its ranks wait for a core for a larger share of their time."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,17 @@ def slow_ranks(turns: Mapping[str, Sequence[Turn]], bound: float = BOUND) -> lis
 
     A turn's times are compared with each other only: what slows all ranks of a turn names none of them. The time
     without waiting for a core is judged first, because on a busy host it shows the processor; a rank that is as fast
-    as the others by this time can still wait for a core more than they do.
+    as the others by this time can still wait for a core more than they do. Where most ranks wait, none is named for
+    this: which of them other processes disturb most is chance.
     """
     wall = _shares(turns, lambda turn: turn.seconds)
     if not wall:
         return None
     # A device's own clock does not count what its host waits for.
     by_host = any(turn.own is not None for of_rank in turns.values() for turn in of_rank)
-    judged = ((SLOW, _shares(turns, lambda turn: turn.own)), (WAITS, wall)) if by_host else ((SLOW, wall),)
+    judged = [(SLOW, _shares(turns, lambda turn: turn.own) if by_host else wall)]
+    if by_host and median_low(_waited(of_rank) or 0.0 for of_rank in turns.values()) <= _CROWDED:
+        judged.append((WAITS, wall))
     slow: dict[str, Slow] = {}
     for reason, shares in judged:
         for name, share in _above(shares, reason, bound).items():
