@@ -19,7 +19,10 @@ _NOTE = (
     "(the bytes that no program avoids, at the measured bandwidth) or only its communication (an all-reduce of the "
     "gradients) counted. The largest one binds: a step on this machine cannot be faster."
 )
-_HEAD = ("case", "step without input wait", "binds", "limit", "of the step", "MFU, declared peak", "MFU, measured peak")
+_HEAD = (
+    "case", "step without input wait", "binds", "limit", "of the step", "throughput", "at the limit",
+    "MFU, declared peak", "MFU, measured peak",
+)  # fmt: skip
 
 
 def html(rows: Sequence[Row], measurements: Sequence[Outcome]) -> str:
@@ -31,7 +34,9 @@ def html(rows: Sequence[Row], measurements: Sequence[Outcome]) -> str:
     ]
     if not found:
         return ""
-    pictures = "".join(f"<div><h3>{_link(row)}</h3>{_bars(limits)}</div>" for row, limits in found[:_MOST_PICTURES])
+    pictures = "".join(
+        f"<div><h3>{_link(row)}: time of a step</h3>{_bars(limits)}</div>" for row, limits in found[:_MOST_PICTURES]
+    )
     sources = dict.fromkeys(f"{name}: {text}" for _, limits in found for name, text in limits.sources.items())
     return (
         f'<h2 id="limits">Limits of the machine</h2><p class="soft">{escape(_NOTE)}</p>'
@@ -49,21 +54,19 @@ def _cells(row: Row, limits: Limits) -> tuple[str, ...]:
         limits.binds,
         Number(quantity(limits.least, "s")),
         Number(quantity(limits.share(limits.least), "share")),
+        Number(quantity(limits.rate(limits.work.seconds), limits.work.unit)),
+        Number(quantity(limits.rate(limits.least), limits.work.unit)),
         Number("" if limits.work.mfu is None else quantity(limits.work.mfu, "share")),
         Number("" if compute is None else quantity(limits.share(compute), "share")),
     )
 
 
 def _bars(limits: Limits) -> str:
-    """Return the measured step, its limits and the time of its operations' bytes as bars, with their throughputs."""
+    """Return the measured step, its limits and the time of its operations' bytes as bars."""
     times = {"measured": limits.work.seconds, **limits.times}
     if limits.operations is not None:
         times["bytes of the operations"] = limits.operations
-    return charts.bars([Bar(name, time, _text(limits, time)) for name, time in times.items()])
-
-
-def _text(limits: Limits, time: float) -> str:
-    return f"{quantity(time, 's')}, {quantity(limits.rate(time), limits.work.unit)}"
+    return charts.bars([Bar(name, time, quantity(time, "s")) for name, time in times.items()])
 
 
 def _exceeded(row: Row, limits: Limits) -> list[str]:
