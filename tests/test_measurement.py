@@ -16,6 +16,7 @@ from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome, Target
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.running.machine_check import slow_devices
 from pytest_flagperf.stored.plan import MEASUREMENT, MeasuredFigure
 
 COPY = MeasuredFigure("copy", "B/s", "higher", "bytes copied per second", "bytes", peak=100e9, promised=0.8)
@@ -177,3 +178,20 @@ def test_ranks_without_turns_of_their_own_are_not_accused() -> None:
 def test_rates_are_scaled_in_tens() -> None:
     assert quantity(1.5e12, "FLOP/s") == "1.5 TFLOP/s"
     assert quantity(4.3e11, "OP/s") == "430 GOP/s"
+
+
+# -- before a run ----------------------------------------------------------------------------------------------
+
+
+def test_a_device_slower_than_the_others_or_than_the_accepted_figure_is_named_with_its_host() -> None:
+    def slow(of_ranks: Mapping[int, float], baseline: Mapping[str, float], rate: float = 80e9) -> list[tuple[str, str]]:
+        measured = point("a", {"copy": rate}, turns=turns(of_ranks))
+        found = slow_devices(outcome(measured, nnodes=2), baseline)
+        return [(one.host, one.sentence.partition(":")[0]) for one in found]
+
+    assert slow({}, {}) == slow({}, {"copy": 85e9}) == []
+    assert slow({2: 1.05}, {}) == []
+    assert slow({2: 1.2}, {}) == [("h2", "rank 2 is slow")]
+    # The slowest rank has the figure; the others are 20 % faster, and above the bound.
+    assert slow({1: 1.2}, {"copy": 100e9}) == [("h1", "rank 1 is slow")]
+    assert slow({}, {"copy": 100e9}) == [(host, f"rank {rank}") for rank, host in enumerate(("h1", "h1", "h2", "h2"))]

@@ -101,6 +101,8 @@ class Scale:
     left_out: LeftOut | None = None
     data_dir: bool = False
     """Whether a measurement uses the data directory, if it is given."""
+    preflight: tuple[str, ...] = ()
+    """Settings of a short measurement of all devices before a run, as with --set; empty: the suite takes no part."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,8 @@ class _SuiteTable:
 class _MeasurementScale:
     data_dir: bool = False
     """Whether the suite uses the data directory, if it is given."""
+    preflight: tuple[str, ...] = ()
+    """Settings of a short measurement of all devices before a run, as with --set; empty: the suite takes no part."""
 
 
 @dataclass(frozen=True)

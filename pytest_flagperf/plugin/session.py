@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(JUnitFile(config), "flagperf-junit")
     if not is_worker(config):
         config.pluginmanager.register(Writers(run), "flagperf-writers")
-    if (run.settings.plan or run.settings.preflight) and hasattr(config.option, "dist"):
+    if run.settings.starts_nothing and hasattr(config.option, "dist"):
         # Nothing runs in parallel, and workers have no terminal for the output.
         config.option.dist, config.option.tx = "no", []
 
@@ -157,7 +157,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         return None
     if not session.config.pluginmanager.has_plugin("dsession"):  # the workers of pytest-xdist collect
         begin(session, requested_cases(session.items))
-    if run.settings.plan or run.settings.preflight:
+    if run.settings.starts_nothing:
         _preview(session, run)
         return True
     return None
@@ -187,7 +187,7 @@ def _preview(session: pytest.Session, run: Run) -> None:
                     write(f"cannot run: {case.case}: {case.unsupported}")
         if not chosen:
             session.testscollected = 0  # pytest then reports that no tests were collected, as for a run
-    if run.settings.preflight:
+    if run.settings.preflight == "check":
         from pytest_flagperf.engines.agents.preflight import lines
         from pytest_flagperf.results.figures.units import count
         from pytest_flagperf.stored.live_record import LiveRecord
@@ -223,11 +223,15 @@ def begin(session: pytest.Session, requested: Sequence[Selected | Absent]) -> No
         write = line_writer(config)
         for line in run.chosen_runtimes():
             write(f"flagperf: {line}")
-        if not chosen or run.settings.plan or run.settings.preflight:
+        if not chosen or run.settings.starts_nothing:
             return
         run.directory.reserve()
         run.start_live(layout.CONTROLLER, chosen)
         lines = run.prepare(chosen)
+        if run.settings.preflight:
+            from pytest_flagperf.running.machine_check import check_machine
+
+            lines += check_machine(run, chosen)
         gc.freeze()  # the modules are loaded
         for line in [*lines, *run.begin(chosen)]:
             write(f"flagperf: {line}")
@@ -274,6 +278,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     groups = {title: parser.getgroup(title) for title in GROUPS}
     for option in COMMAND_LINE_OPTIONS:
         keywords: dict[str, Any] = {"dest": f"flagperf_{option.key}", "help": option.help}
+        if option.alone:
+            for value in option.choices:
+                name = f"--{option.name}" if value == option.alone else f"--{option.name}={value}"
+                shown = {"help": option.help if value == option.alone else "see above"}
+                groups[option.group].addoption(name, **{**keywords, **shown}, action="store_const", const=value)
+            continue
         if option.flag:
             keywords |= {"action": argparse.BooleanOptionalAction, "default": None}
         else:

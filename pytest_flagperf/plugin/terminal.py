@@ -78,7 +78,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     run = config.stash.get(RUN, None)
     if run is not None and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and config.option.keyword:
         _show_hints(run, terminalreporter, config)
-    if run is None or not run.requested or run.settings.plan or run.settings.preflight:
+    if run is None or not run.requested or run.settings.starts_nothing:
         return
     from pytest_flagperf.report.terminal.summary import UNLIMITED
     from pytest_flagperf.running.finish import run_summary

@@ -137,30 +137,39 @@ class Run:
 
     # -- before the first case starts ------------------------------------------------------------------------
 
-    def plan(self, selected: Selected) -> Plan:
-        """Return the plan of a case; Problems if its config is invalid."""
+    def plan(self, selected: Selected, *, preflight: bool = False) -> Plan:
+        """Return the plan of a case; Problems if its config is invalid.
+
+        ``preflight``: of a short measurement before the run, with the suite's settings for it instead of --set.
+        """
+        if preflight:
+            values = selected.suite.scales[selected.scale].preflight
+            return self._new_plan(selected, values, f"preflight of {selected.suite.name}")
         if selected not in self._plans:
-            settings = self.settings
-            plan = make_plan(
-                self.catalog,
-                PlanRequest(
-                    selected.case,
-                    vendor=selected.vendor.name,
-                    scale=selected.scale,
-                    settings=settings.set,
-                    settings_source=settings.sources["set"],
-                    runtime=self._runtime(selected),
-                    synthetic=settings.synthetic,
-                    throughput_only=settings.throughput_only if settings.given("throughput_only") else None,
-                    data_dir=Value(selected.data_dir, selected.data_source, 0, "case") if selected.data_dir else None,
-                    # In a cluster the preflight checks the data on the hosts; hosts can be checked without data.
-                    check_data=is_local(self.engine)
-                    and not settings.plan
-                    and not (settings.preflight and not selected.data_dir),
-                ),
-            )
-            self._plans[selected] = replace(plan, visible_devices=self._visible_devices or plan.visible_devices)
+            self._plans[selected] = self._new_plan(selected, self.settings.set, self.settings.sources["set"])
         return self._plans[selected]
+
+    def _new_plan(self, selected: Selected, values: Sequence[str], source: str) -> Plan:
+        settings = self.settings
+        plan = make_plan(
+            self.catalog,
+            PlanRequest(
+                selected.case,
+                vendor=selected.vendor.name,
+                scale=selected.scale,
+                settings=values,
+                settings_source=source,
+                runtime=self._runtime(selected),
+                synthetic=settings.synthetic,
+                throughput_only=settings.throughput_only if settings.given("throughput_only") else None,
+                data_dir=Value(selected.data_dir, selected.data_source, 0, "case") if selected.data_dir else None,
+                # In a cluster the preflight checks the data on the hosts; hosts can be checked without data.
+                check_data=is_local(self.engine)
+                and not settings.plan
+                and not (settings.preflight == "check" and not selected.data_dir),
+            ),
+        )
+        return replace(plan, visible_devices=self._visible_devices or plan.visible_devices)
 
     def _runtime(self, selected: Selected) -> str:
         """Return the runtime that provides the Python of a case's ranks."""
@@ -210,7 +219,7 @@ class Run:
         return sum(plan.data_dir is None and not plan.synthetic for plan in plans)
 
     def _check_data(self, selected: Selected) -> None:
-        starts_nothing = self.settings.plan or self.settings.preflight
+        starts_nothing = self.settings.starts_nothing
         if self.without_data([selected]) and not starts_nothing:
             raise Problems(
                 [

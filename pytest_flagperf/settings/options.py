@@ -60,6 +60,8 @@ class Option:
     many: bool = False
     flag: bool = False
     path: bool = False
+    alone: str = ""
+    """The value of the option without a value; each other value is written with ``=``."""
     public: Callable[[str], str] = redaction.hidden
 
     def shown(self, value: object) -> str:
@@ -230,7 +232,13 @@ class Settings:
     lease_time: float = option(
         SITE, "seconds after which ranks on other hosts stop if this machine does not answer", "SECONDS", 600.0
     )
-    preflight: bool = option(RUNS, "check every host and report problems; start nothing", default=False, flag=True)
+    preflight: str | None = option(
+        RUNS,
+        "check every host and report problems; start nothing. With =measure, measure all hosts for some seconds before"
+        " the first case, and start nothing if a device is slow; with =leave-out, run without its host",
+        choices=("check", "measure", "leave-out"),
+        alone="check",
+    )
     resume: str | None = option(
         RUNS,
         "continue this run: wait for running rounds, skip finished rounds, repeat failed rounds",
@@ -250,6 +258,10 @@ class Settings:
     def all_default(self) -> bool:
         """Return True if neither the command line nor a file sets any option."""
         return set(self.sources.values()) == {DEFAULT}
+
+    @property
+    def starts_nothing(self) -> bool:
+        return self.plan or self.preflight == "check"
 
     def given(self, key: str) -> bool:
         """Return True if the command line or a file sets this option."""

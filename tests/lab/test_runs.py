@@ -5,6 +5,7 @@ from __future__ import annotations
 from pytest_flagperf.report.watch.follow import FollowedRun
 from pytest_flagperf.report.watch.state import HostState
 from tests.lab.runs import ClusterToy, assert_nothing_left, leftovers
+from tests.trees import PLAIN_MEASUREMENT_TOML
 
 
 def test_ranks_are_found_while_they_run(cluster: ClusterToy) -> None:
@@ -37,3 +38,11 @@ def test_a_run_on_another_host_can_be_watched_while_it_runs(cluster: ClusterToy)
         assert device.keys() >= {"power", "temperature", "utilization", "memory_used", "memory_total"}
     assert host.load.keys() == {"cpu", "memory"}
     assert going.wait() == 0, going.text
+
+
+def test_a_slow_host_is_left_out_after_a_short_measurement_of_all(cluster: ClusterToy) -> None:
+    cluster.settings(nodes="1x1", runtime="host")
+    cluster.toy.measurement(toml=PLAIN_MEASUREMENT_TOML + 'preflight = ["slow_rank=0"]\n')
+    output = cluster.passed("--preflight=leave-out", "-k", "alpha and converges")
+    assert "left out: h1: rank 0 is slow: copy 1024 takes 100.0 % longer than on the others" in output
+    assert cluster.round_json("alpha*")["hosts"][0]["name"] == "h2"

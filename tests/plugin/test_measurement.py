@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.trees import PLAIN_MEASUREMENT_TOML
+
 from .conftest import Toy
 
 pytestmark = pytest.mark.slow
@@ -69,3 +71,30 @@ def test_a_benchmark_of_the_other_kind_is_reported(measuring: Toy) -> None:
     test.write_text(test.read_text().replace("MeasurementBenchmark", "TrainingBenchmark"))
     result = measuring.run("suites/gamma", "--collect-only")
     result.stdout.fnmatch_lines(["*is for suites of kind 'training'; gamma:plain is a measurement (suite.toml)*"])
+
+
+def test_a_short_measurement_before_the_run_refuses_to_start_with_a_slow_device(toy: Toy) -> None:
+    toy.measurement(toml=PLAIN_MEASUREMENT_TOML + 'preflight = ["slow_rank=1"]\n')
+    case = "--case=alpha:plain:CPU:1:2:1"
+    result = toy.run("suites", case, "--preflight=measure")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*localhost: rank 1 is slow: copy 1024 takes 100.0 % longer than on the others*leave-out*"]
+    )
+    result = toy.run("suites", case, "--preflight=leave-out")
+    result.stderr.fnmatch_lines(["*left out: localhost: rank 1 is slow*", "*1 host needed, 0 left*"])
+    # The control: even devices, and an accepted figure that they do not reach.
+    suite = toy.root / "suites" / "gamma" / "plain" / "suite.toml"
+    suite.write_text(PLAIN_MEASUREMENT_TOML + 'preflight = ["step_s=0.02"]\n')
+    result = toy.run("suites", case, "--preflight=measure")
+    result.stdout.fnmatch_lines(["*preflight: gamma on localhost: copy 20 GB/s", "*preflight: measured in *"])
+    assert result.ret == 0
+    assert list(toy.runs[-1].glob("preflight/gamma_plain_CPU_1_2_1/round1/outcome.json"))
+    (toy.root / "baselines").mkdir()
+    toy.run("suites", "--case=gamma:plain:CPU:1:2:1", "-m", "measurement", "--set=speed=30e9").assert_outcomes(passed=2)
+    flagperf(toy, "accept", str(toy.runs[-1]))
+    result = toy.run("suites", case, "--preflight=measure")
+    result.stderr.fnmatch_lines(["*localhost: rank 0: copy is 20 GB/s, more than 10.0 % below the accepted 30 GB/s*"])
+    suite.write_text(PLAIN_MEASUREMENT_TOML)
+    result = toy.run("suites", case, "--preflight=measure")
+    result.stderr.fnmatch_lines(["*--preflight=measure: no suite of plain declares preflight in [[]scales.small[]]*"])

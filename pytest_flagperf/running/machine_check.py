@@ -1,0 +1,184 @@
+"""A short measurement of all hosts at once before the first case: ``--preflight=measure``.
+
+The suites that declare ``preflight`` for a scale take part. A device is slow if it is slower than the devices measured
+beside it, or than the accepted baseline of a host with as many cards.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Suite
+from pytest_flagperf.engines import Engine
+from pytest_flagperf.plan import Plan
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.results.figures.units import compared, count, quantity
+from pytest_flagperf.results.logs.points import MeasuredPoint, point_of
+from pytest_flagperf.results.measured import measure
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.verdicts.uniform import BOUND, slow_ranks
+from pytest_flagperf.selection import Selected
+from pytest_flagperf.stored import layout
+from pytest_flagperf.stored.plan import MeasuredFigure
+
+from .judging import stored_baseline
+
+if TYPE_CHECKING:
+    from .run import Run
+
+LEAVE_OUT = "leave-out"
+FOLDER = "preflight"
+"""The folder of the rounds in the run's directory."""
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A slow device: its host, and a sentence with its figure."""
+
+    host: str
+    sentence: str
+
+
+def check_machine(run: Run, chosen: Sequence[Selected]) -> list[str]:
+    """Measure the usable hosts and return a line for each measurement and each excluded host.
+
+    Problems if a device is slow and the option does not leave its host out, or if too few hosts are left.
+    """
+    option, begin = run.settings.as_written("preflight"), time.monotonic()
+    if run.engine.host_count is None:
+        raise Problems([f"{option}: the hosts of a case are unknown before it starts; pass --cluster with hosts"])
+    lines: list[str] = []
+    slow: list[Slow] = []
+    for plan, baseline in _plans(run, chosen, option):
+        outcome = _measure(run, plan)
+        slow += slow_devices(outcome, baseline)
+        lines.append(_line(outcome, baseline))
+    lines.append(f"preflight: measured in {quantity(time.monotonic() - begin, 's')}")
+    if slow and run.settings.preflight != LEAVE_OUT:
+        advice = "--preflight=leave-out runs without the host"
+        raise Problems(f"{one.host}: {one.sentence}; {advice}" for one in slow)
+    return [*lines, *_exclude(run.engine, slow, max(selected.case.nnodes for selected in chosen))]
+
+
+def _usable(engine: Engine) -> list[str]:
+    excluded = engine.left_out.get("hosts", {})
+    return [host.name for host in engine.hosts if host.name not in excluded]
+
+
+def _plans(run: Run, chosen: Sequence[Selected], option: str) -> Iterator[tuple[Plan, Mapping[str, float]]]:
+    """Yield the plan of each measurement, and the accepted figures of a host with as many cards."""
+    alike: dict[tuple[str, str, str, str], list[Selected]] = {}
+    for selected in chosen:
+        key = (selected.vendor.name, selected.case.hardware, selected.case.framework, selected.scale)
+        alike.setdefault(key, []).append(selected)
+    nnodes = len(_usable(run.engine))
+    for (_, hardware, framework, scale), cases in alike.items():
+        nproc = max(selected.case.nproc for selected in cases)
+        suites = [
+            suite
+            for suite in run.catalog.suites.values()
+            if _takes_part(suite, cases[0], scale) and nnodes * nproc >= suite.least_ranks
+        ]
+        if not suites:
+            where = f"preflight in [scales.{scale}] of its suite.toml"
+            raise Problems([f"{option}: no suite of {framework} declares {where}"])
+        for suite in suites:
+            case = Case(suite.model, framework, hardware, nnodes, nproc)
+            measured = Selected(case, suite, cases[0].vendor, scale)
+            plan = run.plan(measured, preflight=True)
+            accepted = stored_baseline(
+                Path(run.settings.baselines), f"{suite.model}:{framework}:{hardware}:1:{nproc}:1"
+            )
+            figures = accepted.metrics.items() if accepted else ()
+            yield plan, {name: figure.value for name, figure in figures}
+
+
+def _takes_part(suite: Suite, selected: Selected, scale: str) -> bool:
+    return suite.framework == selected.suite.framework and scale in suite.scales and bool(suite.scales[scale].preflight)
+
+
+def _measure(run: Run, plan: Plan) -> Outcome:
+    """Run the round of a plan; return its outcome."""
+    of_case = run.directory.path / FOLDER / plan.case.folder
+    number = 1 + len(list(of_case.glob("round*")))  # a resumed run has earlier ones
+    folder = of_case / layout.round_folder(number)
+    run.live.phase(f"preflight: {plan.case.model} on {count(plan.case.nnodes, 'host')}")
+    try:
+        run.engine.run(plan, number, folder, run.live)
+    finally:
+        run.live.clear()
+    outcome = measure.measured(folder)
+    store.save_outcome(folder, outcome)
+    if not outcome.ended_well:
+        raise Problems([f"case {plan.case}: the measurement before the run failed; its logs are in {folder}"])
+    return outcome
+
+
+def _line(outcome: Outcome, baseline: Mapping[str, float]) -> str:
+    figures = [
+        f"{figure.name} {quantity(value, figure.unit)}"
+        for figure in outcome.figures
+        if (value := outcome.value(figure.name)) is not None
+    ]
+    compared_with = [] if outcome.nnodes * outcome.nproc > 1 else ["no other device"]
+    compared_with += [] if baseline else ["no accepted baseline (flagperf accept)"]
+    missing = f"; compared with nothing: {' and '.join(compared_with)}" if len(compared_with) == 2 else ""
+    return f"preflight: {outcome.model} on {', '.join(outcome.hosts)}: {', '.join(figures)}{missing}"
+
+
+def _exclude(engine: Engine, slow: Iterable[Slow], nnodes: int) -> list[str]:
+    reasons: dict[str, list[str]] = {}
+    for one in slow:
+        reasons.setdefault(one.host, []).append(one.sentence)
+    excluded = {host: "; ".join(sentences) for host, sentences in reasons.items()}
+    lines = [f"left out: {host}: {why}" for host, why in excluded.items()]
+    if excluded:
+        left_out = engine.left_out
+        engine.leave_out({**left_out, "hosts": {**left_out.get("hosts", {}), **excluded}})
+        if len(_usable(engine)) < nnodes:
+            raise Problems([*lines, f"{count(nnodes, 'host')} needed, {len(_usable(engine))} left"])
+    return lines
+
+
+# -- which devices are slow ----------------------------------------------------------------------------------
+
+
+def slow_devices(outcome: Outcome, baseline: Mapping[str, float]) -> list[Slow]:
+    """Return the devices that are slower by the bound than the others, or than the accepted figures; each once."""
+    slow: dict[str, Slow] = {}
+
+    def host(rank: str) -> str:
+        return outcome.hosts[int(rank) // outcome.nproc]
+
+    for point in outcome.points:
+        for one in slow_ranks(point.turns) or ():
+            share = quantity(one.share, "share")
+            waited = "" if one.waited is None else f", without a core for {quantity(one.waited, 'share')} of its time"
+            sentence = f"rank {one.name} {one.reason}: {point.name} takes {share} longer than on the others{waited}"
+            slow.setdefault(one.name, Slow(host(one.name), sentence))
+    for figure in outcome.figures:
+        accepted, best = baseline.get(figure.name), point_of(figure, outcome.points)
+        if accepted is None or best is None or figure.direction == "lower":
+            continue
+        for rank, value in _by_rank(figure, best).items():
+            if value < accepted * (1 - BOUND):
+                got, expected = compared(value, accepted, figure.unit)
+                below = f"more than {quantity(BOUND, 'share')} below the accepted {expected}"
+                slow.setdefault(rank, Slow(host(rank), f"rank {rank}: {figure.name} is {got}, {below}"))
+    return list(slow.values())
+
+
+def _by_rank(figure: MeasuredFigure, point: MeasuredPoint) -> Mapping[str, float]:
+    """Return a figure of each rank by its times; a point without them has the figure of its slowest rank."""
+    times = {rank: fmean(turn.seconds for turn in turns) for rank, turns in point.turns.items()}
+    slowest = max(times.values(), default=0.0)
+    if not slowest:
+        return {str(point.rank): point.figures[figure.name]}
+    return {rank: point.figures[figure.name] * slowest / seconds for rank, seconds in times.items()}
