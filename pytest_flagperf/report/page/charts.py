@@ -20,9 +20,11 @@ from html import escape
 from statistics import median
 from typing import Any
 
+from flagperf_driver.perflog import number
 from pytest_flagperf.report.page.step_times import RankStepTimes
-from pytest_flagperf.results.figures.units import quantity
+from pytest_flagperf.results.figures.units import count, quantity, scale_of
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.stored.plan import MeasuredFigure
 
 MAX_POINTS = 300
 """The maximum number of points of a line: more are not visible and make the page large."""
@@ -66,7 +68,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart; ``kind`` is the unit of the axis: "count" (steps, cards, ranks) or "time" (seconds)."""
+    """A chart; ``kind`` is the unit of the axis: "count" (steps, cards), "time" (seconds) or "size" (in powers)."""
 
     title: str
     x: str
@@ -117,6 +119,43 @@ def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS, name: str = ""
         levels = (Level(f"target {quantity(value, target.unit)}", value),)
     chart = make_chart(f"{name} and its target", "step", name, lines)
     return chart and replace(chart, levels=levels, dots=True, summary="last")
+
+
+def of_measurement(outcomes: Sequence[Outcome]) -> list[Chart | None]:
+    """Return a chart for each kind of curve: the figures of the same unit over the same value, medians over rounds."""
+    figures = outcomes[0].figures if outcomes else ()
+    groups: dict[tuple[str, str], list[MeasuredFigure]] = {}
+    for figure in figures:
+        if figure.over:
+            groups.setdefault((figure.unit, figure.over), []).append(figure)
+    return [_curves(outcomes, unit, over, group) for (unit, over), group in groups.items()]
+
+
+def _curves(outcomes: Sequence[Outcome], unit: str, over: str, figures: Sequence[MeasuredFigure]) -> Chart | None:
+    curves = {figure.name: _curve(outcomes, figure) for figure in figures}
+    divisor, shown = scale_of(max((y for pairs in curves.values() for _, y in pairs), default=0.0), unit)
+    lines = [
+        ChartLine(name, [x for x, _ in pairs], [y / divisor for _, y in pairs])
+        for name, pairs in curves.items()
+        if len(pairs) > 1
+    ]
+    chart = make_chart(
+        f"{', '.join(curves) if len(curves) < 4 else count(len(curves), 'figure')} over {over}", over, shown, lines
+    )
+    peaks = {figure.peak for figure in figures if curves[figure.name]} - {None}
+    levels = tuple(Level("the chip's peak", peak / divisor) for peak in peaks if peak) if len(peaks) == 1 else ()
+    return chart and replace(chart, kind="size", floor=0.0, dots=True, levels=levels, summary="highest")
+
+
+def _curve(outcomes: Sequence[Outcome], figure: MeasuredFigure) -> list[tuple[float, float]]:
+    """Return the points of a figure in order, each the median over rounds and over points of the same value."""
+    values: dict[float, list[float]] = {}
+    for outcome in outcomes:
+        for point in outcome.points:
+            at, value = number(point.values.get(figure.over)), point.figures.get(figure.name, math.nan)
+            if outcome.ok and at > 0 and math.isfinite(value):
+                values.setdefault(at, []).append(value)
+    return [(at, median(values[at])) for at in sorted(values)]
 
 
 def throughput(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:

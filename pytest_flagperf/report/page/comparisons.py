@@ -17,34 +17,37 @@ _MAX_OPEN = 30
 """The number of rows from which on a table is folded."""
 _LEAST_SPREAD = 0.01
 """The least half width of the axis of a distribution, as a share of the median."""
+_MAIN = "the p_core, or the first figure of a measurement,"
 _WIDTH, _HEIGHT = 160, 28
 """The size of a trend in pixels."""
 
 
 def comparisons(rows: Sequence[Row]) -> str:
     """Return all comparisons for which the run has the figures."""
-    return "".join(part(rows) for part in (distribution, trend, scaling, energy, machines))
+    trainings = [row for row in rows if row.is_training]
+    of_trainings = (part(trainings) for part in (scaling, energy, machines))
+    return "".join([distribution(rows), trend(rows), *of_trainings])
 
 
 # -- rounds and runs -------------------------------------------------------------------------------------------
 
 
 def distribution(rows: Sequence[Row]) -> str:
-    """Return the p_core of each round as a dot on an axis around the median, for cases with several rounds."""
-    shown = [row for row in rows if len(row.values) > 1 and row.p_core.median]
+    """Return the main figure of each round as a dot on an axis around its median, for cases with several rounds."""
+    shown = [row for row in rows if len(row.values) > 1 and row.main.median]
     if not shown:
         return ""
     reach = max([_LEAST_SPREAD, *(abs(value / _median(row) - 1) for row in shown for value in row.values)])
     cells = []
     for row in shown:
-        interval = row.p_core.interval
+        interval = row.main.interval
         low, high = compared(*interval, row.unit) if interval else ("", "")
-        variation = "" if row.p_core.variation is None else quantity(row.p_core.variation, "share")
+        variation = "" if row.main.variation is None else quantity(row.main.variation, "share")
         texts = (Number(f"{low} to {high}"), Number(variation))
-        cells.append((_link(row), Markup(_dots(row, reach)), Number(quantity(row.p_core.median, row.unit)), *texts))
+        cells.append((_link(row), Markup(_dots(row, reach)), Number(quantity(row.main.median, row.unit)), *texts))
     head = ("case", f"rounds, from -{reach:.1%} to +{reach:.1%} of the median", "median", *_STATISTICS)
-    note = "Each dot is the p_core of a round, the line is the median, the shade is the 95 % confidence interval."
-    return _section("distribution", "Distribution of the rounds: p_core", note, table(head, cells), len(shown))
+    note = f"Each dot is {_MAIN} of a round, the line is the median, the shade is the 95 % confidence interval."
+    return _section("distribution", "Distribution of the rounds", note, table(head, cells), len(shown))
 
 
 _STATISTICS = ("95 % confidence interval of the mean", "coefficient of variation")
@@ -54,7 +57,7 @@ def _dots(row: Row, reach: float) -> str:
     def place(value: float) -> float:
         return min(max(50 + (value / _median(row) - 1) / reach * 48, 0), 100)
 
-    low, high = (place(value) for value in row.p_core.interval or (_median(row), _median(row)))
+    low, high = (place(value) for value in row.main.interval or (_median(row), _median(row)))
     dots = "".join(f'<b style="left:{place(value):.1f}%"></b>' for value in row.values)
     label = f"{count(len(row.values), 'round')}: {', '.join(quantity(value, row.unit) for value in row.values)}"
     band = f'<i style="left:{low:.1f}%;width:{high - low:.1f}%"></i>'
@@ -62,8 +65,8 @@ def _dots(row: Row, reach: float) -> str:
 
 
 def trend(rows: Sequence[Row]) -> str:
-    """Return the median p_core over the earlier runs and this run, for cases that have earlier runs."""
-    shown = [row for row in rows if row.earlier and row.p_core.median]
+    """Return the median main figure over the earlier runs and this run, for cases that have earlier runs."""
+    shown = [row for row in rows if row.earlier and row.main.median]
     cells = []
     for row in shown:
         values = [*(value for _, value in row.earlier), _median(row)]
@@ -74,9 +77,12 @@ def trend(rows: Sequence[Row]) -> str:
         cells.append((_link(row), runs, first, Markup(_line(values)), Number(before), Number(now), Number(change)))
     if not cells:
         return ""
-    head = ("case", "earlier runs", "the oldest", "median p_core, oldest to newest", "run before", "this run", "change")
-    note = "Valid rounds of runs in the same folder with the same config and machine; their code may differ."
-    return _section("trend", "Trend over earlier runs: p_core", note, table(head, cells), len(cells))
+    head = ("case", "earlier runs", "the oldest", "median, oldest to newest", "run before", "this run", "change")
+    note = (
+        f"{_MAIN[0].upper()}{_MAIN[1:]}, of valid rounds of runs in the same folder with the same config and machine;"
+        " their code may differ."
+    )
+    return _section("trend", "Trend over earlier runs", note, table(head, cells), len(cells))
 
 
 def _line(values: Sequence[float]) -> str:
@@ -140,7 +146,7 @@ def _link(row: Row) -> str:
 
 
 def _median(row: Row) -> float:
-    return row.p_core.median or math.nan
+    return row.main.median or math.nan
 
 
 # -- several shapes and machines ------------------------------------------------------------------------------
@@ -212,13 +218,13 @@ def machines(rows: Sequence[Row]) -> str:
 
 
 def _bar(row: Row) -> Bar:
-    return Bar(row.machine, _median(row), quantity(row.p_core.median, row.unit), f"#{anchor(row.case)}")
+    return Bar(row.machine, _median(row), quantity(row.main.median, row.unit), f"#{anchor(row.case)}")
 
 
 def _groups(rows: Iterable[Row], key: Callable[[Row], str]) -> Iterable[tuple[str, list[Row]]]:
     """Group the cases that have a throughput."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        if row.p_core.median is not None:
+        if row.main.median is not None:
             groups.setdefault(key(row), []).append(row)
     return groups.items()

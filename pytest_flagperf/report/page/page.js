@@ -37,6 +37,17 @@
     return plain(value);
   }
 
+  function size(value) { // of a position on an axis of powers
+    const power = value > 0 ? Math.min(Math.floor(Math.log2(value) / 10), 4) : 0;
+    return `${+(value / 1024 ** power).toPrecision(4)}${["", " Ki", " Mi", " Gi", " Ti"][power]}`;
+  }
+
+  function powers(_, __, low, high) { // at most eight places
+    const first = Math.ceil(Math.log2(low) - 1e-6), last = Math.floor(Math.log2(high) + 1e-6);
+    const step = Math.max(1, Math.ceil((last - first) / 7));
+    return Array.from({ length: Math.max(0, Math.floor((last - first) / step) + 1) }, (_, place) => 2 ** (first + place * step));
+  }
+
   function ends(numbers) { // the lowest and highest number
     let [low, high] = [Infinity, -Infinity];
     for (const value of numbers) if (value != null) { low = Math.min(low, value); high = Math.max(high, value); }
@@ -130,35 +141,37 @@
     const text = ink("soft-text");
     const axis = { stroke: text, font: "11px system-ui, sans-serif", labelFont: "11px system-ui, sans-serif",
       grid: { stroke: ink("grid"), width: 1 }, ticks: { stroke: ink("grid"), width: 1, size: 4 } };
-    const count = chart.kind !== "time";
+    const count = chart.kind !== "time", sizes = chart.kind === "size";
+    const position = sizes ? size : count ? plain : time;
     return {
       width, height: HEIGHT,
       cursor: { sync: { key: `${group}-${chart.x}`, setSeries: false }, drag: { x: true, y: false }, points: { size: 6 }, y: false,
         focus: { prox: -1 } },
       legend: { live: true },
       scales: {
-        x: { time: false, range: (_, low, high) => low === high ? [low - 1, high + 1] : [low, high] },
+        x: { time: false, ...(sizes ? { distr: 3, log: 2 } : {}),
+          range: (_, low, high) => low < high ? [low, high] : sizes ? [low / 2, high * 2] : [low - 1, high + 1] },
         y: { range: bounds(chart) },
       },
       axes: [
         { ...axis, label: chart.x, labelSize: 16, labelGap: 0, size: 26, space: 60,
-          ...(count ? { values: (_, places) => places.map(tick), incrs: whole() }
+          ...(sizes ? { splits: powers, filter: (_, places) => places, values: (_, places) => places.map(size) } : count ? { values: (_, places) => places.map(tick), incrs: whole() }
             : { values: (_, places) => places.map(time), incrs: STEPS_OF_TIME }) },
         { ...axis, gap: 3,
           size: (_, labels) => Math.max(40, 10 + 6.5 * Math.max(0, ...(labels || []).map((label) => label.length))), values: (_, places) => places.map(tick) },
       ],
       series: [{ label: chart.x.startsWith("time") ? "time" : chart.x, value: (plot, x, _, place) =>
-        place == null ? shownPart(plot, count) : count ? plain(x) : time(x) }, ...lines(chart, figure)],
+        place == null ? shownPart(plot, position) : position(x) }, ...lines(chart, figure)],
       hooks: { drawClear: [shades(chart)], setSeries: [(plot, number, set) => {
         if (set && "show" in set) hidden.set(figure, new Set(plot.series.filter((series) => !series.show).map((series) => series.label)));
       }] },
     };
   }
 
-  const shownPart = (plot, count) => { // the shown part of the axis
+  const shownPart = (plot, position) => { // the shown part of the axis
     const xs = plot.data[0];
     const { min = xs[0], max = xs[xs.length - 1] } = plot.scales.x;
-    return [min ?? xs[0], max ?? xs[xs.length - 1]].map(count ? plain : time).join(" to ");
+    return [min ?? xs[0], max ?? xs[xs.length - 1]].map(position).join(" to ");
   };
 
   const whole = () => Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((factor) => factor * 10 ** power)).flat();

@@ -35,12 +35,13 @@ class Row:
     unit: str
     cells: tuple[str, ...]
     facts: Mapping[str, str]
-    p_core: Summary
-    """The p_core of the finished rounds."""
+    is_training: bool
+    main: Summary
+    """The p_core of the finished rounds, or the first figure of a measurement."""
     values: tuple[float, ...]
-    """The p_core of each finished round."""
+    """The same of each finished round."""
     earlier: tuple[tuple[str, float], ...]
-    """The names of comparable earlier runs and their median p_core, the oldest first."""
+    """The names of comparable earlier runs and their medians, the oldest first."""
     speedup: float | None
     energy_per_sample: float | None
     """The median energy of all devices per sample, in J."""
@@ -67,7 +68,7 @@ class Row:
 
 def row_of(case: CaseResult, summary: CaseSummary, earlier: Sequence[tuple[str, float]] = ()) -> Row:
     first = case.outcomes[0]
-    values = finite(outcome.value("p_core") for outcome in case.outcomes if outcome.ok)
+    values = finite(outcome.value(first.main) for outcome in case.outcomes if outcome.ok)
     return Row(
         summary=summary,
         meets_baseline=_meets_baseline(case),
@@ -80,7 +81,8 @@ def row_of(case: CaseResult, summary: CaseSummary, earlier: Sequence[tuple[str, 
         unit=first.rate_unit,
         cells=(_state(summary), *(cell(case) for _, cell in COLUMNS)),
         facts=machine.facts(first),
-        p_core=summarize(values),
+        is_training=first.is_training,
+        main=summarize(values),
         values=tuple(values),
         earlier=tuple(earlier),
         speedup=case.speedup,
@@ -135,7 +137,8 @@ def _median(name: str) -> Callable[[CaseResult], str]:
 
 def _case(case: CaseResult) -> str:
     name = f'<a href="#{anchor(case.case)}">{escape(case.case)}</a>'
-    unit = f'<span class="spread">throughputs in {escape(case.outcomes[0].rate_unit)}</span>'
+    first = case.outcomes[0]
+    unit = f'<span class="spread">throughputs in {escape(first.rate_unit)}</span>' if first.is_training else ""
     return f'<td class="name" data-value="{escape(case.case)}">{name}{unit}</td>'
 
 
@@ -152,7 +155,9 @@ def _converged(case: CaseResult) -> str:
 
 
 def _metric(case: CaseResult) -> str:
-    return _number(metric(case.outcomes, named=False), case.quality, case.outcomes[0].target.name)
+    first = case.outcomes[0]
+    value = case.quality if first.is_training else case.median(first.main)
+    return _number(metric(case.outcomes, named=False), value, first.target.name)
 
 
 def _speedup(case: CaseResult) -> str:
@@ -208,6 +213,7 @@ def _legend() -> str:
     """Return the meaning of each column that is not clear by its name."""
     meanings = {
         "rounds": "finished of all rounds; a round is invalid if a condition distorted it, such as throttled clocks",
+        "metric": "the quality of a training with its target, or the first figure of a measurement",
         "converged": "rounds that reached the target, of those that were meant to",
         **{name: FIGURES[name].meaning for name in ("p_whole", "p_train", "p_core")},
         "MFU": FIGURES["mfu"].meaning,

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.report.page import charts, machine, pairs, profile, sampled_charts, step_times
+from pytest_flagperf.report.page import charts, machine, pairs, points, profile, sampled_charts, step_times
 from pytest_flagperf.report.page.failures import excerpts, failures, logs_shown
 from pytest_flagperf.report.page.html import (
     Name,
@@ -94,9 +94,12 @@ def _body(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path
     yield _about(rounds)
     yield from _verdicts(case, _warnings(summary, rounds))
     per_line = detail.per_line(len(rounds) * 2)
-    drawn = [draw(rounds, per_line) for draw in charts.of_training(rounds)]
-    yield f"<h3>Training</h3>{charts.html(drawn)}" if any(drawn) else ""
+    title, drawn = "Measurement", charts.of_measurement(rounds)
+    if rounds[0].is_training:
+        title, drawn = "Training", [draw(rounds, per_line) for draw in charts.of_training(rounds)]
+    yield f"<h3>{title}</h3>{charts.html(drawn)}" if any(drawn) else ""
     yield _figures(rounds)
+    yield "".join(map(points.html, rounds))
     yield pairs.html(rounds)
     yield profile.html(rounds)
     shown = logs_shown(rounds)

@@ -8,7 +8,7 @@ any other unit is written after the number.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 DIGITS = 4
 _MOST_DIGITS = 12
@@ -97,20 +97,25 @@ def _long_time(seconds: int) -> str:
     return f"{minutes} min {seconds} s"
 
 
-def _bytes(value: float, digits: int) -> str:
-    return _scaled(value, 1024, _SIZES, digits)
-
-
-def _rate(unit: str) -> Callable[[float, int], str]:
-    units = [f"{power}{unit}" for power in _POWERS]
-    return lambda value, digits: _scaled(value, 1000, units, digits)
-
-
-def _scaled(value: float, step: int, units: Sequence[str], digits: int) -> str:
+def scale_of(value: float, unit: str) -> tuple[float, str]:
+    """Return the divisor and the unit in which reports write a value, such as 1e9 and GB/s."""
+    if unit == "s":
+        return (1.0, "s") if value >= 1 else (1e-3, "ms") if value >= 1e-3 else (1e-6, "us")
+    if unit not in ("bytes", *_RATES):
+        return 1.0, unit
+    step, units = (1024.0, _SIZES) if unit == "bytes" else (1000.0, tuple(f"{power}{unit}" for power in _POWERS))
     power = 0
-    while abs(value) >= step and power < len(units) - 1:
-        value, power = value / step, power + 1
-    return f"{plain(value, digits - 1)} {units[power]}"
+    while abs(value) >= step ** (power + 1) and power < len(units) - 1:
+        power += 1
+    return step**power, units[power]
+
+
+def _scaled(unit: str) -> Callable[[float, int], str]:
+    def format_value(value: float, digits: int) -> str:
+        divisor, shown = scale_of(value, unit)
+        return f"{plain(value / divisor, digits - 1)} {shown}"
+
+    return format_value
 
 
 _FORMATS: Mapping[str, Callable[[float, int], str]] = {
@@ -118,8 +123,7 @@ _FORMATS: Mapping[str, Callable[[float, int], str]] = {
     "share": _share,
     "x": _factor,
     "s": _seconds,
-    "bytes": _bytes,
-    **{unit: _rate(unit) for unit in _RATES},
+    **{unit: _scaled(unit) for unit in ("bytes", *_RATES)},
 }
 
 SCALED = frozenset(_FORMATS)
