@@ -79,7 +79,7 @@ def trend(rows: Sequence[Row]) -> str:
         return ""
     head = ("case", "earlier runs", "the oldest", "median, oldest to newest", "run before", "this run", "change")
     note = (
-        f"{_MAIN[0].upper()}{_MAIN[1:]}, of valid rounds of runs in the same folder with the same config and machine;"
+        f"{_MAIN[0].upper()}{_MAIN[1:]} of valid rounds of runs in the same folder with the same config and machine;"
         " their code may differ."
     )
     return _section("trend", "Trend over earlier runs", note, table(head, cells), len(cells))

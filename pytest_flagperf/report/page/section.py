@@ -25,7 +25,7 @@ from pytest_flagperf.report.page.html import (
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.figures.kinds import meaning
 from pytest_flagperf.results.figures.statistics import Summary, few, summarize
-from pytest_flagperf.results.figures.units import compared, count, quantity
+from pytest_flagperf.results.figures.units import SCALED, compared, count, quantity
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured import marks
@@ -236,7 +236,7 @@ def _figures_row(name: str, rounds: Sequence[Outcome]) -> tuple[str, ...]:
     values = (_value(outcome, name, outlier=outcome.round in outliers) for outcome in rounds)
     unit = _record(name, rounds).unit
     cells = (*_statistics(summary, unit), *values)
-    if unit != rounds[0].rate_unit:
+    if unit != rounds[0].rate_unit or unit in SCALED:
         return (name, *cells)
     # The unit of a throughput is long, so only the first cell has it.
     return (f"{name} [{unit}]", *(cell.replace(f" {unit}", "") for cell in cells))
