@@ -143,6 +143,7 @@ def test_the_machines_explain_a_part_of_a_difference(rate: float, seconds: float
     text = explained(old, new, [measured("mm", {"matmul_bf16": rate})])
     assert words in text
     assert explained(old, new, [measured("mm", {"matmul_fp16": rate})]) == ""
+    assert explained(old, replace(new, seconds=0.1, samples=64), [measured("mm", {"matmul_bf16": 801e12})]) == ""
 
 
 def run_with_machine(run_dir: Path, p_core: float, flops: float) -> Path:

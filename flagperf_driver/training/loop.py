@@ -180,10 +180,15 @@ class Training:
         of_rank = None if self.rank.world.rank else self._profiler
         if not self.trainer.gather(of_rank is not None)[0]:
             return None
-        # The factor's measurement has freed the trainer.
-        trainer = self.trainer.vendors() if self.config.vendor_factor and self.trainer.vendors else self.trainer
         beat = functools.partial(self.rank.heartbeat.beat, self.progress.step, heartbeat.TRAIN)
-        return profile(trainer, of_rank, self.config.profile_steps, self.timeline.totals, beat)
+        try:
+            # The factor's measurement has freed the trainer.
+            trainer = self.trainer.vendors() if self.config.vendor_factor and self.trainer.vendors else self.trainer
+            return profile(trainer, of_rank, self.config.profile_steps, self.timeline.totals, beat)
+        except Exception as error:  # such as too little memory: the figures are measured
+            if self.rank.world.world_size > 1:
+                raise  # the other ranks would wait for this one
+            return {"problem": f"{type(error).__name__}: {error}"}
 
     # -- between two steps: logging, evaluation and checkpoints --------------------------------------------
 

@@ -333,6 +333,18 @@ def test_a_profiler_that_fails_leaves_the_figures(end: int) -> None:
     assert nothing["profile"] == {"problem": "the profiler recorded no kernel"}
 
 
+def test_a_profiled_step_that_fails_leaves_the_figures_of_a_single_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("no memory left")
+
+    monkeypatch.setattr("flagperf_driver.training.loop.profile", fail)
+    settings: dict[str, Any] = {"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}
+    finished = Run(**settings, profiler=CountedKernels()).finished
+    assert (finished["profile"], finished["measured_steps"]) == ({"problem": "MemoryError: no memory left"}, 4)
+    with pytest.raises(MemoryError):
+        Run(**settings, profiler=CountedKernels(), world=driver.World(0, 0, 2, 2))
+
+
 @pytest.mark.parametrize(
     ("profiler", "problem"),
     [

@@ -263,9 +263,10 @@ def explained(old: Limits, new: StepWork, measurements: Iterable[Outcome]) -> st
         f"a step of as many samples takes {_change(before, after)}; "
         f"its limit by {binds} on the measured machines is {_change(*limits)}"
     )
+    is_same_machine = abs(by_machine) < _EQUAL * before
     if abs(difference) < _EQUAL * before:
-        return f"{text}: the steps are equal"
-    if abs(by_machine) < _EQUAL * before:
+        return "" if is_same_machine else f"{text}: the steps are equal"
+    if is_same_machine:
         return f"{text}: the machines explain nothing of the difference"
     if by_machine * difference < 0:
         return f"{text}: the machines differ the other way"
