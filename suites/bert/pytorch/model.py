@@ -36,7 +36,9 @@ class JoinedAttention(BertSelfAttention):  # type: ignore[misc, unused-ignore]
     The three layers keep their parameters, so that checkpoints, weight decay and trust ratios are those of three.
     """
 
-    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: Any) -> tuple[Tensor, None]:
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor | None = None, *_: Any, **__: Any
+    ) -> tuple[Tensor, None]:
         layers = (self.query, self.key, self.value)
         weight, bias = (torch.cat([getattr(layer, name) for layer in layers]) for name in ("weight", "bias"))
         split = functional.linear(hidden_states, weight, bias).unflatten(-1, (3, self.num_attention_heads, -1))
