@@ -14,7 +14,7 @@ from flagperf_driver.ports import PORTS, free_port
 from pytest_flagperf import hosts
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.bootstrap import cache_root
-from pytest_flagperf.hosts.host_pool import HostPool, local_pool, run_on_all, run_on_each
+from pytest_flagperf.hosts.host_pool import HostPool, local_pool, run_on_each
 from pytest_flagperf.hosts.local import LocalHost
 
 HOST = LocalHost("here")
@@ -125,9 +125,6 @@ def test_a_step_takes_as_long_as_the_slowest_host_and_every_error_is_reported() 
     results = run_on_each(hosts, work)
     assert list(results) == hosts
     assert [str(result) for result in results.values() if isinstance(result, HostError)] == ["h3: broken", "h7: broken"]
-    with pytest.raises(HostError, match=r"^h3: broken\nh7: broken$"):
-        run_on_all(hosts, work)
-    assert run_on_all(hosts[:3], lambda host: host.name) == dict(zip(hosts, ["h0", "h1", "h2"], strict=False))
 
 
 def test_a_pool_gives_its_first_hosts_and_names_excluded_ones() -> None:

@@ -28,7 +28,6 @@ from flagperf_driver.rank_process import RankProcess
 from pytest_flagperf.hosts import Completed, Host
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.deploy import open_module, pack
-from pytest_flagperf.hosts.host_pool import run_on_all
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.ssh import ssh_hosts
 from pytest_flagperf.packages import PackageMissing, uv_program
@@ -763,15 +762,15 @@ def test_environments_are_built_on_hosts_of_a_cluster_at_once(
         for host in hosts:
             wheel = tmp_path / "wheels" / "frame-1.0-py3-none-any.whl"
             _write_program(host, f"/wheels/{wheel.name}", wheel.read_bytes())
-        made = run_on_all(hosts, lambda host: venv(host, required, messages[host.name].append))
-        for there, python in made.items():
+        with ThreadPoolExecutor(2) as pool:
+            made = [*pool.map(lambda host: venv(host, required, messages[host.name].append), hosts)]
+        for there, python in zip(hosts, made, strict=True):
             done = there.run([python.python, "-c", "import frame; print(frame.VERSION)"], timeout_s=30)
             assert done.out == "1.0\n"
             assert python.env["PATH"].startswith(str(Path(python.python).parent))
             assert any(line.startswith(f"copying uv to {there.name} (") for line in messages[there.name])
             assert "+ frame==1.0" in messages[there.name]
-        again = run_on_all(hosts, lambda host: venv(host, required, quiet))
-        assert list(again.values()) == list(made.values())
+        assert [venv(host, required, quiet) for host in hosts] == made
     finally:
         for host in hosts:
             host.close()

@@ -88,17 +88,6 @@ def run_on_each(hosts: Iterable[Host], work: Callable[[Host], T]) -> dict[Host, 
     return {host: results[host] for host in hosts}
 
 
-def run_on_all(hosts: Iterable[Host], work: Callable[[Host], T]) -> dict[Host, T]:
-    """Run ``work`` on all hosts at once; one HostError names every host where it failed."""
-    results = run_on_each(hosts, work)
-    errors = [result for result in results.values() if isinstance(result, HostError)]
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise HostError("\n".join(map(str, errors)))
-    return {host: result for host, result in results.items() if not isinstance(result, HostError)}
-
-
 def _work(
     waiting: queue.SimpleQueue[Host],
     done: queue.SimpleQueue[tuple[Host, T | HostError | None, BaseException | None]],

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,6 @@ from pytest_flagperf.engines.agents.slurm.host import hosts_of
 from pytest_flagperf.engines.agents.slurm.jobs_and_nodes import SlurmError, read_job
 from pytest_flagperf.engines.agents.slurm.request import JobRequest, submit
 from pytest_flagperf.hosts.deploy import pack
-from pytest_flagperf.hosts.host_pool import run_on_all
 from pytest_flagperf.runtime import RuntimeRequest, runtimes
 from tests.lab.lab import PYTHON, Lab
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs
@@ -296,10 +296,11 @@ def test_nodes_with_one_cache_build_an_environment_once(
     lines: list[str] = []
     request = RuntimeRequest("frame", (tmp_path / "requirements.txt",))
     try:
-        made = run_on_all(hosts, lambda host: runtimes()["venv"].prepare(host, request, lines.append, pack({})))
-        assert {python.python.partition("/venv/")[0] for python in made.values()} == {"/shared/cache"}
+        with ThreadPoolExecutor(2) as pool:
+            made = [*pool.map(lambda host: runtimes()["venv"].prepare(host, request, lines.append, pack({})), hosts)]
+        assert {python.python.partition("/venv/")[0] for python in made} == {"/shared/cache"}
         assert lines.count("+ frame==1.0") == 1
-        for host, python in made.items():
+        for host, python in zip(hosts, made, strict=True):
             done = host.run([python.python, "-c", "import frame; print(frame.VERSION)"], timeout_s=30)
             assert done.out == "1.0\n"
     finally:
