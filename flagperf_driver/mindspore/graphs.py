@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from mindspore import nn, ops
 
 from flagperf_driver.mindspore import device
+from flagperf_driver.mindspore.nesting import Restore, flattened, restoring
 from flagperf_driver.mindspore.optimizers import Optimizer
 from flagperf_driver.mindspore.steps import Steps
 from flagperf_driver.training.steps import Context
@@ -75,7 +77,7 @@ def _averaging(weights: ms.ParameterTuple, world_size: int) -> nn.Cell:
 
 
 class Graphs:
-    """The functions of a training, each compiled once for every shape of a batch.
+    """The functions of a training, each compiled once for every nesting and shape of a batch.
 
     The compiler reads functions and cells, not objects of other classes: what a function needs are its free variables.
     """
@@ -89,34 +91,54 @@ class Graphs:
         average = _averaging(weights, world_size)
 
         def forward(batch: Any) -> Any:
-            loss = calculate_loss(constants, model, batch).astype(ms.float32) / accumulation
-            return (loss * scale[0] if scales else loss), loss
-
-        differentiate = ms.value_and_grad(forward, None, weights, has_aux=True)
-
-        @ms.jit  # type: ignore[untyped-decorator]
-        def add(batch: Any) -> Any:
-            (_, loss), gradients = differentiate(batch)
-            for number in range(len(sums)):
-                ops.assign_add(sums[number], gradients[number])
-            return loss
-
-        @ms.jit  # type: ignore[untyped-decorator]
-        def step(batch: Any, rate: Any) -> Any:
-            (_, loss), gradients = differentiate(batch)
+            loss = calculate_loss(constants, model, batch).astype(ms.float32)
             if accumulation > 1:
-                gradients = tuple([sums[number] + gradients[number] for number in range(len(sums))])
-            done = update(average(gradients), rate)
-            for number in range(len(sums)):
-                ops.assign(sums[number], ops.depend(ops.zeros_like(sums[number]), done))
-            return ops.depend(loss, done)
+                loss = loss / accumulation
+            return loss * scale[0] if scales else loss
 
-        @ms.jit  # type: ignore[untyped-decorator]
-        def evaluate(batch: Any) -> Any:
-            return evaluate_batch(constants, model, batch)
+        differentiate = ms.value_and_grad(forward, None, weights)
+
+        def compiled(restore: Restore) -> tuple[Any, Any, Any]:
+            @ms.jit  # type: ignore[untyped-decorator]
+            def add(*leaves: Any) -> Any:
+                loss, gradients = differentiate(restore(leaves))
+                for number in range(len(sums)):
+                    ops.assign_add(sums[number], gradients[number])
+                return loss
+
+            @ms.jit  # type: ignore[untyped-decorator]
+            def step(rate: Any, *leaves: Any) -> Any:
+                loss, gradients = differentiate(restore(leaves))
+                if accumulation > 1:
+                    gradients = tuple([sums[number] + gradients[number] for number in range(len(sums))])
+                done = update(average(gradients), rate)
+                for number in range(len(sums)):
+                    ops.assign(sums[number], ops.depend(ops.zeros_like(sums[number]), done))
+                return ops.depend(loss, done)
+
+            @ms.jit  # type: ignore[untyped-decorator]
+            def evaluate(*leaves: Any) -> Any:
+                return evaluate_batch(constants, model, restore(leaves))
+
+            return add, step, evaluate
 
         self._sums = sums
-        self.add, self.step, self.evaluate = add, step, evaluate
+        self._compiled = functools.lru_cache(maxsize=None)(lambda nesting: compiled(restoring(nesting)))
+
+    def add(self, batch: Any) -> Any:
+        """Add the gradients of a micro-step that is not the last one; return its loss."""
+        nesting, leaves = flattened(batch)
+        return self._compiled(nesting)[0](*leaves)
+
+    def step(self, batch: Any, rate: Any) -> Any:
+        """Compute the last micro-step, and update the weights with the gradients of all of them; return its loss."""
+        nesting, leaves = flattened(batch)
+        return self._compiled(nesting)[1](rate, *leaves)
+
+    def evaluate(self, batch: Any) -> Any:
+        """Return the result of the suite's ``evaluate_batch``."""
+        nesting, leaves = flattened(batch)
+        return self._compiled(nesting)[2](*leaves)
 
     def drop(self) -> None:
         """Forget the gradients of the micro-steps since the last step."""

@@ -53,19 +53,14 @@ class MindSporeTrainer(BaseTrainer):
 
     # -- training ------------------------------------------------------------------------------------------
 
-    def _prepared(self, batches: Iterator[Any]) -> Iterator[Any]:
-        # Nestings that are not mutable would be constants of a graph, which is compiled again for each batch.
-        return map(ms.mutable, super()._prepared(batches))
-
     def _micro_step(self, batch: Any, timeline: Timeline, *, last: bool) -> Any:  # noqa: ARG002 - a graph has no marks
         if last:
             # A tensor from a number takes 33 us longer.
             loss = self._graphs.step(batch, ms.Tensor.from_numpy(np.array(self._next_rate(), np.float32)))
         else:
             loss = self._graphs.add(batch)
-        if self._on_host:
-            loss.asnumpy()  # the call of a graph returns before its step ends, and the CPU has no events
-        return loss
+        # On the CPU, which has no events, wait for the step: the call of a graph returns earlier.
+        return loss.asnumpy()[()] if self._on_host else loss
 
     def _forget_gradients(self) -> None:
         self._graphs.drop()

@@ -15,7 +15,7 @@ from flagperf_driver.training.steps import Batch, Context
 
 def prepare_batch(ctx: Context, batch: Batch) -> Batch:  # noqa: ARG001 - a step's signature
     """Copy the batch's arrays to the device."""
-    return converted(batch, lambda item: tf.convert_to_tensor(item) if isinstance(item, np.ndarray) else item)
+    return converted(batch, lambda item: tf.constant(item) if isinstance(item, np.ndarray) else item)
 
 
 @dataclass(frozen=True)

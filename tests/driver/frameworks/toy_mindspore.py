@@ -8,7 +8,7 @@ import mindspore as ms
 import toy_data  # type: ignore[import-not-found]
 from mindspore import nn, ops
 
-from flagperf_driver.mindspore import Context, Steps, main
+from flagperf_driver.mindspore import Context, Steps, main, steps
 from flagperf_driver.mindspore.main import join as join  # the scenarios use it
 from flagperf_driver.mindspore.trainer import MindSporeTrainer as Trainer
 
@@ -33,9 +33,20 @@ class Classifier(nn.Cell):  # type: ignore[misc]
         return self.last(self.dropout(self.norm(ops.relu(self.first(values)))))
 
 
+def prepare_batch(ctx: Context, batch: Any) -> Any:
+    """Nest a tensor and a number that differs between the batches of a training."""
+    prepared = steps.prepare_batch(ctx, batch)
+    if "added" not in prepared:
+        return prepared
+    half, step = prepared["added"] / 2, ctx.progress.step
+    return {**prepared, "added": half, "nested": [(half, float(step)), step]}
+
+
 def calculate_loss(ctx: Context, model: Any, batch: Any) -> Any:
     scores = model(batch["values"]).astype(ms.float32)
-    return ops.cross_entropy(scores, batch["labels"].astype(ms.int32)) + batch["added"].mean()
+    loss = ops.cross_entropy(scores, batch["labels"].astype(ms.int32))
+    (added, number), step = batch["nested"]
+    return loss + (batch["added"] + added).mean() + (number - step)
 
 
 def evaluate_batch(ctx: Context, model: Any, batch: Any) -> Any:
@@ -53,6 +64,7 @@ def weights(trainer: Trainer) -> dict[str, Any]:
 
 STEPS = Steps(
     create_model=lambda ctx: Classifier(ctx.config),
+    prepare_batch=prepare_batch,
     calculate_loss=calculate_loss,
     evaluate_batch=evaluate_batch,
     **toy_data.STEPS,
