@@ -51,7 +51,7 @@ NAVIGATION = (
     Group(
         "Models, vendors, frameworks",
         "模型、厂商、框架",
-        ("support", "models", "vendors", "frameworks", "suites/index", "vendors/index"),
+        ("support", "models", "measurements", "vendors", "frameworks", "suites/index", "vendors/index"),
     ),
     Group("Reference", "参考", ("reference/index",)),
     Group("Extending", "扩展", ("python", "extending")),

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docsite.tables import dataclass_keys, module_keys, table, type_in_toml
-from pytest_flagperf.catalog.suite import DataItem, Goal, SuiteMetric, _ScaleTable, _SuiteTable
+from pytest_flagperf.catalog.suite import (
+    DataItem,
+    Goal,
+    SuiteFigure,
+    SuiteMetric,
+    _MeasurementScale,
+    _MeasurementTable,
+    _ScaleTable,
+    _SuiteTable,
+)
 from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, FrameworkNames, VendorToml
 from pytest_flagperf.commands import COMMANDS, parser
 from pytest_flagperf.engines.agents.slurm.config import SlurmConfig
@@ -55,11 +64,15 @@ _SUITE_TOML = (
     _Table("[[scales.NAME.data]]", DataItem),
     _Table("[scales.NAME.left_out]", LeftOut),
     _Table("[goal]", Goal),
+    _Table('The file of a suite with kind = "measurement"', _MeasurementTable),
+    _Table("[figures.NAME] of a measurement", SuiteFigure),
+    _Table("[scales.NAME] of a measurement", _MeasurementScale),
 )
 _CONFIGS = {
     "Keys of all frameworks": "flagperf_driver/defaults.py",
     "Keys of PyTorch": "flagperf_driver/pytorch/defaults.py",
     "Keys of TensorFlow 2": "flagperf_driver/tensorflow2/defaults.py",
+    "Keys of measurements": "flagperf_driver/measuring/defaults.py",
 }
 
 

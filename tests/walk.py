@@ -72,8 +72,8 @@ class Copy:
         self.outputs[command] = output
         return output
 
-    def follow(self, page: str, end: str) -> None:
-        """Write the files and run the commands of a page."""
+    def follow(self, page: str, end: str | None = None) -> None:
+        """Write the files and run the commands of a page, up to a heading if one is given."""
         for name, text in steps(page, end):
             if name:
                 self.write(name, text)
