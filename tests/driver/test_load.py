@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver.node.sampling import load
+from flagperf_driver.node.sampling.foreign_processes import ForeignProcesses
 from flagperf_driver.node.sampling.load import Load
 
 Spin = Callable[..., int]
@@ -112,6 +113,16 @@ def test_a_rank_of_another_round_counts_as_others_and_unknown_waiting_is_reporte
     proc.add(4, 3, "rank", waited=1.0, env=rank(0))  # the control
     assert measured.read(everything=True).waited == 0.0
     assert measured.missing == ""
+
+
+def test_only_the_first_process_of_a_new_tree_is_examined(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc.cores(0.0)
+    for pid, parent in ((9, 1), (10, 9), (11, 10)):
+        proc.add(pid, parent, "make")
+    examined: list[int] = []
+    monkeypatch.setattr(ForeignProcesses, "is_own", lambda _, pid: examined.append(pid))
+    proc.load().read(everything=True)
+    assert examined == [9]
 
 
 def test_the_time_of_others_never_decreases(proc: Proc) -> None:

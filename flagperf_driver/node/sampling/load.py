@@ -93,7 +93,7 @@ def _read(path: str) -> bytes:
 
 
 def all_pids(proc: str = PROC) -> list[int]:
-    return [int(name) for name in names(proc) if name.isdigit()]
+    return sorted([int(name) for name in names(proc) if name.isdigit()])
 
 
 def with_ancestors(pid: int, proc: str = PROC) -> set[int]:
@@ -178,7 +178,9 @@ class Load:
         """Find the round's processes, and its ranks among them."""
         pids = all_pids(self._proc)
         # Ended processes are dropped, because their pids may be reused.
-        self._is_own_by_pid = {pid: self._is_own(pid) for pid in pids}
+        before, self._is_own_by_pid = self._is_own_by_pid, {}
+        for pid in pids:
+            self._is_own_by_pid[pid] = before[pid] if pid in before else self._is_own(pid)
         self._count_own([pid for pid in pids if self._is_own_by_pid[pid]])
         self._ranks = self._find_ranks()
 
@@ -194,9 +196,9 @@ class Load:
         return self._busiest.busiest()
 
     def _is_own(self, pid: int) -> bool:
-        """Return True for the round's processes. Without a container a child is classified as its parent."""
-        known = self._is_own_by_pid.get(pid)
-        if known is None and not self._container:
+        """Classify a new process: without a container as its parent, which has the lower pid in most cases."""
+        known = None
+        if not self._container:
             usage = cpu_usage(pid, self._proc)
             # The agent's ancestors have other children, too.
             if usage is not None and usage.parent not in self._ancestors:
