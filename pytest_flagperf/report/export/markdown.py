@@ -27,6 +27,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
     "en": {
         "configuration": "configuration",
         "unit": "Throughputs in {unit} over all cards, e2e_time in s, mem in GiB.",
+        "worst": "Each figure is of the slowest process, at the {scale} scale.",
         "rounds": "Median of the rounds: {rounds}.",
         "round": "{number} for {shape}",
         "target": "Target: {target}.",
@@ -40,6 +41,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
     "zh": {
         "configuration": "配置",
         "unit": "吞吐量为所有卡之和，单位 {unit}；e2e_time 单位为秒；mem 单位为 GiB。",
+        "worst": "各项指标取最慢进程的值，{scale} 规模。",
         "rounds": "多轮取中位数：{rounds}。",
         "round": "{shape} 共 {number} 轮",
         "target": "目标：{target}。",
@@ -100,23 +102,36 @@ def performance_tables(runs: Sequence[StoredRun], language: str = "en") -> list[
 def _section(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[str]:
     first = entries[0].first
     heading = f"{first.model}-{first.framework}, {first.vendor} {first.hardware}"
-    has_mfu = any(entry.case.median("mfu") is not None for entry in entries)
-    precision, *others = figure_names(first.target.name)
-    head = [words["configuration"], precision, "fix_hp", *(others if has_mfu else others[:-1])]
+    head, *rows = _of_trainings(entries, words) if first.is_training else _of_measurements(entries, words)
     yield f"### {heading}"
     yield ""
     yield row(head)
     yield row(["---"] * len(head))
-    for entry in entries:
-        cells = _cells(entry, words is _WORDS["zh"])
-        yield row(cells if has_mfu else cells[:-1])
+    yield from map(row, rows)
     yield ""
     yield " ".join(_notes(entries, words))
 
 
-def _cells(entry: _Entry, chinese: bool) -> list[str]:
-    precision, *others = figures(entry.case)
-    return [_configuration(entry.first, chinese), precision, _deviations(_plan(entry)), *others]
+def _of_trainings(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[list[str]]:
+    """Yield the head and a row for each case, without the MFU if no case has it."""
+    end = None if any(entry.case.median("mfu") is not None for entry in entries) else -1
+    precision, *others = figure_names(entries[0].first.target.name)
+    yield [words["configuration"], precision, "fix_hp", *others][:end]
+    for entry in entries:
+        precision, *others = figures(entry.case)
+        configuration = _configuration(entry.first, words is _WORDS["zh"])
+        yield [configuration, precision, _deviations(_plan(entry)), *others][:end]
+
+
+def _of_measurements(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[list[str]]:
+    """Yield the head and a row for each case, with the figures that any case has."""
+    every = {figure.name: figure for entry in entries for figure in entry.first.figures}
+    shown = [one for one in every.values() if any(entry.case.median(one.name) is not None for entry in entries)]
+    yield [words["configuration"], *(figure.name for figure in shown), "fix_hp"]
+    for entry in entries:
+        medians = ((entry.case.median(figure.name), figure.unit) for figure in shown)
+        cells = [NONE if value is None else quantity(value, unit) for value, unit in medians]
+        yield [_configuration(entry.first, words is _WORDS["zh"]), *cells, _deviations(_plan(entry))]
 
 
 def figure_names(metric: str) -> list[str]:
@@ -185,7 +200,7 @@ def _number(value: float | None, digits: int) -> str:
 
 def _notes(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[str]:
     first = entries[0].first
-    yield words["unit"].format(unit=first.rate_unit)
+    yield words["unit" if first.is_training else "worst"].format(unit=first.rate_unit, scale=first.scale)
     if first.target.value is not None:
         yield words["target"].format(target=words["and"].join(first.target.texts))
     if any(len(entry.finished) > 1 for entry in entries):
@@ -195,7 +210,7 @@ def _notes(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[str]
     missing = [_shape(shape) for shape in PUBLISHED if shape not in measured]
     if missing:
         yield words["missing"].format(shapes=words["and"].join(missing))
-    if first.scale != "reference":
+    if first.scale != "reference" and first.is_training:
         yield words["small"].format(scale=first.scale)
     if first.synthetic:
         yield words["synthetic"]
