@@ -33,7 +33,7 @@ def test_the_page_can_be_followed(tmp_path: Path) -> None:
             missing = [line for line in block.text.splitlines() if not re.search(pattern(line), output)]
             assert missing == [], output
             shown += 1
-    assert shown == 2
+    assert shown == 3
 
 
 def run(command: str, folder: Path) -> str:

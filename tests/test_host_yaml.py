@@ -81,7 +81,12 @@ def test_a_program_of_the_vendor_cannot_run(tmp_path: Path) -> None:
     assert "a program of the vendor's, which does not run here; set BENCHMARK" in str(named.unsupported)
 
 
-ORIGINALS = [f"interconnect-{name}server" for name in ("MPI_intra", "MPI_inter", "P2P_intra", "P2P_inter")]
+ORIGINALS = [
+    *(f"computation-{name}" for name in ("FP64", "FP32", "TF32", "FP16", "BF16", "FP8", "INT8")),
+    "main_memory-bandwidth", "main_memory-capacity", "interconnect-h2d",
+    *(f"interconnect-{name}server" for name in ("MPI_intra", "MPI_inter", "P2P_intra", "P2P_inter")),
+]  # fmt: skip
+"""All cases of FlagPerf's base."""
 
 
 @pytest.mark.parametrize("name", ORIGINALS)
