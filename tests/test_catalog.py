@@ -8,7 +8,7 @@ from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import Catalog, CatalogError
 from pytest_flagperf.plan import PlanRequest, make_plan
 
-from .trees import SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
+from .trees import PLAIN_MEASUREMENT_TOML, SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
 
 
 def gap(catalog: Catalog, hardware: str = "X9", shape: str = "1x8", scale: str = "reference") -> str | None:
@@ -224,6 +224,41 @@ def test_an_invalid_choice_range_or_further_target_is_reported(
     tmp_path: Path, change: tuple[str, str], message: str
 ) -> None:
     assert message in problems_of_suite(tmp_path, SUITE_TOML.replace(*change))[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('kind = "measurement"', 'kind = "measurment"'), "suite.toml:1: kind is 'measurment'; allowed: training,"),
+        (('kind = "measurement"', "kind = 3"), "suite.toml:1: kind is 3; expected a string"),
+        (('"B/s"', '"GB/s"'), "suite.toml:3: figures.copy.unit is 'GB/s'; allowed: B/s,"),
+        (('over = "bytes"', 'pick = "last"'), 'suite.toml:7: figures.copy: pick = "last" needs over'),
+        (("optional = true", "variation = 0.0"), "suite.toml:12: figures.extra.variation is 0; expected a share"),
+        (("[scales.small]", "[scales.small]\ntarget = 1.0"), "suite.toml:15: scales.small.target: no such key"),
+        (("about", "sample_unit"), "figures.copy.sample_unit: no such key"),
+    ],
+)
+def test_an_invalid_figure_of_a_measurement_is_reported(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    toml = PLAIN_MEASUREMENT_TOML
+    assert change[0] in toml
+    assert message in "\n".join(problems_of_suite(tmp_path, toml.replace(*change, 1)))
+
+
+def test_a_measurement_has_the_chips_peaks_and_needs_no_config_at_the_reference_scale(tmp_path: Path) -> None:
+    write_suite(tmp_path, toml=f"least_ranks = 2\n{PLAIN_MEASUREMENT_TOML}")
+    (tmp_path / "suites/toy/pytorch/config/_base.py").write_text("sizes = [1]\n")
+    (tmp_path / "suites/toy/pytorch/config/mutable_params.py").unlink()
+    chip = "[chips.X9]\nmemory_gb_s = 100\npromised = { memory_gb_s = 0.8 }"
+    write_vendor(tmp_path, toml=VENDOR_TOML.replace("[chips.X9]", chip))
+    catalog = Catalog.scan([tmp_path])
+    plan = make_plan(catalog, PlanRequest(Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", scale="reference"))
+    copy, extra = plan.figures
+    assert (copy.peak, copy.promised, extra.peak, extra.is_required) == (100e9, 0.8, None, False)
+    assert (plan.kind, plan.metric.name, plan.metric.target) == ("measurement", "copy", None)
+    assert plan.program == "suites/toy/pytorch/run_measurement.py"
+    assert plan.case_json(1, "/code")["peaks"]["memory_gb_s"] == 100e9
+    with pytest.raises(CatalogError, match="toy:pytorch needs at least 2 processes; the shape 1x1 has 1"):
+        catalog.find(Case.parse("toy:pytorch:X9:1:1:1"), "acme", "reference")
 
 
 def test_a_scale_may_have_further_targets(tmp_path: Path) -> None:

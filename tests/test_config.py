@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,18 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.config import DEFAULTS, ConfigError, Resolved, Value, load, parse_settings, resolve
 
-from .trees import BASE, MUTABLE, VENDOR_TOML, resolved, tree, write, write_config, write_suite, write_vendor
+from .trees import (
+    BASE,
+    MUTABLE,
+    PLAIN_MEASUREMENT_TOML,
+    VENDOR_TOML,
+    resolved,
+    tree,
+    write,
+    write_config,
+    write_suite,
+    write_vendor,
+)
 
 CONFIG = "vendors/acme/toy-pytorch/config/config_X9x1x8.py"
 
@@ -414,6 +426,31 @@ def test_missing_data_are_reported_with_the_line_that_sets_them(tmp_path: Path) 
 def test_a_vendors_config_lowers_no_bound(tmp_path: Path, line: str, message: str) -> None:
     (problem,) = problems(tmp_path, f"{line}\n")
     assert problem.replace("'", '"').startswith(f"{CONFIG}:1: {line}: {message}".replace("'", '"'))
+
+
+def test_a_measurement_has_keys_of_its_own_and_a_vendor_shortens_no_point(tmp_path: Path) -> None:
+    write(tmp_path, "suites/machine/pytorch/config/_base.py", "sizes = [1]\n")
+    write(tmp_path, "suites/machine/pytorch/suite.toml", PLAIN_MEASUREMENT_TOML)
+    write_vendor(tmp_path)
+    case, folder = Case.parse("machine:pytorch:X9:1:8:1"), "machine-pytorch"
+
+    def config(text: str, *settings: str) -> Mapping[str, object]:
+        if text:
+            write_config(tmp_path, text, folder=folder)
+        catalog = Catalog.scan([tmp_path])
+        suite, vendor = catalog.suite("machine", "pytorch"), catalog.vendor("acme")
+        return resolve(suite, vendor, case, "reference", parse_settings(settings), catalog=catalog).config
+
+    assert "learning_rate" not in config("")
+    assert config("point_most_s = 9.0\n", "point_least_s=0.1")["point_least_s"] == 0.1
+    for text, message in [
+        ("point_least_s = 0.5\n", "point_least_s = 0.5: expected at least 1.0"),
+        ("point_interval = 0.02\n", "point_interval = 0.02: expected at most 0.01"),
+        ("learning_rate = 1.0\n", "learning_rate: machine:pytorch has no such key"),
+        ("target = 1.0\n", "target = 1.0: a measurement has no target; remove the key"),
+    ]:
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            config(text)
 
 
 def test_a_vendors_config_may_ask_for_more_and_the_user_for_values_at_the_limits(tmp_path: Path) -> None:

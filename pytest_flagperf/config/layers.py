@@ -41,10 +41,10 @@ _NOT_VENDORS: Mapping[str, str] = {
     "throughput_only": _JUDGED,
 }
 """Keys whose value stays the suite's, each with the reason and the user's own way to change it."""
-_AT_LEAST = ("min_efficiency", "throughput_steps")
+_AT_LEAST = ("min_efficiency", "throughput_steps", "point_least_s", "point_most_s", "point_warmup_s")
 """Keys that a vendor may only raise."""
-_AT_MOST: Mapping[str, float] = {"log_freq": 100, "timing_warmup_steps": 50}
-"""Keys that a vendor may raise to this value: steps without a record, and steps that p_core leaves out."""
+_AT_MOST: Mapping[str, float] = {"log_freq": 100, "timing_warmup_steps": 50, "point_interval": 0}
+"""Keys that a vendor may raise to this value or the suite's: steps without a record, steps that p_core leaves out."""
 
 
 def resolve(
