@@ -64,7 +64,7 @@ def test_a_suite_that_never_trained_is_selected_and_each_record_is_of_a_suite(
     catalog = Catalog.scan([tree])
     trained.record(catalog, catalog.trainings.values())
     assert changed(tree, trained.recorded()) == []
-    assert trained.recorded().keys() <= {suite.name for suite in Catalog.scan([REPO]).trainings.values()}
+    assert trained.recorded().keys() <= {suite.name for suite in Catalog.scan([REPO]).suites.values()}
 
 
 def test_a_suite_is_selected_when_its_target_or_what_it_uses_changes_and_only_then(tree: Path) -> None:

@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     slow = [item for item in items if item.path.parent == here and item.get_closest_marker("slow")]
     if slow:
         catalog = Catalog.scan([REPO])
-        suites = list(catalog.trainings.values())
+        suites = list(catalog.suites.values())
         unchanged = {suite.path for suite in suites} - {suite.path for suite in trained.due(config, catalog, suites)}
         for item in slow:
             if _suite(item) in unchanged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import tempfile
@@ -40,7 +41,10 @@ def of_folder(folder: Path, most: int, rank: int, ranks: int) -> list[Extent]:
     for size, file in files:
         start, stop = max(begin, at), min(end, at + size)
         if start < stop:
-            extents.append(Extent(os.open(file, os.O_RDONLY | os.O_CLOEXEC), start - at, stop - start))
+            opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            with contextlib.suppress(OSError):  # not on every read-only file system
+                os.fsync(opened)  # pages that were not written yet stay in the cache
+            extents.append(Extent(opened, start - at, stop - start))
         at += size
     return extents
 

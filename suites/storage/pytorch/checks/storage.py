@@ -30,9 +30,7 @@ def folder(name: str, *sizes: int) -> Path:
     made = checking.SCRATCH / name
     (made / "sub").mkdir(parents=True, exist_ok=True)
     for number, size in enumerate(sizes):
-        with (made / "sub" / str(number)).open("wb") as stream:
-            stream.write(os.urandom(size))
-            os.fsync(stream.fileno())
+        (made / "sub" / str(number)).write_bytes(os.urandom(size))  # in the cache, and not written yet
     return made
 
 
