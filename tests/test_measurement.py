@@ -134,7 +134,7 @@ def test_rounds_that_differ_fail_unless_none_of_them_is_valid() -> None:
     warning = (ValidityWarning("busy", "a rank waited"),)
     judged = verdicts.measured([replace(one, validity_warnings=warning) for one in rounds])
     assert failures(judged) == []
-    assert [one.name for one in judged if not one.judged] == ["repeatable copy"]
+    assert [one.name for one in judged if not one.judged] == ["repeatable"]
 
 
 def test_a_chip_below_the_promise_fails() -> None:
@@ -173,6 +173,16 @@ def test_ranks_without_turns_of_their_own_are_not_accused() -> None:
     assert [(one.ok, one.judged) for one in judged_uniform({1: 1.3}, together=True)] == [(True, True)]
     (unknown,) = [v for v in verdicts.uniform([outcome(point("a", {"copy": 80e9}))]) if v.name.startswith("uniform")]
     assert (unknown.ok, unknown.judged, unknown.warning) == (True, False, True)
+
+
+def test_on_a_busy_host_a_slow_rank_is_named_but_not_judged() -> None:
+    one = point("a", {"copy": 80e9}, turns=turns({1: 1.3}))
+    busy = outcome(one, nnodes=2, validity_warnings=(ValidityWarning("busy", "a rank waited for a core"),))
+    (judged,) = [each for each in verdicts.uniform([busy]) if each.name.startswith("uniform")]
+    assert (judged.ok, judged.judged, judged.warning) == (True, False, True)
+    assert "rank 1 on h1 is 30.0 % slower" in judged.sentence
+    hot = replace(busy, validity_warnings=(ValidityWarning("throttled", "a device was slowed down"),))
+    assert failures(verdicts.uniform([hot])), "a throttled device is slow itself"
 
 
 def test_rates_are_scaled_in_tens() -> None:

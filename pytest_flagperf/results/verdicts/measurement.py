@@ -18,6 +18,7 @@ from pytest_flagperf.stored.plan import MeasuredFigure
 MOST_OF_PEAK = 1.05
 """The largest share of a declared peak: peaks are of a nominal clock."""
 _KIND = VerdictKind.MEASURED
+_EVEN = f"no rank and no host {quantity(BOUND, 'share')} slower than the median of the others"
 
 
 def measured(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
@@ -27,8 +28,14 @@ def measured(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
         return [Verdict("finished", False, "no outcome", "finished", sentence, kind=VerdictKind.FINISHED)]
     verdicts = [verdict for outcome in outcomes for verdict in _of_round(outcome)]
     ended = [outcome for outcome in outcomes if outcome is not None and outcome.ended_well]
-    for figure in ended[0].figures if ended else ():
-        verdicts += _repeatable(figure, ended)
+    valid = [outcome for outcome in ended if outcome.valid]
+    for figure in valid[0].figures if valid else ():
+        verdicts += _repeatable(figure, valid)
+    if ended and not valid:
+        sentence = "whether the figures are repeatable is not judged: no valid round"
+        verdicts.append(
+            Verdict("repeatable", True, "not judged", "a valid round", sentence, warning=True, kind=_KIND, judged=False)
+        )
     return verdicts
 
 
@@ -50,9 +57,18 @@ def uniform(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
         if outcome is None or not outcome.ended_well:
             continue
         points = {name: point for name in outcome.judged if (point := _point(outcome, name)) is not None}
-        names = {point.name: name for name, point in reversed(points.items())}
-        verdicts += [_even(outcome, name, points[name]) for name in points if name in names.values()]
+        # Several figures may be of one point; a point that was not timed, such as a capacity, has no turns.
+        timed = {point.name: name for name, point in reversed(points.items()) if point.turns or point.together}
+        verdicts += [_even(outcome, name, points[name]) for name in points if name in timed.values()]
+        verdicts += [] if timed else [_not_judged(outcome, "figures", "no point was measured in turns")]
     return verdicts
+
+
+def _not_judged(outcome: Outcome, name: str, reason: str) -> Verdict:
+    sentence = f"round {outcome.round}: whether ranks are equally fast is not judged: {reason}"
+    return Verdict(
+        f"uniform {name}", True, "not judged", _EVEN, sentence, warning=True, kind=VerdictKind.UNIFORM, judged=False
+    )
 
 
 def _point(outcome: Outcome, name: str) -> MeasuredPoint | None:
@@ -63,24 +79,23 @@ def _point(outcome: Outcome, name: str) -> MeasuredPoint | None:
 
 def _even(outcome: Outcome, figure: str, point: MeasuredPoint) -> Verdict:
     verdict = partial(Verdict, f"uniform {figure}", kind=VerdictKind.UNIFORM)
-    expected = f"no rank and no host {quantity(BOUND, 'share')} slower than the median of the others"
     if point.together:
-        return verdict(True, "all ranks work together in each iteration", expected)
+        return verdict(True, "all ranks work together in each iteration", _EVEN)
     ranks = {_name(outcome, int(rank)): turns for rank, turns in point.turns.items()}
     slow = slow_ranks(ranks)
     if slow is None:
-        sentence = f"round {outcome.round}: whether {figure} is uniform is not judged: too few turns at {point.name}"
-        return verdict(True, "not judged", expected, sentence, warning=True, judged=False)
+        return _not_judged(outcome, figure, f"too few turns at {point.name}")
     hosts = _of_hosts(outcome, point) if outcome.nnodes > 1 else {}
     slow_hosts = {one.name: one for one in slow_ranks(hosts) or []}
     # The ranks of a slow host are named by their host.
     named = [*slow_hosts.values(), *(one for one in slow if one.name.partition(" on ")[2] not in slow_hosts)]
     if not named:
-        return verdict(True, f"{count(len(ranks), 'rank')} within {quantity(BOUND, 'share')}", expected)
+        return verdict(True, f"{count(len(ranks), 'rank')} within {quantity(BOUND, 'share')}", _EVEN)
     got = ", ".join(one.name for one in named)
     texts = "; ".join(_slower(one) for one in named)
-    sentence = f"round {outcome.round}: at {point.name} {texts}; expected {expected}"
-    return verdict(False, got, expected, sentence)
+    if outcome.busy:  # other processes took the cores: the ranks are named, and --strict fails the round
+        return _not_judged(outcome, figure, f"at {point.name} {texts}, and other processes used the cores")
+    return verdict(False, got, _EVEN, f"round {outcome.round}: at {point.name} {texts}; expected {_EVEN}")
 
 
 def _slower(one: Slow) -> str:
@@ -170,17 +185,12 @@ def _possible(outcome: Outcome, figure: MeasuredFigure, value: float) -> Iterato
         yield Verdict(name, ok, got, expected, sentence, kind=_KIND)
 
 
-def _repeatable(figure: MeasuredFigure, outcomes: Sequence[Outcome]) -> Iterator[Verdict]:
+def _repeatable(figure: MeasuredFigure, rounds: Sequence[Outcome]) -> Iterator[Verdict]:
     """Judge whether the valid rounds differ by no more than their noise; of one round, how much its windows vary."""
     name, bound = f"repeatable {figure.name}", quantity(figure.variation, "share")
-    having = [outcome for outcome in outcomes if math.isfinite(outcome.value(figure.name) or math.nan)]
-    valid = [outcome for outcome in having if outcome.valid]
+    valid = [outcome for outcome in rounds if math.isfinite(outcome.value(figure.name) or math.nan)]
     expected = f"a variation of at most {bound}"
-    if not having:
-        return
     if not valid:
-        sentence = f"whether {figure.name} is repeatable is not judged: no valid round"
-        yield Verdict(name, True, "not judged", expected, sentence, warning=True, kind=_KIND, judged=False)
         return
     values = finite(outcome.value(figure.name) for outcome in valid)
     middle = median(values)
