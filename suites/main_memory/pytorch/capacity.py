@@ -58,7 +58,12 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 def of_host(ceiling: int) -> tuple[int, bool]:
     """Return how many bytes a new process of this host gets, and whether the ceiling ended it."""
-    done = subprocess.run([sys.executable, __file__, str(ceiling), str(os.getpid())], capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, __file__, str(ceiling), str(os.getpid())],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        check=False,
+    )
     if done.returncode:
         ended = f"exit code {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
         raise MemoryError(f"allocating up to {ceiling} bytes ended with {ended}: {done.stderr.decode().strip()[-300:]}")
