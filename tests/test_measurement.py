@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.logs.points import MeasuredPoint, Turn, measured_point, of_ranks, point_of
@@ -16,6 +17,7 @@ from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome, Target
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.running.machine_check import slow_devices
 from pytest_flagperf.stored.plan import MEASUREMENT, MeasuredFigure
 
@@ -183,6 +185,22 @@ def test_on_a_busy_host_a_slow_rank_is_named_but_not_judged() -> None:
     assert "rank 1 on h1 is 30.0 % slower" in judged.sentence
     hot = replace(busy, validity_warnings=(ValidityWarning("throttled", "a device was slowed down"),))
     assert failures(verdicts.uniform([hot])), "a throttled device is slow itself"
+
+
+def test_the_terminal_lists_every_figure_with_its_share_of_the_peak() -> None:
+    rounds = (outcome(point("a", {"copy": 80e9, "wait": 1e-6}), number=1), outcome(state="failed", number=2))
+    case = CaseResult(rounds[0].case, rounds)
+    assert console_table([case], 80) == [
+        "case                  figure   median  of peak  rounds  e2e",
+        "alpha:plain:X1:1:2:1  copy    80 GB/s   80.0 %     1/2    -",
+        "                      wait       1 us        -",
+    ]
+    assert console_table([case], 50) == [
+        "  figure   median  of peak  rounds  e2e",
+        "alpha:plain:X1:1:2:1",
+        "  copy    80 GB/s   80.0 %     1/2    -",
+        "  wait       1 us        -",
+    ]
 
 
 def test_rates_are_scaled_in_tens() -> None:

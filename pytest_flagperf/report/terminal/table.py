@@ -17,18 +17,47 @@ _LOWEST = _ROUNDS_HEAD.index("lowest")
 NOTHING = "-"
 _HEAD = ("case", "rounds", "converged", "metric", "p_whole", "p_train", "p_core", "MFU", "speedup", "e2e")
 _MFU = _HEAD.index("MFU")
+_MEASURED_HEAD = ("case", "figure", "median", "of peak", "rounds", "e2e")
 _GAP = "  "
 _NOISE = "noise"
 
 
 def console_table(cases: Sequence[CaseResult], width: int = 80) -> list[str]:
-    """Return a table with one line per case if it fits, else two lines per case."""
+    """Return a table with one line per training if it fits, else two; and one with the figures of measurements."""
     if not cases:
         return ["no results"]
-    wide = aligned(rows(cases))
+    measurements = [case for case in cases if any(not outcome.is_training for outcome in case.outcomes)]
+    trainings = [case for case in cases if case not in measurements]
+    wide = aligned(rows(trainings))
+    lines = [] if not trainings else wide if max(map(len, wide)) <= width else _narrow(trainings, width)
+    gap = [""] if trainings and measurements else []
+    return [*lines, *gap, *(_figures(measurements, width) if measurements else [])]
+
+
+def _figures(cases: Sequence[CaseResult], width: int) -> list[str]:
+    """Return one line per figure of each measurement; the name of the case has its own line if they do not fit."""
+    table = [_MEASURED_HEAD, *(row for case in cases for row in _figure_rows(case))]
+    wide = aligned(table, left=2)
     if max(map(len, wide)) <= width:
         return wide
-    return _narrow(cases, width)
+    head, *lines = aligned([row[1:] for row in table])
+    lines = [f"  {line}" for line in lines]
+    for case in reversed(cases):
+        at = next(number for number, row in enumerate(table[1:]) if row[0] == case.case)
+        lines.insert(at, case.case)
+    return [f"  {head}", *lines]
+
+
+def _figure_rows(case: CaseResult) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of a measurement; its name, rounds and time are in the first one."""
+    first = case.outcomes[0]
+    medians = [(figure, case.median(figure.name)) for figure in first.figures]
+    ends = f"{sum(outcome.ok for outcome in case.outcomes)}/{len(case.outcomes)}", _time(case)
+    name = case.case
+    for figure, value in [pair for pair in medians if pair[1] is not None] or medians[:1]:
+        share = quantity(value / figure.peak, "share") if figure.peak and value is not None else NOTHING
+        yield (name, figure.name, NOTHING if value is None else quantity(value, figure.unit), share, *ends)
+        name, ends = "", ("", "")
 
 
 def rows(cases: Sequence[CaseResult]) -> list[tuple[str, ...]]:
@@ -62,7 +91,7 @@ def _narrow(cases: Sequence[CaseResult], width: int) -> list[str]:
     table = ["case (finished rounds, metric, unit of the throughputs)", head_line]
     for case, line in zip(cases, lines, strict=True):
         finished, first = _row(case)[1], case.outcomes[0] if case.outcomes else None
-        details = [finished, first.target.name, first.rate_unit if first.is_training else ""] if first else [finished]
+        details = [finished, first.target.name, first.rate_unit] if first else [finished]
         table += [f"{case.case} ({', '.join(filter(None, details))})", line]
     return table
 

@@ -78,10 +78,11 @@ def validity_warnings(folder: str, samples: Samples, report: Mapping[str, Any], 
     if load.is_busy:
         assert load.waited is not None
         share = quantity(load.waited, "share")
-        yield f"{host}: a rank waited for a core in {share} of the training; {_other_processes(load, report)}"
+        yield f"{host}: a rank waited for a core in {share} of the {training.work}; {_other_processes(load, report)}"
     if load.has_stolen_time:
         share = quantity(load.stolen, "share")
-        yield f"{host}: the hypervisor gave {share} of the cores' working time to other machines during the training"
+        given = f"gave {share} of the cores' working time to other machines"
+        yield f"{host}: the hypervisor {given} during the {training.work}"
 
 
 def _other_processes(load: HostLoad, report: Mapping[str, Any]) -> str:
@@ -108,7 +109,7 @@ def own_load_warnings(
         if load.is_crowded and load.by_itself:
             share = quantity(load.waited, "share")
             yield (
-                f"{host_of(folder)}: a rank waited for a core in {share} of the training because the round's own"
+                f"{host_of(folder)}: a rank waited for a core in {share} of the {training.work} because the round's own"
                 " processes used the cores; use fewer data workers or threads, or more cores"
             )
 

@@ -28,6 +28,11 @@ class Phase:
         return self.end - self.start
 
     @property
+    def work(self) -> str:
+        """What the round does meanwhile, in a word."""
+        return "measurement" if self.name == MEASURE else "training"
+
+    @property
     def between(self) -> str:
         """The records between which the phase lies, in words."""
         return _BETWEEN.get(self.name, "from TRAIN_START to TRAIN_END")

@@ -20,7 +20,12 @@ STATES = (FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED)
 """The states of a case, the worst first."""
 BAD = (FAILED, REGRESSED)
 KNOWN_PROBLEM = "known problem, stated by the vendor"
-_FIGURES = {VerdictKind.SPEEDUP: "speed-up", VerdictKind.EFFICIENCY: "speed-up"}
+_FIGURES = {
+    VerdictKind.SPEEDUP: "speed-up",
+    VerdictKind.EFFICIENCY: "speed-up",
+    VerdictKind.MEASURED: "repetition",
+    VerdictKind.UNIFORM: "rank comparison",
+}
 _MAX_REASON_LENGTH = 120
 
 
