@@ -178,6 +178,7 @@ class _MeasurementTable:
     """A suite.toml with ``kind = "measurement"``."""
 
     kind: str
+    """measurement."""
     figures: Mapping[str, SuiteFigure]
     """A table for each figure; the first is the suite's metric."""
     scales: Mapping[str, _MeasurementScale]
