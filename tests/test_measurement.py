@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.report.page.rows import overview, row_of
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.figures.units import quantity
@@ -17,7 +18,7 @@ from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome, Target
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.verdicts import Verdict
-from pytest_flagperf.results.verdicts.case_result import CaseResult
+from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
 from pytest_flagperf.running.machine_check import slow_devices
 from pytest_flagperf.stored.plan import MEASUREMENT, MeasuredFigure
 
@@ -201,6 +202,13 @@ def test_the_terminal_lists_every_figure_with_its_share_of_the_peak() -> None:
         "  copy    80 GB/s   80.0 %     1/2    -",
         "  wait       1 us        -",
     ]
+
+
+def test_the_overview_has_no_column_that_is_empty_in_all_rows() -> None:
+    case = CaseResult("alpha:plain:X1:1:2:1", (outcome(point("a", {"copy": 80e9})),))
+    text = overview([row_of(case, summarize_case(case))])
+    assert "80 GB/s" in text
+    assert not any(name in text for name in ("converged", "p_core", "MFU", "speed-up"))
 
 
 def test_rates_are_scaled_in_tens() -> None:

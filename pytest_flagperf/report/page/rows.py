@@ -9,7 +9,7 @@ from html import escape
 
 from pytest_flagperf.report.page import machine
 from pytest_flagperf.report.page.html import anchor, css_class, state
-from pytest_flagperf.report.terminal.table import converged, metric
+from pytest_flagperf.report.terminal.table import NOTHING, converged, metric
 from pytest_flagperf.results.comparing.baselines import is_comparison
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.figures.statistics import Summary, finite, summarize
@@ -113,9 +113,12 @@ def _group(outcome: Outcome) -> str:
 # -- all cases in one table ----------------------------------------------------------------------------------
 
 
+_EMPTY = '<td class="number"></td>'
+
+
 def _number(text: str, value: float | None, below: str = "") -> str:
     if value is None or not math.isfinite(value):
-        return '<td class="number"></td>'
+        return _EMPTY
     spread = f'<span class="spread">{escape(below)}</span>' if below else ""
     return f'<td class="number" data-value="{value:.6g}">{escape(text)}{spread}</td>'
 
@@ -151,7 +154,8 @@ def _rounds(case: CaseResult) -> str:
 
 
 def _converged(case: CaseResult) -> str:
-    return f'<td class="number">{converged(case)}</td>'
+    text = converged(case)
+    return _EMPTY if text == NOTHING else f'<td class="number">{text}</td>'
 
 
 def _metric(case: CaseResult) -> str:
@@ -182,9 +186,12 @@ COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
 
 
 def overview(rows: Sequence[Row]) -> str:
+    """Return the table of the cases, without columns that are empty for all of them."""
     if not rows:
         return ""
-    names = ["state", *(name for name, _ in COLUMNS)]
+    every = ["state", *(name for name, _ in COLUMNS)]
+    shown = [place for place in range(len(every)) if any(row.cells[place] != _EMPTY for row in rows)]
+    names = [every[place] for place in shown]
     head = "".join(
         f"<th data-sort{' class=number' if place > 1 else ''}><button>{escape(name)}</button></th>"
         for place, name in enumerate(names)
@@ -192,7 +199,7 @@ def overview(rows: Sequence[Row]) -> str:
     lines = "".join(
         f'<tr data-state="{css_class(row.summary.state)}" '
         f'data-about="{escape(f"{row.case} {row.vendor} {row.summary.state}")}">'
-        f"{''.join(row.cells)}</tr>"
+        f"{''.join(row.cells[place] for place in shown)}</tr>"
         for row in rows
     )
     few = "" if len(rows) > 4 else " hidden"
@@ -205,15 +212,15 @@ def overview(rows: Sequence[Row]) -> str:
         f'<button data-state="" aria-pressed="true">all</button>{buttons}</div>'
         f'<div class="wide" tabindex="0"><table id="flagperf-cases"><thead><tr>{head}</tr></thead>'
         f"<tbody>{lines}</tbody></table></div>"
-        f"{_legend()}"
+        f"{_legend(names)}"
     )
 
 
-def _legend() -> str:
-    """Return the meaning of each column that is not clear by its name."""
+def _legend(names: Sequence[str]) -> str:
+    """Return the meaning of each of these columns that is not clear by its name."""
     meanings = {
         "rounds": "finished of all rounds; a round is invalid if a condition distorted it, such as throttled clocks",
-        "metric": "the quality of a training with its target, or the first figure of a measurement",
+        "metric (target)": "the quality of a training with its target, or the first figure of a measurement",
         "converged": "rounds that reached the target, of those that were meant to",
         **{name: FIGURES[name].meaning for name in ("p_whole", "p_train", "p_core")},
         "MFU": FIGURES["mfu"].meaning,
@@ -221,5 +228,7 @@ def _legend() -> str:
         "e2e": FIGURES["e2e_time"].meaning,
         "±": "the coefficient of variation over the rounds: the standard deviation as a share of the mean",
     }
-    terms = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in meanings.items())
+    terms = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in meanings.items() if name in (*names, "±")
+    )
     return f'<p class="soft">Medians over the finished rounds.</p><dl class="legend">{terms}</dl>'
