@@ -46,7 +46,7 @@ def test_the_vendors_of_this_repository_are_readable(repo: Path) -> None:
     assert vendors["nvidia"].peak_tflops("A100", "bf16") == 312
     peaks = vendors["nvidia"].chips["H100"].peaks
     assert (peaks["peak_tflops.int8"], peaks["memory_gb_s"], peaks["link_gb_s"]) == (1979e12, 3.35e12, 4.5e11)
-    assert vendors["nvidia"].chips["L40S"].peak("link_gb_s") is None
+    assert vendors["nvidia"].chips["L40S"].peaks.get("link_gb_s") is None
     for vendor in vendors.values():
         assert vendor.title
         assert vendor.shapes
@@ -232,6 +232,7 @@ def test_an_invalid_choice_range_or_further_target_is_reported(
         (('kind = "measurement"', 'kind = "measurment"'), "suite.toml:1: kind is 'measurment'; allowed: training,"),
         (('kind = "measurement"', "kind = 3"), "suite.toml:1: kind is 3; expected a string"),
         (('"B/s"', '"GB/s"'), "suite.toml:3: figures.copy.unit is 'GB/s'; allowed: B/s,"),
+        (('"memory_gb_s"', '"memory_gbs"'), "suite.toml:6: figures.copy.peak is 'memory_gbs'; allowed: memory_gb_s,"),
         (('over = "bytes"', 'pick = "last"'), 'suite.toml:7: figures.copy: pick = "last" needs over'),
         (("optional = true", "variation = 0.0"), "suite.toml:12: figures.extra.variation is 0; expected a share"),
         (("[scales.small]", "[scales.small]\ntarget = 1.0"), "suite.toml:15: scales.small.target: no such key"),

@@ -18,6 +18,10 @@ DIRECTIONS = ("higher", "lower")
 UNITS = ("B/s", "FLOP/s", "OP/s", "1/s", "s", "bytes", "share", "x")
 """The units of a measurement's figures, which reports scale."""
 PICKS = (BEST, WORST, LAST)
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+BANDWIDTHS = ("memory_gb_s", "host_gb_s", "link_gb_s")
+"""The keys of a chip's peaks beside peak_tflops."""
+_PEAKS = (*BANDWIDTHS, *(f"peak_tflops.{precision}" for precision in PRECISIONS))
 FIGURE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 KINDS = ("file", "folder")
 COUNTED_ON = ("meta", "cpu")
@@ -202,6 +206,8 @@ class _MeasurementTable:
             at = f"figures.{name}"
             for key, allowed in (("unit", UNITS), ("direction", DIRECTIONS), ("pick", PICKS)):
                 yield from choice(file, f"{at}.{key}", getattr(figure, key), allowed)
+            if figure.peak is not None:
+                yield from choice(file, f"{at}.peak", figure.peak, _PEAKS)
             if not FIGURE_NAME.fullmatch(name):
                 yield f"{where(file, 'figures', name)}: {at}: invalid name; expected letters, digits and _"
             if figure.pick == LAST and not figure.over:

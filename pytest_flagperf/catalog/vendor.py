@@ -18,15 +18,12 @@ from ..expected import KnownProblem
 from ..problems import near
 from ..runtime.docker import run_options as docker_options
 from . import vendor_images
-from .suite import REFERENCE, SCALES
+from .suite import BANDWIDTHS, PRECISIONS, REFERENCE, SCALES
 from .toml_reader import choice, raise_if_any, read, where
 from .vendor_images import VendorImage
 
 LEASES = ("device", "host")
 RUNTIMES = ("host", "venv", "docker", "apptainer", "pyxis")
-PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
-BANDWIDTHS = ("memory_gb_s", "host_gb_s", "link_gb_s")
-"""The keys of a chip's peaks beside peak_tflops."""
 MIN_EFFICIENCY, MIN_EFFICIENCY_OF_CORES = 0.8, 0.55
 """Required speed-up per card; cores of a CPU share caches and memory, and the exchange of gradients uses them too."""
 BEST_EFFICIENCY = 1.5
@@ -56,10 +53,6 @@ class Chip:
     """Share of a peak that a measurement must reach, such as ``{ "peak_tflops.bf16" = 0.7, memory_gb_s = 0.8 }``."""
     names: tuple[str, ...] = ()
     """Regular expressions for the name that the vendor's tool prints; default: the chip's key as a word."""
-
-    def peak(self, key: str) -> float | None:
-        """Return a declared peak in FLOP/s or B/s; None if the chip does not declare it."""
-        return self.peaks.get(key)
 
     @property
     def peaks(self) -> dict[str, float]:
