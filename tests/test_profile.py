@@ -8,7 +8,7 @@ import pytest
 
 from pytest_flagperf.report.page import page
 from pytest_flagperf.results.measured.measure import measure
-from pytest_flagperf.results.measured.profile import StepWork, of_record, peaks_sentence
+from pytest_flagperf.results.measured.profile import FlopsAndPeaks, of_record, peaks_sentence
 from pytest_flagperf.results.tables import published
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import RESULTS
@@ -35,7 +35,7 @@ RECORD: dict[str, Any] = {
     "bytes": {"least": 1e9, "operations": 4e9, "gradients": 2e8},
 }
 """A profile with nothing wrong."""
-WORK = StepWork(flops=124e12, peak_flops=1e15, peak_bytes=50e9)
+WORK = FlopsAndPeaks(flops=124e12, peak_flops=1e15, peak_bytes=50e9)
 """A step of 0.2 s has 62 % of the FLOPs, and at least 10 % of the bytes, of the chip's peaks."""
 OF_PEAKS = {"bytes at least": 0.02 / 0.138, "bytes of the operations": 0.08 / 0.138}
 """Of a step that computes for 0.138 s."""
@@ -74,7 +74,7 @@ LOSSES: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "sentence"), LOSSES)
 def test_one_sentence_names_the_largest_loss(change: dict[str, Any], sentence: str) -> None:
-    assert of_record({**RECORD, **change}, StepWork(), "rank 0").largest_loss == sentence
+    assert of_record({**RECORD, **change}, FlopsAndPeaks(), "rank 0").largest_loss == sentence
 
 
 def test_flops_and_bytes_are_compared_with_the_peaks() -> None:
@@ -111,7 +111,7 @@ def test_flops_and_bytes_are_compared_with_the_peaks() -> None:
 )
 def test_an_invalid_record_is_an_error(change: dict[str, Any], words: str) -> None:
     with pytest.raises(FormatError, match="rank 0") as error:
-        of_record({**RECORD, **change}, StepWork(), "rank 0")
+        of_record({**RECORD, **change}, FlopsAndPeaks(), "rank 0")
     assert words in str(error.value)
 
 

@@ -39,7 +39,7 @@ FOLDER = "preflight"
 
 
 @dataclass(frozen=True)
-class Slow:
+class SlowDevice:
     """A slow device: its host, and a sentence with its figure."""
 
     host: str
@@ -55,7 +55,7 @@ def check_machine(run: Run, chosen: Sequence[Selected]) -> list[str]:
     if run.engine.host_count is None:
         raise Problems([f"{option}: the hosts of a case are unknown before it starts; pass --cluster with hosts"])
     lines: list[str] = []
-    slow: list[Slow] = []
+    slow: list[SlowDevice] = []
     for plan, baseline in _plans(run, chosen, option):
         outcome = _measure(run, plan)
         slow += slow_devices(outcome, baseline)
@@ -133,7 +133,7 @@ def _line(outcome: Outcome, baseline: Mapping[str, float]) -> str:
     return f"preflight: {outcome.model} on {', '.join(outcome.hosts)}: {', '.join(figures)}{missing}"
 
 
-def _exclude(engine: Engine, slow: Iterable[Slow], nnodes: int) -> list[str]:
+def _exclude(engine: Engine, slow: Iterable[SlowDevice], nnodes: int) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for one in slow:
         reasons.setdefault(one.host, []).append(one.sentence)
@@ -150,9 +150,9 @@ def _exclude(engine: Engine, slow: Iterable[Slow], nnodes: int) -> list[str]:
 # -- which devices are slow ----------------------------------------------------------------------------------
 
 
-def slow_devices(outcome: Outcome, baseline: Mapping[str, float]) -> list[Slow]:
+def slow_devices(outcome: Outcome, baseline: Mapping[str, float]) -> list[SlowDevice]:
     """Return the devices that are slower by the bound than the others, or than the accepted figures; each once."""
-    slow: dict[str, Slow] = {}
+    slow: dict[str, SlowDevice] = {}
 
     def host(rank: str) -> str:
         return outcome.hosts[int(rank) // outcome.nproc]
@@ -162,7 +162,7 @@ def slow_devices(outcome: Outcome, baseline: Mapping[str, float]) -> list[Slow]:
             share = quantity(one.share, "share")
             waited = "" if one.waited is None else f", without a core for {quantity(one.waited, 'share')} of its time"
             sentence = f"rank {one.name} {one.reason}: {point.name} takes {share} longer than on the others{waited}"
-            slow.setdefault(one.name, Slow(host(one.name), sentence))
+            slow.setdefault(one.name, SlowDevice(host(one.name), sentence))
     for figure in outcome.figures:
         accepted, best = baseline.get(figure.name), point_of(figure, outcome.points)
         if accepted is None or best is None or figure.direction == "lower":
@@ -171,7 +171,7 @@ def slow_devices(outcome: Outcome, baseline: Mapping[str, float]) -> list[Slow]:
             if value < accepted * (1 - BOUND):
                 got, expected = compared(value, accepted, figure.unit)
                 below = f"more than {quantity(BOUND, 'share')} below the accepted {expected}"
-                slow.setdefault(rank, Slow(host(rank), f"rank {rank}: {figure.name} is {got}, {below}"))
+                slow.setdefault(rank, SlowDevice(host(rank), f"rank {rank}: {figure.name} is {got}, {below}"))
     return list(slow.values())
 
 

@@ -34,7 +34,7 @@ from pytest_flagperf.results.measured import profile as profiles
 from pytest_flagperf.results.measured.consistency_pairs import RankFigures
 from pytest_flagperf.results.measured.outcome import Losses, MetricQuality, Outcome, Quality, TrainingWork, unreadable
 from pytest_flagperf.results.measured.phases import Phase
-from pytest_flagperf.results.measured.profile import Profile, StepWork
+from pytest_flagperf.results.measured.profile import FlopsAndPeaks, Profile
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log
 from pytest_flagperf.stored.plan import VERSION, StoredPlan
@@ -271,7 +271,7 @@ def _profile(plan: StoredPlan, log: RankLog) -> tuple[Profile | None, tuple[str,
     if value is None:
         return None, ()
     try:
-        work = StepWork(
+        work = FlopsAndPeaks(
             metrics.step_flops(plan, finished),
             plan.peak_tflops * 1e12 if plan.peak_tflops else None,
             plan.peaks.get("memory_gb_s"),

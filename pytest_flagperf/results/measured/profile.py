@@ -42,7 +42,7 @@ class StepBytes:
     """Those of the whole model's gradients."""
 
 
-class StepWork(NamedTuple):
+class FlopsAndPeaks(NamedTuple):
     """The FLOPs of a step of one card, and the card's declared peaks in FLOP/s and B/s; None if they are unknown."""
 
     flops: float | None = None
@@ -111,7 +111,7 @@ FLOPS, LEAST_BYTES, OPERATIONS = "FLOPs", "bytes at least", "bytes of the operat
 """What of a step is compared with the chip's peaks."""
 
 
-def of_record(value: object, work: StepWork, where: str) -> Profile:
+def of_record(value: object, work: FlopsAndPeaks, where: str) -> Profile:
     """Return the profile of a rank's record with what follows from it; raise FormatError for an invalid record."""
     if isinstance(value, dict) and "problem" in value:
         raise FormatError(f"{where}: {value['problem']}")
