@@ -46,13 +46,11 @@ class MeasuredPoint:
     sustained: float | None = None
     """All time over all iterations."""
     windows: int = 0
-    steady: bool = True
     drift: float | None = None
     """The share by which the point became slower; None if it did not drift."""
     sides: tuple[float, ...] = ()
     """The times of an iteration of a device with two speeds."""
     clock: str = ""
-    spent_s: float | None = None
     waited: float | None = None
     own: float | None = None
     together: bool = False
@@ -97,9 +95,8 @@ def measured_point(value: Mapping[str, Any], rank: int) -> MeasuredPoint | None:
         _plain(value.get("values")),
         {str(figure): number(amount) for figure, amount in figures.items()},
         **{key: _finite(value.get(key)) for key in ("seconds", "interval", "best", "sustained")},
-        **{key: _finite(value.get(key)) for key in ("drift", "spent_s", "waited", "own")},
+        **{key: _finite(value.get(key)) for key in ("drift", "waited", "own")},
         windows=int(_finite(value.get("windows")) or 0),
-        steady=value.get("steady") is True,
         sides=tuple(number(side) for side in _list(value.get("sides"))[:2]),
         clock=str(value.get("clock") or "")[:_LONGEST_TEXT],
         together=value.get("together") is True,
@@ -139,9 +136,8 @@ def _joined(first: MeasuredPoint, second: MeasuredPoint, lower: set[str]) -> Mea
         name: math.nan if any(map(math.isnan, pair)) else (max if name in lower else min)(pair)
         for name, pair in pairs.items()
     }
-    # Any rank's unsteady point counts.
-    steady, turns = first.steady and second.steady, {**first.turns, **second.turns}
-    return replace(slower, figures=figures, steady=steady, turns={} if slower.together else turns)
+    turns = {} if slower.together else {**first.turns, **second.turns}
+    return replace(slower, figures=figures, turns=turns)
 
 
 def point_of(figure: MeasuredFigure, points: Iterable[MeasuredPoint]) -> MeasuredPoint | None:
