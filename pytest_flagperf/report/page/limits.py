@@ -73,7 +73,7 @@ def _exceeded(row: Row, limits: Limits) -> list[str]:
     return [
         f"{row.case}: the step takes {quantity(limits.work.seconds, 's')} and its limit by {name} is "
         f"{quantity(limits.times[name], 's')}, more than {TOLERANCE:.0%} above: the machine was slower when it was "
-        "measured"
+        "measured, or the work of the step is counted wrongly"
         for name in limits.above
     ]
 
