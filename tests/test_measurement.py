@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.report.page import charts, points
 from pytest_flagperf.report.page.rows import overview, row_of
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.figures.units import quantity
-from pytest_flagperf.results.logs.points import MeasuredPoint, Turn, measured_point, of_ranks, point_of
+from pytest_flagperf.results.logs.points import LeftOutPoint, MeasuredPoint, Turn, measured_point, of_ranks, point_of
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome, Target
 from pytest_flagperf.results.measured.validity import ValidityWarning
@@ -214,6 +215,25 @@ def test_the_overview_has_no_column_that_is_empty_in_all_rows() -> None:
 def test_rates_are_scaled_in_tens() -> None:
     assert quantity(1.5e12, "FLOP/s") == "1.5 TFLOP/s"
     assert quantity(4.3e11, "OP/s") == "430 GOP/s"
+
+
+# -- on the page -----------------------------------------------------------------------------------------------
+
+
+def test_the_page_draws_a_figure_over_its_sizes_below_the_peak_and_lists_the_points() -> None:
+    rounds = [
+        outcome(*(point(name, {"copy": rate * len(name)}, drift=0.05) for name in ("a", "bb")), number=number)
+        for number, rate in enumerate((20e9, 30e9), 1)
+    ]
+    (chart,) = charts.of_measurement(rounds)
+    assert chart is not None
+    assert (chart.title, chart.x, chart.y, chart.kind) == ("copy over bytes", "bytes", "GB/s", "size")
+    assert [(line.name, line.x, line.y) for line in chart.lines] == [("copy", [1.0, 2.0], [25.0, 50.0])]
+    assert [level.value for level in chart.levels] == [100.0]
+    left_out = (LeftOutPoint("cccc", {}, 60.0),)
+    table = points.html(replace(rounds[0], left_out=left_out))
+    for words in ("Round 1: 2 points", "40 GB/s", "became slower while it was measured", "cccc", "1 min"):
+        assert words in table, words
 
 
 # -- before a run ----------------------------------------------------------------------------------------------
