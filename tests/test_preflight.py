@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from flagperf_driver import ports
 from flagperf_driver.node import orphans, preflight_facts, processes, temporary
 from flagperf_driver.node.folder import default_folder
 from flagperf_driver.node.sampling import load, topology
@@ -190,11 +191,12 @@ def test_no_route_is_tried_again_until_the_time_is_over(monkeypatch: pytest.Monk
         return connect(*what)
 
     monkeypatch.setattr(socket, "create_connection", lossy)
+    monkeypatch.setattr(ports, "_AGAIN_S", 0.01)
     mine = preflight_facts.TokenServer()
     places = [{"name": "mine", "address": "127.0.0.1", "port": mine.port, "token": mine.token}]
     assert preflight_facts.connect(places, 5.0) == {}
     failures[:] = [errno.EHOSTUNREACH] * 100
-    assert preflight_facts.connect(places, 0.5) == {"mine": "no route to host"}
+    assert preflight_facts.connect(places, 0.1) == {"mine": "no route to host"}
     failures[:] = [errno.ENETUNREACH]
     assert preflight_facts.connect(places, 5.0) == {"mine": "network is unreachable"}
 
