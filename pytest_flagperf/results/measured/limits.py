@@ -15,6 +15,7 @@ from statistics import median
 from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.profile import seconds_at
 
 COMPUTE, MEMORY, COMMUNICATION = "compute", "memory", "communication"
 TOLERANCE = 0.05
@@ -120,18 +121,14 @@ class Limits:
 def of_step(work: StepWork, machine: MachineRates) -> Limits | None:
     """Return the limits of a step on a machine; None if the machine has no rate for what the step does."""
     times = {
-        COMPUTE: _time(work.flops, machine.flops),
-        MEMORY: _time(work.bytes, machine.bytes),
+        COMPUTE: seconds_at(machine.flops, work.flops),
+        MEMORY: seconds_at(machine.bytes, work.bytes),
         COMMUNICATION: interpolated(machine.all_reduce, work.exchanged) if work.exchanged else None,
     }
     known = {name: time for name, time in times.items() if time}
     if not known:
         return None
-    return Limits(work, known, _time(work.operations, machine.bytes), machine.sources)
-
-
-def _time(amount: float | None, rate: float | None) -> float | None:
-    return amount / rate if amount and rate else None
+    return Limits(work, known, seconds_at(machine.bytes, work.operations), machine.sources)
 
 
 def interpolated(curve: Sequence[tuple[float, float]], size: float) -> float | None:

@@ -122,7 +122,7 @@ def of_record(value: object, work: FlopsAndPeaks, where: str) -> Profile:
     kinds = {*profile.kinds, *profile.exposed, *(kernel.kind for kernel in profile.kernels)}
     if unknown := sorted(kinds - _ALL):
         raise FormatError(f"{where}: unknown kind {unknown[0]!r:.40}; allowed: {', '.join(sorted(_ALL))}")
-    compute_s, of_model = _seconds(work.flops, work.peak_flops), profile.of_kinds(_OF_MODEL)
+    compute_s, of_model = seconds_at(work.peak_flops, work.flops), profile.of_kinds(_OF_MODEL)
     profile = replace(
         profile,
         kernels=profile.kernels[: driver.KERNELS],
@@ -136,13 +136,14 @@ def _of_peaks(profile: Profile, compute_s: float | None, peak_bytes: float | Non
     moved, computing_s = profile.bytes, profile.step_time - profile.input_wait
     times = {
         FLOPS: compute_s,
-        LEAST_BYTES: _seconds(moved.least if moved else None, peak_bytes),
-        OPERATIONS: _seconds(moved.operations if moved else None, peak_bytes),
+        LEAST_BYTES: seconds_at(peak_bytes, moved.least if moved else None),
+        OPERATIONS: seconds_at(peak_bytes, moved.operations if moved else None),
     }
     return {name: time / computing_s for name, time in times.items() if time is not None and computing_s > 0}
 
 
-def _seconds(amount: float | None, rate: float | None) -> float | None:
+def seconds_at(rate: float | None, amount: float | None) -> float | None:
+    """Return the time of an amount at a rate; None if one of them is unknown or 0."""
     return amount / rate if amount and rate else None
 
 
