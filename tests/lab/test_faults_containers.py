@@ -16,7 +16,6 @@ from tests.lab.runs import ClusterToy, assert_nothing_left
 pytestmark = pytest.mark.slow
 
 _SLOW = "--set=step_s=0.3"
-_HANGS = "--set=hang_timeout_s=1.0"
 
 
 def in_junit(cluster: ClusterToy) -> str:
