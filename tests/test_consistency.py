@@ -98,6 +98,23 @@ def second_rank(name: str) -> Change:
     return change
 
 
+def measuring(name: str = "", of: int = 1) -> Change:
+    """Each rank measures two points and leaves one out; a figure of a rank's FINISHED, or its second point, differs."""
+
+    def change(value: float) -> Training:
+        def edit(rank: int, found: list[Entry]) -> list[Entry]:
+            *before, (at, event, end) = found
+            its = {"points": 2, "left_out": 1} | ({name: value} if name and rank == of else {})
+            points = ["copy 1", f"copy {value:g}" if not name and rank == of else "copy 2"]
+            logged = [(at, events.MEASURED, {"point": point, "figures": {"copy": 1.0}}) for point in points]
+            left_out = {"point": "copy 3", "expected_s": 60.0}
+            return [*before, *logged, (at, events.LEFT_OUT, left_out), (at, event, {**end, **its})]
+
+        return replace(GOOD, edit=edit)
+
+    return change
+
+
 def with_log_freq(change: Change) -> Change:
     return lambda value: replace(change(value), plan_fields={"config": {**CONFIG, "log_freq": 10}})
 
@@ -169,6 +186,10 @@ CASES = [
     Case("ranks_steps", second_rank("steps"), 200, 199),
     Case("ranks_samples", second_rank("samples"), 12800, 12799),
     Case("ranks_time", second_rank("raw_train_time"), 6.559, 6.561),
+    Case("points", measuring("points", of=0), 2, 3),
+    Case("points", measuring("points"), 2, 1),
+    Case("left_out_points", measuring("left_out"), 1, 0),
+    Case("ranks_points", measuring(), 2, 4),
 ]
 
 
@@ -180,9 +201,9 @@ def contradicted(outcome: Outcome) -> set[str]:
 def test_a_good_round_has_no_contradiction(tmp_path: Path) -> None:
     outcome = measure(write(GOOD, tmp_path / "round1"))
     assert outcome.failures == ()
-    # Of the first rank all but the three that compare it with itself, of the second all but the energy and the sums of
-    # the agent, which reads all records of the first rank only.
-    assert outcome.compared == 2 * len(PAIRS) - 3 - 1 - 3
+    # Of both ranks all but the three of points; of the first all but the three that compare it with itself, of the
+    # second all but the energy and the sums of the agent, which reads all records of the first rank only.
+    assert outcome.compared == 2 * (len(PAIRS) - 3) - 3 - 1 - 3
     for found in (converges(outcome), throughput([outcome])):
         assert failed(found) == []
         (consistent,) = [verdict for verdict in found if verdict.name == "consistent"]

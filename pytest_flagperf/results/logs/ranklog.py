@@ -278,6 +278,10 @@ class RankLog:
     names: Translator = field(default_factory=lambda: Translator(Names()))
     """The names in the log: whether the log is FlagPerf's, and which figures have two values."""
 
+    @property
+    def names_of_points(self) -> frozenset[str]:
+        return frozenset(point.name for point in self.points)
+
     def tail(self) -> tuple[str, ...]:
         return tail(self.path)
 

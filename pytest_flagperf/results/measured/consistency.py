@@ -301,6 +301,27 @@ def _energy(rank: RankFigures) -> FigureBounds | None:
     return FigureBounds(worst.counted, worst.integral, worst.integral, worst.noise, worst.device)
 
 
+# -- points of a measurement ---------------------------------------------------------------------------------
+
+
+def _points(rank: RankFigures) -> FigureBounds:
+    logged = len(rank.log.points)
+    return FigureBounds(rank.get("points"), logged, logged)
+
+
+def _left_out_points(rank: RankFigures) -> FigureBounds:
+    logged = len(rank.log.left_out)
+    return FigureBounds(rank.get("left_out"), logged, logged)
+
+
+def _points_of_ranks(rank: RankFigures) -> FigureBounds | None:
+    """Without a rank's point, the point's figures would be those of the other ranks only."""
+    own, first = rank.log.names_of_points, rank.first_points
+    if first is None or not own | first:
+        return None
+    return FigureBounds(len(own ^ first), 0.0, 0.0, which=min(own ^ first, default=""))
+
+
 _SET = "what the clock was set by"
 _LOST = "steps of lines that cannot be read"
 _TIMES = Tolerance(0.2, 0.002)
@@ -315,6 +336,7 @@ _LATER_SAMPLES, _LATER_STEPS = (
     Tolerance(unit=unit, also="less than `log_freq` steps after it") for unit in ("samples", "steps")
 )
 _STEPS = Tolerance(unit="steps")
+_POINTS = Tolerance(unit="points")
 _WINDOWS = "`pure_training_computing_time` + `input_wait_time`"
 _EVALUATED = "the seconds in all EVALUATE records"
 _CARDS = "steps x batch per card x accumulation x cards"
@@ -389,6 +411,12 @@ PAIRS: tuple[Pair, ...] = (
     Pair(
         "ranks_time", "each rank's `raw_train_time`", "that of the first rank", _train_time_of_ranks,
         Tolerance(0.5, 0.01, also=f"the difference of their TRAIN_START + {_SET}"),
+    ),
+    Pair("points", "points of FINISHED", "the rank's MEASURED records", _points, _POINTS),
+    Pair("left_out_points", "left-out points of FINISHED", "the rank's LEFT_OUT records", _left_out_points, _POINTS),
+    Pair(
+        "ranks_points", "the number of points that only one of two ranks measured",
+        "each rank's and the first rank's MEASURED records", _points_of_ranks, _POINTS,
     ),
     Pair(
         "energy", "a device's energy counter", "the integral of its power", _energy,

@@ -27,6 +27,8 @@ class RankFigures:
     """FINISHED of the round's first rank."""
     first_start_ms: float = math.nan
     """Its TRAIN_START by this rank's clock."""
+    first_points: frozenset[str] | None = None
+    """The names of its points; None for the first rank itself."""
     round_s: float | None = None
     clock_set_s: float = 0.0
     left_out: LeftOut | None = None

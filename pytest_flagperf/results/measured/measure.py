@@ -178,6 +178,7 @@ def _compared_ranks(of: Round) -> list[tuple[RankLocation, RankFigures]]:
                 of.milestones.get(place.rank),
                 first={} if place is first else of.first.finished or {},
                 first_start_ms=started_ms + 1000 * (offsets[place.rank] - offsets[first.rank]),
+                first_points=None if place is first else of.first.names_of_points,
                 round_s=of.end.seconds if of.end else None,
                 clock_set_s=clocks[place.rank],
                 left_out=plan.left_out,
