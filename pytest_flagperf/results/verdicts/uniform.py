@@ -33,7 +33,7 @@ class Slow:
     """The mean share of its time in which it had no core; None if unknown."""
 
 
-def slow_ranks(turns: Mapping[str, Sequence[Turn]], bound: float = BOUND) -> list[Slow] | None:
+def slow_ranks(turns: Mapping[str, Sequence[Turn]]) -> list[Slow] | None:
     """Return the slow ones of ranks that measured the same point together; None if too few turns to judge.
 
     A turn's times are compared with each other only: what slows all ranks of a turn names none of them. The time
@@ -51,7 +51,7 @@ def slow_ranks(turns: Mapping[str, Sequence[Turn]], bound: float = BOUND) -> lis
         judged.append((WAITS, wall))
     slow: dict[str, Slow] = {}
     for reason, shares in judged:
-        for name, share in _above(shares, reason, bound).items():
+        for name, share in _above(shares, reason).items():
             slow.setdefault(name, Slow(name, share, reason, _waited(turns[name])))
     return [slow[name] for name in turns if name in slow]
 
@@ -71,7 +71,7 @@ def _shares(turns: Mapping[str, Sequence[Turn]], time_of: Callable[[Turn], float
     }
 
 
-def _above(shares: Mapping[str, Sequence[float]], reason: str, bound: float) -> dict[str, float]:
+def _above(shares: Mapping[str, Sequence[float]], reason: str) -> dict[str, float]:
     """Return the ranks that are above the bound and the noise, and that often enough."""
     if not shares:
         return {}
@@ -83,7 +83,7 @@ def _above(shares: Mapping[str, Sequence[float]], reason: str, bound: float) -> 
     return {
         name: share
         for name, share in middle.items()
-        if share >= max(bound, _SPREADS * spread) and fmean(turn >= bound for turn in shares[name]) >= _AGREE[reason]
+        if share >= max(BOUND, _SPREADS * spread) and fmean(turn >= BOUND for turn in shares[name]) >= _AGREE[reason]
     }
 
 
