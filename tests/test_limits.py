@@ -7,15 +7,19 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.report.page import page
 from pytest_flagperf.results.logs.points import MeasuredPoint
 from pytest_flagperf.results.measured.limits import (
+    ALL_REDUCE,
+    MEMORY_FIGURES,
     MachineRates,
     Place,
     StepWork,
     explained,
     interpolated,
     limits_of,
+    matmul,
     of_step,
     rates_of,
     work_of,
@@ -181,6 +185,12 @@ def test_the_page_shows_the_limits_and_a_comparison_which_part_the_machines_expl
     flagperf("compare", old, new)
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: net:")]
     assert "is 40 ms instead of 50 ms: the machines explain 50 % of the difference" in notes[0]
+
+
+def test_the_suites_have_the_figures_that_limits_need(repo: Path) -> None:
+    figures = {name for suite in Catalog.scan([repo]).suites.values() for name in suite.figures}
+    precisions = ("fp32", "tf32", "bf16", "fp16")  # of trainings
+    assert {ALL_REDUCE, *MEMORY_FIGURES, *map(matmul, precisions)} <= figures
 
 
 def test_no_machine_no_section(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ TOLERANCE = 0.05
 """A limit may exceed the measured step by so much, as measurements vary."""
 _EQUAL = 0.02
 """Steps that differ by less are equal."""
-BANDWIDTHS = ("copy_bandwidth", "update_bandwidth")
+MEMORY_FIGURES = ("copy_bandwidth", "update_bandwidth")
 """The figures of main memory that bound a step: on some processors an update in place is faster than a copy."""
 ALL_REDUCE = "all_reduce"
 
@@ -185,7 +185,7 @@ def rates_of(work: StepWork, measurements: Iterable[Outcome]) -> MachineRates:
     same = [one for place, one in near if place.shape == work.place.shape]
     sources: dict[str, str] = {}
     flops = _figure(measured, (matmul(work.precision),), COMPUTE, sources)
-    bandwidth = _figure(measured, BANDWIDTHS, MEMORY, sources)
+    bandwidth = _figure(measured, MEMORY_FIGURES, MEMORY, sources)
     curve = _curve(same, sources)
     return MachineRates(flops, bandwidth, curve, sources)
 
