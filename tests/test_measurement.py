@@ -73,9 +73,23 @@ def test_a_figure_of_several_ranks_is_that_of_the_worst_rank_and_of_the_point_th
     assert point_of(COPY, bad) is bad[1], "a point that is not a number is never left aside for a better one"
 
 
-@pytest.mark.parametrize("change", [{"point": ""}, {"point": 3}, {"figures": None}, {"figures": [1]}])
+def test_the_last_point_has_the_value_that_the_figure_is_drawn_over() -> None:
+    first, last = point("a", {"copy": 10.0}), point("bb", {"copy": 20.0})
+    without = replace(last, values={})
+    assert point_of(replace(COPY, pick="last"), [without, first]) is first
+    assert point_of(replace(COPY, pick="last", over="size"), [first, last]) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"point": ""}, {"point": 3}, {"figures": None}, {"figures": [1]}),
+        *({"seconds": -1.0}, {"interval": -0.1}, {"own": -1.0}, {"windows": -1}, {"windows": 1e300}),
+    ],
+)
 def test_a_record_that_is_not_a_point_is_none(change: Mapping[str, Any]) -> None:
-    record = {"point": "a", "figures": {"copy": 1.0}, "values": {"bytes": 8, "list": [1]}, "turns": [{"seconds": 1}, 3]}
+    values = {"bytes": 8, "list": [1], "huge": 10**400, "large": 1 << 63, "infinite": math.inf}
+    record = {"point": "a", "figures": {"copy": 1.0}, "values": values, "turns": [{"seconds": 1}, 3], "drift": -0.1}
     good = measured_point(record, 0)
     assert good is not None
     assert good.values == {"bytes": 8}
@@ -131,6 +145,17 @@ def test_no_round_fails() -> None:
     assert failures(verdicts.measured([])) == ["finished: no figure: no round ran"]
 
 
+def test_a_single_round_with_too_few_windows_is_not_judged_as_repeatable() -> None:
+    def judged(one: MeasuredPoint) -> list[tuple[bool, bool, bool]]:
+        found = verdicts.measured([outcome(one)])
+        return [(each.ok, each.judged, each.warning) for each in found if each.name == "repeatable copy"]
+
+    few = replace(point("a", {"copy": 80e9}), interval=None, windows=3)
+    assert judged(few) == [(True, False, True)]
+    assert judged(replace(few, interval=0.01)) == [(True, True, False)]
+    assert judged(replace(few, seconds=None, windows=0)) == [], "a capacity is not timed"
+
+
 def test_rounds_that_differ_fail_unless_none_of_them_is_valid() -> None:
     rounds = [outcome(point("a", {"copy": rate}), number=n) for n, rate in enumerate((60e9, 80e9, 81e9), 1)]
     (sentence,) = failures(verdicts.measured(rounds))
@@ -174,7 +199,8 @@ def test_a_slow_host_is_named_instead_of_its_ranks() -> None:
 
 
 def test_ranks_without_turns_of_their_own_are_not_accused() -> None:
-    assert [(one.ok, one.judged) for one in judged_uniform({1: 1.3}, together=True)] == [(True, True)]
+    (together,) = judged_uniform({1: 1.3}, together=True)
+    assert (together.ok, together.judged, together.warning) == (True, False, False)
     (unknown,) = [v for v in verdicts.uniform([outcome(point("a", {"copy": 80e9}))]) if v.name.startswith("uniform")]
     assert (unknown.ok, unknown.judged, unknown.warning) == (True, False, True)
 

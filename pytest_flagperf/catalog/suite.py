@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ..problems import near
 from ..stored.plan import BEST, LAST, MEASUREMENT, TRAINING, WORST, LeftOut
 from .toml_reader import CatalogError, choice, raise_if_any, read, read_key, where
 
@@ -202,6 +203,11 @@ class _MeasurementTable:
     def problems(self, file: Path) -> Iterator[str]:
         if not self.figures:
             yield f"{where(file, 'figures')}: figures: expected at least one, as in [figures.copy_bandwidth]"
+        if self.least_ranks < 1:
+            yield f"{where(file, 'least_ranks')}: least_ranks is {self.least_ranks}; expected at least 1"
+        for name in sorted(self.scales.keys() - {*SCALES}):
+            at = where(file, "scales", name)
+            yield f"{at}: [scales.{name}]: allowed: {', '.join(SCALES)}{near(name, list(SCALES))}"
         for name, figure in self.figures.items():
             at = f"figures.{name}"
             for key, allowed in (("unit", UNITS), ("direction", DIRECTIONS), ("pick", PICKS)):

@@ -9,6 +9,7 @@ from typing import Any
 
 from flagperf_driver.perflog import number
 from pytest_flagperf.stored.plan import LAST, WORST, MeasuredFigure
+from pytest_flagperf.whole_numbers import LARGEST_COUNT, LARGEST_INT
 
 MOST_POINTS = 10_000
 """The maximum number of points of a rank; a longer log is not a measurement."""
@@ -85,18 +86,22 @@ class LeftOutPoint:
 
 
 def measured_point(value: Mapping[str, Any], rank: int) -> MeasuredPoint | None:
-    """Return the point of a MEASURED record; None if the record has no name, or a value that is not a number."""
+    """Return the point of a MEASURED record; None if it has no name, no table of figures, or an impossible time."""
     name, figures = value.get("point"), value.get("figures")
     if not _is_name(name) or not isinstance(figures, dict) or len(figures) > _MOST_VALUES:
+        return None
+    times = {key: _finite(value.get(key)) for key in ("seconds", "interval", "best", "sustained", "waited", "own")}
+    windows = _finite(value.get("windows")) or 0.0
+    if not 0 <= windows <= LARGEST_COUNT or any(time is not None and time < 0 for time in times.values()):
         return None
     turns = [_turn(one) for one in _list(value.get("turns"))[:_MOST_TURNS]]
     return MeasuredPoint(
         str(name),
         _plain(value.get("values")),
         {str(figure): number(amount) for figure, amount in figures.items()},
-        **{key: _finite(value.get(key)) for key in ("seconds", "interval", "best", "sustained")},
-        **{key: _finite(value.get(key)) for key in ("drift", "waited", "own")},
-        windows=int(_finite(value.get("windows")) or 0),
+        **times,
+        drift=_finite(value.get("drift")),
+        windows=int(windows),
         sides=tuple(number(side) for side in _list(value.get("sides"))[:2]),
         clock=str(value.get("clock") or "")[:_LONGEST_TEXT],
         together=value.get("together") is True,
@@ -141,12 +146,16 @@ def _joined(first: MeasuredPoint, second: MeasuredPoint, lower: set[str]) -> Mea
 
 
 def point_of(figure: MeasuredFigure, points: Iterable[MeasuredPoint]) -> MeasuredPoint | None:
-    """Return the point that is the case's figure, by the rule that the suite declares; None without a point."""
+    """Return the point that is the case's figure, by the rule that the suite declares; None without a point.
+
+    The last point is one of those that have the value that the figure is drawn over.
+    """
     having = [point for point in points if figure.name in point.figures]
+    if figure.pick == LAST:
+        varied = [point for point in having if math.isfinite(_over(figure, point))]
+        return max(varied, key=lambda point: _over(figure, point), default=None)
     if not having:
         return None
-    if figure.pick == LAST:
-        return max(having, key=lambda point: _or_least(number(point.values.get(figure.over))))
     bad = next((point for point in having if not math.isfinite(point.figures[figure.name])), None)
     if bad is not None:
         return bad
@@ -154,8 +163,8 @@ def point_of(figure: MeasuredFigure, points: Iterable[MeasuredPoint]) -> Measure
     return (max if highest else min)(having, key=lambda point: point.figures[figure.name])
 
 
-def _or_least(value: float) -> float:
-    return -math.inf if math.isnan(value) else value
+def _over(figure: MeasuredFigure, point: MeasuredPoint) -> float:
+    return number(point.values.get(figure.over))
 
 
 def _turn(value: object) -> Turn:
@@ -177,9 +186,13 @@ def _list(value: object) -> list[Any]:
 
 
 def _plain(value: object) -> dict[str, Any]:
-    """Return the texts, numbers and flags of a table; a rank may log anything."""
+    """Return the texts, numbers and flags of a table that a file can hold; a rank may log anything."""
     items = value.items() if isinstance(value, dict) else ()
-    plain = {str(key)[:_LONGEST_TEXT]: item for key, item in items if isinstance(item, (str, int, float, bool))}
-    return {
-        key: item[:_LONGEST_TEXT] if isinstance(item, str) else item for key, item in [*plain.items()][:_MOST_VALUES]
+    plain = {
+        str(key)[:_LONGEST_TEXT]: item[:_LONGEST_TEXT] if isinstance(item, str) else item
+        for key, item in items
+        if isinstance(item, str)
+        or (isinstance(item, int) and abs(item) <= LARGEST_INT)
+        or (isinstance(item, float) and math.isfinite(item))
     }
+    return dict([*plain.items()][:_MOST_VALUES])

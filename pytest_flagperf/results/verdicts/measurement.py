@@ -79,8 +79,8 @@ def _point(outcome: Outcome, name: str) -> MeasuredPoint | None:
 
 def _even(outcome: Outcome, figure: str, point: MeasuredPoint) -> Verdict:
     verdict = partial(Verdict, f"uniform {figure}", kind=VerdictKind.UNIFORM)
-    if point.together:
-        return verdict(True, "all ranks work together in each iteration", _EVEN)
+    if point.together:  # nothing tells one rank from another
+        return verdict(True, "not judged: all ranks work together in each iteration", _EVEN, judged=False)
     ranks = {_name(outcome, int(rank)): turns for rank, turns in point.turns.items()}
     slow = slow_ranks(ranks)
     if slow is None:
@@ -198,7 +198,14 @@ def _repeatable(figure: MeasuredFigure, rounds: Sequence[Outcome]) -> Iterator[V
         variation, where = (max(values) - min(values)) / middle if middle else math.inf, count(len(values), "round")
     else:
         point = _point(valid[0], figure.name)
-        variation, where = (point.interval if point and point.interval is not None else 0.0), "the windows of 1 round"
+        if point is None or not point.windows:  # the figure is not one of a time, such as a capacity
+            return
+        if point.interval is None:
+            why = f"the only round measured {point.name} in {count(point.windows, 'window')}, too few to know its noise"
+            sentence = f"whether {figure.name} is repeatable is not judged: {why}"
+            yield Verdict(name, True, "not judged", expected, sentence, warning=True, kind=_KIND, judged=False)
+            return
+        variation, where = point.interval, "the windows of 1 round"
     ok, got = variation <= figure.variation, compared(variation, figure.variation, "share")[0]
     remarks = dict.fromkeys(
         f"{point.name} {remark}"
