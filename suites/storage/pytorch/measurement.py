@@ -19,7 +19,7 @@ _BLOCKS = 8
 
 
 class Storage(Measurement):
-    """Reads of a block into a buffer. Linux's cache of the files is emptied before each pass over them.
+    """Reads of a block into a buffer. What Linux has of a file in its cache is dropped before each pass over it.
 
     Each point has a fixed time, so its figure is the mean: Linux reads ahead, so most reads take almost no time.
     """
@@ -33,6 +33,8 @@ class Storage(Measurement):
             files.of_folder(ctx.data_dir, most, ctx.rank, ctx.world_size) if ctx.data_dir else [files.temporary(most)]
         )
         self._random = random.Random(ctx.seed + ctx.rank)
+        # The largest files are first: the mean size of a read must not depend on how far a pass comes.
+        self._random.shuffle(self._extents)
         least = _BLOCKS * max(*config.sequential_blocks, *config.random_blocks, config.sample_bytes)
         if (size := files.size(self._extents)) < least:
             place = f"--data-dir={ctx.data_dir}" if ctx.data_dir else f"read_mib={config.read_mib}"
@@ -40,8 +42,8 @@ class Storage(Measurement):
                 f"{place}: rank {ctx.rank} has {size} bytes to read, expected at least {least}: {_BLOCKS} of the"
                 " largest blocks; use more data or smaller blocks"
             )
-        self._places: list[tuple[int, int]] = []
-        self._next = self._asked = 0
+        self._places: list[tuple[files.Extent, int, int]] = []
+        self._next = self._asked = self._reads = 0
         self._before: int | None = None
 
     def points(self) -> Iterator[Point]:
@@ -52,32 +54,32 @@ class Storage(Measurement):
             yield Point(f"random {block}", {"order": "random", "block": block}, seconds=config.point_least_s)
 
     def work(self, point: Point) -> Mapping[str, float]:
+        """Return the bytes of a read, which are less in a file that is shorter: ``figures`` counts what was read."""
         return {f"{point.values['order']}_read": float(point.values["block"])}
 
     def prepare(self, point: Point) -> None:
-        block, order = point.values["block"], point.values["order"]
-        self._buffer = [mmap.mmap(-1, block)]
-        self._places = [place for extent in self._extents for place in extent.blocks(block)]
-        if order == "random":
+        block, at_random = point.values["block"], point.values["order"] == "random"
+        self._buffer = memoryview(mmap.mmap(-1, block))
+        blocks = files.Extent.at_random if at_random else files.Extent.in_sequence
+        self._places = [(extent, at, size) for extent in self._extents for at, size in blocks(extent, block)]
+        if at_random:
             self._random.shuffle(self._places)
-        advice = os.POSIX_FADV_RANDOM if order == "random" else os.POSIX_FADV_SEQUENTIAL
-        for extent in self._extents:
-            os.posix_fadvise(extent.file, 0, 0, advice)
+        self._reader = files.Reader(os.POSIX_FADV_RANDOM if at_random else os.POSIX_FADV_SEQUENTIAL)
         self._next = len(self._places)
-        self._before, self._asked = files.fetched(), 0
+        self._before, self._asked, self._reads = files.fetched(), 0, 0
 
     def run(self, iterations: int) -> None:
         for _ in range(iterations):
             if self._next == len(self._places):
                 self._next = 0
-                for extent in self._extents:
-                    extent.drop()
-            file, place = self._places[self._next]
-            self._asked += os.preadv(file, self._buffer, place)
+                self._reader.close()
+            extent, at, size = self._places[self._next]
+            self._asked += self._reader.read(extent, at, self._buffer[:size])
             self._next += 1
+        self._reads += iterations
 
     def figures(self, point: Point, seconds: float) -> Mapping[str, float]:
-        figures = dict(super().figures(point, seconds))
+        figures = {f"{point.values['order']}_read": self._asked / self._reads / seconds}
         if point.values == {"order": "random", "block": self._ctx.config.sample_bytes}:
             figures["sample_reads"] = 1 / seconds
         share = self._share()
@@ -86,11 +88,14 @@ class Storage(Measurement):
     def facts(self) -> Mapping[str, Any]:
         return {
             "folder": "data folder" if self._ctx.data_dir else "temporary folder",
+            "files": len(self._extents),
             "bytes": files.size(self._extents),
+            "bytes_of_a_read": round(self._asked / self._reads),
         }
 
     def release(self) -> None:
-        self._buffer, self._places = [], []
+        self._reader.close()
+        self._places = []
 
     def _share(self) -> float | None:
         """Return the share of the bytes read since ``prepare`` that came from the storage; None if unknown."""

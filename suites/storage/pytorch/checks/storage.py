@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -36,36 +37,66 @@ def folder(name: str, *sizes: int) -> Path:
 
 def check_ranks_read_all_bytes_of_the_largest_files_once() -> None:
     data = folder("parts", 1000, 70, 500, 3)
+    (data / "link to nothing").symlink_to("nowhere")
     for most, expected in ((10_000, 1573), (400, 1200)):
-        read: dict[tuple[int, int], int] = {}
+        read: dict[tuple[str, int], int] = {}
         for rank in range(3):
             for extent in files.of_folder(data, most, rank, 3):
-                for at in range(extent.start, extent.start + extent.size):
-                    place = os.fstat(extent.file).st_ino, at
-                    read[place] = read.get(place, 0) + 1
-                os.close(extent.file)
+                for at, size in extent.in_sequence(32):
+                    for place in range(at, at + size):
+                        read[extent.path, place] = read.get((extent.path, place), 0) + 1
         assert len(read) == expected
         assert set(read.values()) == {1}
 
 
-def check_blocks_are_whole_and_aligned_and_a_small_folder_is_refused() -> None:
-    assert list(files.Extent(7, 10, 100).blocks(32)) == [(7, 32), (7, 64)]
+def check_random_blocks_are_aligned_and_a_short_file_is_one_block() -> None:
+    assert files.Extent("", 10, 100).at_random(32) == [(32, 32), (64, 32)]
+    assert files.Extent("", 10, 100).at_random(64) == [(10, 64)]
+    assert files.Extent("", 0, 100).at_random(512) == [(0, 100)]
+
+
+def check_a_folder_of_more_short_files_than_a_process_may_open() -> None:
+    kept, size = 40, 5000
+    data = folder("short", *[size] * 1500)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files.KEPT_OPEN, usual = kept, files.KEPT_OPEN
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + kept + 20, before[1]))
+    try:
+        reader = storage(data, sequential_blocks=[4096, 1 << 16])
+        for point, read in zip(reader.points(), (size / 2, size, 4096, size), strict=True):
+            reader.prepare(point)
+            reader.run(3000)
+            figures = reader.figures(point, 0.5)
+            assert figures[f"{point.values['order']}_read"] == read / 0.5, (point, figures)
+            assert reader.facts()["bytes_of_a_read"] == read
+            assert reader.facts()["files"] == 1500
+            reader.release()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        files.KEPT_OPEN = usual
+    (data / "sub" / "7").write_bytes(b"")
+    reader.prepare(point)
+    checking.raises(OSError, lambda: reader.run(1500), "/sub/7 ends before byte 0: expected a file that nobody changes")
+    reader.release()
+
+
+def check_a_small_folder_is_refused() -> None:
     checking.raises(ValueError, lambda: storage(folder("small", 1000)), "has 1000 bytes to read", "at least 524288")
 
 
 def check_the_share_from_the_storage_tells_a_cached_file() -> None:
     if kind(checking.SCRATCH) in ("tmpfs", "overlay", "ramfs"):
         raise unittest.SkipTest(f"the scratch folder is on {kind(checking.SCRATCH)}")
-    reader = storage(folder("data", 8 * MIB))
-    for values in (SEQUENTIAL, RANDOM):
-        assert share(reader, values) > 0.95
-    for extent in reader._extents:
-        os.pread(extent.file, extent.size, extent.start)
-    files.Extent.drop, drop = lambda _: None, files.Extent.drop
-    try:
-        assert share(reader, SEQUENTIAL) < 0.05, "the control: without dropping the cache"
-    finally:
-        files.Extent.drop = drop
+    for reader in (storage(folder("data", 8 * MIB)), storage(folder("short data", *[5000] * 1000))):
+        for values in (SEQUENTIAL, RANDOM):
+            assert share(reader, values) > 0.95
+        for extent in reader._extents:
+            Path(extent.path).read_bytes()
+        files.Reader.drop, drop = staticmethod(lambda *_: None), files.Reader.drop
+        try:
+            assert share(reader, SEQUENTIAL) < 0.05, "the control: without dropping the cache"
+        finally:
+            files.Reader.drop = staticmethod(drop)
 
 
 def share(reader: measurement.Storage, values: dict[str, Any]) -> float:
@@ -73,7 +104,7 @@ def share(reader: measurement.Storage, values: dict[str, Any]) -> float:
     reader.prepare(point)
     reader.run(128)
     figures = reader.figures(point, 0.5)
-    assert figures[f"{values['order']}_read"] == 2 * (1 << 16)
+    assert figures[f"{values['order']}_read"] == 2 * reader._asked / 128
     assert figures.get("sample_reads") == (2.0 if values["order"] == "random" else None)
     reader.release()
     return figures["from_storage"]
@@ -107,6 +138,8 @@ def check_nothing_remains_of_a_killed_measurement() -> None:
         extent = files.temporary(MIB, str(place))
     finally:
         os.O_TMPFILE = original
-    assert os.fstat(extent.file).st_size == MIB
-    assert os.fstat(extent.file).st_nlink == 0
-    os.close(extent.file)
+    found = Path(extent.path).stat()
+    assert (found.st_size, found.st_nlink) == (MIB, 0)
+    reader = files.Reader(os.POSIX_FADV_SEQUENTIAL)
+    assert reader.read(extent, 1000, memoryview(bytearray(100))) == 100
+    reader.close()
