@@ -94,9 +94,13 @@ class Graphs:
             loss = calculate_loss(constants, model, batch).astype(ms.float32)
             if accumulation > 1:
                 loss = loss / accumulation
-            return loss * scale[0] if scales else loss
+            return (loss * scale[0], loss) if scales else loss
 
-        differentiate = ms.value_and_grad(forward, None, weights)
+        value_and_grad = ms.value_and_grad(forward, None, weights, has_aux=scales)
+
+        def differentiate(batch: Any) -> Any:
+            result, gradients = value_and_grad(batch)
+            return (result[1] if scales else result), gradients
 
         def compiled(restore: Restore) -> tuple[Any, Any, Any]:
             @ms.jit  # type: ignore[untyped-decorator]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Iterator
 
 import torch
@@ -14,6 +15,7 @@ _LOOK_UPS = frozenset(
     f"aten::{name}" for name in ("embedding", "_embedding_bag", "index", "index_select", "gather", "take")
 )
 """Operators that read only some rows of their first argument."""
+_WHOLE = -1
 
 
 def size(tensor: Tensor) -> int:
@@ -92,13 +94,29 @@ class LeastTraffic:
         looked_up = {id(weight) for part in model.modules() if isinstance(part, tables) for weight in part.parameters()}
         self._read = sum(size(weight) for weight in self._weights if id(weight) not in looked_up)
         self._kept = self._passes = 0
+        self._graph: dict[int, dict[int, int]] = {}
+        """By storage: its size, and the sizes of its kept parts by their places in it."""
 
-    def keep(self, loss: Tensor) -> None:
-        """Add a forward pass: its weights, and what the graph of its loss keeps."""
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch what the graphs of forward passes keep; what a checkpoint computes again is not kept."""
+        with torch.autograd.graph.saved_tensors_hooks(self._keep, lambda tensor: tensor):
+            yield
+
+    def _keep(self, tensor: Tensor) -> Tensor:
+        if tensor.layout == torch.strided:
+            storage = _storage(tensor)
+            parts = self._graph.setdefault(storage.data_ptr(), {_WHOLE: storage.nbytes()})
+            offset = tensor.storage_offset()
+            parts[offset] = max(parts.get(offset, 0), size(tensor))
+        return tensor.detach()  # a node that keeps its own output would keep itself alive
+
+    def end_forward(self) -> None:
+        """Add a forward pass: its weights, and what its graph keeps."""
         weights = {_storage(weight).data_ptr() for weight in self._weights}
-        storages = [_storage(tensor) for node in _nodes(loss) for tensor in _saved(node)]
-        kept = {storage.data_ptr(): storage.nbytes() for storage in storages}
-        self._kept += sum(bytes_ * (1 if place in weights else 2) for place, bytes_ in kept.items())
+        for place, parts in self._graph.items():
+            self._kept += min(parts.pop(_WHOLE), sum(parts.values())) * (1 if place in weights else 2)
+        self._graph.clear()
         self._passes += 1
 
     @property
@@ -115,22 +133,3 @@ class LeastTraffic:
 
 def _storage(tensor: Tensor) -> Any:
     return getattr(tensor, "_local_tensor", tensor).untyped_storage()
-
-
-def _nodes(loss: Tensor) -> Iterator[Any]:
-    """Yield the nodes of the graph that the backward pass will run."""
-    open_, seen = [loss.grad_fn], set()
-    while open_:
-        node = open_.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            yield node
-            open_ += [following for following, _ in node.next_functions]
-
-
-def _saved(node: Any) -> Iterator[Tensor]:
-    """Yield the tensors that a node of the graph keeps."""
-    names = ["saved_tensors", *(name for name in dir(node) if name.startswith("_saved_"))]
-    for tensor in tensors([getattr(node, name, None) for name in names]):
-        if tensor.layout == torch.strided:
-            yield tensor

@@ -201,12 +201,15 @@ class TorchTrainer:
         least = traffic.LeastTraffic(self.parts.model, self.parts.optimizer)
 
         def backward(ctx: Context, loss: torch.Tensor, scaler: Any) -> None:
-            least.keep(loss)
+            least.end_forward()
             suites.backward(ctx, loss, scaler)
 
         self._steps = replace(suites, backward=backward)
-        step()
-        self._steps = suites
+        try:
+            with least.watching():
+                step()
+        finally:
+            self._steps = suites
         if self.compiles:
             # Compiled kernels are not operations: what they read and write is not seen.
             return StepBytes(least.bytes, None, least.gradients)

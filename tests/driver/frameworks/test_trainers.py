@@ -101,7 +101,11 @@ def _problems(framework: Framework, rank: int, trained: Trained, name: str, scen
         if off > scenario.within:
             yield f"the weights are {off} away from those by hand"
     if scenario.near:
-        off = distance(trained.weights, framework.alone[scenario.near].weights)
+        other = framework.alone[scenario.near]
+        loss, its_loss = (one.finished["final_loss"] for one in (trained, other))
+        if abs(loss - its_loss) > max(scenario.within, 0.2) * abs(its_loss):
+            yield f"the last loss is {loss}, and {its_loss} of {scenario.near}"
+        off = distance(trained.weights, other.weights)
         if not 1e-5 < off < scenario.within:
             yield f"the weights are {off} away from those of {scenario.near}"
     if scenario.exact and trained.finished["final_metrics"] != (by_hand := _evaluated(trained.weights)):
