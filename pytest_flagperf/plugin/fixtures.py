@@ -43,8 +43,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         chosen = [selected for selected in chosen if selected.case.shape.cards > 1 and not selected.unsupported]
     elif "promised" in metafunc.fixturenames:
         chosen = [selected for selected in chosen if not selected.unsupported and selected.is_promised]
-    elif metafunc.cls is not None:
-        # A case that cannot run is one skipped test, not one for each method of the class.
+    elif metafunc.cls is not None and "measurements" not in metafunc.fixturenames:
+        # A case that cannot run is one skipped test, of a round or of its measurements, not one for each method.
         chosen = [selected for selected in chosen if not selected.unsupported]
     cases = [_parameter(selected) for selected in chosen]
     metafunc.parametrize("selected", cases or [pytest.param(None, id="no-case")])

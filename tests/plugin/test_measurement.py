@@ -68,6 +68,13 @@ def test_a_fault_fails_the_measurement_with_its_cause(measuring: Toy, setting: s
     result.stdout.fnmatch_lines([line])
 
 
+def test_a_case_with_too_few_processes_is_one_skipped_test(toy: Toy) -> None:
+    toy.measurement(toml=f"least_ranks = 2\n{PLAIN_MEASUREMENT_TOML}")
+    result = toy.run("suites/gamma", "--nodes=1x1", "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*gamma:plain needs at least 2 processes; the shape 1x1 has 1"])
+
+
 def test_a_benchmark_of_the_other_kind_is_reported(measuring: Toy) -> None:
     test = measuring.root / "suites" / "gamma" / "test_gamma.py"
     test.write_text(test.read_text().replace("MeasurementBenchmark", "TrainingBenchmark"))
