@@ -6,7 +6,7 @@ import pytest
 
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import Catalog, CatalogError
-from pytest_flagperf.plan import PlanRequest, make_plan
+from pytest_flagperf.plan import PlanRequest, make_plan, overview
 
 from .trees import PLAIN_MEASUREMENT_TOML, SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
 
@@ -261,6 +261,7 @@ def test_a_measurement_has_the_chips_peaks_and_needs_no_config_at_the_reference_
     copy, extra = plan.figures
     assert (copy.peak, copy.promised, extra.peak, extra.is_required) == (100e9, 0.8, None, False)
     assert (plan.kind, plan.metric.name, plan.metric.target) == ("measurement", "copy", None)
+    assert overview(plan, "no estimate")[2] == "copy and 1 more"
     assert plan.program == "suites/toy/pytorch/run_measurement.py"
     assert plan.case_json(1, "/code")["peaks"]["memory_gb_s"] == 100e9
     with pytest.raises(CatalogError, match="toy:pytorch needs at least 2 processes; the shape 1x1 has 1"):

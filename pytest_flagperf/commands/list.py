@@ -58,12 +58,13 @@ def _lines(catalog: Catalog, root: Path) -> Iterator[str]:
     ]
     yield from _table([("config for", "vendor", "chip", "shapes"), *rows])
     yield ""
-    yield "The small scale needs no config; it runs on any chip and shape."
+    yield "The small scale, and suites that measure the machine, need no config; they run on any chip and shape."
 
 
 def _suite(suite: Suite) -> tuple[str, ...]:
     if not suite.is_training:
-        return suite.name, ", ".join(suite.figures), ", ".join(suite.scales)
+        more = len(suite.figures) - 1
+        return suite.name, f"{suite.metric.name}{f' and {more} more' if more else ''}", ", ".join(suite.scales)
     sign = "<=" if suite.metric.direction == "lower" else ">="
     scales = []
     for scale in suite.scales.values():

@@ -58,7 +58,7 @@ def overview(plan: Plan, duration: str) -> tuple[str, ...]:
 def _measures(plan: Plan) -> str:
     if not plan.is_training:
         first, *more = plan.figures
-        return first.name + (f" and {_count(len(more), 'figure')}" if more else "")
+        return first.name + (f" and {len(more)} more" if more else "")
     to_target = "convergence" if plan.config["parity_samples"] is None else "parity"
     return "throughput" if plan.throughput_only else to_target
 
@@ -105,7 +105,8 @@ def _expected(plan: Plan) -> str:
 
 def _figure(figure: MeasuredFigure) -> str:
     """Return the name, the unit and the better direction of a figure, and what the vendor declares of it."""
-    peak = "no peak declared" if figure.peak is None else f"the chip's peak is {figure.peak:g} {figure.unit}"
+    divisor, unit = (1e9, "GB/s") if figure.unit == "B/s" else (1e12, f"T{figure.unit}")
+    peak = "no peak declared" if figure.peak is None else f"the chip's peak is {figure.peak / divisor:g} {unit}"
     promised = "" if figure.promised is None else f", of which the vendor promises {figure.promised:.0%}"
     optional = "" if figure.is_required else ", optional"
     return f"{figure.name} in {figure.unit}, {figure.direction} is better{optional}; {peak}{promised}"
