@@ -139,9 +139,9 @@ def _curves(outcomes: Sequence[Outcome], unit: str, over: str, figures: Sequence
         for name, pairs in curves.items()
         if len(pairs) > 1
     ]
-    chart = make_chart(
-        f"{', '.join(curves) if len(curves) < 4 else count(len(curves), 'figure')} over {over}", over, shown, lines
-    )
+    names = [line.name for line in lines]
+    title = ", ".join(names) if len(names) < 4 else count(len(names), "figure")
+    chart = make_chart(f"{title} over {over}", over, shown, lines)
     peaks = {figure.peak for figure in figures if curves[figure.name]} - {None}
     levels = tuple(Level("the chip's peak", peak / divisor) for peak in peaks if peak) if len(peaks) == 1 else ()
     return chart and replace(chart, kind="size", floor=0.0, dots=True, levels=levels, summary="highest")
