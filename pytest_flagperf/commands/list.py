@@ -58,7 +58,7 @@ def _lines(catalog: Catalog, root: Path) -> Iterator[str]:
     ]
     yield from _table([("config for", "vendor", "chip", "shapes"), *rows])
     yield ""
-    yield "The small scale, and suites that measure the machine, need no config; they run on any chip and shape."
+    yield "Neither the small scale nor a measurement of the machine needs a config."
 
 
 def _suite(suite: Suite) -> tuple[str, ...]:
