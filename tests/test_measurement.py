@@ -272,6 +272,9 @@ def test_a_device_slower_than_the_others_or_than_the_accepted_figure_is_named_wi
         return [(one.host, one.sentence.partition(":")[0]) for one in found]
 
     assert slow({}, {}) == slow({}, {"copy": 85e9}) == []
+    capacity = replace(COPY, unit="bytes")
+    less = outcome(point("a", {"copy": 80e9}, turns=turns({})), figures=[capacity], nnodes=2)
+    assert slow_devices(less, {"copy": 100e9}) == [], "a capacity is not a speed"
     assert slow({2: 1.05}, {}) == []
     assert slow({2: 1.2}, {}) == [("h2", "rank 2 is slow")]
     # The slowest rank has the figure; the others are 20 % faster, and above the bound.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Suite
 from pytest_flagperf.engines import Engine
-from pytest_flagperf.plan import Plan
+from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.results.comparing.comparable import is_code
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.logs.points import MeasuredPoint, point_of
 from pytest_flagperf.results.measured import measure
@@ -56,10 +57,11 @@ def check_machine(run: Run, chosen: Sequence[Selected]) -> list[str]:
         raise Problems([f"{option}: the hosts of a case are unknown before it starts; pass --cluster with hosts"])
     lines: list[str] = []
     slow: list[SlowDevice] = []
-    for plan, baseline in _plans(run, chosen, option):
+    for plan in _plans(run, chosen, option):
         outcome = _measure(run, plan)
-        slow += slow_devices(outcome, baseline)
-        lines.append(_line(outcome, baseline))
+        accepted, differences = _accepted(run, plan, outcome)
+        slow += slow_devices(outcome, accepted)
+        lines.append(_line(outcome, accepted, differences))
     lines.append(f"preflight: measured in {quantity(time.monotonic() - begin, 's')}")
     if slow and run.settings.preflight != LEAVE_OUT:
         advice = "--preflight=leave-out runs without the host"
@@ -72,8 +74,8 @@ def _usable(engine: Engine) -> list[str]:
     return [host.name for host in engine.hosts if host.name not in excluded]
 
 
-def _plans(run: Run, chosen: Sequence[Selected], option: str) -> Iterator[tuple[Plan, Mapping[str, float]]]:
-    """Yield the plan of each measurement, and the accepted figures of a host with as many cards."""
+def _plans(run: Run, chosen: Sequence[Selected], option: str) -> Iterator[Plan]:
+    """Yield the plan of each measurement."""
     alike: dict[tuple[str, str, str, str], list[Selected]] = {}
     for selected in chosen:
         key = (selected.vendor.name, selected.case.hardware, selected.case.framework, selected.scale)
@@ -92,12 +94,7 @@ def _plans(run: Run, chosen: Sequence[Selected], option: str) -> Iterator[tuple[
         for suite in suites:
             case = Case(suite.model, framework, hardware, nnodes, nproc)
             measured = Selected(case, suite, cases[0].vendor, scale)
-            plan = run.plan(measured, preflight=True)
-            accepted = stored_baseline(
-                Path(run.settings.baselines), f"{suite.model}:{framework}:{hardware}:1:{nproc}:1"
-            )
-            figures = accepted.metrics.items() if accepted else ()
-            yield plan, {name: figure.value for name, figure in figures}
+            yield run.plan(measured, preflight=True)
 
 
 def _takes_part(suite: Suite, selected: Selected, scale: str) -> bool:
@@ -121,16 +118,36 @@ def _measure(run: Run, plan: Plan) -> Outcome:
     return outcome
 
 
-def _line(outcome: Outcome, baseline: Mapping[str, float]) -> str:
+def _accepted(run: Run, plan: Plan, outcome: Outcome) -> tuple[Mapping[str, float], list[str]]:
+    """Return the accepted figures of a host with as many cards, or what differs from their run.
+
+    The settings that make the measurement short do not count, so its config is that of a whole measurement.
+    """
+    case = replace(plan.case, nnodes=1)
+    baseline = stored_baseline(Path(run.settings.baselines), str(case))
+    if baseline is None:
+        return {}, []
+    whole = make_plan(
+        run.catalog, PlanRequest(case, plan.vendor, plan.scale, runtime=plan.runtime, check_data=False)
+    ).fingerprint
+    settings, reported = (one.get("deviations", {}) for one in (plan.fingerprint, outcome.fingerprint))
+    deviations = {name: value for name, value in reported.items() if name not in settings}
+    as_whole = replace(outcome, fingerprint={**whole, "deviations": {**whole["deviations"], **deviations}})
+    differences = [text for text in baseline.differences(as_whole) if not is_code(text)]
+    return ({} if differences else {name: figure.value for name, figure in baseline.metrics.items()}), differences
+
+
+def _line(outcome: Outcome, accepted: Mapping[str, float], differences: Sequence[str]) -> str:
     figures = [
         f"{figure.name} {quantity(value, figure.unit)}"
         for figure in outcome.figures
         if (value := outcome.value(figure.name)) is not None
     ]
     compared_with = [] if outcome.nnodes * outcome.nproc > 1 else ["no other device"]
-    compared_with += [] if baseline else ["no accepted baseline (flagperf accept)"]
+    compared_with += [] if accepted or differences else ["no accepted baseline (flagperf accept)"]
     missing = f"; compared with nothing: {' and '.join(compared_with)}" if len(compared_with) == 2 else ""
-    return f"preflight: {outcome.model} on {', '.join(outcome.hosts)}: {', '.join(figures)}{missing}"
+    other = f"; not compared with the accepted baseline: {', '.join(differences)}" if differences else ""
+    return f"preflight: {outcome.model} on {', '.join(outcome.hosts)}: {', '.join(figures)}{missing}{other}"
 
 
 def _exclude(engine: Engine, slow: Iterable[SlowDevice], nnodes: int) -> list[str]:
@@ -165,7 +182,8 @@ def slow_devices(outcome: Outcome, baseline: Mapping[str, float]) -> list[SlowDe
             slow.setdefault(one.name, SlowDevice(host(one.name), sentence))
     for figure in outcome.figures:
         accepted, best = baseline.get(figure.name), point_of(figure, outcome.points)
-        if accepted is None or best is None or figure.direction == "lower":
+        # Only a rate is a speed: a capacity is not.
+        if accepted is None or best is None or figure.direction == "lower" or not figure.unit.endswith("/s"):
             continue
         for rank, value in _by_rank(figure, best).items():
             if value < accepted * (1 - BOUND):
