@@ -10,6 +10,7 @@ import math
 import statistics as stats
 import sys
 import time
+import zlib
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -131,7 +132,7 @@ class Loop:
             limits = self._limits_of(point)
             known = speeds.get(point.series, {}) if point.series else {}
             expected = max((units / known[name] for name, units in work.items() if known.get(name)), default=0.0)
-            expected = self.maximum([expected])[0]
+            expected = self._agreed(point, expected)
             if expected * FEWEST_WINDOWS > limits.most_s:
                 yield LeftOut(point, expected)
                 continue
@@ -148,6 +149,25 @@ class Loop:
                 speeds[point.series] = {name: units / result.seconds for name, units in work.items()}
             self.beat()
             yield replace(result, figures=figures, facts=facts, spent_s=self.now() - begin)
+        self._agreed(None)
+
+    def _agreed(self, point: Point | None, expected: float = 0.0) -> float:
+        """Return the longest expected time of all ranks; raise an error on every rank if their next points differ.
+
+        Ranks at different points, or one after its last point, would wait for each other for ever.
+        """
+        number = 0 if point is None else 1 + zlib.crc32(point.name.encode())
+        longest, most, least = self.maximum([expected, number, -number])
+        if most == -least:
+            return longest
+        if point is None:
+            problem = "this rank has no further point, another rank has one"
+        else:
+            problem = f"this rank has the point {point.name!r}, another rank has {'another' if least else 'none'}"
+        raise ValueError(
+            f"{problem}: expected points() to return the same points on every rank; do they depend on what differs"
+            " between hosts, such as free memory or versions?"
+        )
 
     def _limits_of(self, point: Point) -> Limits:
         if point.seconds is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -136,17 +137,8 @@ def ranks(devices: Iterable[FakeDevice]) -> list[list[Measured | LeftOut]]:
     """Measure with each device as one rank."""
     devices = list(devices)
     exchange = Exchange(len(devices))
-    found: list[list[Measured | LeftOut]] = [[] for _ in devices]
-
-    def run(place: int) -> None:
-        found[place] += loop(devices[place], maximum=exchange.maximum).measure()
-
-    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(devices))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
+    with ThreadPoolExecutor(len(devices)) as threads:
+        return list(threads.map(lambda device: list(loop(device, maximum=exchange.maximum).measure()), devices))
 
 
 def times(factor: float) -> Callable[[FakeDevice], float]:
@@ -180,3 +172,25 @@ def test_a_size_is_left_out_on_all_ranks_or_on_none() -> None:
     assert [[type(result) for result in of_rank] for of_rank in ranks([fast, slow])] == [
         [Measured, Measured, LeftOut, LeftOut, LeftOut]
     ] * 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "on_first", "on_second"),
+    [
+        ("ab", "ac", "has the point 'b', another rank has another: ", "has the point 'c', another rank has another: "),
+        ("ab", "a", "has the point 'b', another rank has none: ", "has no further point, another rank has one: "),
+    ],
+)
+def test_ranks_with_different_points_are_refused_on_every_rank(
+    first: str, second: str, on_first: str, on_second: str
+) -> None:
+    exchange = Exchange(2)
+
+    def measure(names: str, problem: str) -> None:
+        results = loop(FakeDevice(constant, 0, *map(Point, names)), maximum=exchange.maximum).measure()
+        assert next(results).point.name == "a"
+        with pytest.raises(ValueError, match=f"^this rank {problem}expected points\\(\\) to return the same points"):
+            next(results)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(measure, (first, second), (on_first, on_second)))

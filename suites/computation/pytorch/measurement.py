@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from flagperf_driver.driver import Config
 from flagperf_driver.measuring.measurement import Measurement, Point
-from flagperf_driver.pytorch import Context
+from flagperf_driver.pytorch import Context, distributed
 
 TYPES = {
     "fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16",
@@ -30,7 +31,7 @@ class Computation(Measurement):
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._multiply: Callable[[], object] = lambda: None
-        self._precisions = [precision for precision in self._asked() if self._works(precision)]
+        self._precisions = self._on_every_rank([precision for precision in self._asked() if self._works(precision)])
 
     def points(self) -> Iterator[Point]:
         config = self._ctx.config
@@ -78,6 +79,14 @@ class Computation(Measurement):
             print(f"{precision} is not measured: {problem}")
             return False
         return True
+
+    def _on_every_rank(self, precisions: list[str]) -> list[str]:
+        """Return the precisions that all ranks can measure: versions and devices may differ."""
+        lacks = distributed.maximum([precision not in precisions for precision in TYPES], self._ctx.device)
+        lacking = set(itertools.compress(TYPES, lacks))
+        if lost := [precision for precision in precisions if precision in lacking]:
+            print(f"{', '.join(lost)}: not measured, because another rank cannot measure it")
+        return [precision for precision in precisions if precision not in lacking]
 
     def _product(self, precision: str, size: int) -> Callable[[], object]:
         """Return a call that multiplies two random matrices."""

@@ -10,7 +10,7 @@ import capacity
 import torch
 
 from flagperf_driver.measuring.measurement import Measurement, Point
-from flagperf_driver.pytorch import Context
+from flagperf_driver.pytorch import Context, distributed
 from flagperf_driver.pytorch import device as devices
 
 OPERATIONS = {"copy": (2, 2), "read": (1, 1), "write": (1, 1), "update": (1, 2)}
@@ -34,7 +34,11 @@ class MainMemory(Measurement):
         self._capacity: tuple[int, bool] | None = None
 
     def points(self) -> Iterator[Point]:
-        sizes = sizes_up_to(self._memory() // _SMALLEST_SHARE, self._ctx.config.sizes, last_cache(self._ctx.device))
+        device = self._ctx.device
+        # Hosts differ in their free memory and their caches, but all ranks measure the same sizes.
+        (memory,) = distributed.minimum([self._memory()], device)
+        (cache,) = distributed.maximum([last_cache(device)], device)
+        sizes = sizes_up_to(int(memory) // _SMALLEST_SHARE, self._ctx.config.sizes, int(cache))
         for operation in OPERATIONS:
             for size in sizes:
                 yield Point(f"{operation} {size}", {"operation": operation, "bytes": size}, series=operation)

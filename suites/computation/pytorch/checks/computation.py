@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import checking
 import measurement
 import torch
 
 from flagperf_driver.measuring.measurement import Point
+from flagperf_driver.pytorch import distributed
 from tests.suites import bare_loop
 
 WITHIN = 0.05
@@ -39,6 +41,12 @@ def check_a_precision_that_torch_cannot_compute_is_an_error_only_if_it_is_asked_
         checking.raises(ValueError, lambda: computation(precisions=["new"]), "cannot multiply in new on cpu", "float42")
     finally:
         del measurement.TYPES["new"]
+
+
+def check_a_precision_that_another_rank_cannot_compute_is_not_measured() -> None:
+    other = [float(precision == "bf16") for precision in measurement.TYPES]
+    with mock.patch.object(distributed, "maximum", lambda own, _: [max(both) for both in zip(own, other, strict=True)]):
+        assert precisions() == ["fp32", "fp16"]
 
 
 def check_the_work_is_two_operations_for_each_product_of_elements() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import capacity
 import checking
@@ -15,6 +16,7 @@ import measurement
 import torch
 
 from flagperf_driver.measuring.measurement import Point
+from flagperf_driver.pytorch import distributed
 from tests.suites import bare_loop
 
 WITHIN = 0.05
@@ -55,6 +57,22 @@ def check_the_largest_array_is_beyond_the_last_cache() -> None:
     assert measurement.sizes_up_to(64 * MIB, [MIB, 128 * MIB], 32 * MIB) == [MIB], "not more than the memory allows"
     assert measurement.last_cache(torch.device("cpu"), caches({"1": "1024K", "3": "32M"})) == 32 * MIB
     assert measurement.last_cache(torch.device("cpu"), checking.SCRATCH / "no-such-folder") == 0
+
+
+def check_ranks_of_unequal_hosts_measure_the_same_sizes() -> None:
+    def sizes(own: tuple[int, int], other: tuple[int, int]) -> set[int]:
+        with (
+            mock.patch.object(measurement.MainMemory, "_memory", return_value=own[0]),
+            mock.patch.object(measurement, "last_cache", return_value=own[1]),
+            mock.patch.object(distributed, "minimum", lambda values, _: [min(*values, other[0])]),
+            mock.patch.object(distributed, "maximum", lambda values, _: [max(*values, other[1])]),
+        ):
+            points = memory(sizes=[MIB, 128 * MIB]).points()
+            return {point.values["bytes"] for point in points if point.values}
+
+    large, small = (99 * GIB, 8 * MIB), (2 * GIB, 40 * MIB)
+    assert sizes(large, small) == sizes(small, large) == {MIB, 128 * MIB, 256 * MIB}
+    assert sizes(large, large) == {MIB, 128 * MIB}
 
 
 def caches(sizes: dict[str, str]) -> Path:
