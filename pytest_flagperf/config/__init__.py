@@ -1,7 +1,7 @@
 """The config of a case: merge and check its layers, and keep the file and line of each value."""
 
 from ..stored.plan import Deviation, Value
-from .layers import DATA_KEYS, DEFAULTS, resolve
+from .layers import DATA_KEYS, DEFAULTS, keys_of, resolve
 from .module import ConfigError, load, load_partly
 from .translation import OUTCOMES, Translated
 from .values import Resolved, parse_settings
@@ -15,6 +15,7 @@ __all__ = [
     "Resolved",
     "Translated",
     "Value",
+    "keys_of",
     "load",
     "load_partly",
     "parse_settings",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -67,6 +68,16 @@ def resolve(
         raise ConfigError(resolver.problems)
     translated = tuple(resolver.translated)
     return Resolved(resolver.values, tuple(resolver.deviations()), tuple(resolver.files), translated)
+
+
+def keys_of(suite: Suite) -> frozenset[str]:
+    """Return the config keys of a suite, as far as its files can be read."""
+    defaults = options.files(suite.framework, DEFAULTS.parent, measures=not suite.is_training)
+    keys: set[str] = set()
+    for file in (*defaults, suite.path / "config" / "_base.py"):
+        with suppress(ConfigError, OSError):
+            keys.update(load(file).names)
+    return frozenset(keys)
 
 
 class _Resolver:

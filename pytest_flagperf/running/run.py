@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flagperf import original, stored
-from pytest_flagperf.catalog import Catalog, scan
-from pytest_flagperf.config import Value
+from pytest_flagperf.catalog import Catalog, Suite, scan
+from pytest_flagperf.config import Value, keys_of
 from pytest_flagperf.engines import Engine, Finding, is_local
 from pytest_flagperf.engines.open_engine import ENGINES, open_engine
 from pytest_flagperf.hooks.roots import installed_roots
@@ -23,7 +23,7 @@ from pytest_flagperf.plan import HEAD, Plan, PlanRequest, make_plan, overview
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.results.figures.units import count
-from pytest_flagperf.selection import Absent, Selected, Selection, select
+from pytest_flagperf.selection import Absent, Selected, Selection, runnable, select
 from pytest_flagperf.settings import COMMAND_LINE, Settings, read_settings
 from pytest_flagperf.stored import FormatError, layout, writing
 from pytest_flagperf.stored.live_record import CASES, END, LiveRecord
@@ -68,6 +68,7 @@ class Run:
         self.case_lookup = CaseLookup(catalog, selection)
         self._visible_devices = visible_devices
         self._plans: dict[Selected, Plan] = {}
+        self._keys_of = cache(keys_of)
         self.live = silent()
         """The progress output of the rounds."""
         self.notes: list[str] = []
@@ -146,8 +147,17 @@ class Run:
             values = selected.suite.scales[selected.scale].preflight
             return self._new_plan(selected, values, f"preflight of {selected.suite.name}")
         if selected not in self._plans:
-            self._plans[selected] = self._new_plan(selected, self.settings.set, self.settings.sources["set"])
+            settings = self._settings_for(selected.suite) if self.settings.set else ()
+            self._plans[selected] = self._new_plan(selected, settings, self.settings.sources["set"])
         return self._plans[selected]
+
+    def _settings_for(self, suite: Suite) -> Sequence[str]:
+        """Return --set without the keys that only suites of the other kind have, if the run has such a suite."""
+        # The workers of pytest-xdist know no requested cases; their controller has checked the settings.
+        suites = {one.suite for one in runnable(self.requested)} or {*self.catalog.suites.values()}
+        others = {key for one in suites if one.is_training != suite.is_training for key in self._keys_of(one)}
+        others -= self._keys_of(suite)
+        return [item for item in self.settings.set if item.partition("=")[0] not in others]
 
     def _new_plan(self, selected: Selected, values: Sequence[str], source: str) -> Plan:
         settings = self.settings

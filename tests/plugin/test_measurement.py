@@ -75,6 +75,23 @@ def test_a_case_with_too_few_processes_is_one_skipped_test(toy: Toy) -> None:
     result.stdout.fnmatch_lines(["SKIPPED*gamma:plain needs at least 2 processes; the shape 1x1 has 1"])
 
 
+def test_a_setting_of_one_kind_of_suite_does_not_concern_the_other(measuring: Toy) -> None:
+    both = ("suites", f"--case={CASE}", f"--case={TRAINING}", "--throughput-only", "--plan", "-v")
+    result = measuring.run(*both, "--set=max_steps=10", "--set=interval=0.02")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*max_steps*10*--set max_steps=10*"])
+    result.stdout.fnmatch_lines(["*interval*0.02*--set interval=0.02*"])
+    for case, setting, message in [
+        (CASE, "max_steps=10", "*--set max_steps: gamma:plain has no such key*"),
+        (TRAINING, "interval=0.02", "*--set interval: alpha:plain has no such key*"),
+    ]:
+        result = measuring.run("suites", f"--case={case}", "--plan", f"--set={setting}")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([message])
+    result = measuring.run(*both, "--set=stepps=10")
+    result.stderr.fnmatch_lines(["*--set stepps: gamma:plain has no such key*"])
+
+
 def test_a_benchmark_of_the_other_kind_is_reported(measuring: Toy) -> None:
     test = measuring.root / "suites" / "gamma" / "test_gamma.py"
     test.write_text(test.read_text().replace("MeasurementBenchmark", "TrainingBenchmark"))
