@@ -26,6 +26,8 @@ from pytest_flagperf.results.measured.limits import (
 )
 from pytest_flagperf.results.measured.outcome import MetricValue, Outcome, TrainingWork
 from pytest_flagperf.results.measured.profile import Profile, StepBytes
+from pytest_flagperf.results.measured.validity import ValidityWarning
+from pytest_flagperf.stored.plan import MeasuredFigure
 from tests.stored_runs import Change, add_case, finish
 from tests.test_commands import flagperf
 
@@ -93,6 +95,13 @@ def test_the_rates_are_those_of_the_same_machine() -> None:
         outcome("no-measurement", metrics=(MetricValue("matmul_bf16", 7.0, "", None, ""),)),
     ]
     rounds = [measured("mm", {"matmul_bf16": value}) for value in (790e12, 800e12, 990e12)]
+    warned = (ValidityWarning("busy", "a rank waited"),)
+    wrong = MeasuredFigure("matmul_bf16", "FLOP/s", "higher", peak=1000e12)
+    others += [
+        measured("busy", {"matmul_bf16": 8.0}, validity_warnings=warned),
+        measured("impossible", {"matmul_bf16": 1051e12}, figures=(wrong,)),
+    ]
+    rounds.append(measured("mm", {"matmul_bf16": 9.0}, validity_warnings=warned))
     rates = rates_of(WORK, [*others, *rounds, memory, measured("ic", {}, REDUCED)])
     assert rates == replace(
         RATES,
@@ -105,6 +114,8 @@ def test_the_rates_are_those_of_the_same_machine() -> None:
     )
     assert rates_of(WORK, others[:5]) == MachineRates()
     assert rates_of(replace(WORK, precision="fp16"), rounds).flops is None
+    assert rates_of(WORK, others[7:8]).flops == 8.0, "the only round counts, whatever its warnings"
+    assert rates_of(WORK, others[8:]).flops is None
 
 
 PROFILE = Profile(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.report.page import charts, points
+from pytest_flagperf.report.page import charts, pairs, points
 from pytest_flagperf.report.page.rows import overview, row_of
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results import verdicts
@@ -260,6 +260,25 @@ def test_the_page_draws_a_figure_over_its_sizes_below_the_peak_and_lists_the_poi
     table = points.html(replace(rounds[0], left_out=left_out))
     for words in ("Round 1: 2 points", "40 GB/s", "became slower while it was measured", "cccc", "1 min"):
         assert words in table, words
+
+
+def test_the_page_has_a_matrix_of_the_pairs_and_of_many_ranks_those_of_the_worst_pairs() -> None:
+    def cells(ranks: int) -> str:
+        figure = MeasuredFigure("pair", "B/s", "higher", pick="worst")
+        rates = {rank: (5.0 if rank == ranks - 2 else 100.0 + rank) for rank in range(ranks - 1)}
+        measured = [
+            MeasuredPoint(f"pair {rank}", {"source": rank, "target": rank + 1}, {"pair": rate})
+            for rank, rate in rates.items()
+        ]
+        return pairs.html([outcome(*measured, figures=[figure])])
+
+    few, many = cells(4), cells(200)
+    assert "worst: 5 B/s" in few
+    assert few.count("<tr>") == 5
+    assert "ranks: those" not in few
+    assert "worst: 5 B/s" in many
+    assert "64 of 200 ranks: those of the worst pairs" in many
+    assert many.count("<tr>") == 65
 
 
 # -- before a run ----------------------------------------------------------------------------------------------

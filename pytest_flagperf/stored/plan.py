@@ -44,6 +44,10 @@ class StoredMetric:
     original_name: str = ""
 
 
+MOST_OF_PEAK = 1.05
+"""The largest share of a declared peak: peaks are of a nominal clock."""
+
+
 @dataclass(frozen=True)
 class MeasuredFigure:
     """A figure of a measurement, as its suite declares it, with what the vendor declares of the chip."""
@@ -71,6 +75,10 @@ class MeasuredFigure:
     @property
     def is_required(self) -> bool:
         return not self.optional or self.peak is not None
+
+    def is_possible(self, value: float) -> bool:
+        """Return False for a value that exceeds the declared peak."""
+        return self.peak is None or value <= self.peak * MOST_OF_PEAK
 
 
 @dataclass(frozen=True)

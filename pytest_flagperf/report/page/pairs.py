@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
@@ -11,6 +12,8 @@ from pytest_flagperf.results.logs.points import MeasuredPoint, point_of
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.stored.plan import WORST, MeasuredFigure
 
+MOST_RANKS = 64
+"""The largest number of rows and columns of a matrix."""
 _Pair = tuple[int, int]
 
 
@@ -38,7 +41,11 @@ def _matrices(outcome: Outcome) -> Iterator[str]:
 
 
 def _matrix(figure: MeasuredFigure, points: Mapping[_Pair, MeasuredPoint]) -> str:
-    ranks = sorted({rank for pair in points for rank in pair})
+    sign = 1 if figure.direction == "higher" else -1
+    values = {pair: sign * point.figures[figure.name] for pair, point in points.items()}
+    worst_first = sorted(values, key=lambda pair: (math.isfinite(values[pair]), values[pair]))
+    of_all = [*dict.fromkeys(rank for pair in worst_first for rank in pair)]
+    ranks = sorted(of_all[:MOST_RANKS])
     worst = point_of(figure, points.values())
 
     def cell(pair: _Pair) -> Number:
@@ -47,4 +54,5 @@ def _matrix(figure: MeasuredFigure, points: Mapping[_Pair, MeasuredPoint]) -> st
         return Number("" if point is None else mark + quantity(point.figures[figure.name], figure.unit))
 
     rows = [(f"from {source}", *(cell((source, target)) for target in ranks)) for source in ranks]
-    return table(("rank", *(f"to {target}" for target in ranks)), rows)
+    left = f"<p>{MOST_RANKS} of {len(of_all):,} ranks: those of the worst pairs</p>" if len(of_all) > MOST_RANKS else ""
+    return left + table(("rank", *(f"to {target}" for target in ranks)), rows)

@@ -176,11 +176,14 @@ def rates_of(work: StepWork, measurements: Iterable[Outcome]) -> MachineRates:
     """Return the rates of the training's machine from measurements of it.
 
     Computing and memory are of a card, so they may come from another number of cards, but not from more per host,
-    which share the memory; an all-reduce only from the same ranks.
+    which share the memory; an all-reduce only from the same ranks. Rounds with a validity warning count only if there
+    are no others.
     """
     places = [(_place(one), one) for one in measurements if one.ok and one.points]
     near = [(place, one) for place, one in places if _is_same_machine(work.place, place)]
-    near.sort(key=lambda pair: (pair[0].shape == work.place.shape, pair[0].nproc, pair[0].nnodes), reverse=True)
+    near.sort(
+        key=lambda pair: (pair[1].valid, pair[0].shape == work.place.shape, pair[0].nproc, pair[0].nnodes), reverse=True
+    )
     measured = [one for _, one in near]
     same = [one for place, one in near if place.shape == work.place.shape]
     sources: dict[str, str] = {}
@@ -207,20 +210,24 @@ def _is_same_machine(training: Place, measured: Place) -> bool:
 
 def _figure(measured: Sequence[Outcome], names: Sequence[str], limit: str, sources: dict[str, str]) -> float | None:
     """Return the largest of the figures in the first case that has one, the median of its rounds."""
-    case = next((one.case for one in measured if any(_value(one, name) for name in names)), None)
-    rounds = [one for one in measured if one.case == case]
-    medians = {name: median(values) for name in names if (values := finite(one.value(name) for one in rounds))}
-    if not medians:
+    first = next((one for one in measured if any(_value(one, name) for name in names)), None)
+    if first is None:
         return None
+    case = first.case
+    rounds = [one for one in measured if one.case == case and one.valid == first.valid]
+    medians = {name: median(values) for name in names if (values := finite(_value(one, name) for one in rounds))}
     name = max(medians, key=lambda name: medians[name])
     unit = next(metric.unit for one in rounds if (metric := one.metric(name)))
     sources[limit] = f"{name} {quantity(medians[name], unit)} of {case}"
     return medians[name]
 
 
-def _value(outcome: Outcome, name: str) -> float:
+def _value(outcome: Outcome, name: str) -> float | None:
+    """Return a figure; None if it is missing or impossible."""
     value = outcome.value(name)
-    return value if value is not None and math.isfinite(value) else 0.0
+    if value is None or not 0 < value < math.inf:
+        return None
+    return value if all(figure.is_possible(value) for figure in outcome.figures if figure.name == name) else None
 
 
 def _curve(measured: Sequence[Outcome], sources: dict[str, str]) -> tuple[tuple[float, float], ...]:

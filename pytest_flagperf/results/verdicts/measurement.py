@@ -13,10 +13,8 @@ from pytest_flagperf.results.logs.points import MeasuredPoint, Turn, point_of
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.uniform import BOUND, WAITS, Slow, slow_ranks
 from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind, finished, in_range
-from pytest_flagperf.stored.plan import MeasuredFigure
+from pytest_flagperf.stored.plan import MOST_OF_PEAK, MeasuredFigure
 
-MOST_OF_PEAK = 1.05
-"""The largest share of a declared peak: peaks are of a nominal clock."""
 _KIND = VerdictKind.MEASURED
 _EVEN = f"no rank and no host {quantity(BOUND, 'share')} slower than the median of the others"
 
@@ -174,7 +172,7 @@ def _possible(outcome: Outcome, figure: MeasuredFigure, value: float) -> Iterato
     if figure.peak is not None:
         bound, share = figure.peak * MOST_OF_PEAK, quantity(MOST_OF_PEAK, "share")
         got, most = compared(value, bound, figure.unit)
-        ok, expected = value <= bound, f"at most {most}, {share} of the declared peak"
+        ok, expected = figure.is_possible(value), f"at most {most}, {share} of the declared peak"
         reason = "the clock, the counted work or the peak is wrong"
         sentence = "" if ok else f"round {outcome.round}: {figure.name} is {got}, expected {expected}: {reason}"
         yield Verdict(name, ok, got, expected, sentence, kind=_KIND)
