@@ -1,19 +1,22 @@
 """How much memory can be allocated: of a device by its rank, of a host by this program, a process of its own.
 
-    python capacity.py CEILING_BYTES PARENT_PID
+    python capacity.py CEILING_BYTES SECONDS PARENT_PID
 
 The program fills the memory that it allocates, because Linux gives pages only when they are written. It stops at the
-ceiling, prints the bytes as JSON, and ends when its parent does. If memory runs out, the kernel kills it first.
+ceiling or when the time is over, prints the bytes as JSON, and ends when its parent does. If memory runs out, the
+kernel kills it first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import mmap
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from flagperf_driver.node.processes import die_with
 
 RESERVE = 2 << 30
 """What a measurement leaves to the rest of a host."""
+MEMORY, CEILING, TIME = "memory", "ceiling", "time"
 HOST_STEP, HOST_LEAST = 1 << 30, 16 << 20
 DEVICE_STEP, DEVICE_LEAST = 64 << 30, 1 << 20
 _POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)
@@ -29,15 +33,19 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _LIMITS = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 
 
-def allocated(allocate: Callable[[int], Any], step: int, least: int, ceiling: int | None = None) -> tuple[int, bool]:
-    """Allocate in steps that are halved after a failure; return the bytes, and whether the ceiling ended it.
+def allocated(
+    allocate: Callable[[int], Any], step: int, least: int, ceiling: int | None = None, most_s: float = math.inf
+) -> tuple[int, str]:
+    """Allocate in steps that are halved after a failure; return the bytes, and what ended it: memory, ceiling or time.
 
     ``allocate`` returns an object that keeps the memory, and raises an error if it gets no memory.
     """
-    kept, total, limited = [], 0, False
+    kept, total, ended_by, begin = [], 0, MEMORY, time.monotonic()
     while step >= least:
+        if time.monotonic() - begin >= most_s:
+            return total, TIME
         if ceiling is not None and total + step > ceiling:
-            limited = True
+            ended_by = CEILING
         else:
             try:
                 kept.append(allocate(step))
@@ -46,9 +54,9 @@ def allocated(allocate: Callable[[int], Any], step: int, least: int, ceiling: in
             except (MemoryError, OSError, RuntimeError) as error:
                 if not _is_out_of_memory(error):
                     raise
-                limited = False
+                ended_by = MEMORY
         step //= 2
-    return total, limited
+    return total, ended_by
 
 
 def _is_out_of_memory(error: Exception) -> bool:
@@ -56,10 +64,10 @@ def _is_out_of_memory(error: Exception) -> bool:
     return not isinstance(error, RuntimeError) or "memory" in str(error).lower()
 
 
-def of_host(ceiling: int) -> tuple[int, bool]:
-    """Return how many bytes a new process of this host gets, and whether the ceiling ended it."""
+def of_host(ceiling: int, most_s: float) -> tuple[int, str]:
+    """Return how many bytes a new process of this host gets in this time, and what ended it."""
     done = subprocess.run(
-        [sys.executable, __file__, str(ceiling), str(os.getpid())],
+        [sys.executable, __file__, str(ceiling), str(most_s), str(os.getpid())],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         check=False,
@@ -67,8 +75,8 @@ def of_host(ceiling: int) -> tuple[int, bool]:
     if done.returncode:
         ended = f"exit code {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
         raise MemoryError(f"allocating up to {ceiling} bytes ended with {ended}: {done.stderr.decode().strip()[-300:]}")
-    total, limited = json.loads(done.stdout)
-    return total, limited
+    total, ended_by = json.loads(done.stdout)
+    return total, ended_by
 
 
 def host_ceiling(processes: int, cgroups: Path = _CGROUPS, proc: Path = Path("/proc")) -> int:
@@ -99,12 +107,13 @@ def _left_by_groups(cgroups: Path, proc: Path) -> Iterator[int]:
 
 
 def _main() -> None:
-    ceiling, parent = map(int, sys.argv[1:])
-    die_with(parent)
+    ceiling, most_s, parent = sys.argv[1:]
+    die_with(int(parent))
     with contextlib.suppress(OSError):  # not in every container; then only the ceiling protects the others
         Path("/proc/self/oom_score_adj").write_text("1000")
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _POPULATE
-    print(json.dumps(allocated(lambda size: mmap.mmap(-1, size, flags=flags), HOST_STEP, HOST_LEAST, ceiling)))
+    found = allocated(lambda size: mmap.mmap(-1, size, flags=flags), HOST_STEP, HOST_LEAST, int(ceiling), float(most_s))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class MainMemory(Measurement):
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._call: Callable[[], object] = lambda: None
-        self._capacity: tuple[int, bool] | None = None
+        self._capacity: tuple[int, str] | None = None
 
     def points(self) -> Iterator[Point]:
         device = self._ctx.device
@@ -42,7 +42,8 @@ class MainMemory(Measurement):
         for operation in OPERATIONS:
             for size in sizes:
                 yield Point(f"{operation} {size}", {"operation": operation, "bytes": size}, series=operation)
-        yield Point("capacity")
+        if self._ctx.config.capacity_most != 0:
+            yield Point("capacity")
 
     def work(self, point: Point) -> Mapping[str, float]:
         if not point.values:
@@ -71,7 +72,7 @@ class MainMemory(Measurement):
     def facts(self) -> Mapping[str, Any]:
         if self._capacity is None:
             return {"last_cache": last_cache(self._ctx.device)}
-        return {"ended_by": "ceiling" if self._capacity[1] else "memory"}
+        return {"ended_by": self._capacity[1]}
 
     def release(self) -> None:
         self._call = lambda: None
@@ -86,11 +87,13 @@ class MainMemory(Measurement):
                 return int(total)
         return capacity.host_ceiling(self._ctx.local_world_size)
 
-    def _allocated(self) -> tuple[int, bool]:
+    def _allocated(self) -> tuple[int, str]:
         device, most = self._ctx.device, self._ctx.config.capacity_most
+        # No heartbeat meanwhile, not of ranks that wait for this one either.
+        most_s = self._ctx.config.hang_timeout_s / 2
         if devices.is_host(device):
             ceiling = capacity.host_ceiling(self._ctx.local_world_size)
-            return capacity.of_host(min(ceiling, most) if most else ceiling)
+            return capacity.of_host(min(ceiling, most) if most else ceiling, most_s)
         if empty_cache := getattr(devices.backend(device), "empty_cache", None):
             empty_cache()
         result = capacity.allocated(
@@ -98,6 +101,7 @@ class MainMemory(Measurement):
             capacity.DEVICE_STEP,
             capacity.DEVICE_LEAST,
             most,
+            most_s,
         )
         if empty_cache:
             empty_cache()

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -114,11 +115,18 @@ def check_capacity_is_found_in_steps_that_are_halved() -> None:
         left[0] -= size
         return size
 
-    assert capacity.allocated(allocate, 256, 1) == (1000, False)
+    assert capacity.allocated(allocate, 256, 1) == (1000, "memory")
     left[0] = 1000
-    assert capacity.allocated(allocate, 256, 8) == (1000 // 8 * 8, False), "what is smaller than the last step is left"
+    assert capacity.allocated(allocate, 256, 8) == (1000 // 8 * 8, "memory"), (
+        "what is smaller than the last step is left"
+    )
     left[0] = 1000
-    assert capacity.allocated(allocate, 256, 1, ceiling=700) == (700, True)
+    assert capacity.allocated(allocate, 256, 1, ceiling=700) == (700, "ceiling")
+
+    left[0] = 1000
+    assert capacity.allocated(allocate, 256, 1, most_s=0.0) == (0, "time")
+    with mock.patch.object(capacity.time, "monotonic", side_effect=range(9)):
+        assert capacity.allocated(allocate, 256, 1, most_s=3.0) == (512, "time")
 
     def broken(_: int) -> None:
         raise RuntimeError("the device is gone")
@@ -127,18 +135,32 @@ def check_capacity_is_found_in_steps_that_are_halved() -> None:
 
 
 def check_the_capacity_of_a_host_is_found_in_another_process_under_a_ceiling_and_under_a_limit() -> None:
-    assert capacity.of_host(200 * MIB) == (192 * MIB, True), "the steps are of at least 16 MiB"
+    assert capacity.of_host(200 * MIB, 60.0) == (192 * MIB, "ceiling"), "the steps are of at least 16 MiB"
     program = (
         f"import json, resource, sys\nsys.path[:0] = {sys.path!r}\nimport capacity\n"
         f"resource.setrlimit(resource.RLIMIT_AS, ({GIB}, {GIB}))\n"
-        f"print(json.dumps(capacity.of_host({8 * GIB})))"
+        f"print(json.dumps(capacity.of_host({8 * GIB}, 60.0)))"
     )
     text = subprocess.run(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, cwd=checking.SUITE
     ).stdout
-    found, limited = json.loads(text)
+    found, ended_by = json.loads(text)
     assert 0.8 * GIB < found < GIB, found
-    assert limited is False
+    assert ended_by == "memory"
+    assert capacity.of_host(8 * GIB, 0.0) == (0, "time")
+
+
+def check_the_capacity_is_bound_in_time_and_left_out_of_a_preflight() -> None:
+    with mock.patch.object(capacity, "of_host", return_value=(5, "time")) as of_host:
+        made = memory(hang_timeout_s=100.0)
+        point = list(made.points())[-1]
+        made.prepare(point)
+    assert of_host.call_args.args[1] == 50.0
+    assert made.figures(point, math.nan) == {"capacity": 5.0}
+    assert made.facts() == {"ended_by": "time"}
+    scales = tomllib.loads((checking.SUITE / "suite.toml").read_text())["scales"]
+    assert all("capacity_most=0" in scale["preflight"] for scale in scales.values())
+    assert "capacity" not in {point.name for point in memory(capacity_most=0).points()}
 
 
 def check_the_ceiling_is_the_least_of_free_memory_and_all_control_groups() -> None:

@@ -7,4 +7,5 @@ sizes = [
     1024 * 1024 * 1024,
     4 * 1024 * 1024 * 1024,
 ]  # bytes of an array; the figures are those of the largest one
-capacity_most: int | None = None  # allocate at most so many bytes; None: all of a device, of a host what it has free
+# Allocate at most so many bytes; None: all of a device, of a host what it has free; 0: do not measure the capacity.
+capacity_most: int | None = None
