@@ -71,6 +71,9 @@ def test_a_figure_of_several_ranks_is_that_of_the_worst_rank_and_of_the_point_th
     bad = of_ranks([first, [point("bb", {"copy": math.nan})]], [COPY])
     assert math.isnan(bad[1].figures["copy"])
     assert point_of(COPY, bad) is bad[1], "a point that is not a number is never left aside for a better one"
+    (without,) = of_ranks([first[:1], [point("a", {})]], [COPY, WAIT])
+    assert [*without.figures] == ["copy"], "an optional figure that one rank lacks is missing"
+    assert math.isnan(without.figures["copy"])
 
 
 def test_the_last_point_has_the_value_that_the_figure_is_drawn_over() -> None:

@@ -124,23 +124,28 @@ def left_out_point(value: Mapping[str, Any]) -> LeftOutPoint | None:
 def of_ranks(ranks: Iterable[Sequence[MeasuredPoint]], figures: Sequence[MeasuredFigure]) -> tuple[MeasuredPoint, ...]:
     """Return the points in the order of the first rank that has them, each with the figures of the worst rank."""
     by_name: dict[str, MeasuredPoint] = {}
-    lower = {figure.name for figure in figures if figure.direction == "lower"}
+    declared = {figure.name: figure for figure in figures}
     for points in ranks:
         for point in points:
             known = by_name.get(point.name)
-            by_name[point.name] = point if known is None else _joined(known, point, lower)
+            by_name[point.name] = point if known is None else _joined(known, point, declared)
     return tuple(by_name.values())
 
 
-def _joined(first: MeasuredPoint, second: MeasuredPoint, lower: set[str]) -> MeasuredPoint:
-    """Return a point of two ranks: the slower one, with the worst figure of both; NaN is the worst."""
+def _joined(first: MeasuredPoint, second: MeasuredPoint, declared: Mapping[str, MeasuredFigure]) -> MeasuredPoint:
+    """Return a point of two ranks: the slower one, with the worst figure of both; NaN is the worst.
+
+    A figure that only one rank has is NaN, or missing if it may be missing.
+    """
     slower = second if (second.seconds or 0.0) > (first.seconds or 0.0) else first
-    names = dict.fromkeys([*first.figures, *second.figures])
-    pairs = {name: [point.figures[name] for point in (first, second) if name in point.figures] for name in names}
-    figures = {
-        name: math.nan if any(map(math.isnan, pair)) else (max if name in lower else min)(pair)
-        for name, pair in pairs.items()
-    }
+    figures = {}
+    for name in dict.fromkeys([*first.figures, *second.figures]):
+        figure = declared.get(name)
+        if figure is not None and not figure.is_required and not (name in first.figures and name in second.figures):
+            continue
+        pair = [point.figures.get(name, math.nan) for point in (first, second)]
+        is_lower = figure is not None and figure.direction == "lower"
+        figures[name] = math.nan if any(map(math.isnan, pair)) else (max if is_lower else min)(pair)
     turns = {} if slower.together else {**first.turns, **second.turns}
     return replace(slower, figures=figures, turns=turns)
 
