@@ -71,9 +71,10 @@ def check_ranks_of_unequal_hosts_measure_the_same_sizes() -> None:
             points = memory(sizes=[MIB, 128 * MIB]).points()
             return {point.values["bytes"] for point in points if point.values}
 
-    large, small = (99 * GIB, 8 * MIB), (2 * GIB, 40 * MIB)
-    assert sizes(large, small) == sizes(small, large) == {MIB, 128 * MIB, 256 * MIB}
-    assert sizes(large, large) == {MIB, 128 * MIB}
+    usual, full, cached = (99 * GIB, 8 * MIB), (GIB // 2, 8 * MIB), (99 * GIB, 40 * MIB)
+    assert sizes(usual, usual) == {MIB, 128 * MIB}
+    assert sizes(usual, full) == sizes(full, usual) == {MIB, 32 * MIB}
+    assert sizes(usual, cached) == sizes(cached, usual) == {MIB, 128 * MIB, 256 * MIB}
 
 
 def caches(sizes: dict[str, str]) -> Path:
