@@ -17,7 +17,7 @@ _TIMES = {"seconds": "time", "best": "best", "sustained": "sustained", "own": "w
 def html(outcome: Outcome) -> str:
     """Return the folded table of a round's points; empty without points."""
     points, units = outcome.points, {figure.name: figure.unit for figure in outcome.figures}
-    if not points:
+    if not points and not outcome.left_out:
         return ""
     names = [name for name in units if any(name in point.figures for point in points)]
     times = {name: title for name, title in _TIMES.items() if any(getattr(point, name) is not None for point in points)}
