@@ -367,7 +367,8 @@ def _matrix(query: _Query) -> Iterator[Selected]:
         raise Problems([f"{settings.as_written('hw')}: not a chip of {vendor.name}{similar} {choices}"])
     shapes, data = _shapes(settings, vendor), _data_for_all(settings)
     for suite in query.catalog.suites.values():
-        for shape in shapes:
+        # One shape with too few processes is a skipped case only without another one.
+        for shape in [shape for shape in shapes if shape.cards >= suite.least_ranks] or shapes:
             case = Case(suite.model, suite.framework, hardware, shape.nnodes, shape.nproc, settings.repeat)
             selected = _selected(case, suite, vendor, data, query)
             yield selected if settings.nodes or settings.plan else _check_hosts(selected, query.hosts)

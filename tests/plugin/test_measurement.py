@@ -73,6 +73,9 @@ def test_a_case_with_too_few_processes_is_one_skipped_test(toy: Toy) -> None:
     result = toy.run("suites/gamma", "--nodes=1x1", "-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*gamma:plain needs at least 2 processes; the shape 1x1 has 1"])
+    both = toy.run("suites/gamma", "--nodes=1x1,1x2", "--collect-only", "-q")
+    assert "gamma:plain:CPU:1:2:1" in str(both.stdout)
+    assert "gamma:plain:CPU:1:1:1" not in str(both.stdout), "the other shape is measured, and --strict has no skip"
 
 
 def test_a_setting_of_one_kind_of_suite_does_not_concern_the_other(measuring: Toy) -> None:
