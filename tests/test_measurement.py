@@ -149,14 +149,15 @@ def test_no_round_fails() -> None:
 
 
 def test_a_single_round_with_too_few_windows_is_not_judged_as_repeatable() -> None:
-    def judged(one: MeasuredPoint) -> list[tuple[bool, bool, bool]]:
-        found = verdicts.measured([outcome(one)])
+    def judged(one: MeasuredPoint, unit: str = "B/s") -> list[tuple[bool, bool, bool]]:
+        found = verdicts.measured([outcome(one, figures=[replace(COPY, unit=unit)])])
         return [(each.ok, each.judged, each.warning) for each in found if each.name == "repeatable copy"]
 
     few = replace(point("a", {"copy": 80e9}), interval=None, windows=3)
     assert judged(few) == [(True, False, True)]
     assert judged(replace(few, interval=0.01)) == [(True, True, False)]
     assert judged(replace(few, seconds=None, windows=0)) == [], "a capacity is not timed"
+    assert judged(replace(few, interval=0.9), unit="share") == [], "a share is not computed from the windows' times"
 
 
 def test_rounds_that_differ_fail_unless_none_of_them_is_valid() -> None:

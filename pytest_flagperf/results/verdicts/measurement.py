@@ -196,7 +196,8 @@ def _repeatable(figure: MeasuredFigure, rounds: Sequence[Outcome]) -> Iterator[V
         variation, where = (max(values) - min(values)) / middle if middle else math.inf, count(len(values), "round")
     else:
         point = _point(valid[0], figure.name)
-        if point is None or not point.windows:  # the figure is not one of a time, such as a capacity
+        # A capacity is not timed, and the windows of a share say nothing about it.
+        if point is None or not point.windows or figure.unit == "share":
             return
         if point.interval is None:
             why = f"the only round measured {point.name} in {count(point.windows, 'window')}, too few to know its noise"
