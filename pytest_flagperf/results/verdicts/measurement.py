@@ -184,27 +184,18 @@ def _possible(outcome: Outcome, figure: MeasuredFigure, value: float) -> Iterato
 
 
 def _repeatable(figure: MeasuredFigure, rounds: Sequence[Outcome]) -> Iterator[Verdict]:
-    """Judge whether the valid rounds differ by no more than their noise; of one round, how much its windows vary."""
+    """Judge whether the valid rounds differ by no more than their noise."""
     name, bound = f"repeatable {figure.name}", quantity(figure.variation, "share")
     valid = [outcome for outcome in rounds if math.isfinite(outcome.value(figure.name) or math.nan)]
     expected = f"a variation of at most {bound}"
     if not valid:
         return
+    if len(valid) == 1:
+        yield from _known(figure, valid[0], name, expected)
+        return
     values = finite(outcome.value(figure.name) for outcome in valid)
     middle = median(values)
-    if len(values) > 1:
-        variation, where = (max(values) - min(values)) / middle if middle else math.inf, count(len(values), "round")
-    else:
-        point = _point(valid[0], figure.name)
-        # A capacity is not timed, and the windows of a share say nothing about it.
-        if point is None or not point.windows or figure.unit == "share":
-            return
-        if point.interval is None:
-            why = f"the only round measured {point.name} in {count(point.windows, 'window')}, too few to know its noise"
-            sentence = f"whether {figure.name} is repeatable is not judged: {why}"
-            yield Verdict(name, True, "not judged", expected, sentence, warning=True, kind=_KIND, judged=False)
-            return
-        variation, where = point.interval, "the windows of 1 round"
+    variation = (max(values) - min(values)) / middle if middle else math.inf
     ok, got = variation <= figure.variation, compared(variation, figure.variation, "share")[0]
     remarks = dict.fromkeys(
         f"{point.name} {remark}"
@@ -215,10 +206,25 @@ def _repeatable(figure: MeasuredFigure, rounds: Sequence[Outcome]) -> Iterator[V
     why = f"; {'; '.join(remarks)}" if remarks else ""
     spread = f"{quantity(min(values), figure.unit)} to {quantity(max(values), figure.unit)}"
     sentence = (
-        f"{figure.name} varies by {got} in {where} ({spread}), expected {expected}{why}: measure on an idle machine,"
-        " or with more time for each point"
+        f"{figure.name} varies by {got} in {count(len(values), 'round')} ({spread}), expected {expected}{why}:"
+        " measure on an idle machine, or with more time for each point"
     )
     yield Verdict(name, ok, got, expected, "" if ok else sentence, kind=_KIND)
+
+
+def _known(figure: MeasuredFigure, outcome: Outcome, name: str, expected: str) -> Iterator[Verdict]:
+    """Judge the figure of a single round by the windows of its point; a noisy one needs further rounds to be judged."""
+    point = _point(outcome, figure.name)
+    # A capacity is not timed, and the windows of a share say nothing about it.
+    if point is None or not point.windows or figure.unit == "share":
+        return
+    if point.interval is not None and point.interval <= figure.variation:
+        yield Verdict(name, True, quantity(point.interval, "share"), expected, kind=_KIND)
+        return
+    noise = f"an interval of ± {quantity(point.interval, 'share')}" if point.interval is not None else "no interval"
+    why = "; ".join([f"{count(point.windows, 'window')} of {point.name} have {noise}", *point.remarks])
+    sentence = f"whether {figure.name} is repeatable is not judged by one round: {why}; --repeat=3 judges it"
+    yield Verdict(name, True, "not judged", expected, sentence, warning=True, kind=_KIND, judged=False)
 
 
 def _reached(outcome: Outcome, figure: MeasuredFigure) -> Verdict:
