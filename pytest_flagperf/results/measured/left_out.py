@@ -112,8 +112,6 @@ def _seen(rank: RankFigures) -> tuple[float, float] | None:
 
 _SHARE = "of the suite x `raw_train_time`, at most"
 _SHORT = Tolerance(0.2)
-_EXCHANGE = Tolerance(1.0)
-"""In each evaluation the ranks exchange their results, and on a crowded host wait for one that has no core."""
 _SEEN = Tolerance(0.2, 0.002)
 
 PAIRS: tuple[Pair, ...] = (
@@ -139,7 +137,7 @@ PAIRS: tuple[Pair, ...] = (
         _within(
             lambda rank: _evaluated(rank) - rank.get("eval_model_time"),
             lambda rank, allowed: allowed.summarizing * rank.train_s,
-        ), _EXCHANGE,
+        ), _SHORT,
     ),
     Pair(
         "checking", "the time that `p_core` leaves out as checks, `check_time`,",
