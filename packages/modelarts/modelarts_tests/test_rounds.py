@@ -274,7 +274,7 @@ def test_a_network_that_stays_lost_fails_the_round_and_logs_are_fetched_late(
     assert record.fault.kind == "lost"
     assert "may still run: flagperf-modelarts stop ends it" in run.text
     modelarts.faults.silent = False
-    until(lambda: modelarts.jobs[0].ended, "the end of the job")  # nobody renews its lease
+    until(lambda: modelarts.jobs[0].ended, "the end of the job")  # its lease is not renewed
     lines = run.run.rounds.fetch_late_logs()
     assert lines == ["alpha_plain_CPU_1_2_1 round1: the logs of instance0 were fetched late"]
     assert (run.folder() / "instance0_noderank0" / "rank0.out.log").is_file()

@@ -176,8 +176,8 @@ def rates_of(work: StepWork, measurements: Iterable[Outcome]) -> MachineRates:
     """Return the rates of the training's machine from measurements of it.
 
     Computing and memory are of a card, so they may come from another number of cards, but not from more per host,
-    which share the memory; an all-reduce only from the same ranks. Rounds with a validity warning count only if there
-    are no others.
+    which share the memory; an all-reduce only from the same ranks. Rounds with a validity warning count only if every
+    round has one.
     """
     places = [(_place(one), one) for one in measurements if one.ok and one.points]
     near = [(place, one) for place, one in places if _is_same_machine(work.place, place)]
