@@ -363,6 +363,17 @@ def test_a_small_scales_file_and_mutable_params_must_name_keys_that_exist(tmp_pa
     assert "expected a list of keys" in problems_of(catalog)[0]
 
 
+def test_a_suite_may_fix_keys_that_every_suite_may_change(tmp_path: Path) -> None:
+    catalog = tree(tmp_path)
+    assert of(catalog, "beta1=0.8").values["beta1"].value == 0.8
+    file = "suites/toy/pytorch/config/mutable_params.py"
+    write(tmp_path, file, MUTABLE + 'fixed_params = ["beta1", "beat2"]\n')
+    assert problems_of(catalog, "beta1=0.8") == [
+        f"{file}:2: fixed_params contains 'beat2': toy:pytorch has no such key; did you mean beta2 or beta1?",
+        "--set beta1=0.8: cannot be set here: the suite fixes it (fixed_params in mutable_params.py)",
+    ]
+
+
 def test_a_missing_required_key_and_a_missing_base_are_reported(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     defaults = write(tmp_path, "driver/defaults.py", 'MUTABLE = []\nvendor = ""\n')

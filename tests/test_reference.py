@@ -254,6 +254,16 @@ def test_parity_needs_a_reference() -> None:
     assert "python -m tools.calibrate" in found["parity"].sentence
 
 
+def test_a_reference_without_curves_judges_too_early_but_no_parity() -> None:
+    none = reference.Curves((), ())
+    points = replace(HELD, batches=(replace(HELD.batches[0], metric=none, loss=none),))
+    assert against(TEN[0], points)["not_too_early"].ok
+    assert not against(round_of(50, to_target=13_000), points)["not_too_early"].ok
+    found = against(stopped(TEN[0], 12_800), points)["parity"]
+    assert not found.ok
+    assert "has no loss curves" in found.sentence
+
+
 def test_the_tolerance_is_no_less_than_declared() -> None:
     same = made([round_of(1)] * 10)
     tolerance = same.batches[0].tolerance(same.batches[0].loss.samples)
@@ -321,6 +331,8 @@ def test_the_suites_references_are_whole_and_of_their_present_targets() -> None:
         assert (held.target.name, held.target.value, held.target.also) == target, file
         for batch in held.batches:
             assert 0 < batch.earliest < min(batch.to_target), file
+            if not batch.loss.rounds:
+                continue
             # Each of its own rounds is on the curve of all.
             ends = batch.loss.samples
             allowed, mean = batch.tolerance(ends), curves.middle(batch.loss.rounds)

@@ -88,8 +88,9 @@ def describe(name: str, reference: Reference) -> Iterator[str]:
     yield name
     for batch in reference.batches:
         low, high = min(batch.to_target), max(batch.to_target)
+        shapes = f" ({', '.join(batch.shapes)})" if batch.shapes else ""
         yield (
-            f"  a batch of {batch.global_batch:,} ({', '.join(batch.shapes)}), {count(len(batch.to_target), 'round')}:"
+            f"  a batch of {batch.global_batch:,}{shapes}, {count(len(batch.to_target), 'round')}:"
             f" {plain(low)} to {plain(high)} {reference.sample_unit} to the target; too early is below"
             f" {plain(reference.earliest(batch.global_batch) or 0)}"
         )

@@ -42,6 +42,7 @@ _NOT_VENDORS: Mapping[str, str] = {
     "throughput_only": _JUDGED,
 }
 """Keys whose value stays the suite's, each with the reason and the user's own way to change it."""
+_FIXED = "the suite fixes it (fixed_params in mutable_params.py)"
 _AT_LEAST = ("min_efficiency", "throughput_steps", "point_least_s", "point_most_s", "point_warmup_s")
 """Keys that a vendor may only raise."""
 _AT_MOST: Mapping[str, float] = {"log_freq": 100, "timing_warmup_steps": 50, "point_interval": 0}
@@ -131,10 +132,19 @@ class _Resolver:
     @cached_property
     def mutable(self) -> frozenset[str]:
         """The keys that a vendor's file and ``--set`` may set."""
+        common = [name for defaults in self._defaults for name in self._names_in(self._load(defaults), "MUTABLE")]
+        return frozenset([*common, *self._suites_lists["mutable_params"]]) - self.fixed
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The keys of ``MUTABLE`` that the suite fixes, such as hyper-parameters of a rule book."""
+        return frozenset(self._suites_lists["fixed_params"])
+
+    @cached_property
+    def _suites_lists(self) -> Mapping[str, list[str]]:
         file = self.folder / "mutable_params.py"
-        common = [name for defaults in self._defaults for name in self._names_in(defaults, "MUTABLE")]
-        own = self._names_in(file, "mutable_params") if file.exists() else []
-        return frozenset([*common, *own])
+        module = self._load(file) if file.exists() else Module(file, {})
+        return {variable: self._names_in(module, variable) for variable in ("mutable_params", "fixed_params")}
 
     def check_data(self) -> None:
         """Check that data_dir and the paths below it exist; a small scale may include its data in the suite."""
@@ -184,9 +194,9 @@ class _Resolver:
         self.problems += [problem.replace(absolute, relative) for problem in module.problems]
         return module
 
-    def _names_in(self, file: Path, variable: str) -> list[str]:
+    def _names_in(self, module: Module, variable: str) -> list[str]:
         """Return a list of keys; each must exist."""
-        given = self._load(file).names.get(variable)
+        given, file = module.names.get(variable), module.file
         names = given.value if given else []
         if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
             self.problems.append(f"{self.shown(file)}: {variable} is {shown(names)}; expected a list of keys")
@@ -305,9 +315,8 @@ class _Resolver:
                 expected = f"expected the suite's {self.values[key].value!r}"
                 self._problem(value, key, f"{expected}; a vendor's config cannot change the data or initial weights")
             elif allowed is not None and key not in allowed and not self._mutable_unknown:
-                self._problem(
-                    value, key, f"cannot be set here: it is not in mutable_params{near(key, sorted(allowed))}"
-                )
+                names = f"it is not in mutable_params{near(key, sorted(allowed))}"
+                self._problem(value, key, f"cannot be set here: {_FIXED if key in self.fixed else names}")
             elif value.layer == "vendor" and (problem := _weakening(key, value.value, self._suites(key))):
                 self._problem(value, key, problem)
             else:

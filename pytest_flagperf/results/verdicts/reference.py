@@ -1,6 +1,7 @@
 """A suite's reference: the metric and loss curves of rounds that converged, by their batch over all cards.
 
-``tools.calibrate`` makes it from stored rounds. The file lies in the suite's folder; verdicts read it from the plan.
+``tools.calibrate`` makes it from stored rounds, ``tools.reference_points`` from published ones, which have no curves.
+The file lies in the suite's folder; verdicts read it from the plan.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Batch:
     """The largest number of samples between these two evaluations: the uncertainty of the crossing."""
     metric: Curves
     loss: Curves
-    """Mean losses since the point before, as far as all rounds have values."""
+    """Mean losses since the point before, as far as all rounds have values; no rounds in published points."""
 
     @property
     def earliest(self) -> float:
@@ -209,6 +210,7 @@ def _short(value: float) -> float:
 def _problem(batch: Batch) -> str:
     if len(batch.to_target) < FEWEST or not min(batch.to_target) > 0:
         return f"to_target must have at least {FEWEST} numbers above 0"
-    if len(batch.loss.rounds) < 2 or any(len(values) != len(batch.loss.samples) for values in batch.loss.rounds):
-        return "loss must have at least 2 rounds, each with as many values as samples"
+    loss = batch.loss
+    if len(loss.rounds) == 1 or any(len(values) != len(loss.samples) for values in loss.rounds):
+        return "loss must have no round, or at least 2, each with as many values as samples"
     return ""

@@ -100,6 +100,8 @@ def parity(outcome: Outcome) -> Verdict:
     reason = _other_target(outcome, reference)
     if reason is None and batch is None:
         reason = f"it has curves for {_sizes(reference)}, but this round had {_batch_words(outcome)}"
+    elif reason is None and batch and not batch.loss.rounds:
+        reason = "it has no loss curves; set no parity_samples, and train to the target"
     if reason is not None or batch is None:
         return _no_parity(outcome, f"the suite's reference does not apply to this round: {reason}", "a reference")
     return _on_the_curve(outcome, batch, trained)
