@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import compress
+from operator import add
 
+from pytest_flagperf.case import Case
 from pytest_flagperf.results.figures.statistics import SURE, Summary, few, summarize
 from pytest_flagperf.results.figures.units import SCALED, compared, plain, quantity
 from pytest_flagperf.results.measured.metrics import MetricValue
@@ -16,22 +19,37 @@ _ROUNDS_HEAD = ("", "median", "lowest", "highest", "variation", f"mean, {quantit
 _LOWEST = _ROUNDS_HEAD.index("lowest")
 NOTHING = "-"
 _HEAD = ("case", "rounds", "converged", "metric", "p_whole", "p_train", "p_core", "MFU", "speedup", "e2e")
-_MFU = _HEAD.index("MFU")
+_P_CORE, _MFU = _HEAD.index("p_core"), _HEAD.index("MFU")
 _MEASURED_HEAD = ("case", "figure", "median", "of peak", "rounds", "e2e")
 _GAP = "  "
 _NOISE = "noise"
+_SHORTER = ({}, {"with_target": False}, {"named": False, "with_target": False})
+"""What the metric of a case loses, one after the other, to fit."""
 
 
 def console_table(cases: Sequence[CaseResult], width: int = 80) -> list[str]:
-    """Return a table with one line per training if it fits, else two; and one with the figures of measurements."""
+    """Return a table with one line per training, of the columns that fit; and one with the figures of measurements."""
     if not cases:
         return ["no results"]
     measurements = [case for case in cases if any(not outcome.is_training for outcome in case.outcomes)]
     trainings = [case for case in cases if case not in measurements]
-    wide = aligned(rows(trainings))
-    lines = [] if not trainings else wide if max(map(len, wide)) <= width else _narrow(trainings, width)
+    lines = _fitting(trainings, width) if trainings else []
     gap = [""] if trainings and measurements else []
     return [*lines, *gap, *(_figures(measurements, width) if measurements else [])]
+
+
+def _fitting(cases: Sequence[CaseResult], width: int) -> list[str]:
+    """Return the table with the most columns that fits; if none fits, each name has its own line."""
+    full = [case.case for case in cases]
+    names, shared = _short_names(cases)
+    short = [_brief(cases, names, f"case{shared}", **options) for options in _SHORTER]
+    for table in (rows(cases), _brief(cases, full), *short):
+        lines = aligned(table)
+        if max(map(len, lines)) <= width:
+            return lines
+    head, *lines = aligned([("", *row[1:]) for row in _brief(cases, full, named=False)])
+    metrics = [f" ({case.outcomes[0].target.name})" if case.outcomes else "" for case in cases]
+    return ["case", head, *(text for one in zip(map(add, full, metrics), lines, strict=True) for text in one)]
 
 
 def _figures(cases: Sequence[CaseResult], width: int) -> list[str]:
@@ -62,9 +80,13 @@ def _figure_rows(case: CaseResult) -> Iterator[tuple[str, ...]]:
 
 def rows(cases: Sequence[CaseResult]) -> list[tuple[str, ...]]:
     """Return the cells of the table, the head first; the MFU column is left out if it is empty."""
-    table = [_HEAD, *(_row(case) for case in cases)]
-    if all(row[_MFU] == NOTHING for row in table[1:]):
-        return [(*row[:_MFU], *row[_MFU + 1 :]) for row in table]
+    return _without_mfu([_HEAD, *(_row(case) for case in cases)], _MFU)
+
+
+def _without_mfu(table: list[tuple[str, ...]], at: int) -> list[tuple[str, ...]]:
+    """Return the table without the column of the MFU at this place if no case has an MFU."""
+    if all(row[at] == NOTHING for row in table[1:]):
+        return [(*row[:at], *row[at + 1 :]) for row in table]
     return table
 
 
@@ -82,27 +104,35 @@ def _row(case: CaseResult) -> tuple[str, ...]:
     )
 
 
-def _narrow(cases: Sequence[CaseResult], width: int) -> list[str]:
-    """Return two lines per case: its name, rounds, metric and unit, then the figures."""
-    figures = [("", *_HEAD[2:]), *(("", *_narrow_row(case)) for case in cases)]
-    if all(row[_MFU - 1] == NOTHING for row in figures[1:]) or max(map(len, aligned(figures))) > width:
-        figures = [(*row[: _MFU - 1], *row[_MFU:]) for row in figures]
-    head_line, *lines = aligned(figures)
-    table = ["case (finished rounds, metric, unit of the throughputs)", head_line]
-    for case, line in zip(cases, lines, strict=True):
-        finished, first = _row(case)[1], case.outcomes[0] if case.outcomes else None
-        details = [finished, first.target.name, first.rate_unit] if first else [finished]
-        table += [f"{case.case} ({', '.join(filter(None, details))})", line]
-    return table
+def _brief(
+    cases: Sequence[CaseResult],
+    names: Sequence[str],
+    head: str = "case",
+    *,
+    named: bool = True,
+    with_target: bool = True,
+) -> list[tuple[str, ...]]:
+    """Return the cells of the most important figures."""
+    table = [(head, *_HEAD[2:4], *_HEAD[_P_CORE:])]
+    for name, case in zip(names, cases, strict=True):
+        row = _row(case)
+        quality = metric(case.outcomes, named=named, with_target=with_target) or NOTHING
+        *figures, speedup, time = row[_P_CORE:]
+        table.append((name, row[2], quality, *figures, _NOISE if speedup.endswith(_NOISE) else speedup, time))
+    return _without_mfu(table, _MFU - _P_CORE + 3)
 
 
-def _narrow_row(case: CaseResult) -> tuple[str, ...]:
-    """Return the cells without those of the line above."""
-    row = _row(case)
-    mfu, speedup, time = row[_MFU:]
-    speedup = _NOISE if speedup.endswith(_NOISE) else speedup
-    figures = (*row[4:6], _rate(case, "p_core"), mfu, speedup, time)
-    return (row[2], metric(case.outcomes, named=False) or NOTHING, *figures)
+def _short_names(cases: Sequence[CaseResult]) -> tuple[list[str], str]:
+    """Return each case's model and shape, with what else differs between them, and in brackets what does not."""
+    parsed = [Case.parse(case.case) for case in cases]
+    others = [(case.framework, case.hardware) for case in parsed]
+    differ = [len(set(values)) > 1 for values in zip(*others, strict=True)]
+    names = [
+        " ".join([case.model, *compress(other, differ), str(case.shape)])
+        for case, other in zip(parsed, others, strict=True)
+    ]
+    shared = list(compress(others[0], (not one for one in differ)))
+    return names, f" ({', '.join(shared)})" if shared else ""
 
 
 def aligned(rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
@@ -126,8 +156,8 @@ def converged(case: CaseResult) -> str:
     return f"{case.converged}/{case.meant}"
 
 
-def metric(outcomes: Sequence[Outcome], *, named: bool = True) -> str:
-    """Return each metric with its target, or the first figure of a measurement with its share of the chip's peak.
+def metric(outcomes: Sequence[Outcome], *, named: bool = True, with_target: bool = True) -> str:
+    """Return each metric, with its target, or the first figure of a measurement with its share of the chip's peak.
 
     Empty if no finished round has the figure, or had a target to reach.
     """
@@ -141,7 +171,8 @@ def metric(outcomes: Sequence[Outcome], *, named: bool = True) -> str:
     for name, limit in target.values.items():
         last = value if name == target.name else last_quality(outcomes, name)
         got, expected = compared(last, limit, target.unit)
-        cells.append(f"{f'{name} ' if named or cells else ''}{got} ({target.sign} {expected})")
+        goal = f" ({target.sign} {expected})" if with_target else ""
+        cells.append(f"{f'{name} ' if named or cells else ''}{got}{goal}")
     return ", ".join(cells)
 
 
