@@ -42,13 +42,19 @@ def in_round(title: str, text: str) -> str:
 
 
 def progress_line(progress: RoundProgress, width: int = 1000, *, is_running: bool = True) -> str:
-    """Return step, loss, metric and target, throughput and remaining time in one line of at most ``width`` columns."""
+    """Return step, loss, metric and target, throughput and remaining time in one line of at most ``width`` columns.
+
+    What does not fit is left out, the last part first.
+    """
     figures = [*_figures(progress), *(_time_left(progress) if is_running else ())]
     wide = "  ".join([f"{progress.case} round {progress.round}", *figures])
     if len(wide) <= width:
         return wide
     case = Case.parse(progress.case)
-    return "  ".join([f"{case.model} {case.shape} #{progress.round}", *figures])[:width]
+    parts = [f"{case.model} {case.shape} #{progress.round}", *figures]
+    while len("  ".join(parts)) > width and len(parts) > 1:
+        parts.pop()
+    return "  ".join(parts)[:width]
 
 
 def _figures(progress: RoundProgress) -> Iterator[str]:
