@@ -68,6 +68,15 @@ def test_progress_is_overwritten_at_a_limited_rate_and_quiet_shows_none() -> Non
     assert quiet.text == ""
 
 
+def test_records_of_the_log_are_written_on_request_only() -> None:
+    for records in (False, True):
+        written: list[str] = []
+        live = Live(written.append, width=80, live=True, quiet=False, follow=True, records=records)
+        live.log(0, "epoch 1 begins")
+        live.log(0, '[PerfLog] {"event": "TRAIN_START", "value": {}}')
+        assert [text.split()[2] for text in written] == ["epoch", *["[PerfLog]"] * records]
+
+
 def test_a_worker_writes_few_permanent_lines_and_a_note_clears_the_progress_line() -> None:
     terminal = Terminal()
     live = terminal.live(name="gw1")

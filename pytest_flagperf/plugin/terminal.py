@@ -44,29 +44,39 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     run, reporter = config.stash.get(RUN, None), config.pluginmanager.get_plugin("terminalreporter")
     if run is None or reporter is None:
         return
-    from pytest_flagperf.report.terminal.live import Live
+    from pytest_flagperf.report.terminal.live import CLEAR, Live
 
     if is_worker(config):
         reporter = None  # the output of a worker's reporter is discarded; its stderr is the controller's
     terminal = os.fdopen(os.dup(2 if reporter is None else 1), "w", encoding="utf-8", errors="replace")
     config.add_cleanup(terminal.close)
 
+    column: int | None = None  # where pytest's own line ends, while the progress is on the line below
+
     def write(text: str) -> None:
-        if reporter is not None and reporter.currentfspath:
-            # pytest then starts its next output on a new line.
-            reporter.currentfspath = None
+        nonlocal column
+        if column is not None:
+            if text == CLEAR:
+                text, column = f"{CLEAR}\x1b[A\x1b[{column + 1}G", None  # up, and to the column
+        elif reporter is not None and reporter.currentfspath:
+            if text.startswith(CLEAR):
+                column = reporter._tw.width_of_current_line
+            else:
+                # pytest then starts its next output on a new line.
+                reporter.currentfspath = None
             text = f"\n{text}"
         with suppress(OSError):  # a closed terminal must not fail a round; pytest reports it
             terminal.write(text)
             terminal.flush()
 
-    verbosity = config.get_verbosity()
+    verbosity, not_captured = config.get_verbosity(), config.getoption("capture", "no") == "no"
     run.live = Live(
         write,
         width=reporter._tw.fullwidth if reporter is not None else 80,
         live=terminal.isatty(),
         quiet=verbosity < 0,
-        follow=reporter is not None and (verbosity > 0 or config.getoption("capture", "no") == "no"),
+        follow=reporter is not None and (verbosity > 0 or not_captured),
+        records=verbosity > 1 or not_captured,
         name=getattr(config, "workerinput", {}).get("workerid"),
     )
     if is_worker(config):

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver import perflog
 from pytest_flagperf.printable import printable
 from pytest_flagperf.results.figures.units import plain, quantity
 from pytest_flagperf.stored import live_record
@@ -19,7 +20,8 @@ from pytest_flagperf.stored.live_record import LiveRecord, shortened
 
 from .progress import RoundProgress, in_round, progress_line, round_title
 
-_CLEAR = "\r\x1b[K"
+CLEAR = "\r\x1b[K"
+"""Written alone to remove the progress line, and before its text to replace it."""
 _INTERVAL_S = 0.2
 _SHARED_INTERVAL_S = 10.0
 _TICK_S = 1.0
@@ -31,6 +33,7 @@ _TRAINING = "training"
 class Live:
     """The output of a run while it runs; ``quiet`` writes nothing to the terminal, only the live record.
 
+    ``follow`` writes what the ranks print, with ``records`` also their [PerfLog] records, which the progress has in words.
     A worker that shares the terminal has a ``name`` and writes few, permanent lines.
     """
 
@@ -42,11 +45,13 @@ class Live:
         live: bool,
         quiet: bool,
         follow: bool,
+        records: bool = False,
         name: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._write, self._width, self._clock, self._name = write, width, clock, name
         self._live, self._quiet, self.follow = live and not quiet, quiet, follow and not quiet
+        self._records = records
         self._plain = None if live or quiet else PlainLines(self._permanent, clock)
         self._shown_at = float("-inf")
         self._open = False
@@ -152,7 +157,7 @@ class Live:
 
     def log(self, rank: int, text: str) -> None:
         """Write a line of a rank's log if the user follows the logs."""
-        if self.follow:
+        if self.follow and (self._records or perflog.MARK not in text):
             self._permanent(f"[rank {rank}] {text}")
 
     def clear(self) -> None:
@@ -167,7 +172,7 @@ class Live:
 
     def _clear_line(self) -> None:
         if self._open:
-            self._write(_CLEAR)
+            self._write(CLEAR)
             self._open = False
             self._shown_at = float("-inf")
 
@@ -191,7 +196,7 @@ class Live:
                 self._permanent(text)
             else:
                 self._open = True
-                self._write(_CLEAR + _one_line(text)[: self._width - 1])
+                self._write(CLEAR + _one_line(text)[: self._width - 1])
 
     def _tick_until_closed(self) -> None:
         while not self._closed.wait(_TICK_S):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from textwrap import wrap
 
 from pytest_flagperf.report.terminal.table import console_table
@@ -73,7 +75,9 @@ class RunSummary:
             )
             yield from (part.replace("\xa0", " ") for part in wrapped)
         yield from self.notes
-        yield from self.reports
+        for folder, paths in groupby(self.reports, os.path.dirname):
+            first, *more = paths
+            yield ", ".join([first, *(path[len(folder) + 1 :] for path in more)])
         yield from self.next_steps
         yield self.verdict(width)
 

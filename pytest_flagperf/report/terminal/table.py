@@ -23,7 +23,7 @@ _P_CORE, _MFU = _HEAD.index("p_core"), _HEAD.index("MFU")
 _MEASURED_HEAD = ("case", "figure", "median", "of peak", "rounds", "e2e")
 _GAP = "  "
 _NOISE = "noise"
-_SHORTER = ({}, {"with_target": False}, {"named": False, "with_target": False})
+_SHORTER: tuple[dict[str, bool], ...] = ({}, {"with_target": False}, {"named": False, "with_target": False})
 """What the metric of a case loses, one after the other, to fit."""
 
 
