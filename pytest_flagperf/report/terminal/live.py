@@ -33,7 +33,7 @@ _TRAINING = "training"
 class Live:
     """The output of a run while it runs; ``quiet`` writes nothing to the terminal, only the live record.
 
-    ``follow`` writes what the ranks print, with ``records`` also their [PerfLog] records, which the progress has in words.
+    ``follow`` writes what the ranks print, with ``records`` also their [PerfLog] records.
     A worker that shares the terminal has a ``name`` and writes few, permanent lines.
     """
 
