@@ -34,8 +34,8 @@ HOSTILE = (
 )
 ORDINARY = "显存不足：第３步 déjà vu Ünïcödé \N{FAMILY} 👨\u200d👩\u200d👧 ❤️ 한국어 العربية עברית ελληνικά"
 FORGED = "first line\nflagperf: 1 of 1 case passed"
-# What a terminal may get beside text: pytest's colours, lines that are written over by the next.
-OURS = re.compile(r"\x1b\[[0-9;]*m|\r\x1b\[K|\r(?=collect)|\r\n")
+# What a terminal may get beside text: pytest's colours, lines that the next replaces, the way back to pytest's line.
+OURS = re.compile(r"\x1b\[[0-9;]*m|\r\x1b\[K(?:\x1b\[A\x1b\[\d+G)?|\r(?=collect)|\r\n")
 
 
 def hidden(text: str) -> list[str]:
