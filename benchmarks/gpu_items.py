@@ -195,10 +195,10 @@ def make_items(target: Target, folder: Path) -> list[Item]:
         return replace(item, goal=suite.goal if vendor.scale == REFERENCE else None)
 
     def machine(suite: Suite) -> Item:
-        shapes = ["1x1"] * (suite.least_ranks == 1) + [all_devices] * (target.devices > 1 or suite.least_ranks > 1)
+        shapes = ["1x1"] * (suite.ranks.least == 1) + [all_devices] * (target.devices > 1 or suite.ranks.least > 1)
         guess = MACHINE_S.get(suite.model, OTHER_SUITE_S) * len(shapes)
         scale, nodes = f"--scale={vendor.scale}", ",".join(shapes)
-        return run(suite.model, guess, scale, suite=suite.model, nodes=nodes, devices=suite.least_ranks)
+        return run(suite.model, guess, scale, suite=suite.model, nodes=nodes, devices=suite.ranks.least)
 
     rank_python = [sys.executable, "-m", "benchmarks.site_python", f"--vendor={vendor.name}", *target.words]
     small_step, few_pictures = ["--layers=1", "--width=64"], ["--pictures=64", "--batch=16"]

@@ -368,7 +368,7 @@ def _matrix(query: _Query) -> Iterator[Selected]:
     shapes, data = _shapes(settings, vendor), _data_for_all(settings)
     for suite in query.catalog.suites.values():
         # One shape with too few processes is a skipped case only without another one.
-        for shape in [shape for shape in shapes if shape.cards >= suite.least_ranks] or shapes:
+        for shape in [shape for shape in shapes if shape.cards >= suite.ranks.least] or shapes:
             case = Case(suite.model, suite.framework, hardware, shape.nnodes, shape.nproc, settings.repeat)
             selected = _selected(case, suite, vendor, data, query)
             yield selected if settings.nodes or settings.plan else _check_hosts(selected, query.hosts)

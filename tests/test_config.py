@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.catalog import Catalog, CatalogError
 from pytest_flagperf.config import DEFAULTS, ConfigError, Resolved, Value, load, parse_settings, resolve
 
 from .trees import (
     BASE,
     MUTABLE,
     PLAIN_MEASUREMENT_TOML,
+    SUITE_TOML,
     VENDOR_TOML,
     resolved,
     tree,
@@ -45,6 +46,46 @@ def problems_of(catalog: Catalog, *settings: str, **options: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         of(catalog, *settings, **options)
     return caught.value.problems
+
+
+# -- how ranks share the model ------------------------------------------------------------------------------
+
+
+def test_the_table_of_parallel_has_a_short_form_and_must_fit_the_shape_and_the_model(tmp_path: Path) -> None:
+    toml = SUITE_TOML + '[parallel]\ntensor = ["width", "train_batch_size"]\n'
+    catalog = tree(tmp_path)
+    assert problems_of(catalog, "parallel=tensor=2") == [
+        "--set parallel=tensor=2: toy:pytorch does not support tensor; expected tensor = 1"
+    ]
+    write(tmp_path, "suites/toy/pytorch/suite.toml", toml)
+    catalog = Catalog.scan([tmp_path])
+    assert of(catalog, "parallel=shard=4,tensor=2").values["parallel"].value == {"shard": 4, "tensor": 2}
+    assert of(catalog, "parallel={'shard': -1}").values["parallel"].value == {"shard": -1}
+    assert problems_of(catalog, "parallel=tensor=8", "train_batch_size=20") == [
+        "--set parallel=tensor=8: tensor = 8 does not divide train_batch_size = 20 (--set train_batch_size=20)"
+    ]
+    assert problems_of(catalog, "parallel=shard=3") == [
+        "--set parallel=shard=3: shard 3 does not divide 8, the number of ranks"
+    ]
+    assert problems_of(catalog, "parallel=shard=x") == [
+        "--set parallel=shard=x: expected 'ddp' or 'fsdp' or a dict, as in name=1,other=2"
+    ]
+    write_config(tmp_path, 'parallel = {"shart": 2}\n')
+    assert problems_of(Catalog.scan([tmp_path])) == [
+        f"{CONFIG}:1: parallel = {{'shart': 2}}: unknown axis 'shart'; choose from replicate, shard, tensor"
+    ]
+
+
+def test_suite_toml_names_axes_and_keys_that_exist(tmp_path: Path) -> None:
+    tree(tmp_path)
+    file = write(tmp_path, "suites/toy/pytorch/suite.toml", SUITE_TOML + '[parallel]\ntensor = ["widht", "ratio"]\n')
+    assert problems_of(Catalog.scan([tmp_path])) == [
+        "suites/toy/pytorch/suite.toml: parallel.tensor contains 'widht': no such key",
+        "suites/toy/pytorch/suite.toml: parallel.tensor contains 'ratio': its value is 0.5, expected a whole number",
+    ]
+    file.write_text(SUITE_TOML + '[parallel]\ntensr = ["width"]\n')
+    with pytest.raises(CatalogError, match=r"parallel\.tensr: unknown axis; allowed: tensor; did you mean tensor\?"):
+        of(Catalog.scan([tmp_path]))
 
 
 # -- layers and provenance ----------------------------------------------------------------------------------

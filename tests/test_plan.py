@@ -17,7 +17,7 @@ from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.plan.ranks import expected_placement
 from pytest_flagperf.problems import Problems
 
-from .trees import SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
+from .trees import BASE, SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
 
 
 @dataclass(frozen=True)
@@ -289,6 +289,34 @@ def test_one_card_of_a_strongly_scaled_case_has_the_batch_of_all(tmp_path: Path)
     assert alone.config["train_batch_size"] == 8 * 32
     assert alone.values["train_batch_size"].where == "one card of toy:pytorch:X9:1:8:1"
     assert key(alone) == plan.fingerprint["one_card_key"] == alone.fingerprint["one_card_key"]
+
+
+def test_the_key_has_the_sizes_of_parallel_and_one_card_has_none(tmp_path: Path) -> None:
+    write(tmp_path, "suites/toy/pytorch/suite.toml", SUITE_TOML + '[parallel]\ntensor = ["width"]\n')
+    write_vendor(tmp_path)
+    write_config(tmp_path)
+    write(tmp_path, "suites/toy/pytorch/config/_base.py", BASE)
+    write(tmp_path, "suites/toy/pytorch/config/_small.py", "")
+    write(tmp_path, "suites/toy/pytorch/config/mutable_params.py", "mutable_params = []\n")
+    catalog = Catalog.scan([tmp_path])
+    ddp, fsdp, same, pairs, strong = (
+        planned(catalog, settings=settings)
+        for settings in (
+            [],
+            ["parallel=fsdp"],
+            ["parallel=shard=8"],
+            ["parallel=shard=-1,tensor=2"],
+            ["parallel=tensor=2", "scaling=strong"],
+        )
+    )
+    assert key(fsdp) == key(same)
+    assert len({key(plan) for plan in (ddp, fsdp, pairs)}) == 3
+    for plan in (fsdp, pairs, strong):
+        alone = one_card_plan(plan)
+        assert alone.config["parallel"] == "ddp"
+        assert key(alone) == plan.fingerprint["one_card_key"] == alone.fingerprint["one_card_key"]
+    assert key(one_card_plan(pairs)) == key(one_card_plan(ddp))
+    assert (pairs.data_ranks, one_card_plan(strong).config["train_batch_size"]) == (4, 4 * 32)
 
 
 # -- output of --plan ----------------------------------------------------------------------------------------

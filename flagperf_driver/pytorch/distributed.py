@@ -6,14 +6,18 @@ import contextlib
 import datetime
 import inspect
 import sys
-from typing import Any, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
 import torch
 from torch import distributed as dist
 from torch import nn
 
 from flagperf_driver.pytorch import device as devices
+from flagperf_driver.training.parallel import AXES, Parallel, ParallelError
 from flagperf_driver.training.trainer import DeviceError
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 @contextlib.contextmanager
@@ -94,6 +98,18 @@ def gather(value: Any) -> list[Any]:
     return values
 
 
+def device_mesh(parallel: Parallel, device: torch.device) -> DeviceMesh:
+    """Return the mesh of all ranks; its dimensions are named as the axes, those with one rank too."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(device.type, tuple(getattr(parallel, axis) for axis in AXES), mesh_dim_names=AXES)
+
+
+def sharding_mesh(mesh: DeviceMesh) -> DeviceMesh:
+    """Return the part of the mesh that FSDP needs: the ranks of one copy or, with several copies, those of all."""
+    return mesh["shard"] if mesh["replicate"].size() == 1 else mesh["replicate", "shard"]
+
+
 # -- the model ---------------------------------------------------------------------------------------------
 
 
@@ -103,14 +119,15 @@ COMPILED_BUCKET_MIB = 128
 
 def parallelize(model: nn.Module, config: Any, device: torch.device, world_size: int) -> nn.Module:
     """Return the model wrapped for several ranks, by ``config.parallel``; unchanged for a single rank."""
-    if config.parallel not in ("ddp", "fsdp"):
-        raise ValueError(f"parallel={config.parallel!r}: choose from ddp, fsdp")
+    parallel = Parallel.of(config.parallel, world_size)
+    if parallel.tensor > 1:
+        raise ParallelError(f"parallel is {parallel.name}; expected a model_to_ddp step of the suite for tensor")
     if world_size == 1:
         return model
-    if config.parallel == "ddp":
+    if parallel.shard == 1:
         options: dict[str, Any] = {"bucket_cap_mb": COMPILED_BUCKET_MIB} if config.compile else {}
         return replicate(model, **options)
-    return shard(model, device, world_size, _gathered_type(model, config.precision))
+    return shard(model, sharding_mesh(device_mesh(parallel, device)), _gathered_type(model, config.precision))
 
 
 def replicate(
@@ -145,19 +162,19 @@ def _gathered_type(model: nn.Module, precision: str) -> torch.dtype | None:
     return torch.bfloat16 if precision == "bf16" and not has_statistics else None
 
 
-def shard(model: nn.Module, device: torch.device, world_size: int, gathered: torch.dtype | None = None) -> nn.Module:
+def shard(model: nn.Module, mesh: DeviceMesh, gathered: torch.dtype | None = None) -> nn.Module:
     """Shard the model by FSDP: each layer of every ModuleList separately, then the rest.
+
+    A mesh of two dimensions has copies of the model, and parts of each copy.
 
     With ``gathered``, ranks exchange parameters in this type instead of fp32; gradients are summed in fp32.
     """
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     # Autocast lowers the inputs where it should; other inputs, such as boxes, keep their precision.
     policy = MixedPrecisionPolicy(
         param_dtype=gathered, reduce_dtype=torch.float32 if gathered else None, cast_forward_inputs=False
     )
-    mesh = init_device_mesh(device.type, (world_size,))
     # Innermost modules first: a shard contains the parameters that no inner shard contains.
     for module in reversed(list(model.modules())):
         if isinstance(module, nn.ModuleList):

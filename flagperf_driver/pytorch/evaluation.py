@@ -40,4 +40,6 @@ def evaluate(
     model.train()
     # On the host, because some devices do not support float64.
     added = torch.stack(sums).cpu().double().sum(0).tolist() if sums else []
+    if not ctx.parallel.is_counted(ctx.rank):
+        added, predictions = [], []
     return RankEvaluation(added, predictions, samples, batches.seconds())

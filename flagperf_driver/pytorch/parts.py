@@ -56,7 +56,7 @@ def seed(ctx: Context, purpose: str, rank: int = 0) -> None:
 
 
 def build(ctx: Context, steps: Steps, own: Steps) -> Parts:
-    """Build all parts. The initial weights are the same on all ranks; later random numbers differ between ranks."""
+    """Build all parts. The initial weights are the same on all ranks; later ones differ between data ranks."""
     ctx.hooks.settings(ctx.device, ctx.config)
     seed(ctx, seeds.MODEL)
     model, original = vendor_step_checks.create_model(ctx, steps, own)
@@ -66,7 +66,7 @@ def build(ctx: Context, steps: Steps, own: Steps) -> Parts:
     model = steps.model_to_ddp(ctx, model)
     vendor_step_checks.check_model(model, original, steps, own)
     model.train()
-    seed(ctx, seeds.RANK, ctx.rank)
+    seed(ctx, seeds.RANK, ctx.data_rank)
     optimizer = steps.create_optimizer(ctx, model)
     deviations = vendor_step_checks.check_optimizer(ctx, steps, own, model, optimizer)
     train_data = steps.create_train_data(ctx)
@@ -98,7 +98,7 @@ def description(ctx: Context, parts: Parts) -> dict[str, Any]:
         "world_size": ctx.world_size,
         "compile": ctx.config.compile,
         "optimizer": type(parts.optimizer).__name__,
-        "parallel": ctx.config.parallel if ctx.world_size > 1 else None,
+        "parallel": ctx.parallel.name if ctx.world_size > 1 else None,
         "replaced": parts.replaced,
         "deviations": parts.deviations,
     }

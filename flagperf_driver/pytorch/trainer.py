@@ -40,7 +40,8 @@ class TorchTrainer:
         self.compiles = bool(ctx.config.compile)
         self.weights_digest = lambda: replicas.digest(self.parts.model)
         self._rank, self._ctx, self._steps, self._own = rank, ctx, steps, own or steps
-        self._sharded = ctx.config.parallel == "fsdp" and ctx.world_size > 1
+        self._sharded = ctx.parallel.is_sharded
+        self._is_counted = ctx.parallel.is_counted(ctx.rank)
         self._random_state: Mapping[str, Any] | None = None
         self._prepared = preparation(ctx, steps)
         self._autocast = forward_context(ctx.hooks, ctx.config.precision, ctx.device)
@@ -99,8 +100,8 @@ class TorchTrainer:
                 timeline.drop()
                 return None
             slot.copy_(loss.detach()) if micro == 1 else slot.add_(loss.detach())
-            samples += steps.count_samples(ctx, batch)
-            if counted:
+            samples += steps.count_samples(ctx, batch) if self._is_counted else 0
+            if counted and self._is_counted:
                 tokens, full, computed = counted
                 self.progress.tokens += tokens
                 self.progress.full_tokens += full

@@ -133,7 +133,7 @@ class Training:
             self.log(events.STEP_BEGIN, {"step": number})
         compared = self.trainer.comparison if number in self._compared_steps else None
         if compared:
-            compared.begin(f"{self._draws}/{number}/{self.rank.world.rank}")
+            compared.begin(f"{self._draws}/{number}")
         begin = time.perf_counter()
         samples = self.trainer.step(first, batches, self.timeline)
         if compared:
@@ -161,7 +161,7 @@ class Training:
         """Compare one step after a training that ended before the first drawn step."""
         batches = self.trainer.epoch(self.progress.epoch, 0)
         first = next(batches)
-        compared.begin(f"{self._draws}/end/{self.rank.world.rank}")
+        compared.begin(f"{self._draws}/end")
         self.timeline.resume()
         self.trainer.step(first, batches, self.timeline)
         compared.finish(self.progress.step)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping
 
 from flagperf_driver.driver import Config, Rank
+from flagperf_driver.training.parallel import DDP, Parallel
 from flagperf_driver.training.progress import TrainingProgress
 
 Batch = Any
@@ -36,6 +37,21 @@ class Context:
     """The declared peaks of the chip in FLOP/s and B/s, by their keys in vendor.toml."""
     progress: TrainingProgress = field(default_factory=TrainingProgress)
     """The progress of the training: ``progress.step`` is the number of completed optimizer steps."""
+
+    @property
+    def parallel(self) -> Parallel:
+        """How the ranks share the model and the samples."""
+        return Parallel.of(getattr(self.config, "parallel", DDP), self.world_size)
+
+    @property
+    def data_rank(self) -> int:
+        """Which share of the samples this rank reads; ranks that compute a layer together read the same."""
+        return self.parallel.data_rank(self.rank)
+
+    @property
+    def data_ranks(self) -> int:
+        """The number of shares of the samples."""
+        return self.parallel.data_ranks
 
 
 def context_fields(rank: Rank, suite_dir: Path) -> dict[str, Any]:

@@ -71,8 +71,8 @@ class Trainer(Protocol):
     def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
         """Train one optimizer step on ``first`` and, with gradient accumulation, on further batches of ``more``.
 
-        Return the number of samples, or None if the epoch ended before the step was complete, or if the comparison has
-        kept what the vendor's steps computed.
+        Return the number of samples, 0 if another rank counts them. Return None if the epoch ended before the step was
+        complete, or if the comparison has kept what the vendor's steps computed.
         """
 
     def losses(self, steps: int) -> list[float]:

@@ -201,9 +201,9 @@ def _too_many(vendor: Vendor, hardware: str, shape: Shape) -> str | None:
 
 
 def _too_few(suite: Suite, shape: Shape) -> str | None:
-    if shape.cards >= suite.least_ranks:
+    if shape.cards >= suite.ranks.least:
         return None
-    return f"{suite.name} needs at least {suite.least_ranks} processes; the shape {shape} has {shape.cards}"
+    return f"{suite.name} needs at least {suite.ranks.least} processes; the shape {shape} has {shape.cards}"
 
 
 def _by_hardware(configs: Configs) -> str:

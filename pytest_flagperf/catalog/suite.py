@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from flagperf_driver.training.parallel import OF_SUITE
+
 from ..problems import near
 from ..stored.plan import BEST, LAST, MEASUREMENT, TRAINING, WORST, LeftOut
 from .toml_reader import CatalogError, choice, raise_if_any, read, read_key, where
@@ -70,6 +72,16 @@ class SuiteFigure:
     """The least value of a valid measurement, whatever the chip."""
     variation: float = 0.1
     """The largest share by which rounds, and a point's own windows, may vary."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What a suite needs of the ranks of a case."""
+
+    least: int = 1
+    """The fewest processes."""
+    parallel: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The axes that not every suite supports, and the config keys that the size of each must divide."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +164,8 @@ class _SuiteTable:
     """The folders of suites/common that the suite uses."""
     goal: Goal | None = None
     """The rate that one device should reach at the reference scale."""
+    parallel: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Further axes of the config's ``parallel`` that the suite supports, with the keys that their sizes must divide."""
     kind: str = TRAINING
     """training or measurement."""
     figures: ClassVar[Mapping[str, SuiteFigure]] = {}
@@ -159,6 +173,9 @@ class _SuiteTable:
 
     def problems(self, file: Path) -> Iterator[str]:
         yield from choice(file, "metric.direction", self.metric.direction, DIRECTIONS)
+        for axis in sorted(self.parallel.keys() - {*OF_SUITE}):
+            at = where(file, "parallel", axis)
+            yield f"{at}: parallel.{axis}: unknown axis; allowed: {', '.join(OF_SUITE)}{near(axis, list(OF_SUITE))}"
         yield from _ranges(file, self)
         if self.goal and not (self.goal.rate > 0 and self.goal.batch > 0):
             got = f"{self.goal.rate:g} and {self.goal.batch:g}"
@@ -194,6 +211,7 @@ class _MeasurementTable:
     """The fewest processes that can measure."""
     sample_unit: ClassVar[str] = ""
     goal: ClassVar[Goal | None] = None
+    parallel: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @property
     def metric(self) -> SuiteMetric:
@@ -263,11 +281,6 @@ class Suite:
         """The figures of a measurement."""
         return self._table.figures
 
-    @property
-    def least_ranks(self) -> int:
-        """The fewest processes of a case."""
-        return self._table.least_ranks
-
     def reads_data(self, scale: str) -> bool:
         """Return True if cases of a scale use the data directory; a small scale may include its data in the suite."""
         declared = self.scales.get(scale)
@@ -284,6 +297,11 @@ class Suite:
     @property
     def goal(self) -> Goal | None:
         return self._table.goal
+
+    @property
+    def ranks(self) -> Ranks:
+        """What the suite needs of the ranks of a case."""
+        return Ranks(self._table.least_ranks, self._table.parallel)
 
     @property
     def common(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import flagperf_driver
 from flagperf_driver import options
+from flagperf_driver.training.parallel import OF_SUITE, Parallel, ParallelError
 
 from ..case import Case
 from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
@@ -103,6 +104,7 @@ class _Resolver:
         self.files: list[Path] = []
         self.problems: list[str] = []
         self.translated: list[Translated] = []
+        self.data_ranks = case.shape.cards
         self.broken: set[Path] = set()
         """Unreadable files: no problem is reported for keys that these files may define."""
 
@@ -122,6 +124,7 @@ class _Resolver:
         self._set(given, self.mutable)
         self._set({key: value for key, value in self.settings.items() if key not in given}, None)
         self._set({"vendor": Value(self.vendor.name, f"case {self.case}", 0, "case")}, None)
+        self._check_parallel()
         self._limit_evaluations()
 
     @cached_property
@@ -331,6 +334,7 @@ class _Resolver:
 
     def _put(self, key: str, value: Value) -> None:
         kind = self.types.setdefault(key, ValueType())
+        value = replace(value, value=kind.read(value.value))
         expected = kind.expectation(value.value)
         problem = not_json(value.value) or out_of_range(key, value.value)
         if expected:
@@ -371,11 +375,42 @@ class _Resolver:
         of_base = value.file == self.shown(self.folder / "_base.py") and REFERENCE in self.suite.scales
         return self.suite.scales[REFERENCE].target if of_base else self.scale.target
 
+    # -- the ranks ---------------------------------------------------------------------------------------
+
+    def _check_parallel(self) -> None:
+        """Check how the ranks share the model: against the shape, and the sizes that the suite's model has."""
+        value = self.values.get("parallel")
+        if self.problems or value is None:
+            return
+        try:
+            parallel = Parallel.of(value.value, self.case.shape.cards)
+        except ParallelError as error:
+            self._problem(value, "parallel", str(error))
+            return
+        self.data_ranks = parallel.data_ranks
+        for axis in OF_SUITE:
+            size, keys = getattr(parallel, axis), self.suite.ranks.parallel.get(axis)
+            if size > 1 and keys is None:
+                self._problem(value, "parallel", f"{self.suite.name} does not support {axis}; expected {axis} = 1")
+            for key in keys or ():
+                self._check_divides(value, axis, size, key)
+
+    def _check_divides(self, parallel: Value, axis: str, size: int, key: str) -> None:
+        """Check that the size of an axis divides the value of a key that suite.toml names."""
+        value = self.values.get(key)
+        if value is None or not isinstance(value.value, int):
+            got = "no such key" if value is None else f"its value is {shown(value.value)}, expected a whole number"
+            file = self.shown(self.suite.path / "suite.toml")
+            self.problems.append(f"{file}: parallel.{axis} contains {key!r}: {got}")
+        elif value.value % size:
+            divided = f"{key} = {value.value} ({value.where})"
+            self._problem(parallel, "parallel", f"{axis} = {size} does not divide {divided}")
+
     # -- evaluations -------------------------------------------------------------------------------------
 
     def _limit_evaluations(self) -> None:
         """Evaluate as often as the suite's ``eval_samples`` requires, at this shape and batch."""
-        limit, per_step = self.values.get("eval_samples"), self.case.shape.cards
+        limit, per_step = self.values.get("eval_samples"), self.data_ranks
         for key in PER_STEP:
             size = self.values[key].value if key in self.values else 1
             per_step *= size if isinstance(size, int) else 1

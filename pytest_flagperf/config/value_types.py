@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,8 +23,10 @@ _WORDS = {
     float: "a number",
     str: "a string",
     list: "a list",
-    dict: "a dict",
+    dict: "a dict, as in name=1,other=2",
 }
+
+_PAIRS = re.compile(r"[a-z_]+=-?\d{1,9}(,[a-z_]+=-?\d{1,9})*")
 
 
 @dataclass(frozen=True)
@@ -36,16 +39,22 @@ class ValueType:
 
     def expectation(self, value: object) -> str | None:
         """Return what is expected instead of this value; None if the value is allowed."""
+        if not self.types and not self.choices:
+            return None
         if value is None:
-            return None if self.none or (not self.types and not self.choices) else self._words()
-        if self.choices:
-            return None if any(value == choice for choice in self.choices) else self._words()
-        if not self.types or any(_fits(value, kind) for kind in self.types):
+            return None if self.none else self._words()
+        if any(value == choice for choice in self.choices) or any(_fits(value, kind) for kind in self.types):
             return None
         return self._words() + _hint(value, self.types)
 
+    def read(self, value: object) -> object:
+        """Return the dict that a text such as ``shard=4,tensor=2`` means where a dict is allowed, else the value."""
+        if dict not in self.types or not isinstance(value, str) or not _PAIRS.fullmatch(value):
+            return value
+        return {name: int(number) for name, _, number in (pair.partition("=") for pair in value.split(","))}
+
     def _words(self) -> str:
-        words = [repr(choice) for choice in self.choices] or [_WORDS[kind] for kind in self.types]
+        words = [*map(repr, self.choices), *(_WORDS[kind] for kind in self.types)]
         return " or ".join([*words, "None"] if self.none else words)
 
 

@@ -82,6 +82,8 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
     if plan.replaced_vendor:
         yield _fact("", f"its folder replaces the vendor {plan.vendor} of {plan.replaced_vendor}")
     yield _fact("shape", f"{shape}: {_count(shape.nnodes, 'host')}, {_count(shape.cards, 'card')} in total")
+    for number, line in enumerate(_shares(plan)):
+        yield _fact("" if number else "parallel", line)
     if shape.cards > 1 and plan.is_training:
         yield _fact("speed-up", f"{plan.scaling} scaling, at least {plan.min_efficiency:g} per card")
     yield _fact("runtime", plan.runtime)
@@ -95,6 +97,25 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
         yield _fact("", "  " + ", ".join([f"{item.kind} {item.path}", *sizes]))
     if plan.is_training:
         yield _fact("MFU", _mfu(plan))
+
+
+def _shares(plan: Plan) -> Iterator[str]:
+    """Say what each card holds of the model, and which samples it reads."""
+    parallel, cards = plan.parallel, plan.case.shape.cards
+    if cards == 1 or "parallel" not in plan.config:
+        return
+    copies = _count(parallel.replicate, "copy", "copies")
+    holds = f"{copies} of the model, {_count(parallel.shard * parallel.tensor, 'card')} each"
+    yield f"{parallel.name}: {holds}; {_count(parallel.data_ranks, 'share')} of the samples"
+    if not parallel.is_sharded:
+        return
+    for group in range(parallel.data_ranks):
+        first = group * parallel.tensor
+        ranks = f"rank {first}" if parallel.tensor == 1 else f"ranks {first} to {first + parallel.tensor - 1}"
+        copy = f"copy {group // parallel.shard + 1}, " if parallel.replicate > 1 else ""
+        part = f"part {group % parallel.shard + 1} of {parallel.shard}"
+        each = f" in {parallel.tensor}" if parallel.tensor > 1 else ""
+        yield f"  {ranks}: {copy}{part}{each}; samples {group + 1} of {parallel.data_ranks}"
 
 
 def _expected(plan: Plan) -> str:
@@ -228,8 +249,8 @@ def _title(text: str) -> str:
     return f"  {text}"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str, nouns: str = "") -> str:
+    return f"{number} {noun if number == 1 else nouns or f'{noun}s'}"
 
 
 def _short(value: object) -> str:

@@ -9,6 +9,8 @@ from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 
+from flagperf_driver.training.parallel import DDP, Parallel
+
 from ..catalog import DataItem
 
 SCHEMA = 1
@@ -29,22 +31,34 @@ def fingerprint(
     facts: Mapping[str, object], config: Mapping[str, object], *, cards: int, scaling: str
 ) -> dict[str, object]:
     """Return the facts, a hash of the compared config, the ``key`` of both, and the key of the one-card round."""
-    batch = config.get("train_batch_size")
-    compared = {k: value for k, value in config.items() if k not in NOT_COMPARED and not k.startswith(_SCHEDULE)}
+    batch, parallel = config.get("train_batch_size"), Parallel.of(config.get("parallel", DDP), cards)
     values = {
         "schema": SCHEMA,
         **facts,
         "precision": config["precision"],
         "batch_per_card": batch,
-        "config": _digest(json.dumps(compared, sort_keys=True).encode()),
+        "config": _config(config, parallel),
     }
-    one_card = values | dict.fromkeys(_CARDS, 1) | {"batch_per_card": one_card_batch(batch, cards, scaling)}
+    one_card = {
+        **values,
+        **dict.fromkeys(_CARDS, 1),
+        "batch_per_card": one_card_batch(batch, parallel.data_ranks, scaling),
+        "config": _config(config, Parallel()),
+    }
     return {**values, "key": _key(values), "one_card_key": _key(one_card)}
 
 
-def one_card_batch(batch: object, cards: int, scaling: str) -> object:
+def _config(config: Mapping[str, object], parallel: Parallel) -> str:
+    """Return a hash of the compared values; of ``parallel`` the sizes count, not how they were written."""
+    compared = {k: value for k, value in config.items() if k not in NOT_COMPARED and not k.startswith(_SCHEDULE)}
+    if "parallel" in compared:
+        compared["parallel"] = parallel.name
+    return _digest(json.dumps(compared, sort_keys=True).encode())
+
+
+def one_card_batch(batch: object, data_ranks: int, scaling: str) -> object:
     """Return the batch per card of the one-card round: the same with weak scaling, the sum with strong scaling."""
-    return batch * cards if scaling == "strong" and isinstance(batch, int) else batch
+    return batch * data_ranks if scaling == "strong" and isinstance(batch, int) else batch
 
 
 def code_hash(*trees: Path) -> str:

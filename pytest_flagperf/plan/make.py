@@ -15,6 +15,7 @@ import flagperf_driver
 from flagperf_driver.driver import SCHEMA as CASE_SCHEMA
 from flagperf_driver.driver import RunCase
 from flagperf_driver.training import schedules
+from flagperf_driver.training.parallel import DDP
 
 from ..case import Case, Shape
 from ..catalog import REFERENCE, Catalog, DataItem, Suite, Vendor
@@ -211,8 +212,10 @@ def one_card_plan(plan: Plan) -> Plan:
     """Return a plan for one card with the work of one of the plan's cards, to measure the speed-up."""
     one_card = replace(plan.case, nnodes=1, nproc=1, repeat=1)
     source = f"one card of {plan.case}"
-    batch = one_card_batch(plan.config["train_batch_size"], plan.case.shape.cards, plan.scaling)
+    batch = one_card_batch(plan.config["train_batch_size"], plan.data_ranks, plan.scaling)
     values = dict(plan.values)
+    if plan.config.get("parallel", DDP) != DDP:
+        values["parallel"] = Value(DDP, source, 0, "case")
     values["throughput_only"] = Value(True, source, 0, "case")
     if batch != plan.config["train_batch_size"]:
         values["train_batch_size"] = Value(batch, source, 0, "case")

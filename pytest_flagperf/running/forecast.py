@@ -200,7 +200,7 @@ def most_samples(plan: Plan) -> float | None:
 
 
 def _samples_per_step(plan: Plan) -> int:
-    return plan.case.shape.cards * math.prod(int(plan.config.get(key) or 1) for key in PER_STEP)
+    return plan.data_ranks * math.prod(int(plan.config.get(key) or 1) for key in PER_STEP)
 
 
 def _product(limit: object, samples: int | None) -> float | None:

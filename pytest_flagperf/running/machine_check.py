@@ -86,7 +86,7 @@ def _plans(run: Run, chosen: Sequence[Selected], option: str) -> Iterator[Plan]:
         suites = [
             suite
             for suite in run.catalog.suites.values()
-            if _takes_part(suite, cases[0], scale) and nnodes * nproc >= suite.least_ranks
+            if _takes_part(suite, cases[0], scale) and nnodes * nproc >= suite.ranks.least
         ]
         if not suites:
             where = f"preflight in [scales.{scale}] of its suite.toml"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.training.parallel import DDP, Parallel, ParallelError
 from pytest_flagperf.case import Case, CaseError
 from pytest_flagperf.printable import printable_in
 
@@ -219,6 +220,17 @@ class PlanFacts(CaseFacts):
     """All peaks that the vendor declares of the chip, in FLOP/s and B/s, by their keys in vendor.toml."""
 
     @property
+    def parallel(self) -> Parallel:
+        """How the ranks share the model and the samples."""
+        value = self.values.get("parallel")
+        return Parallel.of(DDP if value is None else value.value, self.case.shape.cards)
+
+    @property
+    def data_ranks(self) -> int:
+        """The number of ranks, or groups of ranks, that read different samples."""
+        return self.parallel.data_ranks
+
+    @property
     def devices_are_cores(self) -> bool:
         return is_cpu(self.device)
 
@@ -298,3 +310,7 @@ def _check(plan: StoredPlan, where: str) -> None:
     for name, share in vars(plan.left_out).items() if plan.left_out is not None else ():
         if not share >= 0:
             raise FormatError(f"{where}: left_out.{name} is {share!r:.40}; expected a number from 0")
+    try:
+        plan.parallel  # noqa: B018 - the property checks the config
+    except ParallelError as error:
+        raise FormatError(f"{where}: parallel: {error!s:.200}") from error

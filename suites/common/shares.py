@@ -20,11 +20,17 @@ class RankContext(Protocol):
     """What a reader must know of its rank; the steps' context of every framework has it."""
 
     config: Any
-    rank: int
-    world_size: int
     seed: int
     """The round's seed, the same on all ranks."""
     data_dir: Path | None
+
+    @property
+    def data_rank(self) -> int:
+        """Which share of the samples the rank reads."""
+
+    @property
+    def data_ranks(self) -> int:
+        """The number of shares."""
 
 
 class SourceError(ValueError):

@@ -16,6 +16,7 @@ from torch import nn
 
 from flagperf_driver import extern, options
 from flagperf_driver.pytorch import steps, vendor_step_checks
+from flagperf_driver.training.parallel import Parallel
 
 FOLDER = Path(__file__).resolve().parents[2] / "vendors" / "nvidia" / "bert-pytorch" / "extern"
 TABLES = ("pointers", "sizes", "owners", "offsets", "begins")
@@ -26,7 +27,7 @@ def context(**more: Any) -> Any:
     return SimpleNamespace(
         config=SimpleNamespace(**{**options.values("pytorch"), **how}),
         device=torch.device("cpu"),
-        world_size=2 if "parallel" in more else 1,
+        parallel=Parallel.of(more.get("parallel", "ddp"), 2),
     )
 
 

@@ -96,7 +96,7 @@ class StepComparison:
     # -- the vendor's micro-step ---------------------------------------------------------------------------
 
     def begin(self, key: str) -> None:
-        self.armed, self._key = True, key
+        self.armed, self._key = True, f"{key}/{self._ctx.data_rank}"
         self._random = states.random_state(self._ctx.device)
         self._buffers = [buffer.detach().clone() for buffer in self._parts.model.buffers()]
 

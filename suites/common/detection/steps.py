@@ -77,10 +77,10 @@ def create_train_data(ctx: Context) -> Iterable[Pictures]:
     """Return this rank's share of every epoch."""
     batch_size = ctx.config.train_batch_size
     if ctx.synthetic:
-        share: Share = TrainShare(_epoch(ctx), batch_size, ctx.rank, ctx.world_size, ctx.seed)
+        share: Share = TrainShare(_epoch(ctx), batch_size, ctx.data_rank, ctx.data_ranks, ctx.seed)
         return Loader(_synthetic(ctx, batch_size), share)
     source = _source(ctx, train=True)
-    share = GroupedTrainShare(source.groups, batch_size, ctx.rank, ctx.world_size, ctx.seed)
+    share = GroupedTrainShare(source.groups, batch_size, ctx.data_rank, ctx.data_ranks, ctx.seed)
     return _loader(ctx, source, share)
 
 
@@ -88,10 +88,10 @@ def create_eval_data(ctx: Context) -> Iterable[Pictures]:
     """Return this rank's share of the validation set."""
     batch_size = ctx.config.eval_batch_size
     if ctx.synthetic:
-        groups = np.zeros(batch_size * ctx.world_size, np.int64)
-        return Loader(_synthetic(ctx, batch_size), GroupedEvalShare(groups, batch_size, ctx.rank, ctx.world_size))
+        groups = np.zeros(batch_size * ctx.data_ranks, np.int64)
+        return Loader(_synthetic(ctx, batch_size), GroupedEvalShare(groups, batch_size, ctx.data_rank, ctx.data_ranks))
     source = _source(ctx, train=False)
-    return _loader(ctx, source, GroupedEvalShare(source.groups, batch_size, ctx.rank, ctx.world_size))
+    return _loader(ctx, source, GroupedEvalShare(source.groups, batch_size, ctx.data_rank, ctx.data_ranks))
 
 
 def prepare_batch(ctx: Context, batch: Pictures) -> Prepared:
@@ -204,7 +204,7 @@ def _epoch(ctx: Context) -> int:
 def _synthetic(ctx: Context, batch_size: int) -> Source:
     """Return random pictures of the first shape that cost no more than the copy to the device."""
     form = _form(ctx)
-    rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.rank))
+    rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.data_rank))
     batches = []
     for _ in range(SYNTHETIC_BATCHES):
         drawn = coco.random_pictures(batch_size, form.shapes[0], form, ctx.config.num_classes, rng)

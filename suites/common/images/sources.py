@@ -60,12 +60,12 @@ def as_read(batch: Images) -> Images:
 def train_share(ctx: Context, source: Source) -> TrainShare:
     """Return this rank's share of every epoch."""
     batch_size, repeats = ctx.config.train_batch_size, setting(ctx, "repeats")
-    return TrainShare(len(source), batch_size, ctx.rank, ctx.world_size, ctx.seed, repeats=repeats)
+    return TrainShare(len(source), batch_size, ctx.data_rank, ctx.data_ranks, ctx.seed, repeats=repeats)
 
 
 def eval_share(ctx: Context, source: Source) -> EvalShare:
     """Return this rank's share of the validation set."""
-    return EvalShare(len(source), ctx.config.eval_batch_size, ctx.rank, ctx.world_size)
+    return EvalShare(len(source), ctx.config.eval_batch_size, ctx.data_rank, ctx.data_ranks)
 
 
 def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG001 - a step's signature
@@ -116,7 +116,7 @@ def evaluation(ctx: Context, ready: Ready = as_read) -> Source:
     """Return the validation images."""
     config, size = ctx.config, eval_size(ctx)
     if ctx.synthetic:
-        return _synthetic(ctx, config.eval_batch_size * ctx.world_size, config.eval_batch_size, size, ready)
+        return _synthetic(ctx, config.eval_batch_size * ctx.data_ranks, config.eval_batch_size, size, ready)
     if config.dataset == "digits":
         return digits.load(size, train=False)
     listing = _listing(_folder(ctx, "val")).relabelled(_listing(_folder(ctx, "train")).classes)
@@ -127,7 +127,7 @@ def evaluation(ctx: Context, ready: Ready = as_read) -> Source:
 def _synthetic(ctx: Context, samples: int, batch_size: int, size: int, ready: Ready) -> Source:
     """Return batches of random bytes that cost no more than the copy to the device."""
     shape = folders.BatchShape(batch_size, size, ctx.config.num_classes)
-    rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.rank))
+    rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.data_rank))
     batches = [ready(folders.random_images(shape, rng)) for _ in range(SYNTHETIC_BATCHES)]
     return Repeated(batches, samples)
 

@@ -153,7 +153,7 @@ class TrainShards:
         rng = np.random.default_rng((ctx.seed, self.epoch))  # the same on all ranks
         for index in rng.permutation(len(self.files)):
             with open_shard(self.files[index], config) as file:
-                begin, end = equal_share(len(file["input_ids"]), ctx.rank, ctx.world_size)
+                begin, end = equal_share(len(file["input_ids"]), ctx.data_rank, ctx.data_ranks)
                 for start in rng.permutation(np.arange(begin, end, BLOCK)):
                     rows = read_rows(file, int(start), min(int(start) + BLOCK, end), config)
                     rows = take(rows, rng.permutation(len(rows["input_ids"])))
@@ -168,7 +168,7 @@ class EvalShards:
         config = ctx.config
         self.batches: list[Arrays] = []
         files = list_shards(ctx.data_dir / config.eval_data)
-        rows = read_share(files, config, *share(config.num_eval_samples, ctx.rank, ctx.world_size))
+        rows = read_share(files, config, *share(config.num_eval_samples, ctx.data_rank, ctx.data_ranks))
         for i in range(0, len(rows["input_ids"]), config.eval_batch_size):
             self.batches.append(to_batch(take(rows, slice(i, i + config.eval_batch_size))))
 

@@ -48,7 +48,7 @@ class Synthetic:
 
     def __init__(self, ctx: Context) -> None:
         self.batches = [
-            synthetic_batch(ctx, np.random.default_rng((ctx.seed, ctx.rank, i))) for i in range(self.BATCHES)
+            synthetic_batch(ctx, np.random.default_rng((ctx.seed, ctx.data_rank, i))) for i in range(self.BATCHES)
         ]
 
     def __len__(self) -> int:

@@ -102,13 +102,14 @@ class TrainText:
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return len(self.rows) // (self.ctx.config.train_batch_size * self.ctx.world_size)
+        return len(self.rows) // (self.ctx.config.train_batch_size * self.ctx.data_ranks)
 
     def __iter__(self) -> Iterator[dict[str, Ids]]:
         ctx, size = self.ctx, self.ctx.config.train_batch_size
-        order = np.random.default_rng((ctx.seed, self.epoch)).permutation(len(self.rows))[ctx.rank :: ctx.world_size]
+        order = np.random.default_rng((ctx.seed, self.epoch)).permutation(len(self.rows))
+        order = order[ctx.data_rank :: ctx.data_ranks]
         for i in range(len(self)):
-            rng = np.random.default_rng((ctx.seed, self.epoch, i, ctx.rank))
+            rng = np.random.default_rng((ctx.seed, self.epoch, i, ctx.data_rank))
             first = self.rows[order[i * size : (i + 1) * size]]
             second = self.rows[rng.integers(0, len(self.rows), size)]
             yield make_batch(first, second, ctx.config.max_predictions_per_seq, rng)
@@ -123,7 +124,7 @@ class EvalText:
         chosen = rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]
         rng = np.random.default_rng(0)
         whole = make_batch(chosen, rng.permutation(chosen), ctx.config.max_predictions_per_seq, rng)
-        start, end = (count * part // ctx.world_size for part in (ctx.rank, ctx.rank + 1))
+        start, end = (count * part // ctx.data_ranks for part in (ctx.data_rank, ctx.data_rank + 1))
         self.batches: list[dict[str, Ids]] = [
             {name: array[i : min(i + size, end)] for name, array in whole.items()} for i in range(start, end, size)
         ]

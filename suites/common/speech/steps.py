@@ -55,13 +55,13 @@ def _on_device(shape: MelShape, device: torch.device) -> LogMel:
 
 def train_loader(ctx: Context, source: Source) -> Loader:
     """Return this rank's share of every epoch."""
-    share = TrainShare(len(source), ctx.config.train_batch_size, ctx.rank, ctx.world_size, ctx.seed)
+    share = TrainShare(len(source), ctx.config.train_batch_size, ctx.data_rank, ctx.data_ranks, ctx.seed)
     return Loader(source, share, _workers(ctx), pin=devices.pins(ctx.device))
 
 
 def eval_loader(ctx: Context, source: Source) -> Loader:
     """Return this rank's share of the evaluation."""
-    share = EvalShare(len(source), ctx.config.eval_batch_size, ctx.rank, ctx.world_size)
+    share = EvalShare(len(source), ctx.config.eval_batch_size, ctx.data_rank, ctx.data_ranks)
     return Loader(source, share, _workers(ctx), pin=devices.pins(ctx.device))
 
 
@@ -74,9 +74,9 @@ def synthetic(
     evaluation.
     """
     count = ctx.config.eval_batch_size if training is None else ctx.config.train_batch_size
-    rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.rank))
+    rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.data_rank))
     batches = [draw(count, rng) for _ in range(SYNTHETIC_BATCHES)]
-    return Repeated([_ready(ctx, batch) for batch in batches], training or count * ctx.world_size)
+    return Repeated([_ready(ctx, batch) for batch in batches], training or count * ctx.data_ranks)
 
 
 def noise(rng: np.random.Generator, *shape: int) -> Array:

@@ -23,14 +23,14 @@ SYNTHETIC_BATCHES = 4
 def create_train_data(ctx: Context) -> Loader:
     """Return this rank's share of every epoch."""
     source = _source(ctx, training=True)
-    share = TrainShare(len(source), ctx.config.train_batch_size, ctx.rank, ctx.world_size, ctx.seed)
+    share = TrainShare(len(source), ctx.config.train_batch_size, ctx.data_rank, ctx.data_ranks, ctx.seed)
     return Loader(source, share, _workers(ctx), pin=devices.pins(ctx.device))
 
 
 def create_eval_data(ctx: Context) -> Loader:
     """Return this rank's share of the evaluation's texts."""
     source = _source(ctx, training=False)
-    share = EvalShare(len(source), ctx.config.eval_batch_size, ctx.rank, ctx.world_size)
+    share = EvalShare(len(source), ctx.config.eval_batch_size, ctx.data_rank, ctx.data_ranks)
     return Loader(source, share, _workers(ctx), pin=devices.pins(ctx.device))
 
 
@@ -67,13 +67,13 @@ def _synthetic(ctx: Context, *, training: bool) -> Source:
     """Return batches of random tokens without padding, which cost no more than the copy to the device."""
     config = ctx.config
     count = config.train_batch_size if training else config.eval_batch_size
-    rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.rank))
+    rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.data_rank))
     batches = []
     for _ in range(SYNTHETIC_BATCHES):
         drawn = torch.from_numpy(rng.integers(0, config.vocab_size, (count, config.seq_length + 1)))
         parts = (part.contiguous() for part in (drawn[:, :-1], drawn[:, 1:]))
         batches.append(Text(*(part.pin_memory() if devices.pins(ctx.device) else part for part in parts)))
-    return Repeated(batches, config.synthetic_texts if training else count * ctx.world_size)
+    return Repeated(batches, config.synthetic_texts if training else count * ctx.data_ranks)
 
 
 def _workers(ctx: Context) -> int:

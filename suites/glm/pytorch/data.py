@@ -88,20 +88,20 @@ def train(ctx: Context) -> Batches:
     data = _read(ctx, training=True)
     if ctx.config.shuffle_labels:
         data = with_wrong_labels(data, ctx.seed)
-    order = shuffled(len(data), ctx.config.train_batch_size, ctx.rank, ctx.world_size, ctx.seed)
+    order = shuffled(len(data), ctx.config.train_batch_size, ctx.data_rank, ctx.data_ranks, ctx.seed)
     return Batches(data, order, ctx.config, pinned=devices.pins(ctx.device))
 
 
 def evaluation(ctx: Context) -> Batches:
     data = _read(ctx, training=False)
-    order = shared_out(data.candidates, ctx.config.eval_batch_size, ctx.rank, ctx.world_size)
+    order = shared_out(data.candidates, ctx.config.eval_batch_size, ctx.data_rank, ctx.data_ranks)
     return Batches(data, order, ctx.config, pinned=devices.pins(ctx.device))
 
 
 def _read(ctx: Context, *, training: bool) -> ClozeSet:
     config = ctx.config
     if ctx.synthetic:
-        return synthetic(config, config.synthetic_examples * ctx.world_size, ctx.seed + training)
+        return synthetic(config, config.synthetic_examples * ctx.data_ranks, ctx.seed + training)
     if ctx.scale == "small":
         count, seed = (config.train_examples, ctx.seed) if training else (config.eval_examples, EVAL_SEED)
         return small(config, count, seed, training=training)

@@ -36,7 +36,7 @@ def create_optimizer(ctx: Context, model: nn.Module) -> Optimizer:
     """Return the optimizer; its learning rate is in proportion to the images of an optimizer step."""
     config, optimizer = ctx.config, steps.create_optimizer(ctx, model)
     if config.lr_batch is not None:
-        images = config.train_batch_size * config.gradient_accumulation_steps * ctx.world_size
+        images = config.train_batch_size * config.gradient_accumulation_steps * ctx.data_ranks
         for group in optimizer.param_groups:
             group["lr"] *= images / config.lr_batch
     return optimizer

@@ -55,7 +55,7 @@ class TrainBatches:
         self._pinned = devices.pins(ctx.device)
         self._share = TokenBuckets(
             np.maximum(source.sizes, target.sizes), target.sizes, config.bucket_lengths, config.train_batch_size,
-            ctx.rank, ctx.world_size, ctx.seed, accumulation=config.gradient_accumulation_steps,
+            ctx.data_rank, ctx.data_ranks, ctx.seed, accumulation=config.gradient_accumulation_steps,
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:
@@ -88,7 +88,7 @@ class EvalBatches:
             devices.pins(ctx.device),
         )
         buckets = bucket_of(source.sizes, config.bucket_lengths)
-        self._share = GroupedEvalShare(buckets, config.eval_batch_size, ctx.rank, ctx.world_size)
+        self._share = GroupedEvalShare(buckets, config.eval_batch_size, ctx.data_rank, ctx.data_ranks)
 
     def __len__(self) -> int:
         return len(self._share)
@@ -198,7 +198,7 @@ def _synthetic(ctx: Context) -> tuple[Sentences, Sentences]:
     """Return random tokens without padding, about as many sentences of each bucket's length as in WMT."""
     config, rng = ctx.config, np.random.default_rng(ctx.seed)
     lengths = np.array(config.bucket_lengths)
-    count = SYNTHETIC_BATCHES * ctx.world_size * config.train_batch_size * lengths[-1] // lengths[0]
+    count = SYNTHETIC_BATCHES * ctx.data_ranks * config.train_batch_size * lengths[-1] // lengths[0]
     typical = np.exp(rng.normal(np.log(28), 0.6, count)).clip(1, lengths[-1])
     sizes = lengths[bucket_of(typical, config.bucket_lengths)]
 

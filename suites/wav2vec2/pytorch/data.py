@@ -79,7 +79,7 @@ def create_train_data(ctx: Context) -> Loader:
     if ctx.synthetic:
         return train_loader(ctx, synthetic(ctx, lambda *of: _noise(config, *of), config.synthetic_recordings))
     source = Reader(_recordings(ctx, training=True), config, ctx.seed, only_noise=config.shuffle_labels)
-    share = GroupedTrainShare(source.lengths, config.train_batch_size, ctx.rank, ctx.world_size, ctx.seed)
+    share = GroupedTrainShare(source.lengths, config.train_batch_size, ctx.data_rank, ctx.data_ranks, ctx.seed)
     return _loader(ctx, source, share)
 
 
@@ -89,7 +89,7 @@ def create_eval_data(ctx: Context) -> Loader:
     if ctx.synthetic:
         return eval_loader(ctx, synthetic(ctx, lambda *of: _noise(config, *of), None))
     source = Reader(_recordings(ctx, training=False), config, EVAL_SEED)
-    share = GroupedEvalShare(source.lengths, config.eval_batch_size, ctx.rank, ctx.world_size)
+    share = GroupedEvalShare(source.lengths, config.eval_batch_size, ctx.data_rank, ctx.data_ranks)
     return _loader(ctx, source, share)
 
 

@@ -93,14 +93,14 @@ class TrainData:
         self.epoch = epoch
 
     def __len__(self) -> int:
-        whole: int = TRAIN // (self.ctx.config.train_batch_size * self.ctx.world_size)
+        whole: int = TRAIN // (self.ctx.config.train_batch_size * self.ctx.data_ranks)
         return whole - int(self.ctx.config.short_rank == self.ctx.rank)
 
     def __iter__(self) -> Iterator[Any]:
         order = np.random.default_rng((self.ctx.seed, self.epoch)).permutation(TRAIN)
-        size = self.ctx.config.train_batch_size * self.ctx.world_size
+        size = self.ctx.config.train_batch_size * self.ctx.data_ranks
         for number in range(len(self)):
-            mine = order[number * size : (number + 1) * size][self.ctx.rank :: self.ctx.world_size]
+            mine = order[number * size : (number + 1) * size][self.ctx.data_rank :: self.ctx.data_ranks]
             yield self._changed({"values": self.values[mine], "labels": self.labels[mine]})
 
     def _changed(self, batch: dict[str, Any]) -> dict[str, Any]:
@@ -138,11 +138,11 @@ class EvalData:
 
     def __init__(self, ctx: Any) -> None:
         shares = {
-            "even": slice(ctx.rank, None, ctx.world_size),
-            "uneven": slice(0, 200) if ctx.rank == 0 else slice(200, None),
-            "one": slice(0, None) if ctx.rank == 0 else slice(0, 0),
+            "even": slice(ctx.data_rank, None, ctx.data_ranks),
+            "uneven": slice(0, 200) if ctx.data_rank == 0 else slice(200, None),
+            "one": slice(0, None) if ctx.data_rank == 0 else slice(0, 0),
         }
-        mine = shares[ctx.config.eval_shares if ctx.world_size > 1 else "even"]
+        mine = shares[ctx.config.eval_shares if ctx.data_ranks > 1 else "even"]
         self.values, self.labels = (array[mine] for array in samples(EVAL, seed=1))
         self.size = ctx.config.eval_batch_size
 

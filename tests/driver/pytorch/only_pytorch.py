@@ -204,7 +204,14 @@ def sharded(scenarios: Any) -> dict[str, Any]:
         "fsdp_resumed": scenarios.resumed(parallel="fsdp", blocks=2, norm=False),
         "ddp_lamb": train(**how, optimizer="lamb"),
         "fsdp_lamb": train(**fsdp, optimizer="lamb"),
+        "tensor": tensor_group(scenarios, **{**how, "train_batch_size": 32}),
+        "no_tensor": train(**how, parallel={"tensor": 2}),
     }
+
+
+def tensor_group(scenarios: Any, **how: Any) -> Any:
+    """Train with two ranks that read the same samples, each with the whole model."""
+    return scenarios.train(replace(STEPS, model_to_ddp=lambda ctx, model: model), parallel={"tensor": 2}, **how)
 
 
 def synchronizations(scenarios: Any) -> int:

@@ -33,6 +33,16 @@ def test_two_ranks_train_like_one_sharded_or_not(pair: list[RankResults]) -> Non
     assert one[1] != other[1]
 
 
+def test_samples_that_two_ranks_share_count_once(pair: list[RankResults]) -> None:
+    for rank in pair:
+        shared, plain = rank["tensor"], rank["ddp"]
+        assert distance(shared.weights, plain.weights) < 1e-5, "ranks read the same samples as both ranks together"
+        for name in ("samples", "measured_samples", "final_metrics", "epochs"):
+            assert shared.finished[name] == pytest.approx(plain.finished[name]), name
+        assert shared.of("INIT_END")[0]["parallel"] == "tensor=2"
+        assert "expected a model_to_ddp step of the suite for tensor" in (rank["no_tensor"].error or "")
+
+
 def test_sharded_ranks_exchange_parameters_in_the_precision_of_the_steps(pair: list[RankResults]) -> None:
     gathered, scattered = (
         {name: pair[0].value("exchanged", name, "bytes")[place] for name in ("fp32", "bf16", "fp32_norm", "bf16_norm")}

@@ -27,6 +27,5 @@ def create_optimizer(ctx: Context, model: nn.Module) -> torch.optim.Optimizer:
 
 def _is_supported(ctx: Context) -> bool:
     """Return True for LAMB with unsharded parameters on a GPU or in Triton's interpreter."""
-    sharded = ctx.config.parallel == "fsdp" and ctx.world_size > 1
     can_run = ctx.device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
-    return ctx.config.optimizer == "lamb" and ctx.config.fused_optimizer and can_run and not sharded
+    return ctx.config.optimizer == "lamb" and ctx.config.fused_optimizer and can_run and not ctx.parallel.is_sharded

@@ -1,0 +1,63 @@
+"""The table of axes that ``parallel`` means, and which samples a rank reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flagperf_driver.driver import Config
+from flagperf_driver.training.parallel import Parallel, ParallelError
+from flagperf_driver.training.steps import Context
+
+
+@pytest.mark.parametrize(
+    ("value", "ranks", "sizes", "name"),
+    [
+        ("ddp", 1, (1, 1, 1), "ddp"),
+        ("fsdp", 1, (1, 1, 1), "ddp"),
+        ("ddp", 8, (8, 1, 1), "ddp"),
+        ("fsdp", 8, (1, 8, 1), "fsdp"),
+        ({"shard": 4}, 8, (2, 4, 1), "replicate=2,shard=4"),
+        ({"shard": 4, "tensor": 2}, 8, (1, 4, 2), "shard=4,tensor=2"),
+        ({"shard": -1, "tensor": 2}, 8, (1, 4, 2), "shard=4,tensor=2"),
+        ({"replicate": 2, "shard": 2, "tensor": 2}, 8, (2, 2, 2), "replicate=2,shard=2,tensor=2"),
+        ({"tensor": 2}, 2, (1, 1, 2), "tensor=2"),
+        ({"replicate": -1}, 4, (4, 1, 1), "ddp"),
+    ],
+)
+def test_a_value_gives_each_axis_its_ranks(value: Any, ranks: int, sizes: tuple[int, ...], name: str) -> None:
+    parallel = Parallel.of(value, ranks)
+    assert (parallel.replicate, parallel.shard, parallel.tensor) == sizes
+    assert (parallel.name, parallel.ranks) == (name, ranks)
+
+
+@pytest.mark.parametrize(
+    ("value", "ranks", "problem"),
+    [
+        ("foo", 2, "expected ddp, fsdp or a table, as in shard=4,tensor=2; got 'foo'"),
+        (3, 2, "expected ddp, fsdp or a table, as in shard=4,tensor=2; got 3"),
+        ({"shard": 3}, 8, "shard 3 does not divide 8, the number of ranks"),
+        ({"shard": 4, "tensor": 2}, 1, "shard 4 x tensor 2 = 8 does not divide 1, the number of ranks"),
+        ({"replicate": 2, "shard": 2}, 8, "replicate 2 x shard 2 = 4; expected 8, the number of ranks"),
+        ({"shard": 0}, 2, "shard is 0; expected a whole number from 1"),
+        ({"shard": True}, 2, "shard is True; expected a whole number from 1"),
+        ({"shard": 2.0}, 2, "shard is 2.0; expected a whole number from 1"),
+        ({"shart": 2}, 2, "unknown axis 'shart'; choose from replicate, shard, tensor"),
+        ({"shard": -1, "tensor": -1}, 2, "shard and tensor are -1; expected at most one"),
+    ],
+)
+def test_a_value_that_does_not_fit_the_ranks_is_an_error(value: Any, ranks: int, problem: str) -> None:
+    with pytest.raises(ParallelError) as caught:
+        Parallel.of(value, ranks)
+    assert problem in str(caught.value)
+
+
+def test_neighbouring_ranks_of_a_tensor_group_read_the_same_samples() -> None:
+    config = Config({"parallel": {"shard": 2, "tensor": 2}})
+    ranks = [Context(config, rank=rank, world_size=8) for rank in range(8)]
+    assert [ctx.data_rank for ctx in ranks] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert {ctx.data_ranks for ctx in ranks} == {4}
+    assert [ctx.parallel.is_counted(ctx.rank) for ctx in ranks] == [True, False] * 4
+    other = Context(Config({}), rank=3, world_size=4)
+    assert (other.data_rank, other.data_ranks) == (3, 4), "a framework without this key"
