@@ -144,7 +144,7 @@ def _configuration(outcome: Outcome, plan: StoredPlan, begin: Record) -> Iterato
     if outcome.seed is not None:
         yield entry("seed", outcome.seed, "seed")
     batch, accumulation = whole(config.get("train_batch_size")), whole(config.get("gradient_accumulation_steps"))
-    yield entry("global_batch_size", batch * (accumulation or 1) * outcome.cards, "train_batch_size")
+    yield entry("global_batch_size", batch * (accumulation or 1) * plan.data_ranks, "train_batch_size")
     for key, option in _options(config).items():
         if config.get(option) is not None:
             yield entry(key, config[option], option)

@@ -20,7 +20,8 @@ class RankFigures:
     """The figures of one rank and its host that are compared."""
 
     config: Mapping[str, Any]
-    cards: int
+    data_ranks: int
+    """The ranks that read different samples."""
     log: RankLog
     milestone_times: MilestoneTimes | None = None
     first: Mapping[str, Any] = field(default_factory=dict)
@@ -81,7 +82,8 @@ class RankFigures:
     @property
     def per_step(self) -> int:
         """The items of a step of all cards; 0 if the config has no batch size."""
-        return self.configured("train_batch_size") * self.cards * max(self.configured("gradient_accumulation_steps"), 1)
+        accumulation = max(self.configured("gradient_accumulation_steps"), 1)
+        return self.configured("train_batch_size") * self.data_ranks * accumulation
 
     def items(self, steps: float, passes: float) -> tuple[float, float]:
         """The least and the most samples of these steps: an epoch may end with a smaller step, an item have several."""

@@ -69,7 +69,7 @@ def _usual_warm_up(rank: RankFigures) -> float:
 
 def _evaluation(rank: RankFigures, allowed: LeftOut) -> float:
     """The most seconds for the model in evaluations, from the time of the rank's own forward pass in training."""
-    samples, step = rank.get("measured_samples") / rank.cards / rank.get("measured_steps"), _step(rank)
+    samples, step = rank.get("measured_samples") / rank.data_ranks / rank.get("measured_steps"), _step(rank)
     forward = rank.get("forward_time")
     # A step that is one compiled graph has no mark within it.
     forward = step if math.isnan(forward) else min(forward, HALF * step)

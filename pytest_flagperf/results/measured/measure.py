@@ -173,7 +173,7 @@ def _compared_ranks(of: Round) -> list[tuple[RankLocation, RankFigures]]:
             place,
             RankFigures(
                 plan.config,
-                plan.cards,
+                plan.data_ranks,
                 of.logs[place.rank],
                 of.milestones.get(place.rank),
                 first={} if place is first else of.first.finished or {},
@@ -316,6 +316,7 @@ def _work(plan: StoredPlan, finished: Mapping[str, Any]) -> TrainingWork:
         warmup_steps=_count(finished.get("warmup_steps")),
         step_flops=metrics.step_flops(plan, finished),
         batch_per_card=_count(config.get("train_batch_size")),
+        data_ranks=plan.data_ranks,
         accumulation=whole(config.get("gradient_accumulation_steps")) or 1,
         samples_per_item=whole(config.get("samples_per_item")) or 1,
     )

@@ -40,6 +40,8 @@ class TrainingWork:
     measured_samples: int | None = None
     warmup_steps: int | None = None
     batch_per_card: int | None = None
+    data_ranks: int | None = None
+    """The ranks that read a batch of their own each; None in older outcomes, whose ranks all did."""
     accumulation: int = 1
     step_flops: float | None = None
     """The model's FLOPs of one card's step, without padding."""

@@ -138,7 +138,8 @@ class Reference:
 def global_batch(outcome: Outcome) -> int | None:
     """The items of a step over all cards."""
     per_card = outcome.work.batch_per_card
-    return per_card * outcome.work.accumulation * outcome.cards if per_card else None
+    data_ranks = outcome.work.data_ranks or outcome.cards
+    return per_card * outcome.work.accumulation * data_ranks if per_card else None
 
 
 def step_samples(outcome: Outcome) -> int:
