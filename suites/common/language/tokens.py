@@ -1,4 +1,4 @@
-"""Batches of tokens for models that predict the next token: the small text, or random tokens."""
+"""Batches of tokens for models that predict the next token: the Megatron's data, the small text, or random tokens."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common.language.megatron import Documents, Samples
 from common.language.text_bytes import VOCABULARY, TextBytes
 from common.shares import Array, Draw, EvalShare, Repeated, Share, Source, TrainShare
 from flagperf_driver import seeds
@@ -48,40 +49,56 @@ def split(rows: Array) -> Tokens:
     return Tokens(np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:]))
 
 
+class OrderedTrainShare(TrainShare):
+    """As TrainShare, for a source that shuffles each epoch itself."""
+
+    def _order(self, rng: np.random.Generator) -> Array:  # noqa: ARG002 - as in TrainShare
+        return np.arange(self._samples)
+
+
 def train(ctx: Context) -> tuple[Source, Share]:
     """Return the sequences for the training, and this rank's share of each epoch."""
-    config = ctx.config
-    if ctx.synthetic:
-        count = SYNTHETIC_STEPS * config.train_batch_size * ctx.world_size
-        source: Source = _random(ctx, config.train_batch_size, count)
-    else:
-        source = SplitRows(_text(ctx, training=True), ctx.seed if config.shuffle_labels else None)
-    return source, TrainShare(len(source), config.train_batch_size, ctx.rank, ctx.world_size, ctx.seed)
+    source, size = _source(ctx, training=True), ctx.config.train_batch_size
+    share = TrainShare if ctx.config.train_data is None else OrderedTrainShare
+    return source, share(len(source), size, ctx.rank, ctx.world_size, ctx.seed)
 
 
 def evaluation(ctx: Context) -> tuple[Source, Share]:
     """Return the sequences of the evaluation, the same for all seeds, and this rank's share."""
-    size = ctx.config.eval_batch_size
+    source = _source(ctx, training=False)
+    return source, EvalShare(len(source), ctx.config.eval_batch_size, ctx.rank, ctx.world_size)
+
+
+def _source(ctx: Context, *, training: bool) -> Source:
+    config = ctx.config
     if ctx.synthetic:
-        source: Source = _random(ctx, size, size * ctx.world_size)
-    else:
-        source = SplitRows(_text(ctx, training=False))
-    return source, EvalShare(len(source), size, ctx.rank, ctx.world_size)
+        return _random(ctx, training=training)
+    prefix = config.train_data if training else config.eval_data
+    rows = _text(ctx, training=training) if prefix is None else _documents(ctx, prefix, training=training)
+    return SplitRows(rows, ctx.seed if training and config.shuffle_labels else None)
+
+
+def _documents(ctx: Context, prefix: str, *, training: bool) -> Samples:
+    """Return Megatron's samples for the training; for the evaluation the first ones in the order of the file."""
+    config = ctx.config
+    if ctx.data_dir is None:
+        raise ValueError(f"{prefix}: the folder is missing; pass --data-dir, or --synthetic to measure throughput only")
+    seed, count = (ctx.seed, None) if training else (None, config.eval_sequences)
+    return Samples(Documents(ctx.data_dir / prefix), config.max_seq_length, config.vocab_size, seed, count)
 
 
 def _text(ctx: Context, *, training: bool) -> TextBytes:
-    if ctx.config.vocab_size != VOCABULARY:
-        raise ValueError(
-            f"vocab_size = {ctx.config.vocab_size}; expected {VOCABULARY} for the bytes of the bundled text"
-        )
-    return TextBytes(
-        ctx.config.max_seq_length, training=training, count=None if training else ctx.config.eval_sequences
-    )
+    config = ctx.config
+    if config.vocab_size != VOCABULARY:
+        raise ValueError(f"vocab_size = {config.vocab_size}; expected {VOCABULARY} for the bytes of the bundled text")
+    return TextBytes(config.max_seq_length, training=training, count=None if training else config.eval_sequences)
 
 
-def _random(ctx: Context, size: int, count: int) -> Repeated:
+def _random(ctx: Context, *, training: bool) -> Repeated:
     """Return batches of random tokens, which cost no more than the copy to the device."""
     config = ctx.config
+    size = config.train_batch_size if training else config.eval_batch_size
     rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.rank))
     shape = (SYNTHETIC_BATCHES, size, config.max_seq_length + 1)
-    return Repeated([split(rows) for rows in rng.integers(0, config.vocab_size, shape)], count)
+    batches = [split(rows) for rows in rng.integers(0, config.vocab_size, shape)]
+    return Repeated(batches, size * ctx.world_size * (SYNTHETIC_STEPS if training else 1))
