@@ -60,13 +60,13 @@ def train(ctx: Context) -> tuple[Source, Share]:
     """Return the sequences for the training, and this rank's share of each epoch."""
     source, size = _source(ctx, training=True), ctx.config.train_batch_size
     share = TrainShare if ctx.config.train_data is None else OrderedTrainShare
-    return source, share(len(source), size, ctx.rank, ctx.world_size, ctx.seed)
+    return source, share(len(source), size, ctx.data_rank, ctx.data_ranks, ctx.seed)
 
 
 def evaluation(ctx: Context) -> tuple[Source, Share]:
     """Return the sequences of the evaluation, the same for all seeds, and this rank's share."""
     source = _source(ctx, training=False)
-    return source, EvalShare(len(source), ctx.config.eval_batch_size, ctx.rank, ctx.world_size)
+    return source, EvalShare(len(source), ctx.config.eval_batch_size, ctx.data_rank, ctx.data_ranks)
 
 
 def _source(ctx: Context, *, training: bool) -> Source:
@@ -98,7 +98,7 @@ def _random(ctx: Context, *, training: bool) -> Repeated:
     """Return batches of random tokens, which cost no more than the copy to the device."""
     config = ctx.config
     size = config.train_batch_size if training else config.eval_batch_size
-    rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.rank))
+    rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.data_rank))
     shape = (SYNTHETIC_BATCHES, size, config.max_seq_length + 1)
     batches = [split(rows) for rows in rng.integers(0, config.vocab_size, shape)]
-    return Repeated(batches, size * ctx.world_size * (SYNTHETIC_STEPS if training else 1))
+    return Repeated(batches, size * ctx.data_ranks * (SYNTHETIC_STEPS if training else 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from checking import context, raises
 from common.language import tokens
@@ -66,6 +68,19 @@ def check_random_tokens_have_the_shape_of_a_batch_and_differ_between_ranks() -> 
     assert (first.inputs != second.inputs).any()
     assert 990 < first.inputs.max() < 1000
     assert [len(batch.inputs) for batch in all_of(tokens.evaluation(context(synthetic=True, **settings)))] == [5]
+
+
+def check_ranks_of_a_tensor_group_read_the_same_sequences() -> None:
+    def of(rank: int, synthetic: bool) -> list[bytes]:
+        ctx = context(rank=rank, world_size=4, synthetic=synthetic, parallel={"shard": 2, "tensor": 2}, **SETTINGS)
+        pairs = tokens.train(ctx), tokens.evaluation(ctx)
+        return [source[draw].inputs.tobytes() for source, share in pairs for draw in itertools.islice(share, 3)]
+
+    for synthetic in (False, True):
+        first, second, third, fourth = (of(rank, synthetic) for rank in range(4))
+        assert first == second
+        assert third == fourth
+        assert not set(first) & set(third)
 
 
 def check_another_vocabulary_is_an_error() -> None:
