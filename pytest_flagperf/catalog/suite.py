@@ -27,6 +27,8 @@ BANDWIDTHS = ("memory_gb_s", "host_gb_s", "link_gb_s")
 _PEAKS = (*BANDWIDTHS, *(f"peak_tflops.{precision}" for precision in PRECISIONS))
 FIGURE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 KINDS = ("file", "folder")
+MEMORY = "memory.py"
+"""The program that estimates the memory of a rank."""
 COUNTED_ON = ("meta", "cpu")
 """Devices on which the tests count a forward pass; on meta, tensors have no values."""
 REFERENCE = "reference"
@@ -82,6 +84,8 @@ class Ranks:
     """The fewest processes."""
     parallel: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The axes that not every suite supports, and the config keys that the size of each must divide."""
+    memory: Path | None = None
+    """The program that estimates the memory of a rank."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +166,8 @@ class _SuiteTable:
     """One table for each scale: reference and small."""
     common: tuple[str, ...] = ()
     """The folders of suites/common that the suite uses."""
+    memory: str | None = None
+    """The folder of suites/common whose memory.py estimates the memory of a rank."""
     goal: Goal | None = None
     """The rate that one device should reach at the reference scale."""
     parallel: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -209,6 +215,7 @@ class _MeasurementTable:
     """The folders of suites/common that the suite uses."""
     least_ranks: int = 1
     """The fewest processes that can measure."""
+    memory: ClassVar[None] = None
     sample_unit: ClassVar[str] = ""
     goal: ClassVar[Goal | None] = None
     parallel: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -301,7 +308,9 @@ class Suite:
     @property
     def ranks(self) -> Ranks:
         """What the suite needs of the ranks of a case."""
-        return Ranks(self._table.least_ranks, self._table.parallel)
+        folder = self._table.memory
+        program = None if folder is None else self._common_folder / folder / MEMORY
+        return Ranks(self._table.least_ranks, self._table.parallel, program)
 
     @property
     def common(self) -> tuple[str, ...]:
@@ -349,6 +358,9 @@ class Suite:
         for name in table.common:
             known = sorted(path.parent.name for path in self._common_folder.glob("*/__init__.py"))
             problems += choice(file, "common", name, tuple(known))
+        if table.memory is not None:
+            able = [name for name in table.common if (self._common_folder / name / MEMORY).is_file()]
+            problems += choice(file, "memory", table.memory, tuple(able))
         raise_if_any(problems)
         return table
 

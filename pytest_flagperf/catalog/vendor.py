@@ -40,7 +40,7 @@ class Chip:
     devices_per_host: int | None = None
     """Devices of a host."""
     memory_gib: float | None = None
-    """Memory of a device, for documents."""
+    """Memory of a device, for documents and to say which cases fit."""
     peak_tflops: Mapping[str, float] = field(default_factory=dict)
     """Dense peak by precision, such as ``{ bf16 = 312 }``; needed for MFU. For int8: tera-operations per second."""
     memory_gb_s: float | None = None

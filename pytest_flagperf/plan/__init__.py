@@ -1,6 +1,6 @@
 """The plan of a case: its config, fingerprint, placement and commands."""
 
-from .describe import HEAD, describe, overview
+from .describe import HEAD, describe, overview, too_large
 from .make import Plan, PlanError, PlanRequest, figures_of, is_throughput_shape, make_plan, one_card_plan, short_plan
 from .ranks import PlacedHost, Placement, rank_processes
 
@@ -19,4 +19,5 @@ __all__ = [
     "overview",
     "rank_processes",
     "short_plan",
+    "too_large",
 ]

@@ -11,6 +11,7 @@ from ..catalog import REFERENCE, Vendor
 from ..config import OUTCOMES
 from ..runtime import RuntimeRequest, runtimes
 from ..stored.plan import MeasuredFigure
+from . import memory
 from .make import Plan
 from .ranks import NamedHost, Placement, expected_placement, rank_processes
 
@@ -55,6 +56,17 @@ def overview(plan: Plan, duration: str) -> tuple[str, ...]:
     return str(plan.case), plan.scale, _measures(plan), data, duration, ", ".join([*others, *settings]) or "-"
 
 
+def too_large(plans: Iterable[Plan]) -> list[str]:
+    """Return a sentence about each case that the memory of its devices will not hold."""
+    return [
+        f"{plan.case}: {memory.of_device(own, plan.case.hardware, plan.memory_gib)}; --plan -v lists what other shapes"
+        " and checkpoint_activations need"
+        for plan in plans
+        if plan.estimates and (own := plan.estimates[0].estimate) is not None
+        if plan.memory_gib is not None and own.fits(plan.memory_gib) == memory.NO
+    ]
+
+
 def _measures(plan: Plan) -> str:
     if not plan.is_training:
         first, *more = plan.figures
@@ -97,6 +109,8 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
         yield _fact("", "  " + ", ".join([f"{item.kind} {item.path}", *sizes]))
     if plan.is_training:
         yield _fact("MFU", _mfu(plan))
+    for number, line in enumerate(memory.lines(plan.estimates, plan.case.hardware, plan.memory_gib)):
+        yield _fact("" if number else "memory", line)
 
 
 def _shares(plan: Plan) -> Iterator[str]:

@@ -28,6 +28,7 @@ from ..stored.plan import MEASUREMENT, SCHEMA, TRAINING, Addition, MeasuredFigur
 from . import vendor_settings
 from .additions import find_additions
 from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch
+from .memory import ONE_CARD, Estimate, ShapeEstimates, estimates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +44,19 @@ class Plan(PlanFacts):
     min_efficiency: float
     translated: tuple[Translated, ...] = ()
     """The outcome of each FlagPerf name in the vendor's config file."""
+    estimates: tuple[ShapeEstimates, ...] = ()
+    """The memory of each rank, first of the case's shape, then of others; empty if the suite estimates none."""
+    memory_gib: float | None = None
+    """The memory of a device, if the vendor declares it."""
 
     @cached_property
     def config(self) -> dict[str, Any]:
         return {key: value.value for key, value in self.values.items()}
+
+    @property
+    def one_card_estimate(self) -> Estimate | None:
+        """The memory of one card with the case's config, as for its speed-up; None without an estimate."""
+        return next((row.estimate for row in self.estimates if row.shape == ONE_CARD), None)
 
     @property
     def data_dir(self) -> str | None:
@@ -226,6 +236,8 @@ def one_card_plan(plan: Plan) -> Plan:
         case=one_card,
         throughput_only=True,
         values=values,
+        memory={},
+        estimates=(),
         fingerprint=fingerprint(facts, config, cards=1, scaling=plan.scaling),
     )
 
@@ -250,6 +262,7 @@ def _plan(
         | {"data": digest_of(manifest)}
     )
     names, module = vendor.toml.framework[suite.framework], vendor.device_module(suite.framework)
+    chip, memory = vendor.chips.get(case.hardware), estimates(suite, config, case.shape)
     return Plan(
         case=case,
         vendor=vendor.name,
@@ -267,7 +280,7 @@ def _plan(
         backend=names.backend,
         modules=names.modules,
         device_module=f"vendors/{vendor.name}/{module.name}" if module else None,
-        chip_names=chip.names if (chip := vendor.chips.get(case.hardware)) else (),
+        chip_names=chip.names if chip else (),
         replaced_vendor=catalog.replaced.get(vendor.name, ""),
         visible_devices=vendor.toml.visible_devices,
         runtime=asked.runtime,
@@ -294,6 +307,9 @@ def _plan(
         },
         reference=suite.reference(scale),
         translated=resolved.translated,
+        memory=memory[0].estimate.bytes if memory and memory[0].estimate else {},
+        estimates=memory,
+        memory_gib=chip.memory_gib if chip else None,
     )
 
 

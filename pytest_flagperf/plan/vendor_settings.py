@@ -28,7 +28,7 @@ NOT_LISTED: Mapping[str, str] = {
     "environment": "listed as variables, without their values, which may be secret",
     "known_problem": "listed as known problems",
     "framework.NAME.modules": "listed as modules",
-    "chips.NAME.memory_gib": "for documents",
+    "chips.NAME.memory_gib": "for documents, and to say which cases fit: it changes no training",
 }
 """Keys that are not listed as settings, each with the reason."""
 IN_KEY = ("visible_devices", "framework.NAME.device", "framework.NAME.backend", "container", "uv")

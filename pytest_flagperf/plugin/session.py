@@ -166,6 +166,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 def _preview(session: pytest.Session, run: Run) -> None:
     """Print the plans or the findings on the hosts, as --plan and --preflight request."""
     from pytest_flagperf.engines import is_local
+    from pytest_flagperf.plan import too_large
     from pytest_flagperf.report.terminal.live import silent
     from pytest_flagperf.selection import runnable
 
@@ -179,6 +180,8 @@ def _preview(session: pytest.Session, run: Run) -> None:
             write(run.describe(selected))
         if chosen and not in_full:
             write("flagperf: -v prints each plan in full")
+        for line in too_large(map(run.plan, chosen)) if not in_full else ():
+            write(f"flagperf: {line}")
         for line in run.engine.prepare([*map(run.plan, chosen)], silent()) if is_local(run.engine) else ():
             write(f"flagperf: {line}")
         if session.config.get_verbosity() < 0:  # otherwise the header lists them

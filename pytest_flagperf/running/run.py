@@ -19,7 +19,7 @@ from pytest_flagperf.engines import Engine, Finding, is_local
 from pytest_flagperf.engines.open_engine import ENGINES, open_engine
 from pytest_flagperf.hooks.roots import installed_roots
 from pytest_flagperf.original import TestConf
-from pytest_flagperf.plan import HEAD, Plan, PlanRequest, make_plan, overview
+from pytest_flagperf.plan import HEAD, Plan, PlanRequest, make_plan, overview, too_large
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.results.figures.units import count
@@ -244,14 +244,15 @@ class Run:
         return self.engine.inspect([*map(self.plan, chosen)], self.live)
 
     def prepare(self, chosen: Sequence[Selected]) -> list[str]:
-        """Exclude hosts and devices that are not usable; return a line for each."""
+        """Exclude hosts and devices that are not usable; return a line for each, and for each too large case."""
         hosts = self.engine.host_count
         where = "" if hosts is None else f" on {count(hosts, 'host')}"
         self.live.phase(f"preflight: {count(len(chosen), 'case')}{where}")
         try:
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(self._load)
-                return self.engine.prepare([*map(self.plan, chosen)], self.live)
+                plans = [*map(self.plan, chosen)]
+                return [*too_large(plans), *self.engine.prepare(plans, self.live)]
         finally:
             self.live.clear()
 

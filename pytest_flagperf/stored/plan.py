@@ -218,6 +218,8 @@ class PlanFacts(CaseFacts):
     """The dense peak of one card at the config's precision."""
     peaks: Mapping[str, float] = field(default_factory=dict)
     """All peaks that the vendor declares of the chip, in FLOP/s and B/s, by their keys in vendor.toml."""
+    memory: Mapping[str, float] = field(default_factory=dict)
+    """The estimated bytes of each part that a rank holds at the peak of a step; empty if the suite estimates none."""
 
     @property
     def parallel(self) -> Parallel:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flagperf_driver.perflog import number
+from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.logs.points import MeasuredPoint, of_ranks, point_of
 from pytest_flagperf.results.logs.ranklog import RankLog, Target, whole
 from pytest_flagperf.stored.plan import StoredPlan
@@ -52,7 +53,7 @@ def of_round(plan: StoredPlan, logs: Iterable[RankLog], target: Target) -> tuple
             *_throughputs(plan, end, first.rank),
             *_step_times(end, first.rank),
         ]
-        metrics += [*_shares(plan, end), *_memory(logs), *_final(end, first.rank), *_factor(end, first.rank)]
+        metrics += [*_shares(plan, end), *_memory(plan, logs), *_final(end, first.rank), *_factor(end, first.rank)]
     return (*_measured_figures(plan, points_of(plan, logs)), *_to_target(logs), *metrics, *_quality(logs, target))
 
 
@@ -143,11 +144,14 @@ def step_flops(plan: StoredPlan, end: Mapping[str, Any]) -> float | None:
     return flops if math.isfinite(flops) else None
 
 
-def _memory(logs: Iterable[RankLog]) -> Iterator[MetricValue]:
+def _memory(plan: StoredPlan, logs: Iterable[RankLog]) -> Iterator[MetricValue]:
     peaks = [number((log.finished or {}).get("peak_memory_bytes")) for log in logs]
     peaks = [peak for peak in peaks if math.isfinite(peak)]
     if peaks:
         how = f"the most that tensors held at once, the largest of {len(peaks):,} ranks"
+        if plan.memory:
+            parts = ", ".join(f"{part} {quantity(size, 'bytes')}" for part, size in plan.memory.items())
+            how += f"; the estimate before the run: {quantity(sum(plan.memory.values()), 'bytes')} ({parts})"
         yield MetricValue("peak_memory", max(peaks), "bytes", "lower", how, len(peaks))
 
 
