@@ -13,7 +13,7 @@ from torch import distributed as dist
 from torch import nn
 
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.training.parallel import AXES, Parallel, ParallelError
+from flagperf_driver.training.parallel import AXES, Parallel
 from flagperf_driver.training.trainer import DeviceError
 
 if TYPE_CHECKING:
@@ -113,23 +113,6 @@ def sharding_mesh(mesh: DeviceMesh) -> DeviceMesh:
 # -- the model ---------------------------------------------------------------------------------------------
 
 
-COMPILED_BUCKET_MIB = 128
-"""DDP compiles the part of the model that fills a bucket as a graph of its own; its default is 25 MiB."""
-
-
-def parallelize(model: nn.Module, config: Any, device: torch.device, world_size: int) -> nn.Module:
-    """Return the model wrapped for several ranks, by ``config.parallel``; unchanged for a single rank."""
-    parallel = Parallel.of(config.parallel, world_size)
-    if parallel.tensor > 1:
-        raise ParallelError(f"parallel is {parallel.name}; expected a model_to_ddp step of the suite for tensor")
-    if world_size == 1:
-        return model
-    if parallel.shard == 1:
-        options: dict[str, Any] = {"bucket_cap_mb": COMPILED_BUCKET_MIB} if config.compile else {}
-        return replicate(model, **options)
-    return shard(model, sharding_mesh(device_mesh(parallel, device)), _gathered_type(model, config.precision))
-
-
 def replicate(
     model: nn.Module, *, static_graph: bool = False, unused_parameters: bool = False, **more: Any
 ) -> nn.Module:
@@ -153,7 +136,7 @@ def replicate(
     )
 
 
-def _gathered_type(model: nn.Module, precision: str) -> torch.dtype | None:
+def gathered_type(model: nn.Module, precision: str) -> torch.dtype | None:
     """Return the type in which parameters are gathered: bf16 if steps compute in it; None for the parameters' own.
 
     A batch norm needs weights of the type of its statistics, which are fp32.
@@ -165,9 +148,8 @@ def _gathered_type(model: nn.Module, precision: str) -> torch.dtype | None:
 def shard(model: nn.Module, mesh: DeviceMesh, gathered: torch.dtype | None = None) -> nn.Module:
     """Shard the model by FSDP: each layer of every ModuleList separately, then the rest.
 
-    A mesh of two dimensions has copies of the model, and parts of each copy.
-
-    With ``gathered``, ranks exchange parameters in this type instead of fp32; gradients are summed in fp32.
+    A mesh with two dimensions replicates along the first one and shards along the second one. With ``gathered``, ranks
+    exchange parameters in this type instead of fp32; gradients are summed in fp32.
     """
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -183,6 +165,16 @@ def shard(model: nn.Module, mesh: DeviceMesh, gathered: torch.dtype | None = Non
                     fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
     return model
+
+
+_WRAPPERS = frozenset(["module", "_orig_mod", "_checkpoint_wrapped_module"])
+"""Parts of a parameter's name that wrappers add."""
+
+
+def named(values: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield the values by their names without the parts that wrappers add."""
+    for name, value in values:
+        yield ".".join(part for part in name.split(".") if part not in _WRAPPERS), value
 
 
 def unwrap(model: nn.Module) -> nn.Module:

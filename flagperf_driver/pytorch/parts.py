@@ -64,7 +64,7 @@ def build(ctx: Context, steps: Steps, own: Steps) -> Parts:
     if ctx.config.compile:
         model = steps.compile_model(ctx, model)
     model = steps.model_to_ddp(ctx, model)
-    vendor_step_checks.check_model(model, original, steps, own)
+    vendor_step_checks.check_model(ctx, model, original, steps, own)
     model.train()
     seed(ctx, seeds.RANK, ctx.data_rank)
     optimizer = steps.create_optimizer(ctx, model)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch import distributed, optimizers, schedules
+from flagperf_driver.pytorch import optimizers, schedules, sharding
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.training import steps
 from flagperf_driver.training.steps import Batch
@@ -30,7 +30,12 @@ def prepare_batch(ctx: Context, batch: Batch) -> Batch:
 
 
 def convert_model(ctx: Context, model: nn.Module) -> nn.Module:
-    """Move the model to the device, in the memory format that the config sets."""
+    """Move the model to the device, in the memory format that the config sets.
+
+    A model on the meta device stays there: it gets memory in the last step, divided among the ranks.
+    """
+    if sharding.is_on_meta(model):
+        return model
     model = model.to(ctx.device)
     return model.to(memory_format=torch.channels_last) if ctx.config.channels_last else model
 
@@ -59,7 +64,7 @@ def compile_methods(ctx: Context, modules: Iterable[nn.Module], *names: str) -> 
 
 def model_to_ddp(ctx: Context, model: nn.Module) -> nn.Module:
     """Wrap the model for several ranks by ``config.parallel``; return it unchanged for a single rank."""
-    return distributed.parallelize(model, ctx.config, ctx.device, ctx.world_size)
+    return sharding.parallelize(ctx, model)
 
 
 def create_optimizer(ctx: Context, model: nn.Module) -> torch.optim.Optimizer:

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from flagperf_driver.pytorch import sharding
+from flagperf_driver.pytorch.distributed import named
 from flagperf_driver.pytorch.steps import Context, Steps
 
 MODEL = ("create_model", "convert_model", "model_to_fp16", "compile_model", "model_to_ddp")
@@ -26,8 +28,6 @@ _RETURN_VALUES = {
     "calculate_loss": "a loss",
 }
 """The steps that must not return None, each with its return value."""
-_WRAPPERS = frozenset(["module", "_orig_mod", "_checkpoint_wrapped_module"])
-"""Parts of a parameter's name that wrappers add."""
 _IMPLEMENTATION_KEYS = frozenset(["params", "foreach", "fused", "capturable", "differentiable"])
 """Keys of an optimizer's group that select its implementation, not its results."""
 _COMPARED_VALUES = 256
@@ -69,33 +69,36 @@ def create_model(ctx: Context, steps: Steps, own: Steps) -> tuple[nn.Module, Str
     """
     model = own.create_model(ctx)
     by_vendor = set(replaced(steps, own)).intersection(MODEL)
-    original = _structure(model) if by_vendor else {}
+    original = _structure(ctx, model) if by_vendor else {}
     if steps.create_model is own.create_model:
         return model, original
     theirs = steps.create_model(ctx)
-    _raise_problems("the model", _differences(original, _structure(theirs), values=False), ["create_model"])
-    copy_values(model, theirs)
+    _raise_problems(
+        "the model", _differences(original, _structure(ctx, theirs, values=False), values=False), ["create_model"]
+    )
+    if not sharding.is_on_meta(theirs):
+        copy_values(ctx, model, theirs)
     return theirs, original
 
 
-def check_model(model: nn.Module, original: Structure, steps: Steps, own: Steps) -> None:
+def check_model(ctx: Context, model: nn.Module, original: Structure, steps: Steps, own: Steps) -> None:
     """Raise an error if the model's parameters differ from those of the suite's model."""
     if original:
         by_vendor = [name for name in replaced(steps, own) if name in MODEL]
-        _raise_problems("the model", _differences(original, _structure(model), values=True), by_vendor)
+        without = [name for name, value in named(model.named_parameters()) if value.is_meta]
+        _raise_problems("the model", (f"{name} is still on the meta device" for name in without), by_vendor)
+        _raise_problems("the model", _differences(original, _structure(ctx, model), values=True), by_vendor)
 
 
-def _structure(model: nn.Module) -> dict[str, Parameter]:
+def _structure(ctx: Context, model: nn.Module, *, values: bool = True) -> dict[str, Parameter]:
     return {
-        name: Parameter(tuple(value.shape), value.requires_grad, _sample(value))
+        name: Parameter(
+            tuple(value.shape),
+            value.requires_grad,
+            _sample(sharding.initial_value(ctx, model, name, value)) if values else torch.empty(0),
+        )
         for name, value in named(model.named_parameters())
     }
-
-
-def named(values: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield the values by their names without the parts that wrappers add."""
-    for name, value in values:
-        yield ".".join(part for part in name.split(".") if part not in _WRAPPERS), value
 
 
 def _sample(value: Any) -> Tensor:
@@ -133,18 +136,17 @@ def _close(values: Tensor, expected: Tensor) -> bool:
     return bool(((values - expected).abs() <= _TOLERANCE * largest).all())
 
 
-def copy_values(model: nn.Module, theirs: nn.Module) -> None:
+def copy_values(ctx: Context, model: nn.Module, theirs: nn.Module) -> None:
     """Copy the suite's parameters, and the buffers that both models have, into the vendor's model."""
-    targets = dict(_values(theirs))
+    targets = {**dict(named(theirs.named_parameters())), **dict(named(theirs.named_buffers()))}
+    values = [
+        *((name, sharding.initial_value(ctx, model, name, value)) for name, value in named(model.named_parameters())),
+        *named(model.named_buffers()),
+    ]
     with torch.no_grad():
-        for name, value in _values(model):
-            if name in targets and targets[name].shape == value.shape:
+        for name, value in values:
+            if name in targets and targets[name].shape == value.shape and not value.is_meta:
                 targets[name].copy_(value.full_tensor() if hasattr(value, "full_tensor") else value)
-
-
-def _values(model: nn.Module) -> Iterator[tuple[str, Any]]:
-    yield from named(model.named_parameters())
-    yield from named(model.named_buffers())
 
 
 # -- the optimizer -----------------------------------------------------------------------------------------

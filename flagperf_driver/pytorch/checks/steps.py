@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch import distributed, states
+from flagperf_driver.pytorch import distributed, sharding, states
 from flagperf_driver.pytorch.checks import batches
 from flagperf_driver.pytorch.hooks import forward_context
 from flagperf_driver.pytorch.parts import Parts
 from flagperf_driver.pytorch.steps import Context, Steps
-from flagperf_driver.pytorch.vendor_step_checks import MODEL, AdaptationError, copy_values, named
+from flagperf_driver.pytorch.vendor_step_checks import MODEL, AdaptationError, copy_values
 
 COMPARED = {*MODEL, "prepare_batch", "calculate_loss", "backward", "create_grad_scaler"}
 """The replaceable steps that a micro-step consists of."""
@@ -194,7 +194,8 @@ class StepComparison:
             return self._parts.model
         ctx, own = self._ctx, self._own
         model = own.model_to_fp16(ctx, own.convert_model(ctx, own.create_model(ctx)))
-        copy_values(self._parts.model, model)
+        sharding.materialize(ctx, model)
+        copy_values(ctx, self._parts.model, model)
         return model.train()
 
     def _own_result(self, model: nn.Module, *, redraw: int = 0, exact: bool = False) -> tuple[Result, bool]:
@@ -218,7 +219,7 @@ class StepComparison:
 
     def _result(self, model: nn.Module, loss: Tensor, scale: float) -> Result:
         gradients = {}
-        for name, parameter in named(model.named_parameters()):
+        for name, parameter in distributed.named(model.named_parameters()):
             gradient, parameter.grad = parameter.grad, None
             if gradient is not None:
                 whole = gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from toy_pytorch import STEPS, Classifier  # type: ignore[import-not-found]
 
 from flagperf_driver.training.checks import comparison
 
@@ -70,6 +72,33 @@ BAD = {
     "left out": CREATE + f"    return torch.optim.AdamW(model.last.parameters(), {ADAM}, weight_decay=0)\n",
 }
 
+META = {
+    "modules": GOOD["modules"],
+    "half": LESS["half"],
+    "other values": "def model_to_ddp(ctx, model):\n    model = steps.model_to_ddp(ctx, model)\n"
+    + "    nn.init.normal_(model.first.weight)\n    return model\n",
+    "no memory": "def model_to_ddp(ctx, model):\n    return model\n",
+}
+"""Steps of a vendor for a model that is created on the meta device."""
+
+
+class Declared(Classifier):  # type: ignore[misc]
+    """The toy with the declarations of a model on the meta device."""
+
+    def initial(self, name: str) -> float | None:
+        return None if name.endswith("bias") else 0.1
+
+    def tie(self) -> None:
+        pass
+
+
+def on_meta(ctx: Any) -> Declared:
+    with torch.device("meta"):
+        return Declared(ctx.config)
+
+
+ON_META = replace(STEPS, create_model=on_meta)
+
 
 def folder(text: str) -> str:
     made = Path(tempfile.mkdtemp())
@@ -103,6 +132,8 @@ class Adapted:
             "bad": {name: self.error(name, text, max_steps=1) for name, text in BAD.items()},
             "less": {name: self.error(name, text) for name, text in LESS.items()},
             "less in bf16": {name: self.error(name, LESS[name], precision="bf16") for name in ("half", "second")},
+            "meta": {name: self.trained(name, text, steps=ON_META) for name, text in META.items()},
+            "meta standard": self.train(ON_META, **plain),
             "another order": self.trained("order", LOSS + DRAW + RETURN),
             "timed": self.trained("loss", GOOD["loss"], vendor_factor=True, throughput_only=True),
             "nothing timed": self.train(vendor_factor=True, **plain),
@@ -118,6 +149,10 @@ class Adapted:
             results[parallel] = self.train(parallel=parallel, **how)
             for name, text in (("modules", GOOD["modules"]), ("half", LESS["half"]), ("frozen", BAD["frozen"])):
                 results[f"{parallel} {name}"] = self.train(parallel=parallel, extern=folder(text), **how)
+            results[f"{parallel} meta"] = self.train(ON_META, parallel=parallel, **how)
+            results[f"{parallel} meta modules"] = self.train(
+                ON_META, parallel=parallel, extern=folder(GOOD["modules"]), **how
+            )
         return results
 
 

@@ -21,7 +21,7 @@ from toy_pytorch import STEPS  # type: ignore[import-not-found]
 from flagperf_driver import seeds
 from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, profiler, schedules, steps, traffic
+from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, profiler, schedules, sharding, steps, traffic
 from flagperf_driver.pytorch.feed import preparation
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.steps import Context
@@ -251,8 +251,8 @@ def exchanged(scenarios: Any, **settings: Any) -> dict[str, Any]:
 
 def bucket_mib(compiled: bool) -> int:
     """Return the size of DDP's buckets."""
-    settings = config(compile=compiled, parallel="ddp")
-    wrapped: Any = distributed.parallelize(nn.Linear(1, 1), settings, torch.device("cpu"), 2)
+    ctx = Context(config=config(compile=compiled, parallel="ddp"), world_size=2)
+    wrapped: Any = sharding.parallelize(ctx, nn.Linear(1, 1))
     return int(wrapped.bucket_bytes_cap) // 2**20
 
 

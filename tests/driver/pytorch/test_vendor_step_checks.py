@@ -108,3 +108,20 @@ def test_a_wrapped_model_is_checked_too(pair: list[RankResults], parallel: str) 
         assert "with the same weights" in (rank[f"{parallel} half"].error or "")
         assert "first.weight is frozen" in (rank[f"{parallel} frozen"].error or "")
         assert math.isfinite(adapted.finished["final_loss"])
+
+
+def test_a_model_without_memory_is_compared_by_the_values_that_it_declares(
+    alone: RankResults, pair: list[RankResults]
+) -> None:
+    adapted, standard = alone.within("meta", "modules"), alone["meta standard"]
+    assert adapted.error is None
+    assert adapted.finished["compared_steps"] > 3
+    assert distance(adapted.weights, standard.weights) < 1e-6
+    assert "with the same weights" in (alone.value("meta", "half", "error") or "")
+    assert "first.weight does not have the suite's initial values" in alone.value("meta", "other values", "error")
+    assert "first.weight is still on the meta device" in alone.value("meta", "no memory", "error")
+    for rank in pair:
+        for parallel in ("ddp", "fsdp"):
+            adapted = rank[f"{parallel} meta modules"]
+            assert adapted.error is None
+            assert distance(adapted.weights, rank["ddp meta"].weights) < 1e-6, "also the initial weights"

@@ -1,0 +1,194 @@
+"""A large model divided among ranks: tensor parallel, shards, recomputation, and weights drawn in place.
+
+``parallelize`` reads as the list of what happens to a model, in order. The model is created on the meta device, so that
+it never exists whole in a rank's memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from flagperf_driver import seeds
+from flagperf_driver.pytorch import distributed
+from flagperf_driver.training.parallel import ParallelError
+
+if TYPE_CHECKING:
+    from flagperf_driver.pytorch.steps import Context
+
+COMPILED_BUCKET_MIB = 128
+"""DDP compiles the part of the model that fills a bucket as a graph of its own; its default is 25 MiB."""
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_grouped_mm")
+ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
+"""Names of the kernels behind scaled_dot_product_attention."""
+FUSED = (*(f"_scaled_dot_product_{name}" for name in ATTENTION), "_scaled_dot_product_fused_attention_overrideable")
+
+
+@runtime_checkable
+class Drawn(Protocol):
+    """A model that is created on the meta device, and declares how its weights are drawn."""
+
+    def initial(self, name: str) -> float | None:
+        """Return the standard deviation of a parameter's normal distribution; None for a parameter of ones."""
+
+    def tie(self) -> None:
+        """Make modules that share a parameter share it again."""
+
+
+def parallelize(
+    ctx: Context, model: nn.Module, tensor_plan: Callable[[], Mapping[str, Any]] | None = None
+) -> nn.Module:
+    """Return the model, divided among the ranks as ``config.parallel`` says, and with its initial weights.
+
+    ``tensor_plan`` returns the style of each module for tensor parallelism, as ``divide`` takes it.
+    """
+    sizes = ctx.parallel
+    if sizes.is_sharded:
+        # torch warns of two collectives where a norm is reduced over two dimensions of the mesh.
+        logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
+        mesh = distributed.device_mesh(sizes, ctx.device)
+        if sizes.tensor > 1:
+            if tensor_plan is None:
+                raise ParallelError(f"parallel is {sizes.name}; expected a model_to_ddp step of the suite for tensor")
+            divide(model, mesh["tensor"], tensor_plan())
+        distributed.shard(
+            model, distributed.sharding_mesh(mesh), distributed.gathered_type(model, ctx.config.precision)
+        )
+    materialize(ctx, model)
+    if sizes.is_sharded or ctx.world_size == 1:
+        return model
+    options: dict[str, Any] = {"bucket_cap_mb": COMPILED_BUCKET_MIB} if ctx.config.compile else {}
+    return distributed.replicate(model, **options)
+
+
+# -- tensor parallel ---------------------------------------------------------------------------------------
+
+
+def divide(model: nn.Module, mesh: Any, plan: Mapping[str, Any]) -> None:
+    """Divide the modules' weights over the ranks of a mesh with one dimension; a key of the plan may contain ``*``."""
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    parallelize_module(model, mesh, dict(plan), src_data_rank=None)
+    _tie(model)
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            # The output is a view of a DTensor: in compiled blocks that read it, its gradient would be wrong.
+            module.register_forward_hook(_copied)
+
+
+def _copied(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:  # noqa: ARG001 - a hook's signature
+    return output.clone()
+
+
+# -- recomputation -----------------------------------------------------------------------------------------
+
+
+def recompute(blocks: Iterable[nn.Module], mode: bool | str) -> None:
+    """Compute the blocks' activations again in the backward pass, which saves their memory.
+
+    ``mode`` is the config's ``checkpoint_activations``: False, True, or "selective", which keeps the outputs of matrix
+    products and of attention. Call it before the blocks are compiled: a compiled block hides its operations.
+    """
+    if mode not in (False, True, "selective"):
+        raise ValueError(f"checkpoint_activations={mode!r}; expected False, True or 'selective'")
+    if mode is False:
+        return
+    for block in blocks:
+        # No wrapper module: parameters keep their names.
+        block.forward = _recomputed(block.forward, selective=mode == "selective")
+
+
+def _recomputed(forward: Callable[..., Any], *, selective: bool) -> Callable[..., Any]:
+    from torch.utils.checkpoint import checkpoint
+
+    options = {"context_fn": _selective} if selective else {}
+
+    # A function, not a partial: torch.compile traces it.
+    def recomputed(*args: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **options)
+
+    return recomputed
+
+
+def _selective() -> Any:
+    from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+    return create_selective_checkpoint_contexts(_policy)
+
+
+def _policy(ctx: Any, operation: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG001 - torch's signature
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    return CheckpointPolicy.MUST_SAVE if operation in _kept() else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+@functools.lru_cache(maxsize=None)
+def _kept() -> frozenset[Any]:
+    """Return the operations whose outputs are kept: those that cost most to compute or to exchange."""
+    packets = [getattr(torch.ops.aten, name, None) for name in (*PRODUCTS, *FUSED)]
+    kept = [packet.default for packet in packets if packet is not None]
+    if hasattr(torch.ops, "_c10d_functional"):
+        kept.append(torch.ops._c10d_functional.reduce_scatter_tensor.default)
+    return frozenset(kept)
+
+
+# -- initial weights ---------------------------------------------------------------------------------------
+
+
+def is_on_meta(model: nn.Module) -> bool:
+    """Return True for a model whose parameters have no memory yet."""
+    return any(parameter.is_meta for parameter in model.parameters())
+
+
+def materialize(ctx: Context, model: nn.Module) -> None:
+    """Give a model on the meta device memory and its initial weights, which do not depend on how it is divided.
+
+    ``nn.init`` on shards would draw the same values on every rank of the CPU. So each rank draws the whole parameter,
+    one at a time, and keeps its part: no communication, and the same weights with any number of ranks.
+    """
+    if not is_on_meta(model):
+        return
+    model.to_empty(device=ctx.device)
+    _tie(model)
+    with torch.no_grad():
+        for name, parameter in distributed.named(model.named_parameters()):
+            parameter.copy_(_part(drawn(ctx, model, name, parameter), parameter))
+
+
+def drawn(ctx: Context, model: nn.Module, name: str, parameter: Tensor) -> Tensor:
+    """Return the whole initial value of a parameter, from a generator of its own."""
+    if not isinstance(model, Drawn):
+        raise TypeError(
+            f"{type(model).__name__} is on the meta device without initial(name) and tie(); add these methods, which "
+            "say how its weights are drawn, or create the model on the CPU"
+        )
+    deviation = model.initial(name)
+    whole = torch.ones(parameter.shape, dtype=parameter.dtype, device=ctx.device)
+    if deviation is None:
+        return whole
+    generator = torch.Generator(ctx.device).manual_seed(seeds.derive(ctx.seed, f"{seeds.MODEL} {name}"))
+    return whole.normal_(0.0, deviation, generator=generator)
+
+
+def initial_value(ctx: Context, model: nn.Module, name: str, parameter: Tensor) -> Tensor:
+    """Return the value of a parameter of a new model: of one without memory, the value that it will get."""
+    return drawn(ctx, model, name, parameter) if parameter.is_meta else parameter
+
+
+def _part(whole: Tensor, parameter: Any) -> Any:
+    """Return what this rank holds of a whole value, in the layout of the parameter."""
+    if not hasattr(parameter, "device_mesh"):
+        return whole
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
+
+
+def _tie(model: nn.Module) -> None:
+    """Share parameters again, which ``to_empty`` and tensor parallelism give copies of their own."""
+    if isinstance(model, Drawn):
+        model.tie()
