@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from flagperf_driver.pytorch import distributed
+from flagperf_driver.pytorch.context import Context
 from flagperf_driver.pytorch.feed import preparation
 from flagperf_driver.pytorch.hooks import forward_context
-from flagperf_driver.pytorch.steps import Context, Steps
+from flagperf_driver.pytorch.steps import Steps
 from flagperf_driver.training.evaluation import Loading
 from flagperf_driver.training.timeline import Marks
 from flagperf_driver.training.trainer import RankEvaluation

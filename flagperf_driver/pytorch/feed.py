@@ -8,7 +8,8 @@ from typing import Any, Callable, Iterator
 
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed
-from flagperf_driver.pytorch.steps import Context, Steps
+from flagperf_driver.pytorch.context import Context
+from flagperf_driver.pytorch.steps import Steps
 from flagperf_driver.training.batches import begin_epoch
 
 

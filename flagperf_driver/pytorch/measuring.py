@@ -15,8 +15,8 @@ from flagperf_driver.measuring.measurement import Measurement
 from flagperf_driver.measuring.program import Measuring
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, parts
+from flagperf_driver.pytorch.context import Context
 from flagperf_driver.pytorch.hooks import module_versions, set_up_device
-from flagperf_driver.pytorch.steps import Context
 from flagperf_driver.training.program import exit_now
 
 

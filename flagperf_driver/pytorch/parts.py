@@ -13,9 +13,10 @@ from flagperf_driver import extern, seeds
 from flagperf_driver.driver import Rank
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, vendor_step_checks
+from flagperf_driver.pytorch.context import Context
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.schedules import Scheduler
-from flagperf_driver.pytorch.steps import Context, Steps
+from flagperf_driver.pytorch.steps import Steps
 from flagperf_driver.training.batches import steps_per_epoch
 from flagperf_driver.training.steps import context_fields
 

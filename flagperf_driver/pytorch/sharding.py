@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Protocol, runtime_checkable
+from typing import Any, Callable, Iterable, Mapping, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from flagperf_driver import seeds
 from flagperf_driver.pytorch import distributed
+from flagperf_driver.pytorch.context import Context
 from flagperf_driver.training.parallel import ParallelError
-
-if TYPE_CHECKING:
-    from flagperf_driver.pytorch.steps import Context
 
 COMPILED_BUCKET_MIB = 128
 """DDP compiles the part of the model that fills a bucket as a graph of its own; its default is 25 MiB."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Callable, Iterable
 
 import torch
@@ -10,18 +10,9 @@ from torch import Tensor, nn
 
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import optimizers, schedules, sharding
-from flagperf_driver.pytorch.hooks import Hooks
+from flagperf_driver.pytorch.context import Context
 from flagperf_driver.training import steps
 from flagperf_driver.training.steps import Batch
-
-
-@dataclass(frozen=True)
-class Context(steps.Context):
-    """The context that is passed to every step."""
-
-    device: torch.device = torch.device("cpu")  # noqa: RUF009 - immutable
-    hooks: Hooks = field(default_factory=Hooks)
-    """Device functions: the defaults or the vendor's."""
 
 
 def prepare_batch(ctx: Context, batch: Batch) -> Batch:

@@ -14,11 +14,12 @@ from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, profiler, states, traffic
 from flagperf_driver.pytorch.checks import replicas
 from flagperf_driver.pytorch.checks.steps import COMPARED, StepComparison
+from flagperf_driver.pytorch.context import Context
 from flagperf_driver.pytorch.evaluation import evaluate
 from flagperf_driver.pytorch.feed import epoch_batches, preparation
 from flagperf_driver.pytorch.hooks import forward_context, module_versions
 from flagperf_driver.pytorch.parts import build, description
-from flagperf_driver.pytorch.steps import Context, Steps
+from flagperf_driver.pytorch.steps import Steps
 from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.loop import window
 from flagperf_driver.training.profile import Profiler, StepBytes

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flagperf_driver.pytorch import sharding
+from flagperf_driver.pytorch.context import Context
 from flagperf_driver.pytorch.distributed import named
-from flagperf_driver.pytorch.steps import Context, Steps
+from flagperf_driver.pytorch.steps import Steps
 
 MODEL = ("create_model", "convert_model", "model_to_fp16", "compile_model", "model_to_ddp")
 """The steps that make the model."""

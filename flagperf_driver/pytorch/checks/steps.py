@@ -15,9 +15,10 @@ from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, sharding, states
 from flagperf_driver.pytorch.checks import batches
+from flagperf_driver.pytorch.context import Context
 from flagperf_driver.pytorch.hooks import forward_context
 from flagperf_driver.pytorch.parts import Parts
-from flagperf_driver.pytorch.steps import Context, Steps
+from flagperf_driver.pytorch.steps import Steps
 from flagperf_driver.pytorch.vendor_step_checks import MODEL, AdaptationError, copy_values
 
 COMPARED = {*MODEL, "prepare_batch", "calculate_loss", "backward", "create_grad_scaler"}

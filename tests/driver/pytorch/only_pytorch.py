@@ -22,9 +22,9 @@ from flagperf_driver import seeds
 from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, profiler, schedules, sharding, steps, traffic
+from flagperf_driver.pytorch.context import Context
 from flagperf_driver.pytorch.feed import preparation
 from flagperf_driver.pytorch.hooks import Hooks
-from flagperf_driver.pytorch.steps import Context
 
 PROFILED = {"throughput_only": True, "timing_warmup_steps": 1, "throughput_steps": 4, "profile_steps": 5}
 
