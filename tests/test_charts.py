@@ -10,6 +10,7 @@ import pytest
 
 from pytest_flagperf.report.page import charts, sampled_charts
 from pytest_flagperf.report.page.charts import MAX_POINTS, Band, Bar, Chart, ChartLine, Level
+from pytest_flagperf.report.page.small_charts import small
 from pytest_flagperf.report.page.step_times import RankStepTimes
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.samples import Samples, Series
@@ -120,6 +121,17 @@ def test_samples_are_thinned_to_means_and_gaps_stay() -> None:
         sampled_charts.devices({"h_noderank0": Samples({}, {0: {"power": series}}, is_partial=True)}, points=100)
     )
     assert not any(map(math.isnan, skimmed.lines[0].y)), "without gaps between the parts of a long file"
+
+
+def test_a_small_chart_has_the_target_and_leaves_gaps_out_and_noise_small() -> None:
+    line = ChartLine("round 1", [0, 10, 20], [0.5, math.nan, 1.0])
+    text = small(Chart("top1", "step", "", (line,), levels=(Level("target", 0.75),)))
+    assert '<polyline points="3,25.0 93,3.0"/>' in text
+    assert '<path d="M0 14.0H96"/>' in text
+    assert "top1: from 0.5 to 1" in text
+    noisy = ChartLine("round 1", [0, 1], [100.0, 99.0])
+    assert 'points="3,3.0 93,5.2"' in small(Chart("p_core", "run", "", (noisy,)))
+    assert small(None) == small(Chart("top1", "step", "", (replace(line, y=[math.nan] * 3),))) == ""
 
 
 # -- ranks and cases -----------------------------------------------------------------------------------------

@@ -95,12 +95,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_headline_has_the_states_and_the_reasons(run: Path) -> None:
     text = of(run).content
     first = text[: text.index("Overview")]
-    assert first.startswith("4 cases: 1 failed , 3 passed , 1 not run")
+    assert first.startswith(
+        "1 of 4 cases failed , 3 passed , 1 not run; glm on 2 cards is 1.92 times as fast as on one"
+    )
     assert "bert:pytorch:A1:1:2:1 : round 1: rank 1 on localhost" in first
+    assert "read the last lines of that rank's log" in first, "what to do"
     assert "not run: resnet50:pytorch:A1:1:1:1: no config for it" in first
     for expected in (
-        "Machine hardware acme A1 borealis B2",
-        "up to 1 host x 2 devices",
+        "acme A1, up to 1 host x 2 devices; borealis B2, up to 1 host x 1 device; 2023-11-14",
+        "hardware acme A1 borealis B2",
         "2023-11-14 22:13:20 UTC, took 1 min 40 s",
     ):
         assert expected in first
@@ -110,40 +113,41 @@ def test_the_headline_has_the_states_and_the_reasons(run: Path) -> None:
 def test_an_expected_failure_is_listed_with_its_reason_and_hides_no_other(tmp_path: Path) -> None:
     case_dir = add_case(tmp_path, "converged_1x1")
     parsed = of(finish(tmp_path))
-    assert parsed.content.startswith("1 case: passed")
+    assert parsed.content.startswith("1 of 1 case converged")
     assert "failed" not in parsed.kinds
     expected = Verdict("efficiency", False, "40 %", "at least 55 %", "too slow together", "the switch is old")
     save_verdicts(case_dir, expected)
     parsed = of(finish(tmp_path))
-    assert parsed.content.startswith("1 case: 1 failed as expected")
+    assert parsed.content.startswith("1 of 1 case failed as expected")
     assert "too slow together (expected failure: the switch is old)" in parsed.content
     assert "failed-as-expected" in parsed.kinds
     assert "failed" not in parsed.kinds
     save_verdicts(case_dir, expected, Verdict("target", False, "0.1", "0.9", "it did not learn"))
     parsed = of(finish(tmp_path))
-    assert parsed.content.startswith("1 case: 1 failed")
+    assert parsed.content.startswith("1 of 1 case failed")
     assert "target 0.1, expected 0.9" in parsed.content[: parsed.content.index("Overview")]
     assert parsed.content.count("it did not learn") == 1
 
 
 def test_the_number_of_compared_baselines_is_shown(tmp_path: Path) -> None:
     case_dir = add_case(tmp_path, "converged_1x1")
-    assert "no accepted baseline" in of(finish(tmp_path)).content
-    save_verdicts(
-        case_dir,
-        Verdict("baseline p_core", True, "99", "at least 95", "as good as the baseline", kind=VerdictKind.BASELINE),
-    )
-    assert "1 of 1 case compared with accepted baselines, none worse" in of(tmp_path).content
-    slower = Verdict("baseline p_core", False, "90", "100", "slower than the baseline", kind=VerdictKind.BASELINE)
+    assert "baseline" not in of(finish(tmp_path)).content
+    same = Verdict("baseline p_core", True, "99", "at least 95", "as good", kind=VerdictKind.BASELINE, change=-0.01)
+    save_verdicts(case_dir, same)
+    text = of(tmp_path).content
+    assert text.startswith("1 of 1 case converged ; 1 compared with accepted baselines, none worse")
+    assert "-1.0 % not worse, baseline" in text
+    slower = replace(same, ok=False, got="90", expected="100", sentence="slower than the baseline", change=-0.1)
     save_verdicts(case_dir, slower)
-    parsed = of(tmp_path)
-    assert "1 of 1 case compared with accepted baselines, 1 worse" in parsed.content
-    assert parsed.content.startswith("1 case: 1 regressed")
+    text = of(tmp_path).content
+    assert text.startswith("1 of 1 case regressed ; 1 compared with accepted baselines, 1 worse")
+    assert "-10.0 % worse, baseline" in text
+    assert "flagperf accept" in text, "what to do"
 
 
 def test_an_interrupted_run_and_a_run_without_results_have_a_page(tmp_path: Path) -> None:
     add_case(tmp_path / "broken", "converged_1x1")
-    assert "1 case: passed" in of(tmp_path / "broken").content
+    assert "1 of 1 case converged" in of(tmp_path / "broken").content
     (tmp_path / "empty").mkdir()
     assert "No results" in of(tmp_path / "empty").content
 
@@ -158,9 +162,13 @@ def test_the_overview_has_a_row_for_each_case(run: Path) -> None:
     )
     assert table.tags.count("tr") == 1 + 4
     for expected in (
-        "rounds", "converged", "MFU", "speed-up", "e2e", "0.924 (>= 0.900)", "± 2.0 %", "1.92x", "96.2 % of 2",
+        "3 rounds", "MFU", "speed-up", "e2e", "0.924 (>= 0.900)", "images/s ± 2.0 %", "1.92x", "96.2 % of 2",
+        "0 of 1 round finished", "evaluations",
     ):  # fmt: skip
         assert expected in table.content, expected
+    assert table.tags.count("svg") == 2 * 3, "two curves of each case but the crashed one"
+    assert table.content.index("bert:") < table.content.index("glm:"), "failures first"
+    assert "change" not in table.content, "without a baseline or an earlier run"
 
 
 def test_every_anchor_exists_and_shapes_have_a_scaling_chart(run: Path) -> None:

@@ -23,10 +23,10 @@ from tests.test_compare import dated
 from tests.test_page import HOSTILE, ParsedPage, of
 
 
-def row(*outcomes: Outcome, one_card: float | None = None, earlier: tuple[tuple[str, float], ...] = ()) -> Row:
+def row(*outcomes: Outcome, one_card: float | None = None) -> Row:
     """Return the row of a case with these rounds."""
     result = CaseResult(outcomes[0].case, outcomes, {}, None if one_card is None else OneCard(one_card, "this run"))
-    return row_of(result, summarize_case(result), earlier)
+    return row_of(result, summarize_case(result))
 
 
 def text_of(html: str) -> str:
@@ -128,8 +128,8 @@ def test_a_distorted_round_is_invalid(tmp_path: Path) -> None:
     add_case(tmp_path, "converged_1x1", model="good")
     text = of(finish(tmp_path)).content
     assert "invalid: round 2 (see the warnings)" in text
-    assert "2/2 1 invalid" in text
-    assert "1/1 valid" in text
+    assert "2 rounds, 1 invalid" in text
+    assert text.count("1 invalid") == 1
 
 
 def test_a_case_begins_with_the_rate_of_the_whole_training_and_figures_have_their_meaning(tmp_path: Path) -> None:
@@ -163,12 +163,13 @@ def test_the_trend_has_valid_runs_of_the_same_config_that_are_older(tmp_path: Pa
     run_of(tmp_path / "run3", rounds=dated(3, 5.0), fingerprint=other_config)
     this = run_of(tmp_path / "run4", rounds=dated(4, 1.0), fingerprint=print_)
     run_of(tmp_path / "run5", rounds=dated(5, 7.0), fingerprint=print_)
-    text = of(this).content
-    trend = text[text.index("Trend over earlier runs") : text.index("Cases")]
-    assert "toy:pytorch:CPU:1:1:1 2 run1 1,516 images/s 1,684 images/s +11.1 %" in trend
+    html = page.body(this, this)
+    assert "p_core of 3 runs: from 1,347 to 1,684" in html
+    assert "+11.1 % noise unknown, run2" in text_of(html)
     shutil.rmtree(tmp_path / "run1")
+    assert "p_core of" not in page.body(this, this), "two runs are no trend"
     shutil.rmtree(tmp_path / "run2")
-    assert "Trend over" not in of(this).content
+    assert "noise unknown" not in of(this).content
 
 
 def test_a_damaged_earlier_run_is_reported_and_the_page_is_complete(
@@ -177,12 +178,12 @@ def test_a_damaged_earlier_run_is_reported_and_the_page_is_complete(
     run_of(tmp_path / "run1", rounds=dated(1, 0.8))
     this = run_of(tmp_path / "run2", rounds=dated(2, 1.0))
     (tmp_path / "run1" / "toy_pytorch_CPU_1_1_1" / "round1" / "outcome.json").write_text("{")
-    assert "Trend over" not in of(this).content
+    assert "noise unknown" not in of(this).content
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(page._Earlier, "_medians", broken)
+    monkeypatch.setattr(page._Earlier, "_runs", broken)
     text = of(this).content
     assert "toy:pytorch:CPU:1:1:1: cannot read earlier runs: ZeroDivisionError: a bug" in text
     assert "Figures" in text
@@ -221,7 +222,7 @@ def test_the_ends_of_logs_are_in_the_page(tmp_path: Path) -> None:
     for case_dir in (good, bad):
         for log in case_dir.glob("round1/*/rank*.out.log"):
             log.unlink()
-    assert "last lines" not in of(tmp_path).content, "without its logs the run still has a page"
+    assert "log: last lines" not in of(tmp_path).content, "without its logs the run still has a page"
 
 
 def test_an_excerpt_is_short_and_escaped(tmp_path: Path) -> None:

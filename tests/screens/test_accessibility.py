@@ -87,6 +87,8 @@ def tab_to(seen: Shown, selector: str, most: int = 400) -> None:
 def test_a_page_is_used_with_the_keyboard(browser: Browser, page_of: Callable[[int], Path]) -> None:
     with shown(browser, page_of(12)) as seen:
         page = seen.page
+        tab_to(seen, ".headline + details > summary")
+        page.keyboard.press("Enter")
         tab_to(seen, "[data-copy]")
         page.keyboard.press("Enter")
         page.locator("[data-copy]", has_text="copied").wait_for()

@@ -120,7 +120,8 @@ def test_a_phone_shows_the_whole_table_of_the_machine(
     browser: Browser, page_of: Callable[[int], Path], pictures: Path, cases: int
 ) -> None:
     with shown(browser, page_of(cases), 390) as seen:
-        box = seen.page.locator("#machine + .wide")
+        seen.page.locator(".headline + details > summary").click()
+        box = seen.page.locator("#machine .wide")
         box.screenshot(path=pictures / named(["machine", cases, 390]))
         assert box.evaluate("box => box.scrollWidth - box.clientWidth") == 0
 

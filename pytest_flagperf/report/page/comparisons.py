@@ -1,4 +1,4 @@
-"""Comparisons of the cases: their rounds, earlier runs, numbers of cards, energy and hardware."""
+"""Comparisons of the cases: their rounds, numbers of cards, energy and hardware."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ from pytest_flagperf.report.page.charts import Bar
 from pytest_flagperf.report.page.html import Markup, Number, anchor, figures, folded, table
 from pytest_flagperf.report.page.rows import Row
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
-from pytest_flagperf.results.figures.units import compared, count, quantity, signed
+from pytest_flagperf.results.figures.units import compared, count, quantity
 
 _MAX_OPEN = 30
 """The number of rows from which on a table is folded."""
 _LEAST_SPREAD = 0.01
 """The least half width of the axis of a distribution, as a share of the median."""
 _MAIN = "the p_core, or the first figure of a measurement,"
-_WIDTH, _HEIGHT = 160, 28
-"""The size of a trend in pixels."""
 
 
 def comparisons(rows: Sequence[Row]) -> str:
     """Return all comparisons for which the run has the figures."""
     trainings = [row for row in rows if row.is_training]
     of_trainings = (part(trainings) for part in (scaling, energy, machines))
-    return "".join([distribution(rows), trend(rows), *of_trainings])
+    return "".join([distribution(rows), *of_trainings])
 
 
 # -- rounds and runs -------------------------------------------------------------------------------------------
@@ -62,46 +60,6 @@ def _dots(row: Row, reach: float) -> str:
     label = f"{count(len(row.values), 'round')}: {', '.join(quantity(value, row.unit) for value in row.values)}"
     band = f'<i style="left:{low:.1f}%;width:{high - low:.1f}%"></i>'
     return f'<span class="dots" role="img" aria-label="{escape(label)}">{band}{dots}</span>'
-
-
-def trend(rows: Sequence[Row]) -> str:
-    """Return the median main figure over the earlier runs and this run, for cases that have earlier runs."""
-    shown = [row for row in rows if row.earlier and row.main.median]
-    cells = []
-    for row in shown:
-        values = [*(value for _, value in row.earlier), _median(row)]
-        last = row.earlier[-1][1]
-        before, now = compared(last, _median(row), row.unit)
-        change = signed(_median(row) / last - 1) if last else ""
-        first, runs = row.earlier[0][0], Number(len(row.earlier))
-        cells.append((_link(row), runs, first, Markup(_line(values)), Number(before), Number(now), Number(change)))
-    if not cells:
-        return ""
-    head = ("case", "earlier runs", "the oldest", "median, oldest to newest", "run before", "this run", "change")
-    note = (
-        f"{_MAIN[0].upper()}{_MAIN[1:]} of valid rounds of runs in the same folder with the same config and machine;"
-        " their code may differ."
-    )
-    return _section("trend", "Trend over earlier runs", note, table(head, cells), len(cells))
-
-
-def _line(values: Sequence[float]) -> str:
-    """Return the values as a line from zero, drawn without a script; the last one has a dot."""
-    highest = max(values) or 1.0
-    low = min(values)
-    base = 0.0 if low < 0.8 * highest else low - (highest - low or 0.01 * highest)
-    step = (_WIDTH - 8) / max(len(values) - 1, 1)
-    places = [
-        (4 + number * step, _HEIGHT - 4 - (value - base) / (highest - base or 1.0) * (_HEIGHT - 8))
-        for number, value in enumerate(values)
-    ]
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    x, y = places[-1]
-    label = f"{count(len(values), 'run')}, from {quantity(values[0])} to {quantity(values[-1])}"
-    return (
-        f'<svg class="trend" role="img" aria-label="{escape(label)}" width="{_WIDTH}" height="{_HEIGHT}" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}"><polyline points="{points}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="3"/></svg>'
-    )
 
 
 # -- energy ----------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from pathlib import Path
 from pytest_flagperf.printable import printable
 from pytest_flagperf.report.page.html import state
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts import Verdict
-from pytest_flagperf.results.verdicts.case_result import EXPECTED, FAILED
+from pytest_flagperf.results.verdicts import Verdict, VerdictKind
+from pytest_flagperf.results.verdicts.case_result import EXPECTED, FAILED, CaseResult
 from pytest_flagperf.stored.layout import rank_log
 
 _FAILED_LOGS, _FAILED_LINES = 3, 40
@@ -20,6 +20,32 @@ _PASSED_LINES = 2
 _MAX_LINE = 300
 """The maximum number of characters of a line; of a longer line, the beginning and the end are shown."""
 _TAIL_BYTES = 64 * 1024
+_READ_LOG = "read the last lines of that rank's log in its section"
+_AGAIN = "look at the devices and hosts in its section, remove the cause, and run the case again"
+_OF_FAILURE = {
+    "killed": f"{_READ_LOG}; if its memory was the reason, free memory there or set a smaller batch",
+    "hang": "its log ends with the stack traces: find the call that waits",
+    "timeout": "look at its phases for the part that takes long",
+    "init_timeout": "look at the end of its log for what it waits for",
+    "agent": "check that host, and continue the run with --resume",
+    "lost": "check that host and its network, and continue the run with --resume",
+    "interrupted": "continue the run with --resume",
+    "no_end": "continue the run with --resume",
+    "unreadable": "restore the file, or run the case again",
+}
+_OF_VERDICT = {
+    VerdictKind.CONVERGENCE: "compare its curves with those of a run that converged; run it again with other seeds",
+    VerdictKind.VALID: _AGAIN,
+    VerdictKind.THROUGHPUT: _AGAIN,
+    VerdictKind.MEASURED: _AGAIN,
+    VerdictKind.REACHES: _AGAIN,
+    VerdictKind.UNIFORM: "compare the clocks and temperatures of its devices, and run the case again",
+    VerdictKind.SPEEDUP: "compare the step times of its ranks, and the device's idle time by --throughput-only",
+    VerdictKind.EFFICIENCY: "compare the step times of its ranks, and the device's idle time by --throughput-only",
+    VerdictKind.BASELINE: "run it again; if the change stays, find its cause by flagperf compare, or accept it by "
+    "flagperf accept",
+}
+"""What to do; a kind is left out if its sentence has the fix."""
 _ROUND = re.compile(r"^round (\d+): ")
 
 
@@ -64,6 +90,15 @@ def _add(reasons: dict[object, _Reason], verdict: Verdict) -> None:
     reason = reasons.setdefault(key, _Reason(text, kind, f"expected {verdict.expected}{more}"))
     repeated = verdict.got in text and verdict.expected in text and expected is None
     reason.add(number, "" if repeated and text == reason.text else f"{verdict.name}: got {verdict.got}")
+
+
+def advice(case: CaseResult) -> str:
+    """Return what to do about the first failure of a case; empty if nothing failed or its sentence has the fix."""
+    failure = next((failure for outcome in case.outcomes for failure in outcome.failures), None)
+    if failure is not None:
+        return _OF_FAILURE.get(failure.kind, _READ_LOG if failure.rank is not None else "")
+    bad = (verdict for verdict in case.all_verdicts if not verdict.ok and verdict.expected_failure is None)
+    return next((_OF_VERDICT.get(verdict.kind, "") for verdict in bad), "")
 
 
 def logs_shown(outcomes: Sequence[Outcome]) -> set[tuple[int, int | None]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from pytest_flagperf.report.page import charts
@@ -25,23 +25,25 @@ _HEAD = (
 )  # fmt: skip
 
 
-def html(rows: Sequence[Row], measurements: Sequence[Outcome]) -> str:
-    """Return the section of the cases whose machine the run has measured too; empty without such a case."""
-    found = [
-        (row, limits)
-        for row in rows
-        if row.work is not None and (limits := limits_of(row.work, measurements)) is not None
-    ]
+def of_rows(rows: Sequence[Row], measurements: Sequence[Outcome]) -> dict[str, Limits]:
+    """Return the limits of the cases whose machine the run has measured too."""
+    found = {row.case: limits_of(row.work, measurements) for row in rows if row.work is not None}
+    return {case: limits for case, limits in found.items() if limits is not None}
+
+
+def html(rows: Sequence[Row], limits: Mapping[str, Limits]) -> str:
+    """Return the section of the cases that have limits; empty without such a case."""
+    found = [(row, limits[row.case]) for row in rows if row.case in limits]
     if not found:
         return ""
     pictures = "".join(
-        f"<div><h3>{_link(row)}: time of a step</h3>{_bars(limits)}</div>" for row, limits in found[:_MOST_PICTURES]
+        f"<div><h3>{_link(row)}: time of a step</h3>{_bars(of_row)}</div>" for row, of_row in found[:_MOST_PICTURES]
     )
-    sources = dict.fromkeys(f"{name}: {text}" for _, limits in found for name, text in limits.sources.items())
+    sources = dict.fromkeys(f"{name}: {text}" for _, of_row in found for name, text in of_row.sources.items())
     return (
         f'<h2 id="limits">Limits of the machine</h2><p class="soft">{escape(_NOTE)}</p>'
-        f"{items([text for row, limits in found for text in _exceeded(row, limits)], 'bad')}"
-        f"{table(_HEAD, [_cells(row, limits) for row, limits in found])}"
+        f"{items([text for row, of_row in found for text in _exceeded(row, of_row)], 'bad')}"
+        f"{table(_HEAD, [_cells(row, of_row) for row, of_row in found])}"
         f'<div class="charts">{pictures}</div>{items(list(sources), "soft")}'
     )
 

@@ -14,13 +14,32 @@ from pytest_flagperf.stored.plan import StoredPlan, package_of
 Facts = Mapping[str, str]
 _OTHER_VERSIONS = "Other versions"
 _SEPARATOR = "; "
+_IN_LINE = ("Chip", "CPU", "Host memory", "Framework")
 
 
 def facts(outcome: Outcome) -> dict[str, str]:
     """Return what the machine of a round was, by the names of the block; unknown facts are left out."""
     texts = {name: of(outcome.machine, outcome.environment) for name, of in _FACTS.items()}
+    if texts["Chip"].casefold() in (outcome.vendor.casefold(), outcome.hardware.casefold()):
+        del texts["Chip"]
     texts[_OTHER_VERSIONS] = _SEPARATOR.join(_other_versions(outcome.fingerprint))
     return {name: text for name, text in texts.items() if text}
+
+
+def named(vendor: str, hardware: str) -> str:
+    """Return the name of a kind of hardware: the processor's vendor, cpu, adds nothing to its hardware, CPU."""
+    return hardware if vendor.casefold() == hardware.casefold() else f"{vendor} {hardware}"
+
+
+def line(machines: Mapping[str, Iterable[tuple[int, int]]], facts_of: Mapping[str, Sequence[Facts]]) -> str:
+    """Return the machine in one line; of several kinds of hardware, their names."""
+    texts = []
+    for name, shapes in machines.items():
+        parts = [name, _used(shapes)]
+        if len(machines) == 1:
+            parts += [_SEPARATOR.join(_each_once(facts_of[name], fact)) for fact in _IN_LINE]
+        texts.append(", ".join(filter(None, parts)))
+    return _SEPARATOR.join(texts)
 
 
 def block(machines: Mapping[str, Iterable[tuple[int, int]]], facts_of: Mapping[str, Sequence[Facts]]) -> str:
@@ -28,14 +47,12 @@ def block(machines: Mapping[str, Iterable[tuple[int, int]]], facts_of: Mapping[s
 
     On a phone the cells are below each other, and page.css shows the hardware of each.
     """
-    if not machines:
-        return ""
     rows = [(Name("Used"), *_values({name: _used(shapes) for name, shapes in machines.items()}))]
     for name in (*_FACTS, _OTHER_VERSIONS):
         values = [_SEPARATOR.join(_each_once(facts_of[key], name)) for key in machines]
         if any(values):
             rows.append((Name(name), *_values(dict(zip(machines, values, strict=True)))))
-    return f'<h2 id="machine">Machine</h2>{table(("hardware", *machines), rows)}'
+    return f'<div id="machine">{table(("hardware", *machines), rows)}</div>'
 
 
 def _each_once(facts: Iterable[Facts], name: str) -> Iterable[str]:

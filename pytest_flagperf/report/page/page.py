@@ -1,4 +1,4 @@
-"""The HTML page of a run, made from the run directory: a headline, a table of all cases, and a section for each case.
+"""The HTML page of a run, made from the run directory: a verdict, a table of all cases, and a section for each case.
 
 ``body`` is the content that extends the report of pytest-html; ``standalone`` returns a complete page.
 Cases are read one after the other, and long logs and series only in part, so memory does not grow with them.
@@ -16,10 +16,10 @@ from flagperf_driver.addresses import HIDDEN
 from pytest_flagperf.report.page import limits, machine
 from pytest_flagperf.report.page.comparisons import comparisons
 from pytest_flagperf.report.page.html import address, anchor, css_class, document, folded, script, style
-from pytest_flagperf.report.page.rows import Row, overview, row_of
+from pytest_flagperf.report.page.rows import EarlierRun, Row, overview, row_of
 from pytest_flagperf.report.page.section import Detail, section
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
-from pytest_flagperf.results.figures.statistics import summarize
+from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
@@ -83,22 +83,21 @@ def body(run_dir: Path, page_dir: Path, problems: list[str] | None = None) -> st
     for case in store.iterate_cases(run_dir, problems):
         summary = summarize_case(case, interrupted=info is not None and info.is_interrupted)
         case_dir = run_dir / case.outcomes[0].directory.parent
-        row = row_of(case, summary, earlier.medians(case, problems))
+        row = row_of(case, summary, earlier.runs(case, problems))
         measurements += [outcome for outcome in case.outcomes if outcome.points]
         opened += summary.state in BAD
         opened_here = summary.state in BAD and opened <= _MAX_OPEN
         sections.append((row, _section(case, summary, case_dir, page_dir, detail, opened_here)))
     sections.sort(key=lambda pair: pair[0].order)
     rows = [row for row, _ in sections]
+    of_rows = limits.of_rows(rows, measurements)
     parts = [
         _headline(rows, info),
-        _again(info),
-        _machine(rows),
-        _facts(rows, info, run_dir, page_dir),
+        _machine_and_run(rows, info, run_dir, page_dir),
         "".join(f'<p class="warning">{escape(problem)}</p>' for problem in problems),
-        overview(rows),
+        overview(rows, of_rows),
         comparisons(rows),
-        limits.html(rows, measurements),
+        limits.html(rows, of_rows),
         '<h2 id="cases">Cases <button class="plain" data-all="open">open all</button> '
         '<button class="plain" data-all="close">close all</button></h2>',
         *(text for _, text in sections),
@@ -116,25 +115,25 @@ class _Earlier:
         self._most = min(_MAX_EARLIER_RUNS, _MAX_EARLIER_ROUNDS // max(rounds, 1))
         self._run_dir = run_dir
 
-    def medians(self, case: CaseResult, problems: list[str]) -> list[tuple[str, float]]:
-        """Return the names and the median main figure of the earlier runs, the oldest first."""
+    def runs(self, case: CaseResult, problems: list[str]) -> list[EarlierRun]:
+        """Return the earlier runs, the oldest first."""
         first = case.outcomes[0]
         if self._most < 1 or first.started_ms is None:
             return []
         try:
-            return self._medians(first, first.started_ms)
+            return self._runs(first, first.started_ms)
         except Exception as error:  # unforeseen content of other runs must not affect the page
             problems.append(f"{case.case}: cannot read earlier runs: {type(error).__name__}: {error}")
             return []
 
-    def _medians(self, first: Outcome, started_ms: int) -> list[tuple[str, float]]:
-        found = []
+    def _runs(self, first: Outcome, started_ms: int) -> list[EarlierRun]:
+        found: list[EarlierRun] = []
         # A new object for each case, so that the rounds of other cases are not kept in memory.
         stored_runs = StoredRuns(self._run_dir.parent, self._run_dir.name, newest=2 * _MAX_EARLIER_RUNS)
         for name, rounds in stored_runs.named(first, self._most):
-            median = summarize(outcome.value(first.main) for outcome in rounds).median
-            if median is not None and (rounds[0].started_ms or 0) < started_ms:
-                found.append((name, median))
+            values = finite(outcome.value(first.main) for outcome in rounds)
+            if values and (rounds[0].started_ms or 0) < started_ms:
+                found.append((name, values))
         return found
 
 
@@ -186,7 +185,7 @@ def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
     shown, rest = (lines, []) if len(lines) <= _MAX_SHOWN + 2 else (lines[:_MAX_SHOWN], lines[_MAX_SHOWN:])
     listed = f"<ul>{''.join(shown)}</ul>" if shown else ""
     listed += folded(f"{len(rest)} more lines", f"<ul>{''.join(rest)}</ul>") if rest else ""
-    return f'<div class="headline {css_class(kind)}" id="summary"><p>{_counted(rows, len(not_run))}</p>{listed}</div>'
+    return f'<div class="headline {css_class(kind)}" id="summary"><p>{_verdict(rows, len(not_run))}</p>{listed}</div>'
 
 
 def _with_code(rows: Sequence[Row]) -> list[Row]:
@@ -198,46 +197,71 @@ def _marks(row: Row) -> list[str]:
     return [f"{phrase}: {sentence}" for phrase, sentence in row.summary.marks.items()]
 
 
-def _counted(rows: Sequence[Row], not_run: int) -> str:
-    """Return for example ``12 cases: 2 failed, 1 failed as expected, 9 passed``."""
+def _verdict(rows: Sequence[Row], not_run: int) -> str:
+    """Return for example ``2 of 12 cases failed, 9 passed`` or ``6 of 6 cases converged; alpha on 8 cards is ...``."""
     if not rows:
         return "No results"
     numbers = Counter(row.summary.state for row in rows)
-    parts = [f'<span class="{css_class(name)}">{numbers[name]} {name}</span>' for name in STATES if numbers[name]]
-    if len(parts) == 1 and numbers[PASSED]:
-        parts = [f'<span class="{css_class(PASSED)}">{"all passed" if len(rows) > 1 else "passed"}</span>']
+    first, *others = (name for name in STATES if numbers[name])
+    word = "converged" if first == PASSED and all(row.converged for row in rows) else first
+    parts = [
+        f'<span class="{css_class(first)}">{numbers[first]} of {count(len(rows), "case")} {word}</span>',
+        *(f'<span class="{css_class(name)}">{numbers[name]} {name}</span>' for name in others),
+    ]
     with_code = _with_code(rows)
     parts += [f"{len(with_code)} with vendor code"] if with_code else []
     parts += not_judged(row.summary for row in rows)
     parts += counted_marks(row.summary for row in rows)
     parts += [f"{not_run} not run"] if not_run else []
-    return f"{count(len(rows), 'case')}: {', '.join(parts)}"
+    return "; ".join([", ".join(parts), *map(escape, filter(None, (_scaling(rows), _baselines(rows))))])
+
+
+def _scaling(rows: Sequence[Row]) -> str:
+    """Return how much faster most cards are than one, such as ``alpha on 2 cards is 1.66 times as fast as on one``."""
+    scaled = [row for row in rows if row.speedup is not None and row.summary.state not in (*BAD, UNFINISHED)]
+    most = max((row.cards for row in scaled), default=1)
+    ordered = sorted((row.speedup or 0.0, row.model) for row in scaled if row.cards == most)
+    if most < 2:
+        return ""
+    (low, slowest), (high, fastest) = ordered[0], ordered[-1]
+    if len(ordered) == 1:
+        return f"{fastest} on {most} cards is {high:.2f} times as fast as on one"
+    return f"{most} cards are {low:.2f} ({slowest}) to {high:.2f} times ({fastest}) as fast as one"
 
 
 def _reason(row: Row) -> str:
-    """Return the first reason in a few words, and how many more there are; the section has the sentences."""
+    """Return the first reason in a few words, how many more there are, and what to do."""
     reasons = row.summary.short or row.summary.expected or (row.summary.state,)
     more = f" <small>(and {count(len(reasons) - 1, 'more reason')})</small>" if len(reasons) > 1 else ""
     code = f" <small>({escape(state_with_code(row.summary))})</small>" if row.summary.vendor_code else ""
-    return f"<li>{_link(row)}: {escape(reasons[0])}{more}{code}</li>"
+    advice = f'<span class="advice">{escape(row.advice)}</span>' if row.advice else ""
+    return f"<li>{_link(row)}: {escape(reasons[0])}{more}{code}{advice}</li>"
 
 
 def _link(row: Row) -> str:
     return f'<a href="#{anchor(row.case)}">{escape(row.case)}</a>'
 
 
+def _machine_and_run(rows: Sequence[Row], info: RunInfo | None, run_dir: Path, page_dir: Path) -> str:
+    """Return the machine and the time of the run in one line, which opens to all that is known of both."""
+    groups = {name: [row for row in rows if row.machine == name] for name in dict.fromkeys(row.machine for row in rows)}
+    shapes = {name: [row.shape for row in group] for name, group in groups.items()}
+    facts = {name: [row.facts for row in group] for name, group in groups.items()}
+    started = "" if info is None or info.started_ms is None else _started(info)
+    content = _again(info) + (machine.block(shapes, facts) if rows else "") + _facts(rows, info, run_dir, page_dir)
+    return folded("; ".join(filter(None, (machine.line(shapes, facts), started))) or "Run", content)
+
+
 def _facts(rows: Sequence[Row], info: RunInfo | None, run_dir: Path, page_dir: Path) -> str:
     versions = info.versions.items() if info is not None else ()
     facts = {
-        "Baselines": escape(_baselines(rows)),
-        "Started": "" if info is None or info.started_ms is None else escape(_started(info)),
         "Versions": escape(", ".join(f"{name} {version}" for name, version in versions)),
         "Controller": "" if info is None else escape(_controller(info)),
         "Files": ", ".join(_files(run_dir, page_dir)),
         "Warnings": escape(_warnings(rows)),
     }
     items = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items() if text)
-    return f'<dl class="facts">{items}</dl>'
+    return f'<dl class="facts">{items}</dl>' if items else ""
 
 
 def _controller(info: RunInfo) -> str:
@@ -263,19 +287,10 @@ def _again(info: RunInfo | None) -> str:
     return f"<p>Run again: {machine.command(words, note)}</p>"
 
 
-def _machine(rows: Sequence[Row]) -> str:
-    names = dict.fromkeys(row.machine for row in rows)
-    groups = {name: [row for row in rows if row.machine == name] for name in names}
-    shapes = {name: [row.shape for row in group] for name, group in groups.items()}
-    return machine.block(shapes, {name: [row.facts for row in group] for name, group in groups.items()})
-
-
 def _baselines(rows: Sequence[Row]) -> str:
     compared = [row.meets_baseline for row in rows if row.meets_baseline is not None]
-    if not compared:
-        return "no accepted baseline"
     worse = compared.count(False)
-    return f"{len(compared)} of {count(len(rows), 'case')} compared with accepted baselines, {worse or 'none'} worse"
+    return f"{len(compared)} compared with accepted baselines, {worse or 'none'} worse" if compared else ""
 
 
 def _started(info: RunInfo) -> str:

@@ -1,22 +1,30 @@
-"""The overview of all cases in one table."""
+"""The overview: one row for each case, with small curves, its figures, their change, and what limits it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from pytest_flagperf.report.page import machine
-from pytest_flagperf.report.page.html import anchor, css_class, state
-from pytest_flagperf.report.terminal.table import NOTHING, converged, metric
+from pytest_flagperf.report.page import charts, machine
+from pytest_flagperf.report.page.charts import ChartLine
+from pytest_flagperf.report.page.failures import advice
+from pytest_flagperf.report.page.html import anchor, css_class, folded, state
+from pytest_flagperf.report.page.small_charts import POINTS, small
+from pytest_flagperf.report.terminal.table import converged, metric
 from pytest_flagperf.results.comparing.baselines import is_comparison
+from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.figures.statistics import Summary, finite, summarize
-from pytest_flagperf.results.figures.units import quantity
-from pytest_flagperf.results.measured.limits import StepWork, work_of
+from pytest_flagperf.results.figures.units import count, quantity, signed
+from pytest_flagperf.results.measured.limits import Limits, StepWork, work_of
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts.case_result import STATES, CaseResult, CaseSummary
+from pytest_flagperf.results.measured.profile import NO_LOSS
+from pytest_flagperf.results.verdicts.case_result import BAD, STATES, CaseResult, CaseSummary
+
+EarlierRun = tuple[str, Sequence[float]]
+"""The name of a comparable earlier run, and the main figure of its rounds."""
 
 
 @dataclass(frozen=True)
@@ -27,26 +35,29 @@ class Row:
     meets_baseline: bool | None
     """Whether the case is as good as its accepted baseline; None without a baseline."""
     group: str
+    model: str
     vendor: str
     hardware: str
-    device: str
     shape: tuple[int, int]
     rounds: int
     unit: str
-    cells: tuple[str, ...]
+    cells: Mapping[str, str]
+    """The cells of the overview by column; only of those that the case fills."""
     facts: Mapping[str, str]
     is_training: bool
+    converged: bool
+    """Whether every round was meant to converge and did."""
     main: Summary
     """The p_core of the finished rounds, or the first figure of a measurement."""
     values: tuple[float, ...]
     """The same of each finished round."""
-    earlier: tuple[tuple[str, float], ...]
-    """The names of comparable earlier runs and their medians, the oldest first."""
     speedup: float | None
     energy_per_sample: float | None
     """The median energy of all devices per sample, in J."""
     work: StepWork | None
     """What a step does, to compare it with the limits of the machine."""
+    advice: str
+    """What to do about the first failure."""
 
     @property
     def case(self) -> str:
@@ -58,44 +69,42 @@ class Row:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """The sort key: 2 cards before 16."""
-        return self.group, self.machine, self.cards, self.shape, self.rounds, self.case
+        """The sort key: failures first, 2 cards before 16."""
+        bad = self.summary.state not in BAD
+        return bad, self.group, self.machine, self.cards, self.shape, self.rounds, self.case
 
     @property
     def machine(self) -> str:
-        return f"{self.vendor} {self.hardware}"
+        return machine.named(self.vendor, self.hardware)
 
 
-def row_of(case: CaseResult, summary: CaseSummary, earlier: Sequence[tuple[str, float]] = ()) -> Row:
+def row_of(case: CaseResult, summary: CaseSummary, earlier: Sequence[EarlierRun] = ()) -> Row:
+    """Return the row of a case; ``earlier``: the comparable runs before this one, the oldest first."""
     first = case.outcomes[0]
     values = finite(outcome.value(first.main) for outcome in case.outcomes if outcome.ok)
+    cells = {name: cell(case) for name, (cell, _) in COLUMNS.items()}
+    cells |= {_STATE: _state(summary), _CHANGE: _change(case, earlier)}
     return Row(
         summary=summary,
         meets_baseline=_meets_baseline(case),
         group=_group(first),
+        model=first.model,
         vendor=first.vendor,
         hardware=first.hardware,
-        device=first.environment.get("device", ""),
         shape=(first.nnodes, first.nproc),
         rounds=len(case.outcomes),
         unit=first.rate_unit,
-        cells=(_state(summary), *(cell(case) for _, cell in COLUMNS)),
+        cells={name: cell for name, cell in cells.items() if cell},
         facts=machine.facts(first),
         is_training=first.is_training,
+        converged=case.converged == len(case.outcomes),
         main=summarize(values),
         values=tuple(values),
-        earlier=tuple(earlier),
-        speedup=case.speedup,
+        speedup=None if "speed-up" in summary.not_judged else case.speedup,
         energy_per_sample=case.median("device_energy_per_sample"),
         work=work_of(case.outcomes),
+        advice=advice(case),
     )
-
-
-def _state(summary: CaseSummary) -> str:
-    """Return the cell with the state and, below, the marks and the vendor code."""
-    notes = [*summary.marks, *([f"with {summary.vendor_code}"] if summary.vendor_code else [])]
-    code = "".join(f'<span class="spread">{escape(note)}</span>' for note in notes)
-    return f'<td data-value="{escape(summary.state)}">{state(summary.state)}{code}</td>'
 
 
 def _meets_baseline(case: CaseResult) -> bool | None:
@@ -110,97 +119,188 @@ def _group(outcome: Outcome) -> str:
     return ", ".join(filter(None, (f"{outcome.model} {outcome.framework}", scale, precision, data)))
 
 
-# -- all cases in one table ----------------------------------------------------------------------------------
+# -- the cells -----------------------------------------------------------------------------------------------
 
 
-_EMPTY = '<td class="number"></td>'
+def _cell(text: str, value: float | str | None = None, below: str = "", *, number: bool = True) -> str:
+    """Return a cell with a small text below; ``value`` is what the column is sorted by. Empty without a text."""
+    if not text:
+        return ""
+    sorted_by = "" if value is None else f' data-value="{value if isinstance(value, str) else f"{value:.6g}"}"'
+    small_text = f'<span class="spread">{escape(below)}</span>' if below else ""
+    return f"<td{' class=number' if number else ''}{sorted_by}>{text}{small_text}</td>"
 
 
-def _number(text: str, value: float | None, below: str = "") -> str:
-    if value is None or not math.isfinite(value):
-        return _EMPTY
-    spread = f'<span class="spread">{escape(below)}</span>' if below else ""
-    return f'<td class="number" data-value="{value:.6g}">{escape(text)}{spread}</td>'
+def _state(summary: CaseSummary) -> str:
+    """Return the cell with the state and, below, the marks and the vendor code."""
+    notes = [*summary.marks, *([f"with {summary.vendor_code}"] if summary.vendor_code else [])]
+    code = "".join(f'<span class="spread">{escape(note)}</span>' for note in notes)
+    return _cell(f"{state(summary.state)}{code}", escape(summary.state), number=False)
+
+
+def _case(case: CaseResult) -> str:
+    """Return the cell with the name and, below, the rounds unless it is one good round."""
+    name = f'<a href="#{anchor(case.case)}">{escape(case.case)}</a>'
+    return _cell(name, escape(case.case), ", ".join(_rounds(case)), number=False)
+
+
+def _rounds(case: CaseResult) -> Iterator[str]:
+    finished = [outcome for outcome in case.outcomes if outcome.ok]
+    invalid = sum(bool(outcome.validity_warnings) for outcome in finished)
+    if len(finished) < len(case.outcomes):
+        yield f"{len(finished)} of {count(len(case.outcomes), 'round')} finished"
+    elif len(finished) > 1:
+        yield count(len(finished), "round")
+    if invalid:
+        yield f"{invalid} invalid"
+    if case.converged is not None and case.converged < len(finished):
+        yield f"{case.converged} of {case.meant} converged"
+    elif converged(case) in ("parity", "not tested"):
+        yield converged(case)
+
+
+def _metric(case: CaseResult) -> str:
+    """Return the curve of the metric with its target, else of the loss; of a measurement its first curve."""
+    rounds, first = case.outcomes, case.outcomes[0]
+    curves = charts.of_measurement(rounds)
+    if first.is_training:
+        curves = [charts.metric(rounds, POINTS), charts.loss(rounds, POINTS)]
+    curve, text = small(next(filter(None, curves), None)), metric(rounds, named=False)
+    value = case.quality if first.is_training else case.median(first.main)
+    name = (first.target.name if first.is_training else first.main) if text else ""
+    below = f'<span>{escape(text)}<span class="spread">{escape(name)}</span></span>'
+    return _cell(f'<span class="curve">{curve}{below}</span>' if curve or text else "", value, number=False)
+
+
+def _over_time(case: CaseResult) -> str:
+    return _cell(small(charts.throughput(case.outcomes, POINTS)) if case.outcomes[0].is_training else "", number=False)
 
 
 def _median(name: str) -> Callable[[CaseResult], str]:
-    """Return a function for a cell with the median of the finished rounds, and how much they vary."""
+    """Return a function for a cell with the median of the finished rounds, its unit, and how much they vary."""
 
     def cell(case: CaseResult) -> str:
         metrics = [metric for outcome in case.outcomes if outcome.ok and (metric := outcome.metric(name)) is not None]
         summary = summarize(metric.value for metric in metrics)
-        unit = next((metric.unit for metric in metrics), "")
+        if summary.median is None or not math.isfinite(summary.median):
+            return ""
+        unit, rate = metrics[0].unit, case.outcomes[0].rate_unit
         variation = "" if summary.variation is None else f"± {quantity(summary.variation, 'share')}"
-        text = "" if summary.median is None else quantity(summary.median, unit)
-        # The cell of the case has the unit of all throughputs.
-        return _number(text.removesuffix(f" {case.outcomes[0].rate_unit}"), summary.median, variation)
+        text = quantity(summary.median, unit)
+        below = f"{rate} {variation}".strip() if unit == rate and text.endswith(f" {rate}") else variation
+        return _cell(escape(text.removesuffix(f" {rate}")), summary.median, below)
 
     return cell
-
-
-def _case(case: CaseResult) -> str:
-    name = f'<a href="#{anchor(case.case)}">{escape(case.case)}</a>'
-    first = case.outcomes[0]
-    unit = f'<span class="spread">throughputs in {escape(first.rate_unit)}</span>' if first.is_training else ""
-    return f'<td class="name" data-value="{escape(case.case)}">{name}{unit}</td>'
-
-
-def _rounds(case: CaseResult) -> str:
-    """Return the cell with the finished rounds and, below, how many of them are valid."""
-    finished = [outcome for outcome in case.outcomes if outcome.ok]
-    invalid = sum(bool(outcome.validity_warnings) for outcome in finished)
-    below = f"{invalid} invalid" if invalid else "valid" if finished else ""
-    return f'<td class="number">{len(finished)}/{len(case.outcomes)}<span class="spread">{below}</span></td>'
-
-
-def _converged(case: CaseResult) -> str:
-    text = converged(case)
-    return _EMPTY if text == NOTHING else f'<td class="number">{text}</td>'
-
-
-def _metric(case: CaseResult) -> str:
-    first = case.outcomes[0]
-    value = case.quality if first.is_training else case.median(first.main)
-    return _number(metric(case.outcomes, named=False), value, first.target.name)
 
 
 def _speedup(case: CaseResult) -> str:
     cards = case.outcomes[0].cards
     value = case.speedup
     efficiency = "" if value is None else f"{quantity(value / cards, 'share')} of {cards}x"
-    return _number(case.speedup_text, value, efficiency)
+    return _cell(escape(case.speedup_text), value, efficiency)
 
 
-COLUMNS: tuple[tuple[str, Callable[[CaseResult], str]], ...] = (
-    ("case", _case),
-    ("rounds", _rounds),
-    ("converged", _converged),
-    ("metric (target)", _metric),
-    ("p_whole", _median("p_whole")),
-    ("p_train", _median("p_train")),
-    ("p_core", _median("p_core")),
-    ("MFU", _median("mfu")),
-    ("speed-up", _speedup),
-    ("e2e", _median("e2e_time")),
-)
+def _change(case: CaseResult, earlier: Sequence[EarlierRun]) -> str:
+    """Return the change of the main figure against the accepted baseline, else the run before, with the trend."""
+    main = case.outcomes[0].main
+    for verdict in case.all_verdicts:
+        if is_comparison(verdict) and verdict.name.endswith(f" {main}") and verdict.change is not None:
+            word = noise.WORSE if not verdict.ok else "not worse"
+            return _cell(_changed(verdict.change, word), verdict.change, f"{word}, baseline")
+    values = finite(outcome.value(main) for outcome in case.outcomes if outcome.valid)
+    if not earlier or not values:
+        return ""
+    runs = [list(rounds) for _, rounds in earlier]
+    judgement = noise.compare(runs[-1], values, [*runs, values], direction=_direction(case, main))
+    if judgement.change is None:
+        return ""
+    word = judgement.word if judgement.error else "noise unknown"
+    medians = [summarize(run).median or math.nan for run in [*runs, values]]
+    line = ChartLine("median", range(len(medians)), medians)
+    trend = charts.make_chart(f"{main} of {count(len(medians), 'run')}", "run", "", [line]) if len(runs) > 1 else None
+    return _cell(f"{small(trend)}{_changed(judgement.change, word)}", judgement.change, f"{word}, {earlier[-1][0]}")
 
 
-def overview(rows: Sequence[Row]) -> str:
+def _changed(change: float, word: str) -> str:
+    kind = {noise.WORSE: " class=bad", noise.BETTER: " class=ok"}.get(word, "")
+    return f"<span{kind}>{signed(change)}</span>"
+
+
+def _direction(case: CaseResult, name: str) -> str | None:
+    return next((found.direction for outcome in case.outcomes if (found := outcome.metric(name))), None)
+
+
+def _limited(case: CaseResult) -> str:
+    """Return the largest loss of the profiled steps, else the part of the training that its steps wait longest for."""
+    profile = next((outcome.profile for outcome in case.outcomes if outcome.ok and outcome.profile), None)
+    if profile is not None and profile.largest_loss:
+        return _cell(escape(profile.largest_loss), number=False)
+    whole, without_evaluations = case.median("raw_train_time"), case.median("train_no_eval_time")
+    if not whole:
+        return ""
+    waited = (case.median("input_wait_share") or 0.0) * (without_evaluations or 0.0)
+    parts = {
+        "evaluations": (case.median("eval_time") or 0.0) / whole,
+        "waiting for input": waited / whole,
+        "waiting for a core": case.median("core_wait") or 0.0,
+        "compiling": (case.median("compile_time") or 0.0) / whole,
+    }
+    largest = max(parts, key=lambda name: parts[name])
+    share = parts[largest]
+    below = f"{quantity(share, 'share')} of the time"
+    return _cell(largest, share, below, number=False) if share >= NO_LOSS else ""
+
+
+def of_limits(limits: Limits) -> str:
+    """Return the cell of a training whose machine was measured: the limit that binds, as a share of its step."""
+    share = limits.share(limits.least)
+    return _cell(limits.binds, share, f"{quantity(share, 'share')} of the step", number=False)
+
+
+_STATE, _CHANGE, LIMITED = "state", "change", "limited by"
+COLUMNS: Mapping[str, tuple[Callable[[CaseResult], str], str]] = {
+    _STATE: (lambda _: "", ""),
+    "case": (_case, "a round is invalid if a condition distorted it, such as throttled clocks"),
+    "metric (target)": (
+        _metric, "the quality of a training over its steps, with its target (dashed), or a measurement's first figure",
+    ),
+    "throughput": (_over_time, "the throughput of all cards over the time of the training, from zero"),
+    **{name: (_median(name), FIGURES[name].meaning) for name in ("p_whole", "p_core")},
+    _CHANGE: (
+        lambda _: "",
+        "of p_core, or of a measurement's first figure: against the accepted baseline, else against the last valid run "
+        "in the same folder with the same config and machine (its code may differ), with the trend over such runs",
+    ),
+    "MFU": (_median("mfu"), FIGURES["mfu"].meaning),
+    "speed-up": (_speedup, f"{SPEEDUP}; below it the efficiency: {EFFICIENCY}"),
+    LIMITED: (
+        _limited,
+        "what binds a step by the measured limits of the machine, else the largest loss of the profiled steps, else "
+        "what the steps of the training wait longest for, from 5 % on",
+    ),
+    "e2e": (_median("e2e_time"), FIGURES["e2e_time"].meaning),
+}  # fmt: skip
+"""The columns, their cells and meanings; those of the state and the change need more than the case."""
+_NOISE = "the coefficient of variation over the rounds: the standard deviation as a share of the mean"
+
+
+def overview(rows: Sequence[Row], limits: Mapping[str, Limits]) -> str:
     """Return the table of the cases, without columns that are empty for all of them."""
     if not rows:
         return ""
-    every = ["state", *(name for name, _ in COLUMNS)]
-    shown = [place for place in range(len(every)) if any(row.cells[place] != _EMPTY for row in rows)]
-    names = [every[place] for place in shown]
+    cells = [{**row.cells, **({LIMITED: of_limits(limits[row.case])} if row.case in limits else {})} for row in rows]
+    names = [name for name in COLUMNS if any(name in row for row in cells)]
+    numbers = {name for name in names if any(row.get(name, "").startswith("<td class=number") for row in cells)}
+    empty = {name: "<td class=number></td>" if name in numbers else "<td></td>" for name in names}
     head = "".join(
-        f"<th data-sort{' class=number' if place > 1 else ''}><button>{escape(name)}</button></th>"
-        for place, name in enumerate(names)
+        f"<th data-sort{' class=number' if name in numbers else ''}><button>{escape(name)}</button></th>"
+        for name in names
     )
     lines = "".join(
         f'<tr data-state="{css_class(row.summary.state)}" '
         f'data-about="{escape(f"{row.case} {row.vendor} {row.summary.state}")}">'
-        f"{''.join(row.cells[place] for place in shown)}</tr>"
-        for row in rows
+        f"{''.join(_named(name, of_row.get(name, empty[name])) for name in names)}</tr>"
+        for row, of_row in zip(rows, cells, strict=True)
     )
     few = "" if len(rows) > 4 else " hidden"
     states = [name for name in STATES if any(row.summary.state == name for row in rows)]
@@ -216,19 +316,13 @@ def overview(rows: Sequence[Row]) -> str:
     )
 
 
+def _named(name: str, cell: str) -> str:
+    """Return the cell with the name of its column, which page.css shows on a phone."""
+    return cell if name in (_STATE, "case") else cell.replace("<td", f'<td data-of="{escape(name)}"', 1)
+
+
 def _legend(names: Sequence[str]) -> str:
     """Return the meaning of each of these columns that is not clear by its name."""
-    meanings = {
-        "rounds": "finished of all rounds; a round is invalid if a condition distorted it, such as throttled clocks",
-        "metric (target)": "the quality of a training with its target, or the first figure of a measurement",
-        "converged": "rounds that reached the target, of those that were meant to",
-        **{name: FIGURES[name].meaning for name in ("p_whole", "p_train", "p_core")},
-        "MFU": FIGURES["mfu"].meaning,
-        "speed-up": f"{SPEEDUP}; below it the efficiency: {EFFICIENCY}",
-        "e2e": FIGURES["e2e_time"].meaning,
-        "±": "the coefficient of variation over the rounds: the standard deviation as a share of the mean",
-    }
-    terms = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in meanings.items() if name in (*names, "±")
-    )
-    return f'<p class="soft">Medians over the finished rounds.</p><dl class="legend">{terms}</dl>'
+    meanings = {**{name: COLUMNS[name][1] for name in names}, "±": _NOISE}
+    terms = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in meanings.items() if text)
+    return folded("Meaning of the columns: medians over the finished rounds", f'<dl class="legend">{terms}</dl>')

@@ -167,6 +167,7 @@ def _judged(
         got = " and ".join(sorted(units))
         sentence = f"{name} is measured in {got!r}, but in {figure.unit!r} in the baseline ({baseline.source})"
         return verdict(False, got, figure.unit, f"{sentence}; fix the file, or accept a new baseline")
+    verdict = partial(verdict, change=judgement.change)
     value = statistics.median(values)
     worse, better = judgement.word in (noise.WORSE, noise.CHANGED), judgement.word == noise.BETTER
     exceeded = (low if value < figure.value else high) if worse or better else None

@@ -62,6 +62,8 @@ class Verdict:
     kind: VerdictKind = VerdictKind.OTHER
     judged: bool = True
     """False: the verdict passed because nothing could be judged; the headline of the run counts it."""
+    change: float | None = None
+    """The change from the accepted figure as a share; only of a comparison with a baseline."""
 
 
 _AGREE = "figures that agree"
