@@ -126,10 +126,10 @@ def _shares(plan: Plan) -> Iterator[str]:
     for group in range(parallel.data_ranks):
         first = group * parallel.tensor
         ranks = f"rank {first}" if parallel.tensor == 1 else f"ranks {first} to {first + parallel.tensor - 1}"
-        copy = f"copy {group // parallel.shard + 1}, " if parallel.replicate > 1 else ""
-        part = f"part {group % parallel.shard + 1} of {parallel.shard}"
-        each = f" in {parallel.tensor}" if parallel.tensor > 1 else ""
-        yield f"  {ranks}: {copy}{part}{each}; samples {group + 1} of {parallel.data_ranks}"
+        held = [f"copy {group // parallel.shard + 1}"] if parallel.replicate > 1 else []
+        held += [f"part {group % parallel.shard + 1} of {parallel.shard}"] if parallel.shard > 1 else []
+        held += ["divided between these ranks"] if parallel.tensor > 1 else []
+        yield f"  {ranks}: {', '.join(held)}; samples {group + 1} of {parallel.data_ranks}"
 
 
 def _expected(plan: Plan) -> str:

@@ -28,7 +28,7 @@ from ..stored.plan import MEASUREMENT, SCHEMA, TRAINING, Addition, MeasuredFigur
 from . import vendor_settings
 from .additions import find_additions
 from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch
-from .memory import ONE_CARD, Estimate, ShapeEstimates, estimates
+from .memory import ONE_CARD, ShapeEstimates, estimates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +52,6 @@ class Plan(PlanFacts):
     @cached_property
     def config(self) -> dict[str, Any]:
         return {key: value.value for key, value in self.values.items()}
-
-    @property
-    def one_card_estimate(self) -> Estimate | None:
-        """The memory of one card with the case's config, as for its speed-up; None without an estimate."""
-        return next((row.estimate for row in self.estimates if row.shape == ONE_CARD), None)
 
     @property
     def data_dir(self) -> str | None:
@@ -229,6 +224,8 @@ def one_card_plan(plan: Plan) -> Plan:
     values["throughput_only"] = Value(True, source, 0, "case")
     if batch != plan.config["train_batch_size"]:
         values["train_batch_size"] = Value(batch, source, 0, "case")
+    same_batch = batch == plan.config["train_batch_size"]
+    own = tuple(row for row in plan.estimates if row.shape == ONE_CARD and same_batch)
     config = {key: value.value for key, value in values.items()}
     facts = _facts_of(plan.fingerprint) | {"nnodes": 1, "nproc": 1}
     return replace(
@@ -236,8 +233,8 @@ def one_card_plan(plan: Plan) -> Plan:
         case=one_card,
         throughput_only=True,
         values=values,
-        memory={},
-        estimates=(),
+        memory=_estimated(own),
+        estimates=own,
         fingerprint=fingerprint(facts, config, cards=1, scaling=plan.scaling),
     )
 
@@ -307,10 +304,15 @@ def _plan(
         },
         reference=suite.reference(scale),
         translated=resolved.translated,
-        memory=memory[0].estimate.bytes if memory and memory[0].estimate else {},
+        memory=_estimated(memory),
         estimates=memory,
         memory_gib=chip.memory_gib if chip else None,
     )
+
+
+def _estimated(shapes: Sequence[ShapeEstimates]) -> Mapping[str, float]:
+    """Return the parts of the first shape's estimate."""
+    return shapes[0].estimate.bytes if shapes and shapes[0].estimate else {}
 
 
 def _peaks(vendor: Vendor, case: Case) -> Mapping[str, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.plan import Plan, one_card_plan, short_plan
+from pytest_flagperf.plan import Plan, one_card_plan, short_plan, too_large
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.comparing.one_card import find_one_card
 from pytest_flagperf.results.figures import statistics
@@ -24,6 +24,10 @@ from .rounds import Rounds
 
 TURNS = 3
 """How often a missed speed-up is measured again at most; the medians of all measurements count."""
+
+
+class TooLargeForOneCard(Exception):
+    """The model of a case does not fit into the memory of one card, with which its speed-up would be measured."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,8 @@ class ScalingRounds:
         key = str(one_card_round.fingerprint["key"])
 
         def measured() -> Outcome:
+            for sentence in too_large([one_card_round]):
+                raise TooLargeForOneCard(f"no speed-up: {sentence}")
             self._rounds.watch.note(f"{selected.case}: measuring one card for the speed-up")
             return self._rounds.run(one_card_round, 1, folder / layout.ONE_CARD)
 

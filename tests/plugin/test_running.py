@@ -89,6 +89,24 @@ def test_a_speedup_that_was_poor_once_passes_by_the_median(toy: Toy) -> None:
     assert "measured again" in verdicts[-1]["sentence"]
 
 
+def test_a_model_that_does_not_fit_into_one_card_has_no_speedup(toy: Toy) -> None:
+    suites, vendor = toy.root / "suites", toy.root / "vendors/cpu/vendor.toml"
+    toml = suites / "alpha/plain/suite.toml"
+    toml.write_text('memory = "large"\ncommon = ["large"]\n' + toml.read_text())
+    (suites / "common/large").mkdir(parents=True)
+    (suites / "common/large/__init__.py").touch()
+    reply = "[{'moment': 'loss', 'bytes': {'weights': 2**31}}] * len(json.load(sys.stdin))"
+    (suites / "common/large/memory.py").write_text(f"import json, sys\nprint(json.dumps({reply}))\n")
+    declared = vendor.read_text()
+    vendor.write_text(f"{declared}memory_gib = 1\n")
+    result = toy.run("suites", "-k", "alpha and speedup", "-rs")
+    result.assert_outcomes(skipped=1, deselected=9)
+    assert "no speed-up: alpha:plain:CPU:1:1:1: about 2.0 GiB" in result.stdout.str()
+    assert not list(toy.runs[0].glob("alpha*/one_card"))
+    vendor.write_text(f"{declared}memory_gib = 4\n")
+    toy.run("suites", "-k", "alpha and speedup").assert_outcomes(passed=1, deselected=9)
+
+
 def test_the_speedup_uses_a_stored_figure_of_one_card_only_of_the_same_config(toy: Toy) -> None:
     toy.run("suites", "-k", "alpha", "--nodes=1x1")
     toy.run("suites", "-k", "alpha and speedup", "--nodes=1x4")

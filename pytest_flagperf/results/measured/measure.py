@@ -368,6 +368,7 @@ def _environment(plan: StoredPlan, log: RankLog, finished: Mapping[str, Any]) ->
         "precision": init.get("precision"),
         "compile": init.get("compile"),
         "world size": init.get("world_size"),
+        "parallel": init.get("parallel"),
         "parameters": init.get("parameters"),
         "threads per rank": finished.get("threads"),
         "cores of each rank": machine.cores_of_ranks(plan),
