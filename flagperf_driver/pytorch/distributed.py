@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import inspect
 import sys
-from typing import TYPE_CHECKING, Any, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ContextManager, Iterator, Sequence
 
 import torch
 from torch import distributed as dist
@@ -183,18 +183,13 @@ def unwrap(model: nn.Module) -> nn.Module:
     return inner if isinstance(inner, nn.Module) and hasattr(model, "no_sync") else model
 
 
-@contextlib.contextmanager
-def unsynchronized(model: nn.Module) -> Iterator[None]:
-    """Accumulate gradients in this rank, without synchronizing them with other ranks."""
-    if hasattr(model, "no_sync"):
-        with model.no_sync():
-            yield
-    elif hasattr(model, "set_requires_gradient_sync"):
-        model.set_requires_gradient_sync(False)
-        yield
-        model.set_requires_gradient_sync(True)
-    else:
-        yield
+def unsynchronized(model: nn.Module) -> ContextManager[Any]:
+    """Accumulate the gradients of a replicated model in this rank, without synchronizing them with other ranks.
+
+    A model in shards exchanges those of every micro-step: otherwise each rank would hold all gradients whole, in fp32.
+    """
+    without: ContextManager[Any] = model.no_sync() if hasattr(model, "no_sync") else contextlib.nullcontext()
+    return without
 
 
 @contextlib.contextmanager

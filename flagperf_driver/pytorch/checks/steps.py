@@ -214,7 +214,9 @@ class StepComparison:
             loss = self._micro_step(own, model, batch, scaler, forward_context(ctx.hooks, config.precision, ctx.device))
             after = torch.get_rng_state(), devices.random_state(ctx.device)
         result = self._result(model, loss, _scale(scaler))
-        if model is not parts.model and ctx.world_size > 1 and ctx.config.gradient_accumulation_steps == 1:
+        # A replicated model synchronizes the gradients of the last micro-step only.
+        synchronized = ctx.config.gradient_accumulation_steps == 1 or ctx.parallel.is_sharded
+        if model is not parts.model and ctx.world_size > 1 and synchronized:
             result = Result(result.loss, _averaged(result.gradients, ctx.world_size))
         return result, not all(_equal(one, other) for one, other in zip(before, after))
 

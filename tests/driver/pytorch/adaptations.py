@@ -149,6 +149,8 @@ class Adapted:
             results[parallel] = self.train(parallel=parallel, **how)
             for name, text in (("modules", GOOD["modules"]), ("half", LESS["half"]), ("frozen", BAD["frozen"])):
                 results[f"{parallel} {name}"] = self.train(parallel=parallel, extern=folder(text), **how)
+            halves = {**how, "train_batch_size": 8, "gradient_accumulation_steps": 2}
+            results[f"{parallel} accumulated"] = self.train(parallel=parallel, extern=folder(GOOD["modules"]), **halves)
             results[f"{parallel} meta"] = self.train(ON_META, parallel=parallel, **how)
             results[f"{parallel} meta modules"] = self.train(
                 ON_META, parallel=parallel, extern=folder(GOOD["modules"]), **how

@@ -105,6 +105,9 @@ def test_a_wrapped_model_is_checked_too(pair: list[RankResults], parallel: str) 
         adapted, standard = rank[f"{parallel} modules"], rank[parallel]
         assert adapted.error is None
         assert distance(adapted.weights, standard.weights) < 1e-6
+        accumulated = rank[f"{parallel} accumulated"]
+        assert accumulated.error is None
+        assert distance(accumulated.weights, standard.weights) < 1e-5
         assert "with the same weights" in (rank[f"{parallel} half"].error or "")
         assert "first.weight is frozen" in (rank[f"{parallel} frozen"].error or "")
         assert math.isfinite(adapted.finished["final_loss"])
