@@ -1,0 +1,48 @@
+"""Llama 3.2 1B from random weights on MLPerf's C4, for one device."""
+
+# -- data, relative to data_dir; a path without .bin and .idx -------------------------------------------------
+train_data = "c4-train.en_6_text_document"
+eval_data = "c4-validation-91205-samples.en_text_document"
+eval_sequences = 1024  # the first of the file
+max_seq_length = 8192
+samples_per_item = 8192  # a sample is a token
+
+# -- model -------------------------------------------------------------------------------------------------
+vocab_size = 128256
+num_layers = 16
+hidden_size = 2048
+num_heads = 32
+num_kv_heads = 8
+intermediate_size = 8192
+tied_embeddings = True
+norm_epsilon = 1e-5
+rope_theta = 500000.0
+rope_factor = 32.0  # how much slower the slowest pairs of dimensions turn
+rope_low = 1.0  # turns in rope_old_context below which a pair is slowed down by the whole factor
+rope_high = 4.0  # turns above which a pair is not slowed down
+rope_old_context = 8192
+init_std = 0.02
+loss_chunk = 8192  # tokens whose logits are in memory
+
+# -- training: a global batch of 32 sequences ---------------------------------------------------------------
+train_batch_size = 4  # sequences
+eval_batch_size = 4
+gradient_accumulation_steps = 8
+max_steps = 1_200_000
+optimizer = "adamw"
+learning_rate = 5e-4
+beta1 = 0.9
+beta2 = 0.95
+epsilon = 1e-5
+weight_decay = 0.1
+max_grad_norm = 1.0
+lr_schedule = "cosine"
+lr_warmup = 512  # 16,384 sequences
+lr_decay = 1_200_000
+lr_floor = 0.1
+precision = "bf16"
+num_workers = 2
+
+# -- evaluation --------------------------------------------------------------------------------------------
+eval_samples = 12_288 * 8192
+eval_at_start = True

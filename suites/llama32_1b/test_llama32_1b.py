@@ -1,0 +1,5 @@
+from pytest_flagperf.benchmark import TrainingBenchmark
+
+
+class TestLlama321B(TrainingBenchmark):
+    pass
