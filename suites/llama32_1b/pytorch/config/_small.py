@@ -25,5 +25,5 @@ lr_decay = 250
 precision = "fp32"
 num_workers = 0
 
-eval_samples = 40 * 8 * 128
+eval_samples = 32 * 8 * 128
 eval_at_start = True
