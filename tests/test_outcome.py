@@ -208,6 +208,25 @@ def test_an_empty_round_is_a_finding_and_an_unreadable_plan_an_error(tmp_path: P
         measure(tmp_path)
 
 
+def test_samples_that_a_tensor_group_shares_count_once(round_dir: Path) -> None:
+    file = round_dir / "plan.json"
+    values = json.loads(file.read_text())["values"]
+
+    def measured(parallel: object) -> Outcome:
+        setting = {"value": parallel, "file": "--set", "line": 0, "layer": "setting"}
+        edit_json(file, values={**values, "parallel": setting})
+        return measure(round_dir)
+
+    for parallel in ("ddp", "fsdp", {"shard": 2}):
+        apart = measured(parallel)
+        assert (apart.ok, apart.work.data_ranks) == (True, 2)
+    together = measured({"tensor": 2})
+    assert (together.ok, together.work.data_ranks) == (False, 1), "both ranks' samples are in this log"
+    assert any("steps x batch per card" in failure.sentence for failure in together.failures)
+    with pytest.raises(FormatError, match=r"plan.json: parallel: shard 3 does not divide 2, the number of ranks"):
+        measured({"shard": 3})
+
+
 def test_a_failure_carries_the_logs_last_lines_and_the_environment_is_known() -> None:
     lines = recorded("crashed_rank").failures[0].last_lines
     assert lines[-1] == "ModuleNotFoundError: No module named 'something_missing'"

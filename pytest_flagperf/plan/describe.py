@@ -128,7 +128,10 @@ def _shares(plan: Plan) -> Iterator[str]:
         ranks = f"rank {first}" if parallel.tensor == 1 else f"ranks {first} to {first + parallel.tensor - 1}"
         held = [f"copy {group // parallel.shard + 1}"] if parallel.replicate > 1 else []
         held += [f"part {group % parallel.shard + 1} of {parallel.shard}"] if parallel.shard > 1 else []
-        held += ["divided between these ranks"] if parallel.tensor > 1 else []
+        hosts = (first + parallel.tensor - 1) // plan.case.nproc - first // plan.case.nproc + 1
+        held += (
+            [f"divided between these ranks{f' on {hosts} hosts' if hosts > 1 else ''}"] if parallel.tensor > 1 else []
+        )
         yield f"  {ranks}: {', '.join(held)}; samples {group + 1} of {parallel.data_ranks}"
 
 

@@ -121,9 +121,10 @@ def _is_same_work(plan: Plan, outcome: Outcome) -> bool:
     config = plan.config
     if not plan.is_training:
         return _is_same_case(plan, outcome)
-    stored = (outcome.parity_samples, outcome.work.batch_per_card, outcome.work.accumulation)
+    work = outcome.work
+    stored = (outcome.parity_samples, work.batch_per_card, work.accumulation, work.data_ranks or outcome.cards)
     planned = (config["parity_samples"], config["train_batch_size"], config["gradient_accumulation_steps"])
-    return _is_same_case(plan, outcome) and stored == planned
+    return _is_same_case(plan, outcome) and stored == (*planned, plan.data_ranks)
 
 
 def _is_as_long(plan: Plan, outcome: Outcome) -> bool:

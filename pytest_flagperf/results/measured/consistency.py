@@ -339,7 +339,7 @@ _STEPS = Tolerance(unit="steps")
 _POINTS = Tolerance(unit="points")
 _WINDOWS = "`pure_training_computing_time` + `input_wait_time`"
 _EVALUATED = "the seconds in all EVALUATE records"
-_CARDS = "steps x batch per card x accumulation x cards"
+_CARDS = "steps x batch per card x accumulation x cards that read their own samples"
 
 PAIRS: tuple[Pair, ...] = (
     Pair(
