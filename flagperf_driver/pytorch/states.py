@@ -2,61 +2,153 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
-from typing import Any, Mapping
+from pathlib import Path
+from typing import Any, Callable, Dict, Mapping
 
 import torch
+from torch import distributed as dist
 
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed
+from flagperf_driver.pytorch.context import Context
 from flagperf_driver.pytorch.parts import Parts
 
-
-def weights(parts: Parts, *, sharded: bool) -> dict[str, Any]:
-    """Return the weights and the optimizer's state; every rank must call it."""
-    # Only rank 0's statistics are saved. Averaging them now does not change the next evaluation, which averages too.
-    distributed.average_statistics(distributed.unwrap(parts.model))
-    state = _whole(parts) if sharded else _plain(parts)
-    scaler = parts.scaler.state_dict() if parts.scaler else None
-    return {**state, "scheduler": dict(parts.scheduler.state_dict()), "scaler": scaler}
+Tensors = Dict[str, torch.Tensor]
+_REST = "rest.pt"
+_PLACE = "tensor"
+"""The key of a tensor's name, in the place of the tensor."""
 
 
-def restore_weights(parts: Parts, state: Mapping[str, Any], *, sharded: bool) -> None:
-    """Give the parts the state that ``weights`` returned."""
-    if sharded:
-        _restore_whole(parts, state)
-    else:
-        distributed.unwrap(parts.model).load_state_dict(state["model"])
-        parts.optimizer.load_state_dict(state["optimizer"])
-    parts.scheduler.load_state_dict(state["scheduler"])
-    if parts.scaler:
-        parts.scaler.load_state_dict(state["scaler"])
+class TorchStates:
+    """Copies the state of a training into host memory, writes it, and reads it again at any number of ranks."""
+
+    def __init__(self, ctx: Context, parts: Parts) -> None:
+        self._ctx, self._parts = ctx, parts
+        self._copies: Tensors = {}
+        """Host memory for this rank's share, pinned if possible; the next checkpoint uses it again."""
+        self._checkpoint_group: Any = None
+
+    def copy(self) -> Callable[[Path], None]:
+        """Copy this rank's share, and return a function that writes it; every rank calls both."""
+        ctx = self._ctx
+        # Averaging statistics now does not change the next evaluation, which averages too.
+        distributed.average_statistics(distributed.unwrap(self._parts.model))
+        tensors: Tensors = {}
+        rest = {"state": _without_tensors(self._state(), "", tensors, {})}
+        for number, (name, tensor) in enumerate(tensors.items()):
+            # What all ranks have is shared out.
+            if _is_sharded(tensor) or number % ctx.world_size == ctx.rank:
+                self._copy(name, tensor)
+        rest["random"] = distributed.gather(random_state(ctx.device))
+        group = self._group()
+        ctx.hooks.synchronize(ctx.device)
+
+        def write(folder: Path) -> None:
+            from flagperf_driver.pytorch import storage
+
+            if ctx.rank == 0:
+                with (folder / _REST).open("wb") as stream:
+                    torch.save(rest, stream)
+                    os.fsync(stream.fileno())
+            storage.write(folder, self._copies, group)
+
+        return write
+
+    def load(self, folder: Path) -> Mapping[str, Any] | None:
+        """Read the state and return this rank's random state; None if fewer ranks wrote the checkpoint."""
+        from flagperf_driver.pytorch import storage
+
+        rest = torch.load(folder / _REST, map_location="cpu", weights_only=True)
+        into = self._destinations(storage.stored(folder))
+        storage.read(folder, into, self._group())
+        state = _with_tensors(rest["state"], into)
+        distributed.unwrap(self._parts.model).load_state_dict(state["model"])
+        self._parts.optimizer.load_state_dict(state["optimizer"])
+        self._parts.scheduler.load_state_dict(state["scheduler"])
+        if self._parts.scaler:
+            self._parts.scaler.load_state_dict(state["scaler"])
+        of_ranks = rest["random"]
+        return of_ranks[self._ctx.rank] if self._ctx.rank < len(of_ranks) else None
+
+    def _state(self) -> dict[str, Any]:
+        parts = self._parts
+        return {
+            # The parameters themselves, so that shared ones are stored once and are read in place.
+            "model": dict(distributed.unwrap(parts.model).state_dict(keep_vars=True)),
+            "optimizer": parts.optimizer.state_dict(),
+            "scheduler": dict(parts.scheduler.state_dict()),
+            "scaler": parts.scaler.state_dict() if parts.scaler else None,
+        }
+
+    def _destinations(self, stored: Mapping[str, Any]) -> Tensors:
+        """Return a tensor for each stored one: the model's own, and for a parameter's moments one in its layout."""
+        own: Tensors = {}
+        _without_tensors(self._state(), "", own, {})
+        parameters, optimizer = {}, self._parts.optimizer
+        for group, numbered in zip(optimizer.param_groups, optimizer.state_dict()["param_groups"]):
+            for number, parameter in zip(numbered["params"], group["params"]):
+                parameters[f"optimizer/state/{number}"] = parameter
+        found = {}
+        for name, entry in stored.items():
+            size, dtype = entry.size, entry.properties.dtype
+            like = parameters.get(name.rpartition("/")[0])
+            if name in own:
+                found[name] = own[name]
+            elif like is not None and _is_sharded(like) and like.shape == size:
+                found[name] = torch.empty_like(like, dtype=dtype)
+            else:
+                found[name] = torch.empty(size, dtype=dtype)
+        return found
+
+    def _copy(self, name: str, tensor: torch.Tensor) -> None:
+        tensor = tensor.detach()
+        copied = self._copies.get(name)
+        if copied is None or copied.shape != tensor.shape or copied.dtype != tensor.dtype:
+            copied = torch.empty_like(tensor, device="cpu", pin_memory=devices.pins(self._ctx.device))
+            self._copies[name] = copied
+        _local(copied).copy_(_local(tensor), non_blocking=True)
+
+    def _group(self) -> Any:
+        """Return a process group for the checkpoints alone: they are written while the ranks train."""
+        if self._checkpoint_group is None and self._ctx.world_size > 1:
+            self._checkpoint_group = dist.new_group(backend="gloo")
+        return self._checkpoint_group
 
 
-def _plain(parts: Parts) -> dict[str, Any]:
-    model = distributed.unwrap(parts.model)
-    return {"model": model.state_dict(), "optimizer": parts.optimizer.state_dict()}
+def _is_sharded(tensor: torch.Tensor) -> bool:
+    return hasattr(tensor, "to_local")
 
 
-def _whole(parts: Parts) -> dict[str, Any]:
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
-
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    model_state, optimizer_state = get_state_dict(parts.model, parts.optimizer, options=options)
-    return {"model": model_state, "optimizer": optimizer_state}
+def _local(tensor: Any) -> torch.Tensor:
+    part: torch.Tensor = tensor.to_local() if _is_sharded(tensor) else tensor
+    return part
 
 
-def _restore_whole(parts: Parts, state: Mapping[str, Any]) -> None:
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
+def _without_tensors(value: Any, name: str, tensors: Tensors, names: dict[int, str]) -> Any:
+    """Return the value with the name of each tensor in its place, and put the tensors into ``tensors``."""
+    if isinstance(value, torch.Tensor):
+        name = names.setdefault(id(value), name)
+        tensors[name] = value
+        return {_PLACE: name}
+    if isinstance(value, dict):
+        prefix = f"{name}/" if name else ""
+        return {key: _without_tensors(item, f"{prefix}{key}", tensors, names) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_without_tensors(item, f"{name}/{at}", tensors, names) for at, item in enumerate(value))
+    return value
 
-    set_state_dict(
-        parts.model,
-        parts.optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-        options=StateDictOptions(full_state_dict=True),
-    )
+
+def _with_tensors(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    if isinstance(value, dict):
+        if list(value) == [_PLACE]:
+            return tensors[value[_PLACE]]
+        return {key: _with_tensors(item, tensors) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_with_tensors(item, tensors) for item in value)
+    return value
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 from dataclasses import replace
-from typing import Any, BinaryIO, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -41,8 +42,8 @@ class TorchTrainer:
         self.compiles = bool(ctx.config.compile)
         self.weights_digest = lambda: replicas.digest(self.parts.model)
         self._rank, self._ctx, self._steps, self._own = rank, ctx, steps, own or steps
-        self._sharded = ctx.parallel.is_sharded
         self._is_counted = ctx.parallel.is_counted(ctx.rank)
+        self._states = states.TorchStates(ctx, self.parts)
         self._random_state: Mapping[str, Any] | None = None
         self._prepared = preparation(ctx, steps)
         self._autocast = forward_context(ctx.hooks, ctx.config.precision, ctx.device)
@@ -156,7 +157,7 @@ class TorchTrainer:
     def _own_trainer(self) -> Trainer:
         rank, ctx, own = self._rank, self._ctx, self._own
         # The name is the only reference to the parts after the training.
-        del self.parts, self._trained, self.comparison, self._vendors, self.weights_digest
+        del self.parts, self._states, self._trained, self.comparison, self._vendors, self.weights_digest
         self._free_memory()
         config = Config({**ctx.config.as_dict(), "compile": False})
         return TorchTrainer(rank, replace(ctx, config=config, progress=TrainingProgress()), own)
@@ -225,17 +226,8 @@ class TorchTrainer:
 
     # -- checkpoints -------------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
-        weights = states.weights(self.parts, sharded=self._sharded)
-        return {**weights, "random": distributed.gather(states.random_state(self._ctx.device))}
+    def copy_state(self) -> Callable[[Path], None]:
+        return self._states.copy()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        states.restore_weights(self.parts, state, sharded=self._sharded)
-        self._random_state = state["random"][self._ctx.rank]
-
-    def write(self, stream: BinaryIO, body: dict[str, Any]) -> None:
-        torch.save(body, stream)
-
-    def read(self, stream: BinaryIO) -> dict[str, Any]:
-        body: dict[str, Any] = torch.load(stream, map_location="cpu", weights_only=True)
-        return body
+    def load_state(self, folder: Path) -> None:
+        self._random_state = self._states.load(folder)

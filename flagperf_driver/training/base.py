@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import math
 import os
 from abc import ABC, abstractmethod
-from typing import Any, BinaryIO, Callable, ContextManager, Dict, Iterator, Mapping, Protocol, Sequence
+from pathlib import Path
+from typing import Any, Callable, ContextManager, Dict, Iterator, Mapping, Protocol, Sequence
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from flagperf_driver.training.trainer import RankEvaluation, Trainer
 
 Arrays = Dict[str, Any]
 """numpy arrays by name."""
+_ARRAYS = "arrays.npz"
 
 
 class States(Protocol):
@@ -206,26 +207,28 @@ class BaseTrainer(ABC):
 
     # -- checkpoints ---------------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
+    def copy_state(self) -> Callable[[Path], None]:
         ranks = self.gather(self.states.statistics())
-        named = {f"rank{rank}/{name}": value for rank, own in enumerate(ranks) for name, value in own.items()}
-        return {"arrays": {**self.states.arrays(), **named}}
+        if self._ctx.rank:
+            return lambda _: None
+        arrays = {f"rank{rank}/{name}": value for rank, own in enumerate(ranks) for name, value in own.items()}
+        # A framework may return an array in the memory of its variable.
+        arrays.update({f"all/{name}": np.array(value) for name, value in self.states.arrays().items()})
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        arrays, own = dict(state["arrays"]), f"rank{self._ctx.rank}/"
-        ranks = {name: arrays.pop(name) for name in list(arrays) if name.startswith("rank")}
-        self.states.set_arrays(arrays)
-        self.states.set_statistics({name[len(own) :]: value for name, value in ranks.items() if name.startswith(own)})
+        def write(folder: Path) -> None:
+            with (folder / _ARRAYS).open("wb") as stream:
+                np.savez(stream, **arrays)
+                stream.flush()
+                os.fsync(stream.fileno())
 
-    def write(self, stream: BinaryIO, body: dict[str, Any]) -> None:
-        rest = {**body, "state": {}}
-        np.savez(
-            stream, body=np.array(json.dumps(rest)), **{f"state/{k}": v for k, v in body["state"]["arrays"].items()}
-        )
+        return write
 
-    def read(self, stream: BinaryIO) -> dict[str, Any]:
-        with np.load(stream, allow_pickle=False) as file:
-            body: dict[str, Any] = json.loads(str(file["body"]))
-            names = [name for name in file.files if name != "body"]
-            body["state"] = {"arrays": {name[len("state/") :]: file[name] for name in names}}
-        return body
+    def load_state(self, folder: Path) -> None:
+        parts: dict[str, Arrays] = {"all": {}, f"rank{self._ctx.rank}": {}}
+        with np.load(folder / _ARRAYS, allow_pickle=False) as file:
+            for stored in file.files:
+                part, _, name = stored.partition("/")
+                if part in parts:
+                    parts[part][name] = file[stored]
+        self.states.set_arrays(parts["all"])
+        self.states.set_statistics(parts[f"rank{self._ctx.rank}"])

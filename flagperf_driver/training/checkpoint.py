@@ -1,23 +1,135 @@
-"""Checkpoints, from which an interrupted training continues; rank 0 writes them atomically for all ranks."""
+"""Checkpoints, from which an interrupted training continues: all ranks write them while they train."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
+import threading
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from flagperf_driver.driver import Rank
 from flagperf_driver.training.trainer import Trainer
 
-SCHEMA = 1
+SCHEMA = 2
+_TRAINING = "training.json"
+_COMPLETE = re.compile(r"step(\d+)")
 
 
 class CheckpointError(RuntimeError):
     """An error for a training that cannot write its checkpoint or continue from it."""
 
 
-def path(rank: Rank) -> Path | None:
-    """Return the path of this round's checkpoint; None if the config requests no checkpoints."""
+class Checkpoints:
+    """The checkpoints of one round: a complete one, and often another one that a thread of each rank writes.
+
+    A checkpoint is a folder ``stepN``, named ``stepN.begun`` until all ranks have written their parts. Then the earlier
+    one is removed: a training that is killed loses no more than the checkpoint that it was writing.
+    """
+
+    def __init__(self, rank: Rank, trainer: Trainer, *, enabled: bool) -> None:
+        self.pauses: list[float] = []
+        """How long each checkpoint of this process stopped the training."""
+        self.write_times: list[float] = []
+        """How long each took to write, while the training continued."""
+        self._rank, self._trainer = rank, trainer
+        self._folder = _folder(rank) if enabled else None
+        self._writing: _Writing | None = None
+
+    def save(self, progress: dict[str, Any]) -> None:
+        """Copy the state and begin to write it; every rank must call this method."""
+        assert self._folder is not None, "_folder() raised no error when the training began"
+        self.wait()
+        body = {"schema": SCHEMA, "identity": _identity(self._rank), "progress": progress}
+        complete = self._folder / f"step{progress['step']}"
+        begun = complete.with_name(f"{complete.name}.begun")
+        if self._rank.world.rank == 0:
+            begun.mkdir(parents=True)
+        write = self._trainer.copy_state()
+
+        def write_all() -> None:
+            write(begun)
+            if self._rank.world.rank == 0:
+                _write_synchronized(begun / _TRAINING, json.dumps(body))
+                _synchronize(begun)
+                begun.rename(complete)
+                _synchronize(complete.parent)
+                _remove_others(complete, complete.parent)
+
+        self._writing = _Writing(write_all)
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is complete; raise an error if it could not be written."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            self.write_times.append(writing.end())
+
+    def load(self) -> dict[str, Any] | None:
+        """Restore the trainer from the last complete checkpoint and return its progress; None without a checkpoint."""
+        if self._folder is None:
+            return None
+        last = self._last_on_all_ranks(self._folder)
+        if self._rank.world.rank == 0:
+            _remove_others(last, self._folder)
+        if last is None:
+            return None
+        try:
+            body = json.loads((last / _TRAINING).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{last / _TRAINING}: cannot be read: {error}; remove {last}") from error
+        _check(last, body, self._rank)
+        self._trainer.load_state(last)
+        progress: dict[str, Any] = body["progress"]
+        return progress
+
+    def finish(self) -> None:
+        """Rename the folder of a finished training, so that the next training starts from the beginning."""
+        if self._folder is not None and self._rank.world.rank == 0 and self._folder.exists():
+            finished = self._folder.with_name(f"{self._folder.name}.finished")
+            shutil.rmtree(finished, ignore_errors=True)
+            self._folder.replace(finished)
+
+    def _last_on_all_ranks(self, folder: Path) -> Path | None:
+        """Return the last complete checkpoint, which all ranks must see."""
+        steps = [int(match[1]) for path in folder.glob("*") if (match := _COMPLETE.fullmatch(path.name))]
+        seen = self._trainer.gather(max(steps, default=0))
+        if len(set(seen)) > 1:
+            last = folder / f"step{max(seen)}"
+            missing = ", ".join(str(rank) for rank, step in enumerate(seen) if step != max(seen))
+            raise CheckpointError(f"{last} not found on rank(s) {missing}; checkpoint_dir must be shared by all hosts")
+        return folder / f"step{seen[0]}" if seen[0] else None
+
+
+class _Writing:
+    """A checkpoint that a thread writes."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self._write, self._seconds = write, 0.0
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        begin = time.perf_counter()
+        try:
+            self._write()
+        except BaseException as error:
+            self._error = error
+        self._seconds = time.perf_counter() - begin
+
+    def end(self) -> float:
+        """Wait for the thread and return how long it wrote."""
+        self._thread.join()
+        if self._error is not None:
+            raise CheckpointError(f"the checkpoint could not be written: {self._error}") from self._error
+        return self._seconds
+
+
+def _folder(rank: Rank) -> Path | None:
+    """Return the folder of this round's checkpoints; None if the config requests no checkpoints."""
     folder, steps = rank.config.checkpoint_dir, rank.config.checkpoint_steps
     if folder is None and not steps:
         return None
@@ -26,53 +138,30 @@ def path(rank: Rank) -> Path | None:
             f"checkpoint_dir is {folder!r} and checkpoint_steps is {steps!r}; "
             "set checkpoint_dir to an absolute path, so that a later run finds the checkpoint"
         )
-    return Path(folder) / f"{rank.case.case.replace(':', '_')}_round{rank.case.round}.pt"
+    return Path(folder) / f"{rank.case.case.replace(':', '_')}_round{rank.case.round}"
 
 
-def save(rank: Rank, trainer: Trainer, progress: dict[str, Any]) -> None:
-    """Write a checkpoint; every rank must call this function."""
-    target = path(rank)
-    assert target is not None, "path() raised no error when the training began"
-    state = trainer.state()
-    if rank.world.rank:
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_suffix(".tmp")
-    with temporary.open("wb") as stream:
-        trainer.write(stream, {"schema": SCHEMA, "identity": _identity(rank), "progress": progress, "state": state})
+def _remove_others(complete: Path | None, folder: Path) -> None:
+    """Remove the earlier checkpoints, and those of which a part is missing."""
+    for path in folder.glob("step*"):
+        if path != complete:
+            shutil.rmtree(path)
+
+
+def _write_synchronized(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as stream:
+        stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
-    temporary.replace(target)
 
 
-def load(rank: Rank, trainer: Trainer) -> dict[str, Any] | None:
-    """Restore the trainer from the checkpoint and return its progress; None without a checkpoint."""
-    target = path(rank)
-    if target is None or not _exists_on_all_ranks(target, trainer):
-        return None
-    with target.open("rb") as stream:
-        body = trainer.read(stream)
-    _check(target, body, rank)
-    trainer.restore(body["state"])
-    progress: dict[str, Any] = body["progress"]
-    return progress
-
-
-def finish(rank: Rank) -> None:
-    """Rename the checkpoint of a finished training, so that the next training starts from the beginning."""
-    target = path(rank)
-    if target is not None and rank.world.rank == 0 and target.exists():
-        target.replace(target.with_suffix(".finished.pt"))
-
-
-def _exists_on_all_ranks(target: Path, trainer: Trainer) -> bool:
-    exists = trainer.gather(target.is_file())
-    if all(exists):
-        return True
-    if any(exists):
-        missing = ", ".join(str(rank) for rank, exists_here in enumerate(exists) if not exists_here)
-        raise CheckpointError(f"{target} not found on rank(s) {missing}; checkpoint_dir must be shared by all hosts")
-    return False
+def _synchronize(folder: Path) -> None:
+    """Let the names in a folder survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _identity(rank: Rank) -> dict[str, Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import statistics
 import time
 from dataclasses import asdict
 from typing import Any, Iterator
 
 from flagperf_driver import events, heartbeat
 from flagperf_driver.driver import Config, Rank
-from flagperf_driver.training import checkpoint
+from flagperf_driver.training.checkpoint import CheckpointError, Checkpoints
 from flagperf_driver.training.checks import comparison, replicas
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.checks.speed import own_step_time
@@ -58,6 +59,7 @@ class Training:
         self._window = window(self.config)
         self._loss = math.nan
         self._resumed: dict[str, Any] = {}
+        self._checkpoints = Checkpoints(rank, trainer, enabled=not self.for_throughput)
         self._next_log = 1
         self._last_step = self._step_limit()
         # The closed windows since the last log point, each with the losses of its steps.
@@ -77,6 +79,15 @@ class Training:
     def run(self) -> None:
         self.log(events.INIT_END, self.trainer.describe())
         self._resume()
+        try:
+            self._run()
+        except Exception:
+            # What was saved before an error is kept, and the error is the one to report.
+            with contextlib.suppress(CheckpointError):
+                self._checkpoints.wait()
+            raise
+
+    def _run(self) -> None:
         if self.config.eval_at_start and not self.for_throughput and not self.progress.step:
             self._evaluate(events.INIT_EVALUATION)
         self.trainer.synchronize()
@@ -91,9 +102,10 @@ class Training:
         self.log(events.TRAIN_END, {"reason": reason})
         if self.trainer.comparison and not self.trainer.comparison.compared:
             self._compare_at_end(self.trainer.comparison)
-        if not self.for_throughput and reason != "deadline":
+        self._checkpoints.wait()
+        if reason != "deadline":
             # After a deadline the checkpoint is kept, so that a later run can continue the training.
-            checkpoint.finish(self.rank)
+            self._checkpoints.finish()
         finished = self._finished(reason)
         if self.config.vendor_factor:
             finished.update(self._vendor_factor())
@@ -351,12 +363,14 @@ class Training:
         state["train_time"] += time.perf_counter() - self._begin
         state["compute_time"] += totals.compute
         state["input_wait_time"] += totals.waiting
+        before = self.progress.save_time
         with self._apart("save_time"):
-            checkpoint.save(self.rank, self.trainer, state)
+            self._checkpoints.save(state)
+        self._checkpoints.pauses.append(self.progress.save_time - before)
 
     def _resume(self) -> None:
         """Continue from the checkpoint, if one exists."""
-        progress = None if self.for_throughput else checkpoint.load(self.rank, self.trainer)
+        progress = self._checkpoints.load()
         if progress is None:
             return
         self._resumed = progress
@@ -400,6 +414,8 @@ class Training:
             "check_time": progress.check_time,
             "compared_steps": self.trainer.comparison.compared if self.trainer.comparison else None,
             "save_time": progress.save_time,
+            "save_pause": _mean(self._checkpoints.pauses),
+            "save_write_time": _mean(self._checkpoints.write_times),
             "compile_time": max(0.0, totals.first_step - step_time["p50"]) if compiled and step_time else None,
             "peak_memory_bytes": self.trainer.peak_memory(),
             "threads": self.trainer.threads(),
@@ -418,6 +434,10 @@ def throughputs(
         "p_train": _rate(samples, training_s),
         "p_core": _rate(measured_samples, computing_s),
     }
+
+
+def _mean(times: list[float]) -> float | None:
+    return statistics.fmean(times) if times else None
 
 
 def _rate(samples: int, seconds: float) -> float | None:

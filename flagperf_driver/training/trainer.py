@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Callable, Iterator, Mapping, Protocol, Sequence
+from pathlib import Path
+from typing import Any, Callable, Iterator, Mapping, Protocol, Sequence
 
 from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.profile import Profiler, StepBytes
@@ -102,14 +103,15 @@ class Trainer(Protocol):
     def threads(self) -> int:
         """Return the number of CPU threads that one operation may use."""
 
-    def state(self) -> dict[str, Any]:
-        """Return weights, optimizer, schedule and random states of all ranks; every rank must call it."""
+    def copy_state(self) -> Callable[[Path], None]:
+        """Copy weights, optimizer, schedule and random states of all ranks, and return a function that writes them.
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from what ``state`` returned; random states are set when the next epoch begins."""
+        Every rank calls both; the function in a thread, while the training continues, and before the next copy. On
+        rank 0 it returns when all ranks' state is in the folder.
+        """
 
-    def write(self, stream: BinaryIO, body: dict[str, Any]) -> None:
-        """Write a checkpoint."""
+    def load_state(self, folder: Path) -> None:
+        """Continue from a written state, without running any code in it; every rank must call it.
 
-    def read(self, stream: BinaryIO) -> dict[str, Any]:
-        """Read a checkpoint without running any code in it."""
+        Random states are set when the next epoch begins.
+        """

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import itertools
-import json
 import math
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,6 +80,7 @@ class CountingTrainer:
         nan_at: int | None = None,
         profiler: Profiler | None = None,
         exchange: Exchange | None = None,
+        writing: Callable[[CountingTrainer], object] = lambda _: None,
     ) -> None:
         self.progress = TrainingProgress()
         self.marks: Marks = Clock()
@@ -96,6 +98,7 @@ class CountingTrainer:
         self._window: list[float] = []
         self._batches, self._nan_at = batches, nan_at
         self.profiler_of_device = profiler
+        self.stepped, self._writing = threading.Event(), writing
         self._rank, self._exchange = rank.world.rank, exchange or Exchange()
 
     def describe(self) -> Mapping[str, Any]:
@@ -115,6 +118,7 @@ class CountingTrainer:
             timeline.drop()
             return None
         self._exchange.gather(self._rank, "gradients", None)
+        self.stepped.set()
         self.weight += self.accumulation
         self.learning_rate = 0.5
         step = self.progress.step + 1
@@ -156,18 +160,18 @@ class CountingTrainer:
     def threads(self) -> int:
         return 1
 
-    def state(self) -> dict[str, Any]:
-        return {"weight": self.weight}
+    def copy_state(self) -> Callable[[Path], None]:
+        copied = str(self.weight)
+        self.stepped.clear()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.weight = state["weight"]
+        def write(folder: Path) -> None:
+            self._writing(self)
+            (folder / "weight").write_text(copied)
 
-    def write(self, stream: BinaryIO, body: dict[str, Any]) -> None:
-        stream.write(json.dumps(body).encode())
+        return write
 
-    def read(self, stream: BinaryIO) -> dict[str, Any]:
-        body: dict[str, Any] = json.load(stream)
-        return body
+    def load_state(self, folder: Path) -> None:
+        self.weight = int((folder / "weight").read_text())
 
 
 class Run:
@@ -181,12 +185,13 @@ class Run:
         profiler: Profiler | None = None,
         world: driver.World | None = None,
         exchange: Exchange | None = None,
+        writing: Callable[[CountingTrainer], object] = lambda _: None,
         **settings: Any,
     ) -> None:
         stream = io.StringIO()
         run_case = driver.RunCase.from_json({**case("pytorch", **settings), "training": training})
         rank = driver.Rank(run_case, world or driver.World(), perflog.PerfLog(0, stream), Heartbeat(None))
-        self.trainer = CountingTrainer(rank, batches, nan_at, profiler, exchange)
+        self.trainer = CountingTrainer(rank, batches, nan_at, profiler, exchange, writing)
         trainer: Trainer = self.trainer
         self.error: Exception | None = None
         try:
@@ -488,7 +493,7 @@ def test_an_interrupted_training_continues_from_its_checkpoint(tmp_path: Path) -
     assert second.finished["resumed"]["step"] == 12
     assert second.finished["samples"] == 3 * BATCHES * 32
     assert second.trainer.weight == 3 * BATCHES
-    assert [path.suffixes for path in tmp_path.iterdir()] == [[".finished", ".pt"]]
+    assert [path.suffixes for path in tmp_path.iterdir()] == [[".finished"]]
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
@@ -507,7 +512,59 @@ def test_a_training_that_ran_out_of_time_keeps_its_checkpoint(tmp_path: Path) ->
     settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "eval_steps": None}
     Run(nan_at=6, log_freq=1, **settings)
     assert Run(max_time_s=0.0, **settings).finished["resumed"]["step"] == 4
-    assert [path.suffixes for path in tmp_path.iterdir()] == [[".pt"]]
+    assert [path.name for path in tmp_path.glob("*/*")] == ["step4"]
+
+
+def test_a_training_goes_on_while_its_checkpoint_is_written(tmp_path: Path) -> None:
+    went_on: list[bool] = []
+    run = Run(
+        checkpoint_dir=str(tmp_path), checkpoint_steps=4, max_steps=6,
+        writing=lambda trainer: went_on.append(trainer.stepped.wait(60)),
+    )  # fmt: skip
+    assert went_on == [True]
+    assert run.finished["save_pause"] == run.finished["save_time"] > 0
+    assert run.finished["save_write_time"] > 0
+    assert next(tmp_path.glob("*/step4/weight")).read_text() == "4", "the state of the step, not that of the writing"
+
+
+@pytest.mark.parametrize(("killed_at", "resumed_from"), [(4, None), (8, 4), (12, 8)])
+def test_a_kill_while_a_checkpoint_is_written_loses_only_that_one(
+    tmp_path: Path, killed_at: int, resumed_from: int | None
+) -> None:
+    settings: dict[str, Any] = {
+        "checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "eval_steps": None, "max_steps": 16,
+    }  # fmt: skip
+    copies = itertools.count(4, 4)
+
+    def kill(_: CountingTrainer) -> None:
+        if next(copies) == killed_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            Run(**settings, writing=kill)
+        finally:
+            os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert len(list(tmp_path.glob(f"*/step{killed_at}.begun"))) == 1
+    second = Run(**settings)
+    assert second.finished["resumed"].get("step") == resumed_from
+    assert second.trainer.weight == 16
+    assert [path.name for path in tmp_path.glob("*/*")] == ["step12"], "the last one; what was begun is removed"
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_training(tmp_path: Path) -> None:
+    def full(_: CountingTrainer) -> None:
+        raise OSError(28, "No space left on device")
+
+    settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "eval_steps": None}
+    run = Run(**settings, max_steps=12, writing=full)
+    assert isinstance(run.error, CheckpointError)
+    assert "could not be written: [Errno 28] No space left on device" in str(run.error)
+    assert run.of("FINISHED") == []
+    diverged = Run(**settings, max_steps=12, nan_at=6, log_freq=1, writing=full)
+    assert isinstance(diverged.error, NonFiniteLoss), "the first error is the one to report"
 
 
 def test_a_missing_checkpoint_dir_and_an_unknown_parameter_are_errors_before_the_training() -> None:

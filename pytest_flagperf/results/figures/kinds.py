@@ -91,6 +91,8 @@ FIGURES: Mapping[str, FigureKind] = {
     ),
     "other_cores": FigureKind("cores", "lower", "the mean number of cores that other programs used"),
     "core_stolen": FigureKind("share", "lower", "the share of time that the hypervisor gave to other machines"),
+    "save_pause": FigureKind("s", "lower", "the mean time that a checkpoint stopped the training"),
+    "save_write_time": FigureKind("s", "lower", "the mean time to write a checkpoint while the training continued"),
 }
 # fmt: on
 """By name. A test compares this table with the figures of measured rounds."""

@@ -141,6 +141,7 @@ LOGGED: Mapping[str, Mapping[str, Range]] = {
             ("e2e_time", "init_time", "raw_train_time", "train_no_eval_time", "pure_training_computing_time"), _SECONDS
         ),
         **dict.fromkeys(("eval_time", "compile_time", "forward_time", "input_wait_time"), _SECONDS),
+        **dict.fromkeys(("save_pause", "save_write_time"), _SECONDS),
         **dict.fromkeys((f"step_time.{name}" for name in ("mean", "p50", "p90", "p99")), _SECONDS),
         **dict.fromkeys(("p_whole", "p_train", "p_core", "vendor_factor"), NOT_NEGATIVE),
         **dict.fromkeys(("steps", "samples", "epochs"), NOT_NEGATIVE),

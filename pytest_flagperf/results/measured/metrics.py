@@ -21,6 +21,8 @@ TIMES = {
     "pure_training_computing_time": "train_no_eval_time without waiting for input",
     "eval_time": "all evaluations",
     "compile_time": "compiling the model",
+    "save_pause": "the mean time that a checkpoint stopped the training",
+    "save_write_time": "the mean time to write a checkpoint while the training continued",
 }
 OF_STEPS = ("pure_training_computing_time", "compile_time")
 """Sums over steps, measured by the clock of the steps."""

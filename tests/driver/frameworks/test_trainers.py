@@ -175,7 +175,7 @@ def test_a_resumed_training_continues_bit_for_bit(framework: Framework) -> None:
         assert distance(second.weights, whole.weights) < 1e-6, "statistics, which PyTorch averages before it saves"
         for key in ("samples", "epochs"):
             assert second.finished[key] == whole.finished[key]
-        assert rank.value("resumed", "left") == [f"toy_{framework.name}_CPU_1_1_1_round1.finished.pt"]
+        assert rank.value("resumed", "left") == [f"toy_{framework.name}_CPU_1_1_1_round1.finished"]
 
 
 def test_no_training_contradicts_itself(framework: Framework, tmp_path: Path) -> None:
