@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -15,8 +16,13 @@ import mlperf_logging
 import pytest
 from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
 from mlperf_logging.mllog import mllog as official
+from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker
 
+from pytest_flagperf.case import Case, Shape
+from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
+from pytest_flagperf.plan import Plan, PlanRequest, make_plan
+from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Target
 from pytest_flagperf.results.tables.store import load_run
@@ -25,10 +31,12 @@ from pytest_flagperf_mlperf.mllog import Benchmark, MllogEntry, NotExportable
 from pytest_flagperf_mlperf.submission import Export, benchmark_of, export, rules
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
-from tests.results_help import NAMES, REPLAYS, edit_json, replay_dir
+from tests.results_help import NAMES, REPLAYS, edit_json, recorded, replay_dir
 from tests.stored_runs import finish
+from tools.reference_points import of_points
 
 SUITES = Path(__file__).resolve().parents[3] / "suites"
+CATALOG = Catalog.scan([SUITES.parent])
 OFFICIAL = Path(mlperf_logging.__file__).parent / "compliance_checker"
 LEFT_OUT = {
     "crashed_rank": "the training did not start",
@@ -119,11 +127,77 @@ def test_a_suites_ruleset_is_the_newest_that_knows_its_benchmark(model: str) -> 
     benchmark = benchmark_of(model, SUITES)
     known = []
     for folder in OFFICIAL.glob("training_?.?.0"):
-        common = folder / "open_common.yaml"
-        if common.exists() and (folder / f"open_{benchmark.name}.yaml").exists():
+        common = folder / f"{benchmark.division}_common.yaml"
+        if common.exists() and (folder / f"{benchmark.division}_{benchmark.name}.yaml").exists():
             names = re.search(r" in \[(.*?)\]", common.read_text())
             known += [folder.name.partition("_")[2]] if names and f"'{benchmark.name}'" in names[1] else []
     assert benchmark.ruleset == max(known)
+
+
+def planned(hardware: str, shape: Shape, vendor: str = "nvidia", settings: Iterable[str] = ()) -> Plan:
+    case = Case.parse(f"llama31_8b:pytorch:{hardware}:{shape.nnodes}:{shape.nproc}:1")
+    request = PlanRequest(case, vendor=vendor, scale="reference", settings=[*settings], check_data=False)
+    return make_plan(CATALOG, request)
+
+
+def closed_round(at: Path, **changes: object) -> Path:
+    """Create a run with the config of Llama 3.1 8B and a recorded round, whose samples become sequences of tokens."""
+    run = run_of(at, ["converged_1x1"], "llama31_8b")
+    metric = {"name": "top1", "direction": "lower", "unit": "", "target": 3.3}
+    config = {**planned("H100", Shape(1, 8)).config, **changes}
+    edit_json(next(run.glob("*/round1/plan.json")), scale="reference", metric=metric, config=config)
+    for log in run.glob("*/round1/*/rank0.out.log"):
+        tokens = re.sub(r'"samples": (\d+)', lambda found: f'"samples": {int(found[1]) * 8192}', log.read_text())
+        log.write_text(tokens)
+    return run
+
+
+def test_mlperfs_closed_rules_hold_the_suites_hyper_parameters(tmp_path: Path) -> None:
+    def checked(name: str, **changes: object) -> bool:
+        run = closed_round(tmp_path / name / "run", **changes)
+        (case,) = export([load_run(run)], tmp_path / name / "to", suites=SUITES).cases
+        file, own = (tmp_path / name / "to" / path for path in (case.files[0], case.rules))
+        assert case.ruleset == "6.1.0"
+        assert accepted(file, config=own)
+        return accepted(file, case.ruleset)
+
+    assert checked("own")
+    samples = last(next((tmp_path / "own/to/results").rglob("*.txt")), "run_stop")["metadata"]["samples_count"]
+    assert samples == recorded("converged_1x1").work.samples, "sequences, not tokens"
+    assert checked("free", train_batch_size=4, gradient_accumulation_steps=3, learning_rate=1e-3, lr_warmup=170)
+    fixed = {"beta1": 0.8, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0, "max_grad_norm": 2.0}
+    schedule = {"lr_decay": 1000, "lr_schedule": "linear", "optimizer": "adam"}
+    changes = {**fixed, **schedule, "max_seq_length": 4096}
+    for key, value in {**changes, "max_steps": 1000}.items():
+        assert not checked(key, **{key: value}), key
+    with pytest.raises(Problems) as caught:
+        planned("H100", Shape(1, 8), settings=[f"{key}={value}" for key, value in changes.items()])
+    assert len(caught.value.problems) == len(changes), "the suite itself refuses each of them"
+
+
+def test_the_reference_and_the_configs_are_mlperfs_convergence_points() -> None:
+    suite, benchmark = CATALOG.suite("llama31_8b", "pytorch"), benchmark_of("llama31_8b", SUITES)
+    points = OFFICIAL.parent / f"rcp_checker/training_{benchmark.ruleset}/rcps_{benchmark.name}.json"
+    by_batch = {each["BS"]: each for each in json.loads(points.read_text()).values()}
+    readme = (suite.path / "README.md").read_text()
+    made = of_points(suite, json.loads(points.read_text()))
+    assert suite.reference_file("reference").read_text() == made.text()
+    for name, each in RCP_Checker("training", benchmark.ruleset, benchmark.name, verbose=False).rcp_data.items():
+        bound = (made.earliest(each["BS"]) or 0) / 8192
+        quickest = min(each["Epochs to converge"])
+        # MLPerf bounds the mean of ten rounds, the verdict a single round.
+        assert 0.8 * quickest < bound < min(quickest, each["Min Epochs"]), name
+        row = f"{quickest:,} to {max(each['Epochs to converge']):,} | {math.ceil(bound):,} |"
+        assert f"| {each['Hyperparams']['opt_learning_rate_warmup_samples']:,} | {row}" in readme, name
+    configs = {(vendor, key) for vendor in CATALOG.vendors for key in CATALOG.configs(suite, CATALOG.vendor(vendor))}
+    assert len(configs) >= 4
+    for vendor, (hardware, shape) in configs:
+        config = planned(hardware, shape, vendor).config
+        batch = config["train_batch_size"] * config["gradient_accumulation_steps"] * shape.cards
+        rates = by_batch[batch]["Hyperparams"]
+        assert config["learning_rate"] == rates["opt_base_learning_rate"], (hardware, shape)
+        assert config["lr_warmup"] * batch == rates["opt_learning_rate_warmup_samples"], (hardware, shape)
+        assert config["eval_steps"] * batch == 12_288, (hardware, shape)
 
 
 @pytest.mark.integration
@@ -196,6 +270,25 @@ def test_options_have_the_file_and_line_that_set_them(tmp_path: Path) -> None:
     rate = next(line for line in lines if line["key"] == "opt_base_learning_rate")
     assert rate["metadata"] == {"file": "suites/toy/pytorch/config/_base.py", "lineno": 3}
     assert re.search(r"bert.*\n.*rules/.*bert.yaml", (tmp_path / "to" / "README.md").read_text())
+
+
+def test_ranks_of_a_tensor_group_count_once_and_exchange_in_the_precision_of_the_layers(tmp_path: Path) -> None:
+    values = {}
+    for folder, parallel in {"copies": "ddp", "parts": {"tensor": 2}}.items():
+        run = run_of(tmp_path / folder, ["converged_1x2"])
+        plan = next(run.glob("*/round1/plan.json"))
+        own = json.loads(plan.read_text())
+        config = {**own["config"], "precision": "bf16", "float8": True, "parallel": parallel}
+        edit_json(plan, config=config, values={**own["values"], "parallel": {"value": parallel}})
+        result = export([load_run(run)], tmp_path / f"{folder}_to")
+        lines = entries(tmp_path / f"{folder}_to" / result.cases[0].files[0])
+        values[folder] = {line["key"]: line["value"] for line in lines}
+    batch, precision = values["copies"]["global_batch_size"], "lowest_numerical_precision_in"
+    assert values["parts"]["global_batch_size"] == batch / 2
+    assert (values["copies"]["tensor_parallelism"], values["parts"]["tensor_parallelism"]) == (1, 2)
+    assert (values["copies"][f"{precision}_comm"], values["parts"][f"{precision}_comm"]) == ("fp32", "bfloat16")
+    assert (values["parts"][f"{precision}_linear"], values["parts"][f"{precision}_attn"]) == ("fp8", "bfloat16")
+    assert values["parts"]["config_filename"] == "vendors/cpu/toy-pytorch/config/config_CPUx1x1.py"
 
 
 @pytest.mark.slow
@@ -293,7 +386,7 @@ def test_a_line_of_invalid_json_is_refused(tmp_path: Path) -> None:
 
 
 def test_rules_for_a_metric_where_lower_is_better(tmp_path: Path) -> None:
-    text = rules(Benchmark("any"), Target("loss", "lower", "", 3.29))
+    text = rules(Benchmark("any"), Target("loss", "lower", "", 3.29), "small")
     assert "v['value'] <= 3.29" in text
     assert "$" not in text.partition("- BEGIN")[2]
 
@@ -301,12 +394,12 @@ def test_rules_for_a_metric_where_lower_is_better(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", [None, float("nan")])
 def test_no_export_without_a_target(target: float | None) -> None:
     with pytest.raises(NotExportable, match="no target"):
-        rules(Benchmark("any"), Target("loss", "lower", "", target))
+        rules(Benchmark("any"), Target("loss", "lower", "", target), "small")
 
 
 def test_names_with_code_are_refused() -> None:
     with pytest.raises(NotExportable, match="invalid benchmark name"):
-        rules(Benchmark("x' or exit() or '"), Target("loss", "lower", "", 1.0))
+        rules(Benchmark("x' or exit() or '"), Target("loss", "lower", "", 1.0), "small")
 
 
 def test_a_model_without_a_file_keeps_its_name(tmp_path: Path) -> None:
@@ -317,6 +410,7 @@ def test_a_model_without_a_file_keeps_its_name(tmp_path: Path) -> None:
         "benchmark = ",
         "benchmark = 'x'\nrules = 1\n",
         "benchmark = 'x'\ntrain_samples = 1\n",
+        "benchmark = 'x'\ndivision = 'shut'\n",
     ):
         (tmp_path / "toy" / "mlperf.toml").write_text(text)
         with pytest.raises(FormatError, match="invalid description of the MLPerf benchmark"):

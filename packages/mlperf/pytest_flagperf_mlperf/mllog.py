@@ -13,14 +13,17 @@ import orjson
 
 from flagperf_driver import events, perflog
 from flagperf_driver.perflog import Record, number
+from pytest_flagperf.catalog import REFERENCE
 from pytest_flagperf.results.logs.ranklog import whole
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import has_converged
+from pytest_flagperf.results.verdicts.reference import global_batch
 from pytest_flagperf.stored.layout import rank_log
 from pytest_flagperf.stored.plan import StoredPlan, Value
 
 MARK = ":::MLLOG "
+OPEN, CLOSED = "open", "closed"
 SUBMITTER = "unverified"
 _EVENTS = (
     events.INIT_START, events.TRAIN_START, events.TRAIN_END, events.EPOCH_BEGIN, events.EPOCH_END, events.EVALUATE,
@@ -41,7 +44,11 @@ _OPTIONS = {
     "gradient_accumulation_steps": "gradient_accumulation_steps",
     "micro_batch_size": "train_batch_size",
     "max_sequence_length": "max_seq_length",
+    "max_steps": "max_steps",
 }
+_PRECISIONS = {"bf16": "bfloat16"}
+"""MLPerf's names of precisions that differ from ours."""
+_HALF = ("bfloat16", "fp16")
 
 
 class NotExportable(ValueError):
@@ -54,8 +61,23 @@ class Benchmark:
 
     name: str
     ruleset: str | None = None
+    division: str = OPEN
+    """The division whose rules the reference scale keeps; other scales are another task, which is open."""
+    sample_size: str | None = None
+    """The config key with the number of the suite's samples, such as tokens, in one of MLPerf's, a sequence."""
     train_samples: Mapping[str, int] = field(default_factory=dict)
     eval_samples: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.division not in (OPEN, CLOSED):
+            raise ValueError(f"division is {self.division!r}; expected {OPEN!r} or {CLOSED!r}")
+
+    def division_of(self, scale: str) -> str:
+        return self.division if scale == REFERENCE else OPEN
+
+    def ruleset_of(self, scale: str) -> str | None:
+        """Return the ruleset that checks rounds of a scale; MLPerf's closed rules are of the reference scale only."""
+        return self.ruleset if self.division_of(scale) == self.division else None
 
 
 @dataclass(frozen=True)
@@ -97,7 +119,7 @@ def entries(outcome: Outcome, plan: StoredPlan, records: Iterable[Record], bench
     """Return the lines of the result file in the order and with the times of the log; raises NotExportable."""
     if unverified := marks.unverified_chip([outcome]):
         raise NotExportable(unverified)
-    records = list(records)
+    records, size = list(records), _sample_size(plan, benchmark)
     begin = next((record for record in records if record.event == events.INIT_START), None)
     if begin is None or all(record.event != events.TRAIN_START for record in records):
         raise NotExportable("the training did not start")
@@ -106,9 +128,19 @@ def entries(outcome: Outcome, plan: StoredPlan, records: Iterable[Record], bench
     head = [
         *_submission(outcome, benchmark, begin),
         *_configuration(outcome, plan, begin),
-        *_samples(outcome, benchmark, begin),
+        *_samples(outcome, benchmark, begin, size),
     ]
-    return [*head, *_EventConverter(outcome, records).lines()]
+    return [*head, *_EventConverter(outcome, records, size).lines()]
+
+
+def _sample_size(plan: StoredPlan, benchmark: Benchmark) -> int:
+    """Return how many of the suite's samples are one of MLPerf's."""
+    if benchmark.sample_size is None:
+        return 1
+    size = whole(plan.config.get(benchmark.sample_size))
+    if size < 1:
+        raise NotExportable(f"the config has no number {benchmark.sample_size}, the samples of one of MLPerf's")
+    return size
 
 
 def _submission(outcome: Outcome, benchmark: Benchmark, begin: Record) -> Iterator[MllogEntry]:
@@ -116,7 +148,7 @@ def _submission(outcome: Outcome, benchmark: Benchmark, begin: Record) -> Iterat
     values = {
         "cache_clear": None,  # not stored
         "submission_benchmark": benchmark.name,
-        "submission_division": "open",
+        "submission_division": benchmark.division_of(outcome.scale),
         "submission_org": SUBMITTER,
         "submission_platform": f"{outcome.nnodes}x{outcome.nproc} {device}",
         "submission_status": "research",
@@ -143,11 +175,38 @@ def _configuration(outcome: Outcome, plan: StoredPlan, begin: Record) -> Iterato
 
     if outcome.seed is not None:
         yield entry("seed", outcome.seed, "seed")
-    batch, accumulation = whole(config.get("train_batch_size")), whole(config.get("gradient_accumulation_steps"))
-    yield entry("global_batch_size", batch * (accumulation or 1) * plan.data_ranks, "train_batch_size")
+    yield entry("global_batch_size", global_batch(outcome) or 0, "train_batch_size")
     for key, option in _options(config).items():
         if config.get(option) is not None:
             yield entry(key, config[option], option)
+    for line in (*_schedule(config), *_disclosure(plan)):
+        yield entry(*line)
+
+
+def _schedule(config: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
+    """Yield the values that MLPerf computes from ours: the course of the learning rate after a warm-up in steps."""
+    kind, end = config.get("lr_schedule"), config.get("lr_decay") or config.get("max_steps")
+    warmup_unit = config.get("lr_warmup_unit") or config.get("lr_unit", "steps")
+    if kind in ("linear", "cosine") and end and {config.get("lr_unit", "steps"), warmup_unit} == {"steps"}:
+        yield "opt_end_learning_rate", config["learning_rate"] * config["lr_floor"], "lr_floor"
+        yield "opt_learning_rate_decay_steps", end - config["lr_warmup"], "lr_decay"
+        yield "opt_learning_rate_decay_schedule", f"{kind} with linear warmup", "lr_schedule"
+
+
+def _disclosure(plan: StoredPlan) -> Iterator[tuple[str, object, str]]:
+    """Yield what MLPerf's rules ask for since 6.1: precisions, how the ranks share the model, the config's file."""
+    config, parallel = plan.config, plan.parallel
+    precision = _PRECISIONS.get(str(config.get("precision")), str(config.get("precision")))
+    # Gradients are reduced in fp32; the weights and activations that ranks exchange have the precision of the layers.
+    exchanged = precision if parallel.is_sharded and precision in _HALF else "fp32"
+    yield "lowest_numerical_precision_in_linear", "fp8" if config.get("float8") else precision, "precision"
+    yield "lowest_numerical_precision_in_attn", precision, "precision"
+    yield "lowest_numerical_precision_in_comm", exchanged, "precision"
+    yield "tensor_parallelism", parallel.tensor, "parallel"
+    for kind in ("pipeline", "context", "expert"):  # 1 where the table has no such axis
+        yield f"{kind}_parallelism", getattr(parallel, kind, 1), "parallel"
+    files = {value.layer: value.file for value in plan.values.values()}
+    yield "config_filename", files.get("vendor") or files.get("suite") or config.get("vendor"), "vendor"
 
 
 def _options(config: Mapping[str, Any]) -> dict[str, str]:
@@ -160,9 +219,9 @@ def _options(config: Mapping[str, Any]) -> dict[str, str]:
     return {**_OPTIONS, **of_optimizer, warmup: "lr_warmup", "opt_learning_rate_training_steps": steps}
 
 
-def _samples(outcome: Outcome, benchmark: Benchmark, begin: Record) -> Iterator[MllogEntry]:
+def _samples(outcome: Outcome, benchmark: Benchmark, begin: Record, size: int) -> Iterator[MllogEntry]:
     """Yield the numbers of samples of the data sets; if unknown, the number of trained samples."""
-    trained = benchmark.train_samples.get(outcome.scale) or _trained(outcome)
+    trained = benchmark.train_samples.get(outcome.scale) or (_trained(outcome) or 0) // size or None
     evaluated = benchmark.eval_samples.get(outcome.scale)
     for key, value in (("train_samples", trained), ("eval_samples", evaluated)):
         if value is not None:
@@ -172,8 +231,8 @@ def _samples(outcome: Outcome, benchmark: Benchmark, begin: Record) -> Iterator[
 class _EventConverter:
     """Converts the events of a training: its epochs, evaluations, and the blocks of training between evaluations."""
 
-    def __init__(self, outcome: Outcome, records: list[Record]) -> None:
-        self.outcome, self.records = outcome, records
+    def __init__(self, outcome: Outcome, records: list[Record], size: int) -> None:
+        self.outcome, self.records, self.size = outcome, records, size
         self.entries: list[MllogEntry] = []
         self.epoch = 1
         self.samples = 0
@@ -218,7 +277,7 @@ class _EventConverter:
         previous = self.entries[-1].time_ms if self.entries else record.time_ms
         # Rounding must not move the start before the previous line.
         begin = min(max(record.time_ms - duration_ms, previous), record.time_ms)
-        self.samples = whole(record.value.get("samples"))
+        self.samples = whole(record.value.get("samples")) // self.size
         where = {"epoch_num": self.epoch, "samples_count": self.samples}
         self._end_block(record, begin)
         self.add("eval_start", record, at=begin, **where)
@@ -231,7 +290,7 @@ class _EventConverter:
         self._stop(record, record.time_ms)
 
     def _stop(self, record: Record, at: int) -> None:
-        trained = _trained(self.outcome) or 0
+        trained = (_trained(self.outcome) or 0) // self.size
         if trained > self.samples:
             self.samples = trained
             self._end_block(record, at)

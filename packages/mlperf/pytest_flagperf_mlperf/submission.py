@@ -68,12 +68,12 @@ def benchmark_of(model: str, suites: Path | None) -> Benchmark:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         counts = {key: dict(table.pop(key, {})) for key in ("train_samples", "eval_samples")}
-        return Benchmark(table.pop("benchmark"), table.pop("ruleset", None), **counts, **table)
+        return Benchmark(**{"name": table.pop("benchmark"), **table, **counts})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FormatError(f"{path}: invalid description of the MLPerf benchmark: {error}") from error
 
 
-def rules(benchmark: Benchmark, target: Target) -> str:
+def rules(benchmark: Benchmark, target: Target, scale: str) -> str:
     """Return the checks of a result file; the target is that of the suite, not of the log."""
     sign = _SIGNS.get(target.direction)
     # The checker runs the rules as code.
@@ -82,7 +82,9 @@ def rules(benchmark: Benchmark, target: Target) -> str:
     if sign is None or target.value is None or not math.isfinite(target.value):
         raise NotExportable("no target")
     text = RULES.read_text(encoding="utf-8")
-    return Template(text).substitute(benchmark=benchmark.name, sign=sign, target=repr(float(target.value)))
+    return Template(text).substitute(
+        benchmark=benchmark.name, division=benchmark.division_of(scale), sign=sign, target=repr(float(target.value))
+    )
 
 
 def suites_folder() -> Path | None:
@@ -110,7 +112,7 @@ def _export_case(
     texts = []
     for outcome in case.outcomes:
         try:
-            checks = rules(benchmark, outcome.target)
+            checks = rules(benchmark, outcome.target, outcome.scale)
             texts.append(_text(run.directory / outcome.directory, outcome, benchmark))
         except (NotExportable, FormatError) as error:
             left_out.append(f"{outcome.case} round {outcome.round}: {error}")
@@ -124,8 +126,9 @@ def _export_case(
         write_text(to / path, text)
     rules_path = Path("rules", system, f"{benchmark.name}.yaml")
     write_text(to / rules_path, checks)
-    write(to / "systems" / f"{system}.json", _system(run, first, system))
-    return Exported(case.case, rules_path, benchmark.ruleset, tuple(files))
+    division = benchmark.division_of(first.scale)
+    write(to / "systems" / f"{system}.json", _system(run, first, system, division))
+    return Exported(case.case, rules_path, benchmark.ruleset_of(first.scale), tuple(files))
 
 
 def _text(round_dir: Path, outcome: Outcome, benchmark: Benchmark) -> str:
@@ -145,12 +148,12 @@ def _system_name(outcome: Outcome, to: Path, benchmark: Benchmark) -> str:
     return unique
 
 
-def _system(run: StoredRun, outcome: Outcome, name: str) -> dict[str, str]:
+def _system(run: StoredRun, outcome: Outcome, name: str, division: str) -> dict[str, str]:
     """Return MLPerf's description of a system, in which every value is a string."""
     host = _host(run.directory / outcome.directory, outcome)
     known = {
         "submitter": SUBMITTER,
-        "division": "open",
+        "division": division,
         "status": "Research, Development, or Internal (RDI)",
         "system_name": name,
         "number_of_nodes": outcome.nnodes,
