@@ -22,6 +22,7 @@ FRAMEWORK = "pytorch"
 STATE = REPO / "reports" / "gpu"
 """The state of all calls: a folder for each chip, code and PyTorch, and in it a folder for each item."""
 GUESSES_S = {
+    "llama32_1b": 120, "llama31_8b": 300,
     "bert": 125, "resnet50": 75, "glm": 115,
     "vit": 75, "cpm": 100, "mobilenetv2": 95, "transformer": 130, "faster_rcnn": 105, "swin_transformer": 140,
     "efficientnet": 160, "mask_rcnn": 130, "retinanet": 115, "tacotron2": 220, "wav2vec2": 310, "waveglow": 210,
@@ -29,6 +30,8 @@ GUESSES_S = {
 }  # fmt: skip
 """The models, most valuable first, with guessed seconds of a compiled measurement; another model comes last."""
 OTHER_MODEL_S = 150.0
+DEVICES = {"llama31_8b": 8}
+"""The devices of the models whose reference scale does not fit into the memory of one."""
 MACHINE_S = {"computation": 110, "main_memory": 50, "transfer": 50, "interconnect": 90, "storage": 45}
 """The suites that measure the machine, with guessed seconds of one shape; another suite comes last."""
 OTHER_SUITE_S = 60.0
@@ -185,14 +188,17 @@ def make_items(target: Target, folder: Path) -> list[Item]:
         suite = target.catalog.suites[model, FRAMEWORK]
         factor = (target.catalog.case_folder(suite, vendor) / "extern").is_dir()
         guess = GUESSES_S.get(model, OTHER_MODEL_S) / (1 if compiled else 2)
+        devices = DEVICES.get(model, 1) if vendor.scale == REFERENCE else 1
         settings = [
             "--set=precision=bf16",
             f"--set=compile={compiled}",
             *words,
             *(["--set=vendor_factor=True"] if factor else []),
         ]
-        item = run(f"{model}-bf16-{name}", guess, *synthetic, *settings, suite=model)
-        return replace(item, goal=suite.goal if vendor.scale == REFERENCE else None)
+        nodes = f"1x{devices}"
+        item = run(f"{model}-bf16-{name}", guess, *synthetic, *settings, suite=model, devices=devices, nodes=nodes)
+        goal = suite.goal and replace(suite.goal, rate=suite.goal.rate * devices, batch=suite.goal.batch * devices)
+        return replace(item, goal=goal if vendor.scale == REFERENCE else None)
 
     def machine(suite: Suite) -> Item:
         shapes = ["1x1"] * (suite.ranks.least == 1) + [all_devices] * (target.devices > 1 or suite.ranks.least > 1)

@@ -212,7 +212,7 @@ def test_what_passed_is_published_before_the_next_item(tmp_path: Path) -> None:
     item_file = published / "h200-bert-bf16-compiled-2026-11-26/item.json"
     item_file.write_text(item_file.read_text().replace('"some-pass"', '"bert-bf16-compiled"'))
     text = publish.published_items(published, catalog)
-    assert "`storage`, `resnet50-bf16-compiled`, " in text
+    assert "`storage`, `llama32_1b-bf16-compiled`, `llama31_8b-bf16-compiled`, `resnet50-bf16-compiled`, " in text
     assert "| H200 | bert-bf16-compiled | failed | exit code 1; " in text
     for content, message in (
         ("{", "invalid JSON"),
@@ -273,7 +273,16 @@ def test_readers_must_read_the_same_pixels(tmp_path: Path) -> None:
 def test_one_device_leaves_out_the_items_for_several() -> None:
     items = [gpu_items.make_items(target(devices=count), Path("out")) for count in (1, 8)]
     skipped = [[item.name for item in of_machine if item.skip] for of_machine in items]
-    assert skipped == [["interconnect", "resnet50-speedup", "glm-fsdp-converges"], []]
+    of_several = [name for name in skipped[0] if not name.startswith("llama31_8b-")]
+    assert of_several == ["interconnect", "resnet50-speedup", "glm-fsdp-converges"]
+    assert {*skipped[0]} - {*of_several} == {"llama31_8b-bf16-compiled", "llama31_8b-bf16-eager"}
+    assert not skipped[1]
+    eight = next(item for item in items[1] if item.name == "llama31_8b-bf16-compiled")
+    of_one = Catalog.scan([REPO]).suite("llama31_8b", "pytorch").goal
+    assert "--nodes=1x8" in eight.command
+    assert eight.goal
+    assert of_one
+    assert eight.goal.rate == 8 * of_one.rate, "p_core is the rate of all devices"
 
 
 FIND = """
@@ -525,17 +534,20 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
         "preflight", "computation", "main_memory", "transfer",
     ], "the machine comes first"  # fmt: skip
     assert [name for name in names if name.endswith("-compiled")][:3] == [
-        "bert-bf16-compiled", "resnet50-bf16-compiled", "glm-bf16-compiled",
+        "llama32_1b-bf16-compiled", "bert-bf16-compiled", "resnet50-bf16-compiled",
     ]  # fmt: skip
     models = {model for model, framework in Catalog.scan([REPO]).trainings if framework == "pytorch"}
+    models -= gpu_items.DEVICES.keys()
     assert {name for name in names if name.endswith("-compiled")} == {f"{model}-bf16-compiled" for model in models}
     assert len(cells) in (len(names), len(names) + 1), "only the convergence of all models continues in another slice"
     commands = [words for _, _, _, words in cells if words.startswith("pytest ")]
     assert len(commands) == len(cells) - 2, "all but lamb and readers are runs of pytest"
     assert all("-k pytorch --vendor=nvidia --hw=H100 --nodes=1x1" in words for words in commands)
     assert all(f"--runtime=host --python={python}" in words for words in commands)
-    assert rows[-3:] == [
+    assert rows[-5:] == [
         "skipped: interconnect: needs at least 2 devices, 1 found",
+        "skipped: llama31_8b-bf16-compiled: needs at least 8 devices, 1 found",
+        "skipped: llama31_8b-bf16-eager: needs at least 8 devices, 1 found",
         "skipped: resnet50-speedup: needs at least 2 devices, 1 found",
         "skipped: glm-fsdp-converges: needs at least 2 devices, 1 found",
     ]  # fmt: skip
@@ -544,8 +556,9 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
 @pytest.mark.integration
 def test_the_runs_have_plans() -> None:
     names = (
-        "bert-bf16-compiled", "bert-bf16-eager", "bert-bf16-compile_mode-max-autotune", "converges",
-        "resnet50-fp16-converges", "resnet50-speedup", "glm-fsdp-converges",
+        "llama32_1b-bf16-compiled", "llama31_8b-bf16-compiled", "bert-bf16-compiled", "bert-bf16-eager",
+        "bert-bf16-compile_mode-max-autotune", "converges", "resnet50-fp16-converges", "resnet50-speedup",
+        "glm-fsdp-converges",
     )  # fmt: skip
     items = {item.name: item for item in gpu_items.make_items(target(devices=8), Path("out"))}
     commands = [items[name].command for name in names]
