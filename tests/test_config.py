@@ -404,6 +404,17 @@ def test_a_small_scales_file_and_mutable_params_must_name_keys_that_exist(tmp_pa
     assert "expected a list of keys" in problems_of(catalog)[0]
 
 
+def test_a_suite_may_allow_further_values_of_a_key_that_every_suite_has(tmp_path: Path) -> None:
+    catalog = tree(tmp_path)
+    expected = "expected True or False"
+    assert expected in problems_of(catalog, "checkpoint_activations=selective")[0]
+    own = 'checkpoint_activations: bool | Literal["selective"] = False\n'
+    write(tmp_path, "suites/toy/pytorch/config/_base.py", BASE + own)
+    assert of(catalog, "checkpoint_activations=selective").values["checkpoint_activations"].value == "selective"
+    assert of(catalog, "checkpoint_activations=True").values["checkpoint_activations"].value is True
+    assert "expected 'selective' or True or False" in problems_of(catalog, "checkpoint_activations=some")[0]
+
+
 def test_a_suite_may_fix_keys_that_every_suite_may_change(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
     assert of(catalog, "beta1=0.8").values["beta1"].value == 0.8

@@ -236,8 +236,9 @@ class _Resolver:
             if _names_target(key):
                 self._check_target(key, self._value(given, layer))
                 continue
-            if key not in self.types:
+            if key not in self.types or (layer == "suite" and key in module.annotations):
                 # A key of defaults.py may be None only if its annotation allows it; a suite's own key always may.
+                # A suite's annotation of such a key allows values that only this suite supports.
                 self.types[key] = value_type_of(given.value, module.annotations.get(key), none=layer == "suite")
             self._put(key, self._value(given, layer))
 
