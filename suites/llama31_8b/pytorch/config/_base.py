@@ -1,5 +1,7 @@
 """Llama 3.1 8B from random weights on C4, as in MLPerf Training v5.1 (llama31_8b), for eight devices."""
 
+from typing import Literal
+
 # -- data, relative to data_dir; a path without .bin and .idx -------------------------------------------------
 train_data = "c4-train.en_6_text_document"
 eval_data = "c4-validation-91205-samples.en_text_document"
@@ -41,6 +43,7 @@ lr_warmup = 512  # 16,384 sequences
 lr_decay = 1_200_000
 lr_floor = 0.1
 precision = "bf16"
+checkpoint_activations: bool | Literal["selective"] = False  # selective: keep products of matrices and attention
 parallel = "fsdp"
 num_workers = 2
 

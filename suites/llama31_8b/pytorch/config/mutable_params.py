@@ -1,5 +1,7 @@
 """MLPerf's closed division fixes these hyper-parameters; batch, learning rate and warm-up are free (README.md)."""
 
+mutable_params = ["loss_chunk"]
+
 fixed_params = [
     "beta1",
     "beta2",
