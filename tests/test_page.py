@@ -315,7 +315,7 @@ def test_texts_of_logs_and_configs_do_not_become_markup(tmp_path: Path) -> None:
     assert "alert(" not in " ".join(data for data in parsed.data if not data.startswith("{"))
     for data in parsed.data:
         json.loads(data)
-    assert "img" not in ParsedPage("".join(pieces.row_cells([hostile]))).tags
+    assert "img" not in ParsedPage(pieces.case_cell(HOSTILE)).tags
 
 
 def test_the_command_can_be_copied(tmp_path: Path) -> None:
@@ -349,21 +349,6 @@ def test_vendored_files_have_their_version_and_licence() -> None:
     assert version is not None
     assert f"| {version[1]} | MIT" in (folder / "README.md").read_text()
     assert "MIT License" in (folder / "uPlot.LICENSE").read_text()
-
-
-# -- the rows of tests ---------------------------------------------------------------------------------------
-
-
-def test_cells_match_their_header_and_link_to_the_case() -> None:
-    outcome = recorded("converged_1x2")
-    judged = verdicts.speedup([outcome], OneCard(1750.0, "this run"), 2, 0.5, "weak")
-    cells = pieces.row_cells([outcome, outcome], judged)
-    assert len(cells) == len(pieces.header_cells()) == len(pieces.row_cells([]))
-    assert [ParsedPage(cell).text for cell in cells] == [
-        ["toy:pytorch:CPU:1:2:1"], ["top1 0.924 (>= 0.900)"], ["3,368 images/s"], ["1.92x"],
-    ]  # fmt: skip
-    assert ParsedPage(cells[0]).links == ["#case-toy-pytorch-CPU-1-2-1"]
-    assert "".join(pieces.row_cells([recorded("crashed_rank")])).count('"></td>') == 3
 
 
 # -- the command ---------------------------------------------------------------------------------------------

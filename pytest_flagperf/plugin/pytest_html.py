@@ -44,17 +44,17 @@ class PageHooks:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_header(self, cells: list[str]) -> None:
-        """Add the columns of the main figures."""
+        """Add the column of the case, whose section has the figures."""
         from pytest_flagperf.report.page import html
 
-        cells[2:2] = html.header_cells()
+        cells.insert(2, html.CASE_HEADER)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_row(self, report: Any, cells: list[str]) -> None:
-        """Fill the columns of the main figures."""
+        """Fill the column of the case."""
         from pytest_flagperf.report.page import html
 
-        cells[2:2] = getattr(report, "flagperf", None) or html.row_cells([], [])
+        cells.insert(2, getattr(report, "flagperf", None) or html.case_cell())
 
 
 def clean_metadata(config: pytest.Config) -> None:

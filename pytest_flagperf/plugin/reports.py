@@ -1,4 +1,4 @@
-"""The report of a test: its verdicts, its cells in the HTML page, and its logs in the JUnit file."""
+"""The report of a test: its verdicts, its cell in the HTML page, and its logs in the JUnit file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _complete(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Tes
     if call.when == "call" or report.failed:
         _record_verdicts(item, report, selected)
         _record_live(item, report, selected)
-        _attach_cells(item, report)
+        _attach_cell(item, report)
     if report.failed:
         _add_case_and_logs(item, report, str(selected.case))
 
@@ -86,13 +86,12 @@ def _record_live(item: pytest.Item, report: pytest.TestReport, selected: Selecte
     )
 
 
-def _attach_cells(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Attach the cells of the HTML page as plain text, which pytest-xdist can send."""
+def _attach_cell(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Attach the cell of the HTML page as plain text, which pytest-xdist can send."""
     from pytest_flagperf.report.page import html
 
     outcomes: list[Outcome] = item.stash.get(OUTCOMES, [])
-    verdicts: list[Verdict] = item.stash.get(VERDICTS, [])
-    report.flagperf = html.row_cells(outcomes, verdicts)  # type: ignore[attr-defined]
+    report.flagperf = html.case_cell(*[outcome.case for outcome in outcomes[:1]])  # type: ignore[attr-defined]
 
 
 def _add_case_and_logs(item: pytest.Item, report: pytest.TestReport, case: str) -> None:

@@ -5,12 +5,14 @@ Every page is opened from disk without a network. All screenshots are kept: see 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from markupsafe import escape
 
 from pytest_flagperf.report.page import charts, html
 from tests import many_cases
@@ -135,7 +137,9 @@ def test_the_report_of_pytest_itself(browser: Browser, toy: Toy, pictures: Path,
             scroll_through(seen)
             seen.picture(pictures / named(["pytest", "dark" if dark else "light", width]))
             assert seen.problems() == []
-            follow(seen, seen.page.locator('#results-table a[href^="#"]').first)
+            case = follow(seen, seen.page.locator('#results-table a[href^="#"]').first)
+            case.locator("details.pytest > summary").click()
+            assert "test_converges" in case.locator("details.pytest tr.failed").inner_text()
             scroll_through(seen)
             seen.picture(pictures / named(["pytest", "dark" if dark else "light", width, "open"]))
             assert seen.problems() == []
@@ -144,6 +148,7 @@ def test_the_report_of_pytest_itself(browser: Browser, toy: Toy, pictures: Path,
 def test_what_pytest_html_does_by_itself_still_works(browser: Browser, toy: Toy) -> None:
     file = run_of_tests(toy)
     with shown(browser, file) as seen:
+        assert seen.page.locator("details.tests[open]").count() == 1, "a test has no case"
         items, log = seen.page.locator("#results-table tr.collapsible"), seen.page.locator("#results-table .log")
         assert items.count() == 16
         visible = seen.page.locator("#results-table .log:visible").all_inner_texts()
@@ -161,6 +166,11 @@ def test_what_pytest_html_does_by_itself_still_works(browser: Browser, toy: Toy)
         times = seen.page.locator("#results-table .col-duration").all_inner_texts()
         assert len(times) == 3
         assert seen.problems() == []
+    none, alpha = (str(escape(json.dumps(html.case_cell(case))[1:-1])) for case in ("", "alpha:plain:CPU:1:1:1"))
+    file.write_text(file.read_text(encoding="utf-8").replace(none, alpha), encoding="utf-8")
+    with shown(browser, file) as seen:
+        seen.page.locator("details.tests > summary").wait_for()
+        assert seen.page.locator("details.tests[open]").count() == 0, "each test is in the section of its case"
 
 
 def test_a_case_of_many_is_found_and_opened(browser: Browser, page_of: Callable[[int], Path]) -> None:

@@ -1,4 +1,4 @@
-"""HTML elements: tables, folded sections, the style and script of a page, and the cells of a test's row.
+"""HTML elements: tables, folded sections, the style and script of a page, and the cell with the case of a test.
 
 Texts of logs and configs are escaped.
 """
@@ -13,14 +13,6 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from pytest_flagperf.report.terminal.table import metric
-from pytest_flagperf.results.figures.statistics import summarize
-from pytest_flagperf.results.figures.units import quantity
-from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts import Verdict, VerdictKind
-
-COLUMNS = ("case", "metric", "p_core", "speedup")
-_TITLES = {"case": "Case", "metric": "Metric", "p_core": "p_core", "speedup": "Speed-up"}
 _STYLES = ("vendored/uPlot.min.css", "page.css")
 _SCRIPTS = ("vendored/uPlot.iife.min.js", "page.js")
 
@@ -65,23 +57,13 @@ def document(title: str, body: str) -> str:
 # -- the table of tests --------------------------------------------------------------------------------------
 
 
-def header_cells() -> list[str]:
-    return [f'<th class="sortable col-{name}" data-column-type="{name}">{_TITLES[name]}</th>' for name in COLUMNS]
+CASE_HEADER = '<th class="sortable col-case" data-column-type="case">Case</th>'
 
 
-def row_cells(outcomes: Sequence[Outcome], verdicts: Sequence[Verdict] = ()) -> list[str]:
-    """Return the cells with the main figures of a test and a link to its case; empty without a case."""
-    if not outcomes:
-        return [f'<td class="col-{name}"></td>' for name in COLUMNS]
-    p_core = summarize(outcome.value("p_core") for outcome in outcomes if outcome.ok).median
-    case = outcomes[0].case
-    values = {
-        "case": f'<a href="#{anchor(case)}">{escape(case)}</a>',
-        "metric": escape(metric(outcomes)),
-        "p_core": "" if p_core is None else escape(quantity(p_core, outcomes[0].rate_unit)),
-        "speedup": escape(next((verdict.got for verdict in verdicts if verdict.kind is VerdictKind.SPEEDUP), "")),
-    }
-    return [f'<td class="col-{name}">{values[name]}</td>' for name in COLUMNS]
+def case_cell(case: str = "") -> str:
+    """Return the cell of a test with a link to its case, by which page.js puts the test into the case's section."""
+    link = f'<a href="#{anchor(case)}">{escape(case)}</a>' if case else ""
+    return f'<td class="col-case">{link}</td>'
 
 
 def anchor(case: str) -> str:

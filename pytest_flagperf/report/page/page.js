@@ -228,7 +228,7 @@
   // For printing, open everything, draw all charts, and use light colours.
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = [...document.querySelectorAll(".flagperf details:not([open])")];
+    closed = [...document.querySelectorAll(".flagperf details:not([open]), details.tests:not([open])")];
     closed.forEach((each) => { each.open = true; });
     printing = true;
     document.documentElement.classList.add("flagperf-printing");
@@ -328,18 +328,68 @@
     open();
   }
 
-  // Put the results of the run first, then the table of tests and the environment.
+  // -- the tests of pytest-html ---------------------------------------------------------------------------
+
+  // Put the results of the run first, then the table of all tests, which is closed if each test is in its case's section.
   function arrange(page, tests) {
     document.documentElement.lang ||= "en";
     document.querySelectorAll("input.filter[data-test-result]").forEach((box) =>
       box.setAttribute("aria-label", `show ${box.dataset.testResult} tests`));
-    const environment = document.getElementById("environment-header");
-    environment.before(page);
-    document.querySelector(".summary h2").textContent = "Tests";
-    tests.after(environment, document.getElementById("environment"));
+    const header = document.getElementById("environment-header"), summary = document.querySelector(".summary");
+    header.before(page);
+    (page.querySelector(".headline + details") || page).append(header, document.getElementById("environment"));
+    const all = Object.assign(document.createElement("details"), { className: "tests" });
+    const title = document.createElement("summary");
+    title.textContent = `All tests: ${document.querySelector(".run-count").textContent}`;
+    document.querySelectorAll(".summary h2, .run-count").forEach((each) => each.remove());
+    all.append(title, summary, tests);
+    page.after(all);
+    all.open = !sorted(JSON.parse(document.getElementById("data-container").dataset.jsonblob).tests);
     // The section of a case has the reason of its failures, so the rows of its tests are closed; other tests stay open.
     if (new URLSearchParams(location.search).has("collapsed")) return;
     for (const row of tests.querySelectorAll("tbody:has(.col-case a):has(.extras-row:not(.hidden)) .col-result")) row.click();
+  }
+
+  // Put each test into the section of its case, with its outcome, time, links and log; false if some have no case.
+  function sorted(tests) {
+    const tables = new Map();
+    let all = true;
+    for (const test of Object.values(tests).flat()) {
+      const row = document.createElement("tr");
+      row.className = test.result.toLowerCase();
+      row.innerHTML = test.resultsTableRow.join("");
+      const link = row.querySelector(".col-case a");
+      const section = link && document.getElementById(link.getAttribute("href").slice(1));
+      if (!section) { all = false; continue; }
+      if (!tables.has(section)) tables.set(section, tableIn(section));
+      row.querySelector(".col-case").remove();
+      const name = row.querySelector(".col-testId");
+      const [path, ...rest] = (name?.textContent || "").split("[");
+      if (name) name.textContent = [path.split("::").pop(), ...rest].join("[");
+      const more = [test.log?.startsWith("No log output") ? "" : `<pre>${test.log}</pre>`,
+        ...(test.extras || []).filter((extra) => extra.format_type === "html").map((extra) => extra.content),
+        ...(test.tableHtml || [])].join("");
+      if (more) name?.insertAdjacentHTML("beforeend", `<details><summary>log</summary>${more}</details>`);
+      tables.get(section).append(row);
+    }
+    for (const [section, table] of tables) {
+      const results = [...table.rows].map((row) => row.className);
+      const counts = [...new Set(results)].map((result) => `${results.filter((each) => each === result).length} ${result}`);
+      section.querySelector("details.pytest > summary").textContent = `Tests of pytest: ${counts.join(", ")}`;
+    }
+    return all;
+  }
+
+  function tableIn(section) {
+    const head = document.getElementById("results-table-head").cloneNode(true);
+    head.removeAttribute("id");
+    head.querySelector(".col-case").remove();
+    head.querySelectorAll("th").forEach((each) => each.classList.remove("sortable", "asc", "desc"));
+    const part = Object.assign(document.createElement("details"), { className: "part pytest" });
+    part.innerHTML = '<summary></summary><div class="wide" tabindex="0"><table><tbody></tbody></table></div>';
+    part.querySelector("table").prepend(head);
+    section.lastElementChild.append(part);
+    return part.querySelector("tbody");
   }
 
   if (document.readyState === "loading") addEventListener("DOMContentLoaded", begin);
