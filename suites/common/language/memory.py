@@ -151,12 +151,9 @@ class Training:
             "optimizer": MOMENTS_OF_ADAM * FP32 * self.parameters / ranks,
         }
         all_gradients = FP32 * self.parameters / ranks
-        # Gradients of earlier micro-steps, which are not reduced; the buckets of DDP stay.
-        before = 0.0
-        if int(self.config["gradient_accumulation_steps"]) > 1:
-            before = FP32 * self.parameters / self.tensor
-        elif self.replicate > 1 and not self.is_sharded:
-            before = all_gradients
+        # Gradients of earlier micro-steps; the buckets of DDP stay.
+        accumulates = int(self.config["gradient_accumulation_steps"]) > 1
+        before = all_gradients if accumulates or (self.replicate > 1 and not self.is_sharded) else 0.0
         table = self.table / self.tensor
         if self.is_sharded:
             gathered = self.compute * (self.outer / self.tensor + GATHERED_BLOCKS * self.products / self.tensor)
@@ -182,13 +179,13 @@ class Training:
             },
             "reduction": {
                 **always,
-                "gradients": max(before, all_gradients) + reduced,
+                "gradients": all_gradients + reduced,
                 "gathered": gathered if self.is_sharded else 0.0,
                 "activations": self.tokens * self.compute * self.width / self.tensor,
             },
             "update": {
                 **always,
-                "gradients": max(before, all_gradients) if self.shard == 1 else all_gradients,
+                "gradients": all_gradients,
                 "copies": 0.0 if self.config["fused_optimizer"] else FP32 * self.parameters / ranks,
             },
         }
