@@ -132,10 +132,10 @@ class Training:
     @property
     def logits(self) -> float:
         """Bytes of a chunk's logits, the gradients of this chunk and the one before; uncompiled with fp32 copies."""
-        chunk = min(self.tokens, int(self.config["loss_chunk"])) * int(self.config["vocab_size"]) / self.tensor
-        if self.config["compile"]:
-            return chunk * 3 * self.compute
-        return chunk * (3 * FP32 + self.compute)
+        tokens = min(self.tokens, int(self.config["loss_chunk"]))
+        before = self.compute if tokens < self.tokens else 0
+        copies = self.compute if self.config["compile"] else 3 * FP32
+        return tokens * int(self.config["vocab_size"]) / self.tensor * (self.compute + copies + before)
 
     # -- the whole ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,83 @@
+"""Checks of the estimated memory: within a tenth of what training steps of the decoder allocate on the CPU."""
+
+from __future__ import annotations
+
+import gc
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from common.language import memory
+from common.language.decoder import Decoder, Shape
+from torch.profiler import ProfilerActivity, profile
+
+from flagperf_driver.pytorch import sharding
+
+CONFIG = {
+    "vocab_size": 2048, "num_layers": 3, "hidden_size": 128, "num_heads": 4, "num_kv_heads": 2,
+    "intermediate_size": 352, "tied_embeddings": False, "norm_epsilon": 1e-5, "rope_theta": 1e4, "rope_factor": 1.0,
+    "rope_low": 1.0, "rope_high": 4.0, "rope_old_context": 256, "init_std": 0.02, "loss_chunk": 128,
+    "max_seq_length": 256, "train_batch_size": 4, "gradient_accumulation_steps": 1, "precision": "fp32",
+    "compile": False, "checkpoint_activations": False, "fused_optimizer": True,
+}  # fmt: skip
+CASES: list[dict[str, Any]] = [
+    {},
+    {"train_batch_size": 8, "checkpoint_activations": "selective"},
+    {"train_batch_size": 16, "checkpoint_activations": True},
+    {"precision": "bf16"},
+    {"tied_embeddings": True, "vocab_size": 8192, "loss_chunk": 512},
+    {"train_batch_size": 2, "gradient_accumulation_steps": 2},
+]
+
+
+def _train(config: SimpleNamespace) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    """Train two steps; return what must stay in memory until the end of the measurement."""
+    model = Decoder(Shape.of(config))
+    sharding.recompute(model.blocks, config.checkpoint_activations)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=config.fused_optimizer)
+    tokens = torch.randint(config.vocab_size, (config.train_batch_size, config.max_seq_length + 1))
+    for _ in range(2):
+        for _ in range(config.gradient_accumulation_steps):
+            with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bf16"):
+                loss = model(tokens[:, :-1], tokens[:, 1:])
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return model, optimizer
+
+
+def _peak(config: dict[str, Any]) -> int:
+    """Return the most bytes that PyTorch's allocator of the CPU held at once during steps of a training."""
+    gc.collect()  # otherwise earlier models are freed in between
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        _train(SimpleNamespace(**config))
+    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        most = max(most, held)
+    return most
+
+
+def _estimated(config: dict[str, Any]) -> float:
+    return sum(memory.estimate(config, {"replicate": 1, "shard": 1, "tensor": 1})["bytes"].values())
+
+
+def check_an_estimate_is_within_a_tenth_of_the_allocated_peak() -> None:
+    for case in CASES:
+        config = {**CONFIG, **case}
+        peak = _peak(config)
+        error = _estimated(config) / peak - 1
+        assert abs(error) < 0.1, f"{case}: estimated {error:+.1%} of the measured {peak / 2**20:.1f} MiB"
+        doubled = {**config, "train_batch_size": 2 * config["train_batch_size"], "num_layers": 6}
+        assert abs(_estimated(doubled) / peak - 1) > 0.1, f"the control: {case}"
+
+
+def check_the_estimated_weights_are_the_decoders() -> None:
+    for tied in (False, True):
+        config = {**CONFIG, "tied_embeddings": tied}
+        with torch.device("meta"):
+            model = Decoder(Shape.of(SimpleNamespace(**config)))
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        weights = memory.estimate(config, {"replicate": 1, "shard": 1, "tensor": 1})["bytes"]["weights"]
+        assert weights == 4 * parameters
