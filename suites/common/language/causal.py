@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from common.language import tokens
 from common.language.decoder import Decoder, Shape
+from common.language.tensor_plan import tensor_plan
 from common.language.tokens import Tokens
 from common.steps import Loader
 from flagperf_driver.pytorch import Context, sharding
@@ -35,7 +36,7 @@ def compile_model(ctx: Context, model: nn.Module) -> nn.Module:
 
 def model_to_ddp(ctx: Context, model: nn.Module) -> nn.Module:
     """Divide the model among the ranks, and draw its weights."""
-    return sharding.parallelize(ctx, model)
+    return sharding.parallelize(ctx, model, tensor_plan)
 
 
 def create_train_data(ctx: Context) -> Loader:

@@ -1,0 +1,190 @@
+"""Train a tiny decoder in every layout of four ranks and compare each training with that of one rank: layouts.py FILE.
+
+The ranks are forks of this process, because the import of torch takes longer than the trainings.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suites"))
+from common.language.decoder import Decoder, Shape
+from common.language.tensor_plan import tensor_plan
+
+from flagperf_driver import options
+from flagperf_driver.driver import Config
+from flagperf_driver.pytorch import Context, distributed, optimizers, sharding
+from flagperf_driver.pytorch.checks import replicas
+
+RANKS, SEQUENCES, LENGTH, STEPS = 4, 4, 32, 3
+CONFIG = {
+    **options.values("pytorch"), "vocab_size": 64, "num_layers": 2, "hidden_size": 32, "num_heads": 8,
+    "num_kv_heads": 4, "intermediate_size": 64, "tied_embeddings": False, "norm_epsilon": 1e-5, "rope_theta": 1e4,
+    "rope_factor": 8.0, "rope_low": 1.0, "rope_high": 4.0, "rope_old_context": 16, "init_std": 0.1, "loss_chunk": 24,
+    "learning_rate": 1e-2, "weight_decay": 0.1, "epsilon": 1e-5, "max_grad_norm": 0.5,
+}  # fmt: skip
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "ddp": {},
+    "shard, recomputed": {"parallel": "fsdp", "checkpoint_activations": True},
+    "replicate x shard": {"parallel": {"replicate": 2, "shard": 2}},
+    "tensor": {"parallel": {"tensor": 4}},
+    "replicate x tensor, tied": {"parallel": {"replicate": 2, "tensor": 2}, "tied_embeddings": True},
+    "shard x tensor, compiled": {
+        "parallel": {"shard": 2, "tensor": 2}, "checkpoint_activations": "selective", "compile": True,
+    },
+}  # fmt: skip
+Weights = dict[str, Tensor]
+
+
+def context(rank: int | None, **settings: Any) -> Context:
+    """Return the context of one of the ranks, or of a rank alone."""
+    ranks: dict[str, Any] = {} if rank is None else {"rank": rank, "world_size": RANKS}
+    return Context(config=Config({**CONFIG, **settings}), seed=7, **ranks)
+
+
+def created(ctx: Context) -> nn.Module:
+    with torch.device("meta"):
+        model = Decoder(Shape.of(ctx.config))
+    sharding.recompute(model.blocks, ctx.config.checkpoint_activations)
+    if ctx.config.compile:
+        for block in [*model.blocks, model.norm]:
+            block.forward = torch.compile(block.forward, backend="aot_eager", fullgraph=True)
+    return sharding.parallelize(ctx, model, tensor_plan)
+
+
+def weights(model: nn.Module) -> Weights:
+    return {name: whole(value).clone() for name, value in distributed.named(model.named_parameters())}
+
+
+def whole(value: Any) -> Tensor:
+    result: Tensor = (value.full_tensor() if hasattr(value, "full_tensor") else value).detach()
+    return result
+
+
+def batch(ctx: Context, step: int) -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(step)
+    tokens = torch.randint(0, ctx.config.vocab_size, (SEQUENCES, LENGTH + 1), generator=random)
+    own = tokens.chunk(ctx.data_ranks)[ctx.data_rank]
+    return own[:, :-1], own[:, 1:]
+
+
+def train(ctx: Context) -> dict[str, Any]:
+    """Return the weights before and after some steps, the norms of the gradients, and the digests."""
+    model = created(ctx)
+    start, norms, gathered = weights(model), [], 0
+    optimizer = optimizers.create(ctx.config, optimizers.parameter_groups(model, ctx.config))
+    for step in range(STEPS):
+        model(*batch(ctx, step)).backward()
+        with CommDebugMode() as exchanges:
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), ctx.config.max_grad_norm)
+        gathered += sum(count for name, count in exchanges.get_comm_counts().items() if "gather" in str(name))
+        norms.append(float(whole(norm)))
+        optimizer.step()
+        optimizer.zero_grad()
+    return {
+        "start": start, "end": weights(model), "norms": norms, "gathered": gathered, "digests": digests(ctx, model)
+    }  # fmt: skip
+
+
+def digests(ctx: Context, model: nn.Module) -> list[int]:
+    """Return how many digests the ranks have, before and after one rank changes its copy of the weights."""
+    before = distributed.gather(replicas.digest(model))
+    if ctx.rank == 0:
+        for parameter in model.parameters():
+            value: Any = parameter.detach()
+            value = value.to_local() if hasattr(value, "to_local") else value
+            value += 1.0
+    return [len(set(before)), len(set(distributed.gather(replicas.digest(model))))]
+
+
+def distance(one: Weights, other: Weights) -> float:
+    assert list(one) == list(other)
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+def compared(rank: int, **settings: Any) -> dict[str, Any]:
+    alone = {**settings, "parallel": "ddp", "checkpoint_activations": False, "compile": False}
+    plain, layout = train(context(None, **alone)), train(context(rank, **settings))
+    other = weights(created(replace(context(None, **alone), seed=8)))
+    return {
+        "start": distance(plain["start"], layout["start"]),
+        "other seed": distance(plain["start"], other),
+        "end": distance(plain["end"], layout["end"]),
+        "moved": distance(layout["start"], layout["end"]),
+        "norms": [plain["norms"], layout["norms"]],
+        "gathered": layout["gathered"],
+        "digests": layout["digests"],
+    }
+
+
+# -- one rank ----------------------------------------------------------------------------------------------
+
+
+class Kept(TorchDispatchMode):  # type: ignore[misc]
+    """The storages that operations made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for value in result if isinstance(result, (list, tuple)) else [result]:
+            if isinstance(value, Tensor):
+                storage = value.untyped_storage()
+                self._made[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        return result
+
+    def bytes(self) -> int:
+        return sum(size for storage, size in self._made.values() if not storage.expired())
+
+
+def recomputed(mode: Any) -> dict[str, float]:
+    """Return the FLOPs of a step, the bytes kept after the forward pass, and the norm of the gradients."""
+    ctx = context(None, checkpoint_activations=mode)
+    model, counter = created(ctx), FlopCounterMode(display=False)
+    with counter:
+        with Kept() as kept:
+            loss = model(*batch(ctx, 0))
+        size = kept.bytes()
+        loss.backward()
+    norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in model.parameters()])
+    return {"flops": counter.get_total_flops(), "kept": size, "norm": float(norm)}
+
+
+def run(rank: int, port: int, results: Any) -> None:
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    with distributed.process_group("gloo", torch.device("cpu"), RANKS, 120):
+        found = {name: compared(rank, **settings) for name, settings in LAYOUTS.items()}
+    if rank == 0:
+        results.put({**found, "recomputed": {str(mode): recomputed(mode) for mode in (False, "selective", True)}})
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        free_port = free.getsockname()[1]
+    processes = multiprocessing.get_context("fork")
+    queue = processes.SimpleQueue()
+    ranks = [processes.Process(target=run, args=(rank, free_port, queue)) for rank in range(RANKS)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+    codes = [process.exitcode for process in ranks]
+    assert codes == [0] * RANKS, f"exit codes {codes}"
+    Path(sys.argv[1]).write_text(json.dumps(queue.get()))

@@ -1,0 +1,56 @@
+"""A decoder trains in every layout of its ranks as on one rank, from the same initial weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+LAYOUTS = [
+    "ddp", "shard, recomputed", "replicate x shard", "tensor", "replicate x tensor, tied", "shard x tensor, compiled",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def results(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The comparison of each layout, and what one rank found."""
+    file = tmp_path_factory.mktemp("layouts") / "results.json"
+    program = [torch_python, str(Path(__file__).with_name("layouts.py")), str(file)]
+    env = {**os.environ, "PYTHONPATH": str(repo), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(program, env=env, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_trains_as_one_rank(results: dict[str, Any], layout: str) -> None:
+    found = results[layout]
+    assert found["start"] == 0
+    assert found["other seed"] > 0.1, "the control"
+    assert found["end"] < 1e-5
+    assert found["moved"] > 1e-2, "the control"
+    plain, divided = found["norms"]
+    assert divided == pytest.approx(plain, rel=1e-5)
+    assert min(plain) > 0.5, "the limit of the norm applies"
+    assert found["gathered"] == 0, "the norm needs no whole gradients"
+
+
+def test_copies_of_each_part_of_the_weights_are_compared(results: dict[str, Any]) -> None:
+    # In the layout of shards alone no weight has a copy; the norms of tensor parallel have one on each rank.
+    changed = {layout: results[layout]["digests"][1] for layout in LAYOUTS}
+    assert {results[layout]["digests"][0] for layout in LAYOUTS} == {1}
+    assert changed.pop("shard, recomputed") == 1
+    assert min(changed.values()) > 1
+
+
+def test_recomputation_keeps_less_and_computes_again(results: dict[str, Any]) -> None:
+    plain, selective, full = (results["recomputed"][mode] for mode in ("False", "selective", "True"))
+    assert plain["norm"] == pytest.approx(selective["norm"]) == pytest.approx(full["norm"])
+    assert plain["flops"] == selective["flops"] < full["flops"]
+    assert plain["kept"] > selective["kept"] > full["kept"]
