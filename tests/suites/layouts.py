@@ -46,6 +46,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "shard x tensor, compiled": {
         "parallel": {"shard": 2, "tensor": 2}, "checkpoint_activations": "selective", "compile": True,
     },
+    "shard x tensor, bf16": {"parallel": {"shard": 2, "tensor": 2}, "precision": "bf16"},
 }  # fmt: skip
 Weights = dict[str, Tensor]
 
@@ -88,7 +89,9 @@ def train(ctx: Context) -> dict[str, Any]:
     start, norms, gathered = weights(model), [], 0
     optimizer = optimizers.create(ctx.config, optimizers.parameter_groups(model, ctx.config))
     for step in range(STEPS):
-        model(*batch(ctx, step)).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=ctx.config.precision == "bf16"):
+            loss = model(*batch(ctx, step))
+        loss.backward()
         with CommDebugMode() as exchanges:
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), ctx.config.max_grad_norm)
         gathered += sum(count for name, count in exchanges.get_comm_counts().items() if "gather" in str(name))
@@ -117,7 +120,7 @@ def distance(one: Weights, other: Weights) -> float:
 
 
 def compared(rank: int, **settings: Any) -> dict[str, Any]:
-    alone = {**settings, "parallel": "ddp", "checkpoint_activations": False, "compile": False}
+    alone = {"tied_embeddings": settings.get("tied_embeddings", False)}
     plain, layout = train(context(None, **alone)), train(context(rank, **settings))
     other = weights(created(replace(context(None, **alone), seed=8)))
     return {

@@ -41,6 +41,14 @@ def test_every_layout_trains_as_one_rank(results: dict[str, Any], layout: str) -
     assert found["gathered"] == 0, "the norm needs no whole gradients"
 
 
+def test_a_lower_precision_trains_alike_in_shards(results: dict[str, Any]) -> None:
+    found = results["shard x tensor, bf16"]
+    assert found["start"] == 0, "the weights are fp32"
+    plain, low = found["norms"]
+    assert low == pytest.approx(plain, rel=1e-2)
+    assert low != pytest.approx(plain, rel=1e-4), "the control"
+
+
 def test_copies_of_each_part_of_the_weights_are_compared(results: dict[str, Any]) -> None:
     # In the layout of shards alone no weight has a copy; the norms of tensor parallel have one on each rank.
     changed = {layout: results[layout]["digests"][1] for layout in LAYOUTS}
