@@ -10,7 +10,7 @@ import pytest
 
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.plan import Plan, PlanRequest, make_plan
+from pytest_flagperf.plan import Plan, PlanRequest, make_plan, memory
 from pytest_flagperf.running.forecast import most_samples
 
 REPO = Path(__file__).resolve().parent.parent.parent
@@ -74,6 +74,9 @@ def problems(vendor: str, suite: str, hardware: str, shape: Shape) -> Iterator[s
     most, of_one_host = most_samples(plan), most_samples(planned(vendor, suite, hardware, Shape(1, 8)))
     if most is None or of_one_host is None or most <= 0.75 * of_one_host:
         yield f"trains at most {most} samples, the shape of one host {of_one_host}"
+    own = plan.estimates[0].estimate if plan.estimates else None
+    if own is not None and (plan.memory_gib is None or own.fits(plan.memory_gib) != memory.YES):
+        yield f"needs {own.total / 2**30:.0f} GiB of {plan.memory_gib} on each device, by the estimate"
     until, steps = config["lr_decay"], config["max_steps"]
     if suite == BERT and isinstance(until, int) and isinstance(steps, int) and until < steps:
         yield f"the learning rate ends at step {until} of {steps}"
