@@ -39,11 +39,11 @@ class Checkpoints:
         self._folder = _folder(rank) if enabled else None
         self._writing: _Writing | None = None
 
-    def save(self, progress: dict[str, Any]) -> None:
+    def save(self, progress: dict[str, Any], evaluation: dict[str, Any]) -> None:
         """Copy the state and begin to write it; every rank must call this method."""
         assert self._folder is not None, "_folder() raised no error when the training began"
         self.wait()
-        body = {"schema": SCHEMA, "identity": _identity(self._rank), "progress": progress}
+        body = {"schema": SCHEMA, "identity": _identity(self._rank), "progress": progress, "evaluation": evaluation}
         complete = self._folder / f"step{progress['step']}"
         begun = complete.with_name(f"{complete.name}.begun")
         if self._rank.world.rank == 0:
@@ -67,8 +67,8 @@ class Checkpoints:
             writing, self._writing = self._writing, None
             self.write_times.append(writing.end())
 
-    def load(self) -> dict[str, Any] | None:
-        """Restore the trainer from the last complete checkpoint and return its progress; None without a checkpoint."""
+    def load(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """Restore the trainer from the last complete checkpoint and return what ``save`` got; None without one."""
         if self._folder is None:
             return None
         last = self._last_on_all_ranks(self._folder)
@@ -82,8 +82,7 @@ class Checkpoints:
             raise CheckpointError(f"{last / _TRAINING}: cannot be read: {error}; remove {last}") from error
         _check(last, body, self._rank)
         self._trainer.load_state(last)
-        progress: dict[str, Any] = body["progress"]
-        return progress
+        return body["progress"], body["evaluation"]
 
     def finish(self) -> None:
         """Rename the folder of a finished training, so that the next training starts from the beginning."""

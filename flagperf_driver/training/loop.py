@@ -94,6 +94,9 @@ class Training:
         self._begin = time.perf_counter()
         self._init_time = self.rank.age()
         self.log(events.TRAIN_START)
+        if self.last_evaluation.step > 0:
+            # Its time belongs to the part before the checkpoint.
+            self._log_evaluation(events.EVALUATE, 0.0)
         reason = self._train()
         if self.last_evaluation.step != self.progress.step and not self.for_throughput and reason != "target":
             self._evaluate(events.EVALUATE)
@@ -332,12 +335,16 @@ class Training:
         with self._apart(part):
             metrics = evaluate(self.trainer, self.rank.world.rank, self.rank.case.metric.targets, beat, model_time)
         seconds = getattr(self.progress, part) - before
-        self.last_evaluation = LastEvaluation(step, metrics)
-        self.log(event, {"step": step, "samples": self.progress.samples, "time": seconds, **metrics})
+        self.last_evaluation = LastEvaluation(step, self.progress.samples, metrics)
+        self._log_evaluation(event, seconds)
         case = self.rank.case
         reached = event == events.EVALUATE and not case.synthetic and case.metric.reached(metrics)
         self.progress.converged |= reached
         return reached and bool(self.config.stop_at_target)
+
+    def _log_evaluation(self, event: str, seconds: float) -> None:
+        last = self.last_evaluation
+        self.log(event, {"step": last.step, "samples": last.samples, "time": seconds, **last.metrics})
 
     # -- limits, epochs and checkpoints -----------------------------------------------------------------------
 
@@ -365,15 +372,16 @@ class Training:
         state["input_wait_time"] += totals.waiting
         before = self.progress.save_time
         with self._apart("save_time"):
-            self._checkpoints.save(state)
+            self._checkpoints.save(state, asdict(self.last_evaluation))
         self._checkpoints.pauses.append(self.progress.save_time - before)
 
     def _resume(self) -> None:
         """Continue from the checkpoint, if one exists."""
-        progress = self._checkpoints.load()
-        if progress is None:
+        loaded = self._checkpoints.load()
+        if loaded is None:
             return
-        self._resumed = progress
+        progress, evaluation = loaded
+        self._resumed, self.last_evaluation = progress, LastEvaluation(**evaluation)
         self.progress.set(progress)
         self._next_log = self.progress.step + 1
 

@@ -46,7 +46,8 @@ class TrainingProgress:
 
 @dataclass
 class LastEvaluation:
-    """The step and the metrics of the last evaluation."""
+    """The step, the samples over all ranks and the metrics of the last evaluation."""
 
     step: int = -1
+    samples: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
