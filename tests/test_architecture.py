@@ -31,8 +31,8 @@ FOR_ANY_VENDOR = {
     "numpy", "setuptools", "h5py", "pillow", "soundfile", "faster-coco-eval",
 }  # fmt: skip
 """The packages that suites may require: they run on the hardware of any vendor."""
-OPTIONAL = {"common/images/dali.py": {"nvidia"}}
-"""The packages of vendors that shared code imports late, when a config selects them; no suite requires them."""
+OPTIONAL = {"common/images/dali.py": {"nvidia"}, "common/language/causal.py": {"torchao"}}
+"""The packages for some hardware that shared code imports late, when a config selects them; no suite requires them."""
 IMPORTED_AS = {"pillow": "PIL", "paddlepaddle": "paddle", "faster-coco-eval": "faster_coco_eval"}
 
 # A module imports only modules of lower layers, or of its own package.

@@ -43,6 +43,7 @@ lr_warmup = 512  # 16,384 sequences
 lr_decay = 1_200_000
 lr_floor = 0.1
 precision = "bf16"
+float8 = False  # the products of the blocks' layers in float8, by torchao
 checkpoint_activations: bool | Literal["selective"] = False  # selective: keep products of matrices and attention
 num_workers = 2
 
