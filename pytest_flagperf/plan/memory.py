@@ -25,7 +25,7 @@ RECOMPUTED: Mapping[str, object] = {"off": False, "selective": "selective", "ful
 ACCURACY = 0.1
 """The largest error of an estimate, as a share; the tests compare estimates with measured peaks."""
 YES, TIGHT, NO = "yes", "tight", "no"
-GIB = 2**30
+MIB, GIB = 2**20, 2**30
 _PROGRAM_S = 20.0
 _WITHOUT_SITE = ("-I", "-S")  # the program needs the standard library only, and starts in a tenth of the time
 
@@ -130,16 +130,17 @@ def lines(shapes: Sequence[ShapeEstimates], hardware: str, memory_gib: float | N
     if own is None:
         return
     yield of_device(own, hardware, memory_gib)
-    yield "GiB of each rank by shape, and the total by what the backward pass computes again"
+    size, unit = _unit(own.total)
+    yield f"{unit} of each rank by shape, and the total by what the backward pass computes again"
     parts = list(dict.fromkeys(part for row in shapes if row.estimate for part in row.estimate.bytes))
     fits = [] if memory_gib is None else ["fits"]
     rows = [["shape", *parts, "total", *fits, *RECOMPUTED]]
     for row in shapes:
         if row.estimate is not None:
-            sizes = [row.estimate.bytes.get(part, 0.0) for part in parts] + [row.estimate.total]
+            sizes = [*(row.estimate.bytes.get(part, 0.0) for part in parts), row.estimate.total]
             answer = [] if memory_gib is None else [row.estimate.fits(memory_gib)]
-            totals = [_total(one, memory_gib) for one in row.recomputed.values()]
-            rows.append([row.shape, *map(_gib, sizes), *answer, *totals])
+            totals = [f"{one.total / size:.1f}{_mark(one, memory_gib)}" for one in row.recomputed.values()]
+            rows.append([row.shape, *(f"{one / size:.1f}" for one in sizes), *answer, *totals])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for cells in rows:
         yield "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
@@ -150,18 +151,18 @@ def lines(shapes: Sequence[ShapeEstimates], hardware: str, memory_gib: float | N
 
 def of_device(estimate: Estimate, hardware: str, memory_gib: float | None) -> str:
     """Return the total and, if it is known, whether the device's memory holds it."""
-    total = f"about {_gib(estimate.total)} GiB of tensors on each rank, at the {estimate.moment} of a step"
+    size, unit = _unit(estimate.total)
+    total = f"about {estimate.total / size:.1f} {unit} of tensors on each rank, at the {estimate.moment} of a step"
     if memory_gib is None:
         return total
     words = {YES: "fits", TIGHT: "may not fit", NO: "does not fit"}[estimate.fits(memory_gib)]
     return f"{total}; {words} into the {memory_gib:g} GiB of {hardware}"
 
 
-def _total(estimate: Estimate, memory_gib: float | None) -> str:
-    exceeds = memory_gib is not None and estimate.fits(memory_gib) == NO
-    return _gib(estimate.total) + ("*" if exceeds else "")
+def _mark(estimate: Estimate, memory_gib: float | None) -> str:
+    return "*" if memory_gib is not None and estimate.fits(memory_gib) == NO else ""
 
 
-def _gib(size: float) -> str:
-    gib = size / GIB
-    return f"{gib:.1f}" if gib >= 1 else f"{gib:.3g}"
+def _unit(total: float) -> tuple[int, str]:
+    """Return the unit for sizes of this order, in bytes and by its name."""
+    return (GIB, "GiB") if total >= GIB else (MIB, "MiB")

@@ -16,6 +16,7 @@ from typing import Any
 
 FP32 = 4
 MOMENTS_OF_ADAM = 2
+WHOLE_EXCHANGED = 8  # widths: tensor ranks gather twice and reduce twice, with a whole input and output; measured
 GATHERED_BLOCKS = 2  # the block that computes, and the next one
 
 
@@ -125,7 +126,9 @@ class Training:
     def in_backward(self) -> float:
         """Bytes of a block's backward pass: gradients of its widest values, and what is computed again."""
         gradients = self.compute * (2 * self.hidden + self.width) / self.tensor
-        return self.tokens * (gradients + self.whole_block - self.kept_block)
+        again = 1.5 if self.config["checkpoint_activations"] else 1  # the forward pass gathers and reduces, too
+        exchanged = self.compute * WHOLE_EXCHANGED * again * self.width if self.tensor > 1 else 0
+        return self.tokens * (gradients + exchanged + self.whole_block - self.kept_block)
 
     # -- the loss ----------------------------------------------------------------------------------------
 
