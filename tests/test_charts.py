@@ -139,19 +139,13 @@ def test_a_small_chart_has_the_target_and_leaves_gaps_out_and_noise_small() -> N
 
 def ranks(number: int) -> list[RankStepTimes]:
     return [
-        RankStepTimes(rank, tuple((step, 0.1 + rank / 100) for step in range(10, 110, 10)), {"p50": 0.1 + rank / 100})
-        for rank in range(number)
+        RankStepTimes(rank, tuple((step, 0.1 + rank / 100) for step in range(10, 110, 10))) for rank in range(number)
     ]
 
 
 def test_each_rank_has_its_step_times_and_scaling_its_perfect_line() -> None:
     assert lines_of(charts.rank_steps(ranks(2))) == ["rank 0", "rank 1"]
     assert lines_of(charts.rank_steps(ranks(16))) == ["lowest", "median", "highest"]
-    spread = charts.rank_spread(ranks(4))
-    assert lines_of(spread) == ["p50"], "no line for percentiles that no rank logged"
-    assert spread is not None
-    assert list(spread.lines[0].y) == pytest.approx([100, 110, 120, 130])
-    assert charts.rank_spread(ranks(1)) is None
     chart = charts.scaling("glm", "images/s", {"acme A1": [(8, 700.0), (1, 100.0)], "acme B2": [(4, 50.0)]})
     assert chart is not None
     assert lines_of(chart) == ["acme A1", "acme A1, ideal", "acme B2"]

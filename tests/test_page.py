@@ -23,7 +23,7 @@ from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
-from tests.results_help import NAMES, edit_json, recorded
+from tests.results_help import NAMES, edit_json, recorded, with_metric
 from tests.stored_runs import INFO, add_case, faster, finish
 
 HOSTILE = "</pre></script><script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;<!--"
@@ -218,7 +218,8 @@ def test_a_section_has_charts_figures_over_rounds_config_and_environment(tmp_pat
         "Training loss", "and its target", "Throughput", "95 % confidence interval of the mean",
         "coefficient of variation",
         "round 4", "(outlier)",
-        "host clock over 195 steps", "1 deviation", "vendors/cpu/toy-pytorch/config/config_CPUx1x1.py:1",
+        "host clock over 195 steps", "Config: 1 value differs from the suite's",
+        "vendors/cpu/toy-pytorch/config/config_CPUx1x1.py:1",
         "pytorch 2.9.1", "seed 45",
     ):  # fmt: skip
         assert expected in text, expected
@@ -268,6 +269,23 @@ def test_throttled_clocks_have_a_line_for_each_reason_except_idle(tmp_path: Path
     text = of(finish(tmp_path)).content
     assert text.count("clocks throttled by") == 1
     assert f"{folder.name}, devices 0, 1: clocks throttled by sw_power_cap for 75.0 % to 100.0 % of the time" in text
+
+
+def test_the_time_and_the_memory_of_a_round_are_bars_of_their_parts(tmp_path: Path) -> None:
+    case_dir = add_case(tmp_path, "converged_1x1")
+    changed = replace(
+        with_metric(with_metric(recorded("converged_1x1"), "compile_time", 3.0), "e2e_time", 22.0),
+        case=store.load_outcome(case_dir / "round1").case,
+        phases=(Phase("init", 0, 4), Phase("warm-up", 4, 6), Phase("train", 6, 20), Phase("evaluate", 8, 12)),
+    )
+    changed = with_metric(with_metric(changed, "input_wait_share", 0.25), "peak_memory", 3 * 2**30)
+    store.save_outcome(case_dir / "round1", changed)
+    edit_json(case_dir / "round1" / "plan.json", memory={"weights": 2**30, "activations": 2**30})
+    text = of(finish(tmp_path)).content
+    parts = "start 4 s (18.2 %) compile 3 s (13.6 %) train 6 s (27.3 %) evaluate 4 s (18.2 %) wait for input 3 s"
+    assert f"Time round 1: 22 s {parts} (13.6 %) end 2 s" in text
+    assert "Memory of a rank estimate, measured peak 3 GiB: 2 GiB weights 1 GiB (50.0 %) activations 1 GiB" in text
+    assert "evaluations 25.0 % of the time" in text, "in the overview"
 
 
 def test_facts_that_differ_between_rounds_are_listed_for_each(tmp_path: Path) -> None:

@@ -24,12 +24,14 @@ from flagperf_driver.perflog import number
 from pytest_flagperf.report.page.step_times import RankStepTimes
 from pytest_flagperf.results.figures.units import count, quantity, scale_of
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.stragglers import SLOW
 from pytest_flagperf.stored.plan import MeasuredFigure
 
 MAX_POINTS = 300
 """The maximum number of points of a line: more are not visible and make the page large."""
 MAX_LINES = 8
 """The maximum number of lines of devices, hosts or ranks; more are drawn as their lowest, median and highest."""
+_MOST_BARS = 16
 IDEAL = "ideal"
 _MAX_NAME_LENGTH = 40
 _DIGITS = 4
@@ -218,17 +220,22 @@ def rank_steps(ranks: Sequence[RankStepTimes], points: int = MAX_POINTS) -> Char
     return chart and replace(chart, note=note, floor=0.0)
 
 
-def rank_spread(ranks: Sequence[RankStepTimes]) -> Chart | None:
-    """Return percentiles of the step times over the ranks; None for a single rank."""
-    if len(ranks) < 2:
-        return None
-    names = ("p50", "p90", "p99")
-    lines = [
-        ChartLine(name, [rank.rank for rank in ranks], [rank.percentiles.get(name, math.nan) * 1e3 for rank in ranks])
-        for name in names
+def rank_bars(ranks: Sequence[RankStepTimes]) -> str:
+    """Return the forward pass of each rank as a bar, of many ranks the slowest: one that holds up the others is seen.
+
+    The whole steps of all ranks take equally long, because each waits for the slowest.
+    """
+    known = [rank for rank in ranks if rank.forward > 0]
+    if len(known) < 2:
+        return ""
+    slowest = sorted(known, key=lambda rank: -rank.forward)[:_MOST_BARS]
+    middle = median(rank.forward for rank in known)
+    shown = [
+        Bar(f"rank {rank.rank}", rank.forward, quantity(rank.forward, "s"), marked=rank.forward >= SLOW * middle)
+        for rank in sorted(slowest, key=lambda rank: rank.rank)
     ]
-    chart = make_chart("Step time over the ranks", "rank", "ms", lines)
-    return chart and replace(chart, floor=0.0, dots=True)
+    some = f", the slowest {len(shown)} of {count(len(known), 'rank')}" if len(shown) < len(known) else ""
+    return f"<h4>Forward pass of each rank, in which no rank waits for others{some}</h4>{bars(shown)}"
 
 
 # -- of cases ------------------------------------------------------------------------------------------------
@@ -260,12 +267,13 @@ def speedup(title: str, points: Mapping[str, Sequence[tuple[int, float]]]) -> Ch
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar; ``text`` is the formatted value, ``link`` an anchor of the page."""
+    """A bar; ``text`` is the formatted value, ``link`` an anchor of the page; a ``marked`` one is a problem."""
 
     name: str
     value: float
     text: str
     link: str = ""
+    marked: bool = False
 
 
 def bars(bars: Sequence[Bar]) -> str:
@@ -276,10 +284,27 @@ def bars(bars: Sequence[Bar]) -> str:
         share = bar.value / highest if highest > 0 and math.isfinite(bar.value) else 0.0
         name = f'<a href="{escape(bar.link)}">{escape(bar.name)}</a>' if bar.link else escape(bar.name)
         rows.append(
-            f'<tr><th scope="row">{name}</th><td class="bar">{bar_of(share)}</td>'
+            f'<tr{" class=bad" if bar.marked else ""}><th scope="row">{name}</th><td class="bar">{bar_of(share)}</td>'
             f'<td class="number">{escape(bar.text)}</td><td class="number">{share * 100:.0f} %</td></tr>'
         )
     return f'<table class="bars"><tbody>{"".join(rows)}</tbody></table>'
+
+
+def stacked(title: str, parts: Mapping[str, float], unit: str, most: float, names: Sequence[str]) -> str:
+    """Return the parts of a whole as one bar with their values below; ``most``: the value of a full bar.
+
+    The place of a part in ``names`` decides its colour.
+    """
+    whole = sum(parts.values())
+    marks = {name: f"<i class=c{list(names).index(name) % MAX_LINES}" for name in parts}
+    pieces = "".join(f'{mark} style="width:{parts[name] / most * 100:.1f}%"></i>' for name, mark in marks.items())
+    values = "".join(
+        f"<span>{mark}></i>{escape(name)} {escape(quantity(parts[name], unit))} "
+        f"({quantity(parts[name] / whole, 'share')})</span>"
+        for name, mark in marks.items()
+    )
+    total = f"{escape(title)}: {escape(quantity(whole, unit))}"
+    return f'<div class="stacked"><div aria-hidden="true">{pieces}</div><p><span>{total}</span>{values}</p></div>'
 
 
 def bar_of(share: float) -> str:

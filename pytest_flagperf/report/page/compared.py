@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
-from pytest_flagperf.report.page import charts, sampled_charts
+from pytest_flagperf.report.page import charts, machine, sampled_charts
 from pytest_flagperf.report.page.charts import Bar, Chart, ChartLine
 from pytest_flagperf.report.page.html import Markup, Name, Number, anchor, document, items, state, table
 from pytest_flagperf.report.page.section import MAX_SERIES_BYTES
@@ -126,7 +126,11 @@ def _is_across_hardware(case: Compared) -> bool:
 def _bars(case: Compared) -> str:
     return charts.bars(
         [
-            Bar(f"{name}: {run.outcomes[0].vendor} {run.outcomes[0].hardware}", value, quantity(value, _rate(run)))
+            Bar(
+                f"{name}: {machine.named(run.outcomes[0].vendor, run.outcomes[0].hardware)}",
+                value,
+                quantity(value, _rate(run)),
+            )
             for name, run in case.row.runs
             if (value := run.median("p_core")) is not None
         ]

@@ -16,7 +16,6 @@ from pytest_flagperf.results.verdicts.case_result import EXPECTED, FAILED, CaseR
 from pytest_flagperf.stored.layout import rank_log
 
 _FAILED_LOGS, _FAILED_LINES = 3, 40
-_PASSED_LINES = 2
 _MAX_LINE = 300
 """The maximum number of characters of a line; of a longer line, the beginning and the end are shown."""
 _TAIL_BYTES = 64 * 1024
@@ -138,7 +137,7 @@ def _rounds(numbers: Sequence[int]) -> str:
 
 
 def excerpts(round_dir: Path, outcome: Outcome, shown: frozenset[str] = frozenset()) -> str:
-    """Return the last lines of the logs as HTML: of a failed round the failed ranks' logs first, else of one rank.
+    """Return the last lines of the logs of a failed round as HTML, the failed ranks' logs first.
 
     ``shown``: the names of rank logs whose last lines the page has already.
     """
@@ -152,9 +151,8 @@ def excerpts(round_dir: Path, outcome: Outcome, shown: frozenset[str] = frozense
 def _tails(round_dir: Path, outcome: Outcome) -> Iterator[tuple[str, str]]:
     failed = {rank_log(failure.rank) for failure in outcome.failures if failure.rank is not None}
     names = sorted(outcome.logs, key=lambda name: Path(name).name not in failed)
-    most, lines = (1, _PASSED_LINES) if outcome.ok else (_FAILED_LOGS, _FAILED_LINES)
-    for name in names[:most]:
-        if text := _tail(round_dir / name, lines):
+    for name in names[:_FAILED_LOGS]:
+        if text := _tail(round_dir / name, _FAILED_LINES):
             yield name, escape(text, quote=False)  # JSON has many quotes
 
 

@@ -79,7 +79,7 @@ def figures(head: Sequence[str], rows: Iterable[Sequence[str]], meanings: Sequen
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
     body = ""
     for number, (name, *cells) in enumerate(rows):
-        below = f'<span class="spread">{escape(meanings[number])}</span>' if meanings and meanings[number] else ""
+        below = f"<small>{escape(meanings[number])}</small>" if meanings and meanings[number] else ""
         values = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         body += f'<tr><th scope="row">{escape(name)}{below}</th>{values}</tr>'
     table = f'<table class="figures"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'

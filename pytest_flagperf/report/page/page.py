@@ -43,7 +43,7 @@ from pytest_flagperf.stored.round_dir import case_folders, rounds_of
 
 TARGET_BYTES = 2_500_000
 """The target size of the page; with many cases the charts have fewer points."""
-_BYTES_PER_CASE, _BYTES_PER_ROUND, _BYTES_PER_NUMBER = 24_000, 5_000, 6
+_BYTES_PER_CASE, _BYTES_PER_ROUND, _BYTES_PER_NUMBER = 27_000, 6_500, 6
 """Sizes without the charts."""
 _CHARTS, _CURVES = 9, 18
 """The number of sampled charts of a round, and of lines in all its charts."""
@@ -156,8 +156,8 @@ def _detail(run_dir: Path) -> Detail:
     full = Detail()
     numbers = max(TARGET_BYTES - _BYTES_PER_CASE * cases - _BYTES_PER_ROUND * rounds, 0) // rounds // _BYTES_PER_NUMBER
     return Detail(
-        points=min(max(numbers // _CURVES, 36), full.points),
-        samples=min(max(numbers // _CHARTS, 100), full.samples),
+        points=min(max(numbers // _CURVES, 30), full.points),
+        samples=min(max(numbers // _CHARTS, 80), full.samples),
         bytes=min(_MAX_READ_BYTES // rounds, full.bytes),
     )
 
@@ -217,8 +217,12 @@ def _verdict(rows: Sequence[Row], not_run: int) -> str:
 
 
 def _scaling(rows: Sequence[Row]) -> str:
-    """Return how much faster most cards are than one, such as ``alpha on 2 cards is 1.66 times as fast as on one``."""
-    scaled = [row for row in rows if row.speedup is not None and row.summary.state not in (*BAD, UNFINISHED)]
+    """Return how much faster most cards are than one, such as ``alpha on 2 cards is 1.66 times as fast as on one``.
+
+    A speed-up above the number of cards is noise.
+    """
+    good = [row for row in rows if row.summary.state not in (*BAD, UNFINISHED)]
+    scaled = [row for row in good if row.speedup is not None and row.speedup <= row.cards]
     most = max((row.cards for row in scaled), default=1)
     ordered = sorted((row.speedup or 0.0, row.model) for row in scaled if row.cards == most)
     if most < 2:

@@ -12,6 +12,7 @@ from pytest_flagperf.report.page.charts import ChartLine
 from pytest_flagperf.report.page.failures import advice
 from pytest_flagperf.report.page.html import anchor, css_class, folded, state
 from pytest_flagperf.report.page.small_charts import POINTS, small
+from pytest_flagperf.report.page.time_parts import of_training
 from pytest_flagperf.report.terminal.table import converged, metric
 from pytest_flagperf.results.comparing.baselines import is_comparison
 from pytest_flagperf.results.figures import noise
@@ -196,8 +197,9 @@ def _median(name: str) -> Callable[[CaseResult], str]:
 def _speedup(case: CaseResult) -> str:
     cards = case.outcomes[0].cards
     value = case.speedup
+    text, _, noisy = case.speedup_text.partition(" (")
     efficiency = "" if value is None else f"{quantity(value / cards, 'share')} of {cards}x"
-    return _cell(escape(case.speedup_text), value, efficiency)
+    return _cell(escape(text), value, noisy.removesuffix(")") or efficiency)
 
 
 def _change(case: CaseResult, earlier: Sequence[EarlierRun]) -> str:
@@ -235,16 +237,8 @@ def _limited(case: CaseResult) -> str:
     profile = next((outcome.profile for outcome in case.outcomes if outcome.ok and outcome.profile), None)
     if profile is not None and profile.largest_loss:
         return _cell(escape(profile.largest_loss), number=False)
-    whole, without_evaluations = case.median("raw_train_time"), case.median("train_no_eval_time")
-    if not whole:
-        return ""
-    waited = (case.median("input_wait_share") or 0.0) * (without_evaluations or 0.0)
-    parts = {
-        "evaluations": (case.median("eval_time") or 0.0) / whole,
-        "waiting for input": waited / whole,
-        "waiting for a core": case.median("core_wait") or 0.0,
-        "compiling": (case.median("compile_time") or 0.0) / whole,
-    }
+    first = next((outcome for outcome in case.outcomes if outcome.ok), case.outcomes[0])
+    parts = {**of_training(first), "waiting for a core": first.value("core_wait") or 0.0}
     largest = max(parts, key=lambda name: parts[name])
     share = parts[largest]
     below = f"{quantity(share, 'share')} of the time"

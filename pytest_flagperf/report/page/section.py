@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.report.page import charts, machine, pairs, points, profile, sampled_charts, step_times
+from pytest_flagperf.report.page import charts, machine, pairs, points, profile, sampled_charts, step_times, time_parts
 from pytest_flagperf.report.page.failures import excerpts, failures, logs_shown
 from pytest_flagperf.report.page.html import (
     Name,
@@ -33,8 +33,8 @@ from pytest_flagperf.results.measured.outcome import MetricValue, Outcome
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import KNOWN_PROBLEM, CaseResult, CaseSummary
 from pytest_flagperf.stored import FormatError
-from pytest_flagperf.stored.layout import rank_log, round_folder
-from pytest_flagperf.stored.plan import MAIN_THROUGHPUT, Deviation, StoredPlan, Value
+from pytest_flagperf.stored.layout import OUTCOME, PLAN, rank_log, round_folder
+from pytest_flagperf.stored.plan import MAIN_THROUGHPUT, StoredPlan
 from pytest_flagperf.stored.round_dir import RoundDir
 
 FIRST = (
@@ -91,13 +91,18 @@ def _summary(case: CaseResult, summary: CaseSummary) -> str:
 
 def _body(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail) -> Iterator[str]:
     rounds = case.outcomes
+    plan, problem = _read_plan(case_dir / round_folder(rounds[0].round))
     yield _about(rounds)
+    yield f"<p>Run this case again: {machine.command(machine.of_case(rounds[0], plan))}</p>{problem}"
     yield from _verdicts(case, _warnings(summary, rounds))
     per_line = detail.per_line(len(rounds) * 2)
     title, drawn = "Measurement", charts.of_measurement(rounds)
     if rounds[0].is_training:
         title, drawn = "Training", [draw(rounds, per_line) for draw in charts.of_training(rounds)]
     yield f"<h3>{title}</h3>{charts.html(drawn)}" if any(drawn) else ""
+    yield time_parts.html(rounds)
+    yield _memory(rounds, plan.memory) if plan else ""
+    yield _differences(plan) if plan else ""
     yield _figures(rounds)
     yield "".join(map(points.html, rounds))
     yield pairs.html(rounds)
@@ -106,9 +111,8 @@ def _body(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path
     for outcome in rounds:
         listed = frozenset(rank_log(rank) for number, rank in shown if number == outcome.round and rank is not None)
         round_dir = case_dir / round_folder(outcome.round)
-        first, only = outcome is rounds[0], len(rounds) == 1
-        yield _round(round_dir, outcome, page_dir, detail, listed, first=first, only=only)
-    yield _plan(rounds[0], case_dir / round_folder(rounds[0].round))
+        yield _round(round_dir, outcome, page_dir, detail, listed, only=len(rounds) == 1)
+    yield _config(plan) if plan else ""
     yield _facts("Environment", [(outcome.round, outcome.environment) for outcome in rounds])
     yield _facts("Machine", [(outcome.round, _flat(outcome.machine)) for outcome in rounds])
     fingerprints = [(outcome.round, _flat(outcome.fingerprint)) for outcome in rounds]
@@ -118,7 +122,7 @@ def _body(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path
 def _about(rounds: Sequence[Outcome]) -> str:
     first = rounds[0]
     notes = [
-        f"{first.vendor} {first.hardware}",
+        machine.named(first.vendor, first.hardware),
         f"{count(first.nnodes, 'host')} x {count(first.nproc, 'card')}",
         *marks.of_rounds(rounds),
         first.scale and f"{first.scale} scale",
@@ -260,6 +264,17 @@ def _value(outcome: Outcome, name: str, *, outlier: bool = False) -> str:
     return quantity(metric.value, metric.unit) + (" (outlier)" if outlier else "")
 
 
+def _memory(rounds: Sequence[Outcome], parts: Mapping[str, float]) -> str:
+    """Return the parts of a rank's memory as estimated before the run, beside the measured peak; empty without them."""
+    peaks = [peak for outcome in rounds if (peak := outcome.value("peak_memory")) is not None]
+    if not parts or not sum(parts.values()):
+        return ""
+    whole = sum(parts.values())
+    measured = f", measured peak {quantity(max(peaks), 'bytes')}" if peaks else ""
+    bar = charts.stacked(f"estimate{measured}", parts, "bytes", max([whole, *peaks]), list(parts))
+    return f"<h3>Memory of a rank</h3>{bar}"
+
+
 # -- rounds --------------------------------------------------------------------------------------------------
 
 
@@ -270,7 +285,6 @@ def _round(
     detail: Detail,
     listed: frozenset[str],
     *,
-    first: bool,
     only: bool,
 ) -> str:
     """Return the charts and logs of a round; ``listed``: the logs whose last lines are among the failures."""
@@ -281,15 +295,15 @@ def _round(
         *sampled_charts.devices(monitored, outcome.phases, per_device),
         *sampled_charts.hosts(monitored, outcome.phases, per_host),
     ]
-    words = step_times.read(round_dir, outcome, max(detail.bytes // max(len(outcome.logs), 1), _MIN_LOG_BYTES))
-    ranks = [charts.rank_steps(words, detail.per_line(len(words))), charts.rank_spread(words)]
+    ranks = step_times.read(round_dir, outcome, max(detail.bytes // max(len(outcome.logs), 1), _MIN_LOG_BYTES))
     parts = [
         _course(outcome),
         charts.html(drawn),
-        charts.html(ranks),
+        charts.html([charts.rank_steps(ranks, detail.per_line(len(ranks)))]),
+        charts.rank_bars(ranks),
         _notes(monitored),
-        excerpts(round_dir, outcome, listed) if first or not outcome.ok else "",
-        _logs(outcome, round_dir, page_dir),
+        "" if outcome.ok else excerpts(round_dir, outcome, listed),
+        _files(outcome, round_dir, page_dir),
     ]
     return folded(f"Round {outcome.round}: devices, hosts, ranks and logs", "".join(parts), open_=only)
 
@@ -327,36 +341,48 @@ def _throttled(folder: str, samples: Samples) -> Iterator[str]:
             yield f"{folder}, {devices}: clocks throttled by {reason} for {times} of the time"
 
 
-def _logs(outcome: Outcome, round_dir: Path, page_dir: Path) -> str:
-    if not outcome.logs:
-        return ""
-    links = [f'<a href="{address(round_dir / log, page_dir)}">{escape(log)}</a>' for log in outcome.logs]
-    return f"<p>Logs: {', '.join(links)}</p>"
+def _files(outcome: Outcome, round_dir: Path, page_dir: Path) -> str:
+    """Return links to the logs, by host, and to the raw files of a round."""
+    folders: dict[str, list[str]] = {}
+    for name in [*outcome.logs, *(name for name in (PLAN, OUTCOME) if (round_dir / name).is_file())]:
+        folder, _, file = name.rpartition("/")
+        folders.setdefault(folder, []).append(f'<a href="{address(round_dir / name, page_dir)}">{escape(file)}</a>')
+    listed = [f"{escape(folder)}{folder and ': '}{', '.join(links)}" for folder, links in folders.items()]
+    return f"<p>Files: {'; '.join(listed)}</p>" if listed else ""
 
 
 # -- configuration -------------------------------------------------------------------------------------------
 
 
-def _plan(outcome: Outcome, round_dir: Path) -> str:
-    """Return the command that runs the case again, and its config."""
+def _read_plan(round_dir: Path) -> tuple[StoredPlan | None, str]:
+    """Return the plan of a round, or what is wrong with its file."""
     try:
-        plan = RoundDir(round_dir).read_plan()
+        return RoundDir(round_dir).read_plan(), ""
     except FormatError as error:
-        again = machine.command(machine.of_case(outcome, None))
-        return f'<p class="bad">{escape(str(error))}</p><p>Run this case again: {again}</p>'
-    return f"<p>Run this case again: {machine.command(machine.of_case(outcome, plan))}</p>{_config(plan)}"
+        return None, f'<p class="bad">{escape(str(error))}</p>'
+
+
+def _differences(plan: StoredPlan) -> str:
+    """Return the values of the config that differ from the suite's, each with its source."""
+    rows = [
+        (item.key, repr(item.value), repr(item.reference), f"{item.file}:{item.line}" if item.line else item.file)
+        for item in plan.deviations
+    ]
+    verb = "differs" if len(rows) == 1 else "differ"
+    title = f"Config: {count(len(rows), 'value')} {verb} from the suite's"
+    return f"<h3>{title}</h3>{table(('key', 'value', 'suite', 'source'), rows)}" if rows else ""
 
 
 def _config(plan: StoredPlan) -> str:
-    """Return the resolved config with the source of each value; deviations from the reference are highlighted."""
-    values, deviations = plan.values, {item.key: item for item in plan.deviations}
-    keys = sorted(values, key=lambda name: (name not in deviations, name))
-    if not keys:
-        return ""
-    rows = [_setting(key, values[key], deviations.get(key)) for key in keys]
-    title = f"Config: {count(len(rows), 'value')}, {count(len(deviations), 'deviation')} from the reference"
-    marked = [key in deviations for key in keys]
-    return folded(title, table(("key", "value", "reference", "source", "layer"), rows, marked)) + _additions(plan)
+    """Return the other values of the resolved config by their files, and what the vendor adds."""
+    shown = {item.key for item in plan.deviations}
+    files: dict[str, list[tuple[str, ...]]] = {}
+    for key, value in sorted(plan.values.items()):
+        if key not in shown:
+            files.setdefault(value.file, []).append((key, repr(value.value), str(value.line or "")))
+    tables = [f"<h4>{escape(file)}</h4>{table(('key', 'value', 'line'), rows)}" for file, rows in files.items()]
+    title = f"Config: {count(sum(map(len, files.values())), 'value')} as in the suite"
+    return folded(title, "".join(tables)) + _additions(plan)
 
 
 def _additions(plan: StoredPlan) -> str:
@@ -364,11 +390,6 @@ def _additions(plan: StoredPlan) -> str:
     rows = [(item.name, item.value, item.reference, item.where) for item in plan.additions]
     title = f"Vendor additions: {len(rows)} beside the config"
     return folded(title, table(("what", "here", "without it", "from"), rows)) if rows else ""
-
-
-def _setting(key: str, setting: Value, deviation: Deviation | None) -> tuple[str, ...]:
-    reference = "" if deviation is None else repr(deviation.reference)
-    return key, repr(setting.value), reference, setting.where, setting.layer
 
 
 def _facts(title: str, rounds: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
@@ -379,7 +400,7 @@ def _facts(title: str, rounds: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
         texts = [str(facts.get(name, "unknown")) for _, facts in rounds]
         if len(set(texts)) > 1:
             texts = [f"round {number}: {text}" for (number, _), text in zip(rounds, texts, strict=True)]
-        rows.append((Name(name), "; ".join(dict.fromkeys(texts))))
+        rows.append((name, "; ".join(dict.fromkeys(texts))))
     return folded(title, table((), rows)) if rows else ""
 
 

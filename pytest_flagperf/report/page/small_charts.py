@@ -9,11 +9,11 @@ from html import escape
 from pytest_flagperf.report.page.charts import Chart, ChartLine
 from pytest_flagperf.results.figures.units import quantity
 
-POINTS = 32
+POINTS = 24
 _LEAST_SPAN = 0.1
 """The least height of the value axis as a share of the highest value, so that noise looks small."""
 _WIDTH, _HEIGHT, _MARGIN = 96, 28, 3
-_MOST_LINES = 5
+_MOST_LINES = 3
 
 
 def small(chart: Chart | None) -> str:

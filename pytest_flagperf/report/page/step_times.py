@@ -1,9 +1,8 @@
-"""The step times of each rank from its log; of a long log only parts are read."""
+"""The step times of each rank, and its forward pass, from its log; of a long log only parts are read."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,16 +15,15 @@ from pytest_flagperf.results.measured.outcome import Outcome
 
 AT_MOST = 64 * 1024
 """Maximum number of bytes read of one log."""
-_PERCENTILES = ("p50", "p90", "p99")
 
 
 @dataclass(frozen=True)
 class RankStepTimes:
-    """``step_times``: step and seconds, in order; ``percentiles``: over all measured steps, from FINISHED."""
+    """``step_times``: step and seconds, in order; ``forward``: the mean forward pass of the measured steps."""
 
     rank: int
     step_times: tuple[tuple[int, float], ...]
-    percentiles: Mapping[str, float]
+    forward: float = math.nan
 
 
 def read(round_dir: Path, outcome: Outcome, at_most: int = AT_MOST) -> list[RankStepTimes]:
@@ -37,7 +35,7 @@ def read(round_dir: Path, outcome: Outcome, at_most: int = AT_MOST) -> list[Rank
 def _of_log(path: Path, at_most: int) -> RankStepTimes | None:
     rank: int | None = None
     steps: list[tuple[int, float]] = []
-    percentiles: dict[str, float] = {}
+    forward = math.nan
     for record in perflog.Reader(loads=orjson.loads).feed(b"".join(partial_read.read_lines(path, at_most))):
         rank = record.rank
         if record.event == events.STEP_END:
@@ -45,6 +43,5 @@ def _of_log(path: Path, at_most: int) -> RankStepTimes | None:
             if math.isfinite(step) and math.isfinite(seconds):
                 steps.append((int(step), seconds))
         elif record.event == events.FINISHED:
-            times = record.value.get("step_time")
-            percentiles = {name: number(times.get(name)) for name in _PERCENTILES} if isinstance(times, dict) else {}
-    return None if rank is None else RankStepTimes(rank, tuple(steps), percentiles)
+            forward = number(record.value.get("forward_time"))
+    return None if rank is None else RankStepTimes(rank, tuple(steps), forward)

@@ -1,0 +1,52 @@
+"""Where the time of a round goes, as one bar: start, compile, train, evaluate, wait for input, end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_flagperf.report.page import charts
+from pytest_flagperf.results.measured import phases
+from pytest_flagperf.results.measured.outcome import Outcome
+
+START, TRAIN, MEASURE, EVALUATE, COMPILE, WAIT, END = PARTS = (
+    "start", "train", "measure", "evaluate", "compile", "wait for input", "end",
+)  # fmt: skip
+_PHASES = (phases.INIT, phases.WARM_UP, phases.TRAIN, phases.EVALUATE, phases.MEASURE)
+_LEAST = 0.001
+"""The least share of the round that is shown."""
+
+
+def parts_of(outcome: Outcome) -> dict[str, float]:
+    """Return the seconds of each part of a round; of a round that failed, by the end of its log."""
+    times = {name: sum(phase.seconds for phase in outcome.phases if phase.name == name) for name in _PHASES}
+    evaluations = times[phases.EVALUATE]
+    training = times[phases.WARM_UP] + times[phases.TRAIN] - evaluations
+    compiling = min(outcome.value("compile_time") or 0.0, training)
+    waiting = min((outcome.value("input_wait_share") or 0.0) * training, training - compiling)
+    parts = {
+        START: times[phases.INIT],
+        COMPILE: compiling,
+        TRAIN: training - compiling - waiting,
+        MEASURE: times[phases.MEASURE],
+        EVALUATE: evaluations,
+        WAIT: waiting,
+    }
+    whole = sum(parts.values())
+    parts[END] = (outcome.value("e2e_time") or whole) - whole
+    return {name: seconds for name, seconds in parts.items() if seconds > _LEAST * whole}
+
+
+def of_training(outcome: Outcome) -> dict[str, float]:
+    """Return what a training waits for besides its steps, as shares of its time."""
+    parts = parts_of(outcome)
+    names = {EVALUATE: "evaluations", WAIT: "waiting for input", COMPILE: "compiling"}
+    training = sum(parts.get(name, 0.0) for name in (*names, TRAIN))
+    return {text: parts.get(name, 0.0) / training for name, text in names.items()} if training else {}
+
+
+def html(rounds: Sequence[Outcome]) -> str:
+    """Return a bar for each round, all on the same scale; empty without times."""
+    named = {outcome.round: parts for outcome in rounds if (parts := parts_of(outcome))}
+    most = max((sum(parts.values()) for parts in named.values()), default=0.0)
+    bars = [charts.stacked(f"round {number}", parts, "s", most, PARTS) for number, parts in named.items()]
+    return f"<h3>Time</h3>{''.join(bars)}" if bars else ""
