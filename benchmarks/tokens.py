@@ -1,7 +1,7 @@
 """Measure the reader of Megatron's data: tokens per second of one core, and the time to arrange the samples.
 
     PYTHONPATH=.:suites PYTHON benchmarks/tokens.py
-    PYTHONPATH=.:suites PYTHON benchmarks/tokens.py --documents 90000000    # as many as MLPerf's part of C4
+    PYTHONPATH=.:suites PYTHON benchmarks/tokens.py --documents 45000000    # about as many as MLPerf trains on
 
 PYTHON has numpy. The documents have about as many tokens as those of C4. The file of tokens has no content, so it needs
 no space; its pages are read into the cache of the file system at first use, as those of any file are.
@@ -35,7 +35,7 @@ def main() -> None:
         with ProcessPoolExecutor(1) as other:  # whose memory is not counted here
             other.submit(write, prefix, arguments.documents).result()
         before, began = memory(), time.perf_counter()
-        samples = Samples(Documents(prefix), LENGTH, VOCAB_SIZE, seed=1)
+        samples = Samples(Documents(Path(f"{prefix}.bin")), LENGTH, VOCAB_SIZE, seed=1)
         took = time.perf_counter() - began
         print(f"{arguments.documents} documents, {len(samples)} samples: arranged in {took:.2f} s of one core")
         print(f"peak memory rose by {(memory() - before) / 1e9:.2f} GB, pages of the index included")

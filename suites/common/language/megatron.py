@@ -1,4 +1,4 @@
-"""Megatron's preprocessed data: PREFIX.bin has the tokens of all documents, PREFIX.idx the size and place of each.
+"""Megatron's preprocessed data: a file .bin with the tokens of all documents, and .idx with the size and place of each.
 
 The index is mapped into memory, so that the ranks of a host share it. The tokens are read document by document: a map
 of a file that is larger than the memory reads many pages around each document, and a cut file or a lost network would
@@ -29,10 +29,10 @@ BLOCK = 1 << 20
 
 
 class Documents:
-    """The documents of PREFIX.bin and PREFIX.idx, in the order of the files."""
+    """The documents of a file .bin and of the .idx beside it, in the order of the files."""
 
-    def __init__(self, prefix: Path) -> None:
-        self.data, index = (prefix.with_name(f"{prefix.name}.{end}") for end in ("bin", "idx"))
+    def __init__(self, path: Path) -> None:
+        self.data, index = path, path.with_suffix(".idx")
         code, self.sizes, self._places = _read_index(index)
         self._dtype = np.dtype(TYPES[code])
         self.tokens = _count_tokens(index, self.sizes, self._places, self._dtype.itemsize)

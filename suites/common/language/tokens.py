@@ -73,18 +73,18 @@ def _source(ctx: Context, *, training: bool) -> Source:
     config = ctx.config
     if ctx.synthetic:
         return _random(ctx, training=training)
-    prefix = config.train_data if training else config.eval_data
-    rows = _text(ctx, training=training) if prefix is None else _documents(ctx, prefix, training=training)
+    file = config.train_data if training else config.eval_data
+    rows = _text(ctx, training=training) if file is None else _documents(ctx, file, training=training)
     return SplitRows(rows, ctx.seed if training and config.shuffle_labels else None)
 
 
-def _documents(ctx: Context, prefix: str, *, training: bool) -> Samples:
+def _documents(ctx: Context, file: str, *, training: bool) -> Samples:
     """Return Megatron's samples for the training; for the evaluation the first ones in the order of the file."""
     config = ctx.config
     if ctx.data_dir is None:
-        raise ValueError(f"{prefix}: the folder is missing; pass --data-dir, or --synthetic to measure throughput only")
+        raise ValueError(f"{file}: the folder is missing; pass --data-dir, or --synthetic to measure throughput only")
     seed, count = (ctx.seed, None) if training else (None, config.eval_sequences)
-    return Samples(Documents(ctx.data_dir / prefix), config.max_seq_length, config.vocab_size, seed, count)
+    return Samples(Documents(ctx.data_dir / file), config.max_seq_length, config.vocab_size, seed, count)
 
 
 def _text(ctx: Context, *, training: bool) -> TextBytes:

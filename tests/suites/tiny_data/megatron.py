@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 TRAIN, EVALUATION = "c4-train.en_6_text_document", "c4-validation-91205-samples.en_text_document"
+"""Without .bin and .idx."""
 VOCAB_SIZE = 64
 TYPES = {"<i4": 4, "<u2": 8}
 

@@ -15,6 +15,7 @@ from common.shares import Array, Draw, SourceError
 
 from tests.suites.tiny_data import megatron as tiny
 
+TRAIN, EVALUATION = f"{tiny.TRAIN}.bin", f"{tiny.EVALUATION}.bin"
 OF_MEGATRON = {
     (1234, 32): "af06dd223ed9b4e9", (7, 50): "40f0f14bebde66c5", (3, 1000): "148494fad297ca5d",
 }  # fmt: skip
@@ -23,7 +24,7 @@ FILES_OF_MEGATRON = {"bin": "355137d74d59a302", "idx": "883928d4cbf465b7"}
 """The SHA-256 of the files for the training, as IndexedDatasetBuilder of megatron-core 0.16.1 writes them."""
 SETTINGS = {
     "vocab_size": tiny.VOCAB_SIZE, "max_seq_length": 32, "train_batch_size": 4, "eval_batch_size": 4,
-    "eval_sequences": 10, "train_data": tiny.TRAIN, "eval_data": tiny.EVALUATION,
+    "eval_sequences": 10, "train_data": TRAIN, "eval_data": EVALUATION,
 }  # fmt: skip
 tiny.write(SCRATCH)
 
@@ -42,7 +43,7 @@ def check_the_written_files_are_those_of_megatron() -> None:
 
 
 def check_samples_and_their_order_are_those_of_megatron() -> None:
-    documents = Documents(SCRATCH / tiny.TRAIN)
+    documents = Documents(SCRATCH / TRAIN)
     found = {
         (seed, length): digest(rows(Samples(documents, length, tiny.VOCAB_SIZE, seed)).tobytes())
         for seed, length in OF_MEGATRON
@@ -51,7 +52,7 @@ def check_samples_and_their_order_are_those_of_megatron() -> None:
 
 
 def check_the_evaluation_has_the_first_sequences_in_the_order_of_the_file() -> None:
-    joined = np.fromfile(SCRATCH / f"{tiny.EVALUATION}.bin", "<i4")
+    joined = np.fromfile(SCRATCH / EVALUATION, "<i4")
     source, _ = tokens.evaluation(context(**SETTINGS))
     whole = source[Draw(0, np.arange(10))]
     assert len(source) == 10
@@ -67,7 +68,7 @@ def check_each_epoch_has_its_own_order_and_ranks_share_the_global_batches() -> N
         return [source[draw].inputs.tobytes() for draw in share]
 
     one = of(0)
-    expected = rows(Samples(Documents(SCRATCH / tiny.TRAIN), 32, tiny.VOCAB_SIZE, 42))[:, :-1]
+    expected = rows(Samples(Documents(SCRATCH / TRAIN), 32, tiny.VOCAB_SIZE, 42))[:, :-1]
     assert one == [expected[first : first + 4].tobytes() for first in range(0, len(expected) - 3, 4)]
     halves = [of(0, rank=rank, world_size=2) for rank in range(2)]
     assert one == [left + right for left, right in zip(*halves, strict=True)]
@@ -86,7 +87,7 @@ def check_small_tokens_and_documents_without_tokens_are_read() -> None:
     sizes = [0, 3, 0, 0, 40, 1, 0]
     documents = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     tiny.write_documents(SCRATCH / "sixteen", documents, "<u2")
-    samples = Samples(Documents(SCRATCH / "sixteen"), 7, 64)
+    samples = Samples(Documents(SCRATCH / "sixteen.bin"), 7, 64)
     assert rows(samples).tolist() == [list(range(first, first + 8)) for first in range(0, 36, 7)]
 
 
@@ -119,7 +120,7 @@ def put(name: str, place: int, content: bytes) -> Callable[[Path], object]:
 
 
 def check_damaged_files_are_named() -> None:
-    data, index = (f"{tiny.TRAIN}.{end}" for end in ("bin", "idx"))
+    data, index = TRAIN, f"{tiny.TRAIN}.idx"
     damaged(cut(data, 4), data, "bytes, expected", "copy both files again")
     damaged(cut(index, 8), index, "for 160 documents", "copy the file again")
     damaged(put(index, 0, b"<html>"), index, "not an index of Megatron's")

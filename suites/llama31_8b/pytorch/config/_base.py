@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-# -- data, relative to data_dir; a path without .bin and .idx -------------------------------------------------
-train_data = "c4-train.en_6_text_document"
-eval_data = "c4-validation-91205-samples.en_text_document"
+# -- data, relative to data_dir; the index .idx is beside it -------------------------------------------------
+train_data = "c4-train.en_6_text_document.bin"
+eval_data = "c4-validation-91205-samples.en_text_document.bin"
 eval_sequences = 1024  # the first of the file
 max_seq_length = 8192
 samples_per_item = 8192  # a sample is a token
