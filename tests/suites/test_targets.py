@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import statistics
 from pathlib import Path
@@ -26,9 +27,12 @@ def target_of(suite: Suite) -> Target:
 
 def trainings(text: str, metrics: int) -> dict[str, list[FullTraining]]:
     """The rows of the table in a README, by shape."""
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    head = next((row for row in rows if row[0] == "seed"), ["seed"])
+    lines = itertools.dropwhile(lambda line: not line.startswith("| seed |"), text.splitlines())
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in itertools.takewhile(lambda line: line.startswith("| "), lines)
+    ]
+    head = rows[0] if rows else ["seed"]
     shapes = [name.partition(":")[0] for name in head[1 :: metrics + 1]]
     found: dict[str, list[FullTraining]] = {shape: [] for shape in shapes}
     for row in (row for row in rows if re.fullmatch(r"\d+", row[0]) and len(row) == len(head)):
