@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from flagperf_driver.driver import Config
+from flagperf_driver.training.steps import Context
 from tests.driver.frameworks import toy_data
 
 Weights = dict[str, Any]
@@ -15,7 +16,7 @@ Weights = dict[str, Any]
 
 def train(framework: str, **settings: Any) -> Weights:
     """Return the weights after ``max_steps`` steps of 32 samples with a constant learning rate."""
-    config = SimpleNamespace(**toy_data.case(framework, **settings)["config"])
+    config = Config(toy_data.case(framework, **settings)["config"])
     weights = {name: value.astype(np.float64) for name, value in toy_data.initial().items()}
     optimizer = Optimizer(config)
     for step, batch in zip(range(1, config.max_steps + 1), _batches(config), strict=False):
@@ -24,7 +25,7 @@ def train(framework: str, **settings: Any) -> Weights:
 
 
 def _batches(config: Any) -> Iterator[Any]:
-    data = toy_data.TrainData(SimpleNamespace(config=config, rank=0, world_size=1, seed=42))
+    data = toy_data.TrainData(Context(config))
     for epoch in range(100):
         data.set_epoch(epoch)
         yield from data
