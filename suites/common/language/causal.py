@@ -12,7 +12,7 @@ from common.language.decoder import Decoder, Shape
 from common.language.tensor_plan import tensor_plan
 from common.language.tokens import Tokens
 from common.steps import Loader
-from flagperf_driver.pytorch import Context, sharding
+from flagperf_driver.pytorch import Context, Steps, sharding
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch.steps import compile_methods
 
@@ -103,3 +103,17 @@ def count_samples(ctx: Context, batch: Tokens) -> int:  # noqa: ARG001 - a step'
     """Return the number of tokens."""
     sequences, length = batch.inputs.shape
     return int(sequences * length)
+
+
+STEPS = Steps(
+    create_model=create_model,
+    convert_model=convert_model,
+    compile_model=compile_model,
+    model_to_ddp=model_to_ddp,
+    create_train_data=create_train_data,
+    create_eval_data=create_eval_data,
+    calculate_loss=calculate_loss,
+    evaluate_batch=evaluate_batch,
+    summarize=summarize,
+    count_samples=count_samples,
+)
