@@ -24,7 +24,7 @@ class CheckpointError(RuntimeError):
 
 
 class Checkpoints:
-    """The checkpoints of one round: a complete one, and often another one that a thread of each rank writes.
+    """The checkpoints of one round: the last complete one, and the next one while a thread of each rank writes it.
 
     A checkpoint is a folder ``stepN``, named ``stepN.begun`` until all ranks have written their parts. Then the earlier
     one is removed: a training that is killed loses no more than the checkpoint that it was writing.

@@ -261,7 +261,7 @@ def test_a_training_may_go_on_at_its_target_and_has_converged(tmp_path: Path) ->
     assert isinstance(first.error, NonFiniteLoss)
     second = Run(**settings, **checkpoints, stop_at_target=False)
     assert second.finished["converged"]
-    # The last evaluation is logged again: else nobody could see how long the gap before the next one was.
+    # The last evaluation is logged again: its distance to the next one is checked.
     assert [evaluation["step"] for evaluation in second.of("EVALUATE")] == [3, 6, 9]
     assert second.of("EVALUATE")[0] == {**first.of("EVALUATE")[0], "time": 0.0}
 

@@ -21,8 +21,8 @@ def row_statistics(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Ten
     largest = logits.amax(-1)
     total = (logits - largest[:, None]).exp().sum(-1)
     own = (targets >= 0) & (targets <= last)
-    wanted = logits.gather(-1, targets.clamp(0, last)[:, None])[:, 0]
-    return largest, total, wanted * own
+    of_target = logits.gather(-1, targets.clamp(0, last)[:, None])[:, 0]
+    return largest, total, of_target * own
 
 
 def row_slopes(logits: Tensor, norms: Tensor, targets: Tensor) -> Tensor:
@@ -87,16 +87,16 @@ class _Chunks(NamedTuple):
 
     def losses(self, logits: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
         """Return the sum of a chunk's losses, and the logarithm of each row's sum of exp(logit)."""
-        largest, total, wanted = self.kernels.statistics(logits, self.targets[rows])
+        largest, total, of_target = self.kernels.statistics(logits, self.targets[rows])
         if self.group is not None:
             own = largest
             largest = own.clone()
             dist.all_reduce(largest, dist.ReduceOp.MAX, self.group)
-            both = torch.stack((total * (own - largest).exp(), wanted))
+            both = torch.stack((total * (own - largest).exp(), of_target))
             dist.all_reduce(both, group=self.group)
-            total, wanted = both
+            total, of_target = both
         norms = largest + total.log()
-        return (norms - wanted).sum(), norms
+        return (norms - of_target).sum(), norms
 
 
 class _OnePass(torch.autograd.Function):  # type: ignore[misc, unused-ignore]

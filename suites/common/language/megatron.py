@@ -50,12 +50,12 @@ class Documents:
 
     def read(self, number: int, skipped: int, count: int) -> Array:
         """Return at most ``count`` tokens of a document after the first ones."""
-        wanted = min(count, int(self.sizes[number]) - skipped) * self._dtype.itemsize
+        size = min(count, int(self.sizes[number]) - skipped) * self._dtype.itemsize
         try:
-            content = os.pread(self._file.fileno(), wanted, int(self._places[number]) + skipped * self._dtype.itemsize)
+            content = os.pread(self._file.fileno(), size, int(self._places[number]) + skipped * self._dtype.itemsize)
         except OSError as error:
             raise SourceError(f"{self.data}: cannot be read ({error.strerror})") from None
-        if len(content) != wanted:
+        if len(content) != size:
             raise SourceError(f"{self.data}: the file was cut while it was read; copy it again")
         return np.frombuffer(content, self._dtype)
 

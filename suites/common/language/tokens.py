@@ -1,4 +1,4 @@
-"""Batches of tokens for models that predict the next token: the Megatron's data, the small text, or random tokens."""
+"""Batches of tokens for models that predict the next token: Megatron's data, the small text, or random tokens."""
 
 from __future__ import annotations
 

@@ -116,19 +116,19 @@ def plain_loss(model: Decoder, tokens: Tensor, targets: Tensor) -> Tensor:
 
 
 def check_the_loss_by_chunks_is_the_plain_loss() -> None:
-    """For a chunk that divides the tokens, and for one that does not; tied weights get two gradients."""
+    """Chunk sizes that divide the number of tokens or do not; tied weights get two gradients."""
     tokens, targets = batch(100)
     for tied in (False, True):
         expected = decoder(tied_embeddings=tied)
-        wanted = plain_loss(expected, tokens, targets)
-        (3 * wanted).backward()
+        expected_loss = plain_loss(expected, tokens, targets)
+        (3 * expected_loss).backward()
         for chunk in (50, 77, 1000):
             model = decoder(tied_embeddings=tied, loss_chunk=chunk)
             loss = model(tokens, targets)
             (3 * loss).backward()
             with torch.no_grad():
                 assert _largest(model(tokens, targets), loss) < 1e-6
-            assert _largest(loss, wanted) < 1e-6, (tied, chunk)
+            assert _largest(loss, expected_loss) < 1e-6, (tied, chunk)
             for (name, value), other in zip(model.named_parameters(), expected.parameters(), strict=True):
                 assert value.grad is not None
                 assert other.grad is not None
@@ -144,11 +144,11 @@ def check_bf16_keeps_the_gradients_of_the_head() -> None:
         model = decoder(loss_chunk=chunk, precision="bf16")
         with torch.autocast("cpu", torch.bfloat16):
             model(tokens, targets).backward()
-        grad, wanted = model.head.weight.grad, expected.head.weight.grad
-        assert grad is not None
-        assert wanted is not None
-        assert grad.dtype == torch.float32
-        assert float((grad - wanted).norm() / wanted.norm()) < 0.02, chunk
+        gradient, plain = model.head.weight.grad, expected.head.weight.grad
+        assert gradient is not None
+        assert plain is not None
+        assert gradient.dtype == torch.float32
+        assert float((gradient - plain).norm() / plain.norm()) < 0.02, chunk
 
 
 def check_logits_of_all_tokens_are_never_in_memory() -> None:
