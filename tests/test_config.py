@@ -67,9 +67,10 @@ def test_the_table_of_parallel_has_a_short_form_and_must_fit_the_shape_and_the_m
     assert problems_of(catalog, "parallel=shard=3") == [
         "--set parallel=shard=3: shard 3 does not divide 8, the number of ranks"
     ]
-    assert problems_of(catalog, "parallel=shard=x") == [
-        "--set parallel=shard=x: expected 'ddp' or 'fsdp' or a dict, as in name=1,other=2"
-    ]
+    for text in ("foo", "shard=x", "shard=4,shard=2"):
+        assert problems_of(catalog, f"parallel={text}") == [
+            f"--set parallel={text}: expected ddp, fsdp or a table, as in shard=4,tensor=2; got {text!r}"
+        ]
     write_config(tmp_path, 'parallel = {"shart": 2}\n')
     assert problems_of(Catalog.scan([tmp_path])) == [
         f"{CONFIG}:1: parallel = {{'shart': 2}}: unknown axis 'shart'; choose from replicate, shard, tensor"

@@ -11,7 +11,7 @@ compile = False  # noqa: A001 - torch.compile
 compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"  # mode of torch.compile
 channels_last = False  # memory format of pictures
 fused_optimizer = True  # if the device supports it
-parallel: Literal["ddp", "fsdp"] | dict[str, int] = "ddp"
+parallel: str | dict[str, int] = "ddp"
 """How ranks share a model: a copy each (ddp), a part each (fsdp), or a table, as in ``{"shard": 4, "tensor": 2}``, on
 the command line ``shard=4,tensor=2``: the ranks that share each copy's weights, and those that compute each layer
 together for the same samples. ``replicate``, the number of copies, takes the remaining ranks; so does one axis of -1.

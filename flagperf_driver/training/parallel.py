@@ -40,7 +40,7 @@ class Parallel:
             if axis not in AXES:
                 raise ParallelError(f"unknown axis {axis!r}; choose from {', '.join(AXES)}")
             if isinstance(size, bool) or not isinstance(size, int) or (size < 1 and size != _REST):
-                raise ParallelError(f"{axis} is {size!r}; expected a whole number from 1, or -1 for the others")
+                raise ParallelError(f"{axis} is {size!r}; expected an int from 1, or -1 for the remaining ranks")
         return cls(**_complete(table, ranks))
 
     @property
@@ -75,7 +75,7 @@ class Parallel:
 
 
 def _complete(table: Mapping[str, int], ranks: int) -> dict[str, int]:
-    """Return the size of every axis: the one that is -1, or else ``replicate``, takes the remaining ranks."""
+    """Return the size of every axis; the axis of size -1, by default ``replicate``, takes the remaining ranks."""
     sizes = {axis: table.get(axis, 1) for axis in AXES}
     rest = [axis for axis, size in sizes.items() if size == _REST]
     if len(rest) > 1:

@@ -23,7 +23,7 @@ _WORDS = {
     float: "a number",
     str: "a string",
     list: "a list",
-    dict: "a dict, as in name=1,other=2",
+    dict: "a dict",
 }
 
 _PAIRS = re.compile(r"[a-z_]+=-?\d{1,9}(,[a-z_]+=-?\d{1,9})*")
@@ -51,7 +51,9 @@ class ValueType:
         """Return the dict that a text such as ``shard=4,tensor=2`` means where a dict is allowed, else the value."""
         if dict not in self.types or not isinstance(value, str) or not _PAIRS.fullmatch(value):
             return value
-        return {name: int(number) for name, _, number in (pair.partition("=") for pair in value.split(","))}
+        pairs = [pair.split("=") for pair in value.split(",")]
+        sizes = {name: int(number) for name, number in pairs}
+        return sizes if len(sizes) == len(pairs) else value  # a repeated name is an error
 
     def _words(self) -> str:
         words = [*map(repr, self.choices), *(_WORDS[kind] for kind in self.types)]
