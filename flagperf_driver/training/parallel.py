@@ -40,7 +40,7 @@ class Parallel:
             if axis not in AXES:
                 raise ParallelError(f"unknown axis {axis!r}; choose from {', '.join(AXES)}")
             if isinstance(size, bool) or not isinstance(size, int) or (size < 1 and size != _REST):
-                raise ParallelError(f"{axis} is {size!r}; expected an int from 1, or -1 for the remaining ranks")
+                raise ParallelError(f"{axis} is {size!r}; expected a whole number from 1, or -1 for the rest")
         return cls(**_complete(table, ranks))
 
     @property
