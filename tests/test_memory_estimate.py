@@ -109,7 +109,7 @@ def test_the_plan_lists_the_memory_of_each_shape(tmp_path: Path) -> None:
     start = text.index("  memory ")
     assert [line.strip() for line in text[start : text.index("  hosts")].splitlines()] == [
         "memory    about 16.0 GiB of tensors on each rank, at the loss of a step; fits into the 19 GiB of X9",
-        "GiB of each rank by shape, and the total by what the backward pass computes again",
+        "GiB of each rank by shape; the last columns: the total by checkpoint_activations (full: True)",
         "shape  weights  activations  total  fits    off  selective  full",
         "1x2      8.0          8.0   16.0   yes   16.0       12.0  10.0",
         "1x1     16.0          8.0   24.0    no  24.0*      20.0*  18.0",

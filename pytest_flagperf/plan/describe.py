@@ -18,6 +18,8 @@ from .ranks import NamedHost, Placement, expected_placement, rank_processes
 _WIDEST_VALUE = 20
 _WIDTH = 116
 _CUT = "..."
+_SHOWN_GROUPS = 7
+"""The number of groups of ranks that are listed before ``...`` and the last group."""
 
 
 def describe(
@@ -123,15 +125,19 @@ def _shares(plan: Plan) -> Iterator[str]:
     yield f"{parallel.name}: {holds}; {_count(parallel.data_ranks, 'share')} of the samples"
     if not parallel.is_sharded:
         return
+    last = parallel.data_ranks - 1
     for group in range(parallel.data_ranks):
+        if _SHOWN_GROUPS <= group < last:
+            if group == _SHOWN_GROUPS:
+                yield f"  {_CUT}"
+            continue
         first = group * parallel.tensor
         ranks = f"rank {first}" if parallel.tensor == 1 else f"ranks {first} to {first + parallel.tensor - 1}"
         held = [f"copy {group // parallel.shard + 1}"] if parallel.replicate > 1 else []
         held += [f"part {group % parallel.shard + 1} of {parallel.shard}"] if parallel.shard > 1 else []
         hosts = (first + parallel.tensor - 1) // plan.case.nproc - first // plan.case.nproc + 1
-        held += (
-            [f"divided between these ranks{f' on {hosts} hosts' if hosts > 1 else ''}"] if parallel.tensor > 1 else []
-        )
+        if parallel.tensor > 1:
+            held.append("divided between these ranks" + (f" on {hosts} hosts" if hosts > 1 else ""))
         yield f"  {ranks}: {', '.join(held)}; samples {group + 1} of {parallel.data_ranks}"
 
 

@@ -131,7 +131,7 @@ def lines(shapes: Sequence[ShapeEstimates], hardware: str, memory_gib: float | N
         return
     yield of_device(own, hardware, memory_gib)
     size, unit = _unit(own.total)
-    yield f"{unit} of each rank by shape, and the total by what the backward pass computes again"
+    yield f"{unit} of each rank by shape; the last columns: the total by checkpoint_activations (full: True)"
     parts = list(dict.fromkeys(part for row in shapes if row.estimate for part in row.estimate.bytes))
     fits = [] if memory_gib is None else ["fits"]
     rows = [["shape", *parts, "total", *fits, *RECOMPUTED]]
