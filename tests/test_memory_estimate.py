@@ -74,7 +74,7 @@ def test_recomputation_shards_and_tensor_ranks_need_less() -> None:
     assert none > selective > full
     assert total({"shard": 2}) > total({"shard": 4}) > none > total({"shard": 4, "tensor": 2})
     assert total({"replicate": 2}) > total({}), "the buckets of DDP stay"
-    assert total({"shard": 8}, gradient_accumulation_steps=2) > none, "gradients wait unreduced for the last micro-step"
+    assert total({"shard": 8}, gradient_accumulation_steps=2) > none, "gradients of a micro-step stay until the update"
     assert total({"shard": 8}, checkpoint_activations=True, fused_optimizer=False) >= full
 
 
