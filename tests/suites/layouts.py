@@ -1,14 +1,9 @@
-"""Train a tiny decoder in every layout of four ranks and compare each training with that of one rank: layouts.py FILE.
-
-The ranks are forks of this process, because the import of torch takes longer than the trainings.
-"""
+"""Compare trainings of a tiny decoder in all layouts of four ranks with that of one rank: layouts.py FILE."""
 
 from __future__ import annotations
 
+import functools
 import json
-import multiprocessing
-import os
-import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +24,7 @@ from flagperf_driver import options
 from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import Context, distributed, optimizers, sharding
 from flagperf_driver.pytorch.checks import replicas
+from tests.driver.frameworks.forks import run_forks
 
 RANKS, SEQUENCES, LENGTH, STEPS = 4, 4, 32, 3
 CONFIG = {
@@ -119,10 +115,15 @@ def distance(one: Weights, other: Weights) -> float:
     return max(float((one[name] - other[name]).abs().max()) for name in one)
 
 
+@functools.cache
+def alone(tied: bool) -> tuple[dict[str, Any], Weights]:
+    """Return the training of one rank, and the initial weights of another seed."""
+    ctx = context(None, tied_embeddings=tied)
+    return train(ctx), weights(created(replace(ctx, seed=8)))
+
+
 def compared(rank: int, **settings: Any) -> dict[str, Any]:
-    alone = {"tied_embeddings": settings.get("tied_embeddings", False)}
-    plain, layout = train(context(None, **alone)), train(context(rank, **settings))
-    other = weights(created(replace(context(None, **alone), seed=8)))
+    (plain, other), layout = alone(settings.get("tied_embeddings", False)), train(context(rank, **settings))
     return {
         "start": distance(plain["start"], layout["start"]),
         "other seed": distance(plain["start"], other),
@@ -169,25 +170,14 @@ def recomputed(mode: Any) -> dict[str, float]:
     return {"flops": counter.get_total_flops(), "kept": size, "norm": float(norm)}
 
 
-def run(rank: int, port: int, results: Any) -> None:
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+def run(rank: int) -> None:
     with distributed.process_group("gloo", torch.device("cpu"), RANKS, 120):
         found = {name: compared(rank, **settings) for name, settings in LAYOUTS.items()}
     if rank == 0:
-        results.put({**found, "recomputed": {str(mode): recomputed(mode) for mode in (False, "selective", True)}})
+        modes = {"recomputed": {str(mode): recomputed(mode) for mode in (False, "selective", True)}}
+        Path(sys.argv[1]).write_text(json.dumps({**found, **modes}))
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        free_port = free.getsockname()[1]
-    processes = multiprocessing.get_context("fork")
-    queue = processes.SimpleQueue()
-    ranks = [processes.Process(target=run, args=(rank, free_port, queue)) for rank in range(RANKS)]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join()
-    codes = [process.exitcode for process in ranks]
-    assert codes == [0] * RANKS, f"exit codes {codes}"
-    Path(sys.argv[1]).write_text(json.dumps(queue.get()))
+    run_forks(run, RANKS)

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -26,9 +25,10 @@ from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.parts import Parts
 from flagperf_driver.pytorch.states import TorchStates
 from flagperf_driver.training.checkpoint import CheckpointError
+from tests.driver.frameworks.forks import run_forks
 
 FOLDER = Path(sys.argv[1])
-RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+RANK, RANKS = 0, 1  # of this process; ``run`` sets them
 
 
 class Model(nn.Module):  # type: ignore[misc]
@@ -146,16 +146,16 @@ def refused() -> str:
     return ""
 
 
-def main() -> None:
-    found = results()
-    if RANK == 0:
-        (FOLDER / f"{RANKS}.json").write_text(json.dumps(found))
+def run(rank: int) -> None:
+    global RANK, RANKS
+    RANK, RANKS = rank, int(os.environ["WORLD_SIZE"])
+    with distributed.process_group("gloo", torch.device("cpu"), RANKS, 120):
+        found = results()
+        if RANK == 0:
+            (FOLDER / f"{RANKS}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
-    if RANKS > 1:
-        dist.init_process_group("gloo")
-    main()
-    if RANKS > 1:
-        dist.barrier()
-        dist.destroy_process_group()
+    torch.set_num_threads(1)
+    for ranks in (2, 4, 1):
+        run_forks(run, ranks)
