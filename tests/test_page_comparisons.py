@@ -167,7 +167,7 @@ def test_the_trend_has_valid_runs_of_the_same_config_that_are_older(tmp_path: Pa
     assert "p_core of 3 runs: from 1,347 to 1,684" in html
     assert "+11.1 % noise unknown, run2" in text_of(html)
     shutil.rmtree(tmp_path / "run1")
-    assert "p_core of" not in page.body(this, this), "two runs are no trend"
+    assert "p_core of" not in page.body(this, this), "two runs make no trend"
     shutil.rmtree(tmp_path / "run2")
     assert "noise unknown" not in of(this).content
 

@@ -221,7 +221,7 @@ def rank_steps(ranks: Sequence[RankStepTimes], points: int = MAX_POINTS) -> Char
 
 
 def rank_bars(ranks: Sequence[RankStepTimes]) -> str:
-    """Return the forward pass of each rank as a bar, of many ranks the slowest: one that holds up the others is seen.
+    """Return the forward pass of each rank as a bar, of many ranks only the slowest, which delay the others.
 
     The whole steps of all ranks take equally long, because each waits for the slowest.
     """
