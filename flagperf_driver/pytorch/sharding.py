@@ -149,8 +149,13 @@ def materialize(ctx: Context, model: nn.Module) -> None:
     one at a time, and keeps its part: no communication, and the same weights with any number of ranks.
     """
     if not is_on_meta(model):
+        model.to(ctx.device)
         return
-    model.to_empty(device=ctx.device)
+    lost = [name for name, buffer in model.named_buffers() if buffer.is_meta]
+    if lost:
+        raise TypeError(f"buffer {lost[0]} is on the meta device, so it has no values; create it on the CPU")
+    # Not to_empty(), which drops the values of buffers.
+    model._apply(lambda value: torch.empty_like(value, device=ctx.device) if value.is_meta else value.to(ctx.device))
     _tie(model)
     with torch.no_grad():
         for name, parameter in distributed.named(model.named_parameters()):

@@ -130,7 +130,7 @@ def error_of(action: Callable[[], Any]) -> str:
     """Return the type and the message of the error that ``action`` raises."""
     try:
         action()
-    except (ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
     return "no error"
 
@@ -171,6 +171,35 @@ def recorded_kernels(*, named: bool) -> list[Any]:
     return [[tuple(activity)[:5] for activity in recording.activities], recording.launches, recording.waits]
 
 
+class OnMeta(nn.Module):  # type: ignore[misc]
+    """A model without memory for its weight, but with a buffer."""
+
+    def __init__(self, buffers: str) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(4, device="meta"))
+        self.register_buffer("angles", torch.arange(4.0, device=buffers))
+
+    def initial(self, name: str) -> float | None:  # noqa: ARG002 - as sharding.Drawn
+        return None
+
+    def tie(self) -> None:
+        pass
+
+
+def placed(buffers: str) -> list[list[float]]:
+    """Return the values of a parameter and a buffer after the model got memory."""
+    model = OnMeta(buffers)
+    sharding.materialize(Context(config=config()), model)
+    return [model.weight.tolist(), model.angles.tolist()]
+
+
+def moved_model() -> str:
+    """Return the device of a model that was created with memory, on another device."""
+    model = nn.Linear(2, 2)
+    sharding.materialize(Context(config=config(), device=torch.device("meta")), model)
+    return str(model.weight.device)
+
+
 def units() -> dict[str, Any]:
     nested = {"a": torch.zeros(2), "b": [torch.ones(1), (torch.ones(1), "text", 3)]}
     moved = devices.to_device(nested, torch.device("meta"))
@@ -189,6 +218,9 @@ def units() -> dict[str, Any]:
         "no_events": error_of(lambda: Hooks().events(torch.device("meta"))),
         "no_scaler": error_of(lambda: Hooks().grad_scaler(torch.device("cuda"))),
         "no_lower": error_of(lambda: Hooks().autocast(torch.device("cuda"), torch.float16)),
+        "placed": placed("cpu"),
+        "no_buffer": error_of(lambda: placed("meta")),
+        "moved_model": moved_model(),
         "moved": [str(tensor.device) for tensor in devices.tensors(moved)] + [moved["b"][1][1:]],
     }
 

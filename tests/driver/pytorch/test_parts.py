@@ -71,6 +71,8 @@ def test_parts_of_a_step_do_what_the_config_says(alone: RankResults) -> None:
     kernels = [["nvjet_tst_128x256", 20, 120, 100, 0], ["Memcpy HtoD (Pinned -> Device)", 140, 150, 10, 4096]]
     # The last wait comes after the last launch: the end of the recording.
     assert alone.value("units", "recorded_kernels") == [[kernels, 2, [95]]] * 2
+    assert alone.value("units", "placed") == [[1.0] * 4, [0.0, 1.0, 2.0, 3.0]], "a buffer keeps its values"
+    assert alone.value("units", "moved_model") == "meta"
     assert alone.value("units", "moved") == ["meta", "meta", "meta", ["text", 3]]
     assert alone.value("units", "switches") == {
         "ascend": [[True, True], [False, False]],
@@ -152,6 +154,7 @@ def test_compiled_code_is_kept_for_later_rounds_unless_the_user_sets_a_folder(
             ],
         ),
         ("no_events", ["DeviceError", "torch.meta has no Event; define 'events' in the vendor's device.py"]),
+        ("no_buffer", ["TypeError", "buffer angles is on the meta device", "create it on the CPU"]),
         ("no_scaler", ["DeviceError", "precision='fp16'", "has no loss scaler for 'cuda'", "bf16 or fp32"]),
         ("no_lower", ["DeviceError", "precision='fp16'", "torch.float16 on 'cuda'", "define 'autocast' in the"]),
     ],
