@@ -72,15 +72,15 @@ class Checkpoints:
         if self._folder is None:
             return None
         last = self._last_on_all_ranks(self._folder)
-        if self._rank.world.rank == 0:
-            _remove_others(last, self._folder)
         if last is None:
+            self._remove_begun(None)
             return None
         try:
             body = json.loads((last / _TRAINING).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{last / _TRAINING}: cannot be read: {error}; remove {last}") from error
         _check(last, body, self._rank)
+        self._remove_begun(last)
         self._trainer.load_state(last)
         return body["progress"], body["evaluation"]
 
@@ -90,6 +90,11 @@ class Checkpoints:
             finished = self._folder.with_name(f"{self._folder.name}.finished")
             shutil.rmtree(finished, ignore_errors=True)
             self._folder.replace(finished)
+
+    def _remove_begun(self, last: Path | None) -> None:
+        """Remove what an earlier process began, once it is clear that the folder is of this training."""
+        if self._folder is not None and self._rank.world.rank == 0:
+            _remove_others(last, self._folder)
 
     def _last_on_all_ranks(self, folder: Path) -> Path | None:
         """Return the last complete checkpoint, which all ranks must see."""

@@ -501,12 +501,16 @@ def test_an_interrupted_training_continues_from_its_checkpoint(tmp_path: Path) -
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "eval_steps": None}
     Run(nan_at=6, log_freq=1, **settings)
+    (complete,) = tmp_path.glob("*/step4")
+    begun = complete.with_name("step8.begun")
+    begun.mkdir()
     error = Run(seed=7, **settings).error
     assert isinstance(error, CheckpointError)
     assert "seed is 42, expected 7" in str(error)
     error = Run(training="run2 b", **settings).error
     assert isinstance(error, CheckpointError)
     assert "belongs to another training: training is 'run1 a', expected 'run2 b'. Remove it" in str(error)
+    assert begun.exists(), "the other training may be writing it"
     assert [end["step"] for end in Run(max_steps=8, **settings).of("STEP_END")][-1] == 8, "the control"
 
 
