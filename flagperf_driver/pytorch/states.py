@@ -54,6 +54,8 @@ class TorchStates:
                     torch.save(rest, stream)
                     os.fsync(stream.fileno())
             storage.write(folder, self._copies, group)
+            if ctx.rank == 0:
+                storage.check(folder)
 
         return write
 

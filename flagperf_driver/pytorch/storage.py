@@ -31,6 +31,16 @@ def write(folder: Path, tensors: Tensors, group: Any) -> None:
     checkpoint.save(tensors, storage_writer=checkpoint.FileSystemWriter(folder), process_group=group)
 
 
+def check(folder: Path) -> None:
+    """Raise an error if a rank's file is not in the folder: its host has written it to another one."""
+    places = _Reader(folder).read_metadata().storage_data.values()
+    missing = sorted({place.relative_path for place in places if not (folder / place.relative_path).is_file()})
+    if missing:
+        raise CheckpointError(
+            f"{folder}: {', '.join(missing[:3])} of another rank not found; checkpoint_dir must be shared by all hosts"
+        )
+
+
 def read(folder: Path, into: Tensors, group: Any) -> None:
     """Read values into these tensors, in place; every rank of ``group`` calls it with the same names."""
     checkpoint.load(into, storage_reader=_Reader(folder), process_group=group)

@@ -114,7 +114,8 @@ def results() -> dict[str, Any]:
         two = Toy("shard", seed=1).train()
         trained = two.whole()
         two.write("two")
-        return {"trained": trained, "own": two.read("two"), "replicate": Toy("replicate").read("two")}
+        found = {"trained": trained, "own": two.read("two"), "replicate": Toy("replicate").read("two")}
+        return {**found, "unshared": unshared(two)}
     if RANKS == 4:
         four = Toy("shard x tensor")
         found = {"shard": Toy("shard").read("two"), "shard x tensor": four.read("two")}
@@ -127,6 +128,15 @@ def results() -> dict[str, Any]:
         "stored": [name for name in storage.stored(FOLDER / "two") if name.startswith("model/")],
         "refused": refused(),
     }
+
+
+def unshared(toy: Toy) -> str:
+    """Return the error of a checkpoint of which each rank writes its part to a folder of its own."""
+    try:
+        toy.write(f"of rank {RANK}")
+    except CheckpointError as error:
+        return str(error)
+    return ""
 
 
 def refused() -> str:
