@@ -305,6 +305,9 @@ def test_what_a_checkpoint_brought_is_taken_off(tmp_path: Path) -> None:
 
     config: dict[str, Any] = {**CONFIG, "checkpoint_dir": "/checkpoints"}
     training = replace(GOOD, edit=edit, finished=end, plan_fields={"config": config})
-    assert contradicted(measure(write(training, tmp_path / "round1"))) == set()
+    outcome = measure(write(training, tmp_path / "round1"))
+    assert contradicted(outcome) == set()
+    assert outcome.quality.reached is not None
+    assert outcome.value("time_to_target") == pytest.approx(50.0 + outcome.quality.reached.time)
     # Who has no checkpoints went on from none.
     assert "train_time" in contradicted(measure(write(replace(training, plan_fields={}), tmp_path / "round2")))
