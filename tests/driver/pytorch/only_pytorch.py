@@ -179,7 +179,7 @@ class OnMeta(nn.Module):  # type: ignore[misc]
         self.weight = nn.Parameter(torch.empty(4, device="meta"))
         self.register_buffer("angles", torch.arange(4.0, device=buffers))
 
-    def initial(self, name: str) -> float | None:  # noqa: ARG002 - as sharding.Drawn
+    def initial(self, name: str) -> float | None:
         return None
 
     def tie(self) -> None:
