@@ -304,4 +304,4 @@ def test_a_new_environment_with_only_the_wheel_trains_and_reports(installed: Pat
     assert files(site / "bundled") == before
     show = [str(installed / "bin" / "flagperf"), "show", str(run)]
     shown = subprocess.run(show, cwd=empty, env=environment, capture_output=True, text=True, check=True).stdout
-    assert "resnet50:pytorch:CPU:1:1:1" in shown
+    assert "resnet50 1x1" in shown

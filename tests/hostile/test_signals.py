@@ -65,7 +65,7 @@ def assert_devices_are_free(local: Local) -> None:
 def test_a_run_whose_terminal_is_closed_ends_in_order(local: Local, workers: tuple[str, ...]) -> None:
     terminal = in_terminal(local, [*PYTEST, *workers])
     # The dot of alpha's test: with workers, the reports say nothing of a test whose end has not arrived.
-    local.wait_until(lambda: terminal.read(0.05) and re.search(r"(?m)(^|\x1b\[K)\.", terminal.printed))
+    local.wait_until(lambda: terminal.read(0.05) and re.search(r"(?m)(^|\x1b\[K|\x1b\[\d+G)\.", terminal.printed))
     wait_for_beta(local)
     terminal.hang_up()
     assert terminal.process.wait(60) == pytest.ExitCode.INTERRUPTED
