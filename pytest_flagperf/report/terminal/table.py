@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import compress
-from operator import add
+from itertools import chain, compress
+from typing import TypeAlias
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.results.figures.statistics import SURE, Summary, few, summarize
@@ -18,8 +18,9 @@ _ROUNDS_HEAD = ("", "median", "lowest", "highest", "variation", f"mean, {quantit
 
 _LOWEST = _ROUNDS_HEAD.index("lowest")
 NOTHING = "-"
-_HEAD = ("case", "rounds", "converged", "metric", "p_whole", "p_train", "p_core", "MFU", "speedup", "e2e")
-_P_CORE, _MFU = _HEAD.index("p_core"), _HEAD.index("MFU")
+Row: TypeAlias = tuple[str, ...]
+_MFU = "MFU"
+_HEAD: Row = ("case", "rounds", "converged", "metric", "p_whole", "p_train", "p_core", _MFU, "speedup", "e2e")
 _MEASURED_HEAD = ("case", "figure", "median", "of peak", "rounds", "e2e")
 _GAP = "  "
 _NOISE = "noise"
@@ -40,16 +41,24 @@ def console_table(cases: Sequence[CaseResult], width: int = 80) -> list[str]:
 
 def _fitting(cases: Sequence[CaseResult], width: int) -> list[str]:
     """Return the table with the most columns that fits; if none fits, each name has its own line."""
-    full = [case.case for case in cases]
-    names, shared = _short_names(cases)
-    short = [_brief(cases, names, f"case{shared}", **options) for options in _SHORTER]
-    for table in (rows(cases), _brief(cases, full), *short):
-        lines = aligned(table)
+    whole = [_HEAD, *map(_row, cases)]
+    for table in _narrower(cases, whole):
+        lines = aligned(_without_mfu(table))
         if max(map(len, lines)) <= width:
             return lines
-    head, *lines = aligned([("", *row[1:]) for row in _brief(cases, full, named=False)])
+    head, *lines = aligned(_without_mfu([("", *row[1:]) for row in _brief(cases, whole, named=False)]))
     metrics = [f" ({case.outcomes[0].target.name})" if case.outcomes else "" for case in cases]
-    return ["case", head, *(text for one in zip(map(add, full, metrics), lines, strict=True) for text in one)]
+    names = [f"{case.case}{metric}" for case, metric in zip(cases, metrics, strict=True)]
+    return ["case", head, *chain.from_iterable(zip(names, lines, strict=True))]
+
+
+def _narrower(cases: Sequence[CaseResult], whole: list[Row]) -> Iterator[list[Row]]:
+    """Yield the table, then narrower ones."""
+    yield whole
+    yield _brief(cases, whole)
+    short = [(name, *row[1:]) for name, row in zip(_short_names(cases), whole, strict=True)]
+    for options in _SHORTER:
+        yield _brief(cases, short, **options)
 
 
 def _figures(cases: Sequence[CaseResult], width: int) -> list[str]:
@@ -78,19 +87,20 @@ def _figure_rows(case: CaseResult) -> Iterator[tuple[str, ...]]:
         name, ends = "", ("", "")
 
 
-def rows(cases: Sequence[CaseResult]) -> list[tuple[str, ...]]:
+def rows(cases: Sequence[CaseResult]) -> list[Row]:
     """Return the cells of the table, the head first; the MFU column is left out if it is empty."""
-    return _without_mfu([_HEAD, *(_row(case) for case in cases)], _MFU)
+    return _without_mfu([_HEAD, *map(_row, cases)])
 
 
-def _without_mfu(table: list[tuple[str, ...]], at: int) -> list[tuple[str, ...]]:
-    """Return the table without the column of the MFU at this place if no case has an MFU."""
+def _without_mfu(table: list[Row]) -> list[Row]:
+    """Return the table without the column of the MFU if no case has an MFU."""
+    at = table[0].index(_MFU)
     if all(row[at] == NOTHING for row in table[1:]):
         return [(*row[:at], *row[at + 1 :]) for row in table]
     return table
 
 
-def _row(case: CaseResult) -> tuple[str, ...]:
+def _row(case: CaseResult) -> Row:
     return (
         case.case,
         f"{sum(outcome.ok for outcome in case.outcomes)}/{len(case.outcomes)}",
@@ -105,34 +115,31 @@ def _row(case: CaseResult) -> tuple[str, ...]:
 
 
 def _brief(
-    cases: Sequence[CaseResult],
-    names: Sequence[str],
-    head: str = "case",
-    *,
-    named: bool = True,
-    with_target: bool = True,
-) -> list[tuple[str, ...]]:
-    """Return the cells of the most important figures."""
-    table = [(head, *_HEAD[2:4], *_HEAD[_P_CORE:])]
-    for name, case in zip(names, cases, strict=True):
-        row = _row(case)
-        quality = metric(case.outcomes, named=named, with_target=with_target) or NOTHING
-        *figures, speedup, time = row[_P_CORE:]
-        table.append((name, row[2], quality, *figures, _NOISE if speedup.endswith(_NOISE) else speedup, time))
-    return _without_mfu(table, _MFU - _P_CORE + 3)
+    cases: Sequence[CaseResult], whole: Sequence[Row], *, named: bool = True, with_target: bool = True
+) -> list[Row]:
+    """Return the columns of the most important figures."""
+    metrics = [metric(case.outcomes, named=named, with_target=with_target) or NOTHING for case in cases]
+    return [
+        (name, done, quality, p_core, mfu, _NOISE if speedup.endswith(_NOISE) else speedup, time)
+        for (name, _, done, _, _, _, p_core, mfu, speedup, time), quality in zip(
+            whole, ["metric", *metrics], strict=True
+        )
+    ]
 
 
-def _short_names(cases: Sequence[CaseResult]) -> tuple[list[str], str]:
-    """Return each case's model and shape, with what else differs between them, and in brackets what does not."""
+def _short_names(cases: Sequence[CaseResult]) -> list[str]:
+    """Return a head with what all names share, and each case's model and shape, with what differs between them."""
     parsed = [Case.parse(case.case) for case in cases]
     others = [(case.framework, case.hardware) for case in parsed]
     differ = [len(set(values)) > 1 for values in zip(*others, strict=True)]
-    names = [
-        " ".join([case.model, *compress(other, differ), str(case.shape)])
-        for case, other in zip(parsed, others, strict=True)
+    shared = ", ".join(compress(others[0], (not one for one in differ)))
+    return [
+        f"case ({shared})" if shared else "case",
+        *(
+            " ".join([case.model, *compress(other, differ), str(case.shape)])
+            for case, other in zip(parsed, others, strict=True)
+        ),
     ]
-    shared = list(compress(others[0], (not one for one in differ)))
-    return names, f" ({', '.join(shared)})" if shared else ""
 
 
 def aligned(rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:
