@@ -126,11 +126,9 @@ def _shares(plan: Plan) -> Iterator[str]:
     if not parallel.is_sharded:
         return
     last = parallel.data_ranks - 1
-    for group in range(parallel.data_ranks):
-        if _SHOWN_GROUPS <= group < last:
-            if group == _SHOWN_GROUPS:
-                yield f"  {_CUT}"
-            continue
+    for group in (*range(min(_SHOWN_GROUPS, last)), last):
+        if group == last > _SHOWN_GROUPS:
+            yield f"  {_CUT}"
         first = group * parallel.tensor
         ranks = f"rank {first}" if parallel.tensor == 1 else f"ranks {first} to {first + parallel.tensor - 1}"
         held = [f"copy {group // parallel.shard + 1}"] if parallel.replicate > 1 else []
