@@ -25,6 +25,8 @@ from pytest_flagperf.engines.agents.slurm.config import SlurmConfig
 from pytest_flagperf.expected import Expected, KnownProblem
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
+from pytest_flagperf.results.logs import ranges
+from pytest_flagperf.results.measured.consistency import PAIRS
 from pytest_flagperf.results.measured.validity import WARNINGS
 from pytest_flagperf.results.tables.columns import COLUMNS
 from pytest_flagperf.results.verdicts.names import VERDICTS
@@ -241,8 +243,27 @@ def _verdicts() -> str:
             "A round with a validity warning is invalid: it is not compared, and fails with `--strict`. "
             "[Validity warnings](../measuring.md#validity-warnings) describes the limits.\n",
             table(["kind", "condition"], warnings),
+            "## Pairs of figures\n",
+            "The verdict `consistent` compares these figures, each [measured in two ways]"
+            "(../measuring.md#figures-that-are-measured-in-two-ways).\n",
+            table(
+                ["pair", "figure", "against", "tolerance"],
+                ([f"`{pair.name}`", pair.figure, pair.against, str(pair.tolerance)] for pair in PAIRS),
+            ),
+            "## Ranges of values\n",
+            "[Ranges of values](../measuring.md#ranges-of-values) describes what happens outside a range.\n",
+            table(["source", "quantity or field", "range"], _ranges()),
         ]
     )
+
+
+def _ranges() -> Iterator[list[str]]:
+    """Yield a row for each source and range, with all quantities that have it."""
+    sources = {"host": {**ranges.HOST, **ranges.LOAD}, "device": ranges.DEVICE, **ranges.LOGGED}
+    for source, quantities in sources.items():
+        for allowed in dict.fromkeys(quantities.values()):
+            names = ", ".join(f"`{name}`" for name, range_ in quantities.items() if range_ == allowed)
+            yield [source, names, str(allowed)]
 
 
 def _files() -> str:

@@ -12,8 +12,8 @@ import pytest
 
 from flagperf_driver import events
 from flagperf_driver.node.sampling import devices, host_counters
-from pytest_flagperf.results.logs import monitors, ranges
-from pytest_flagperf.results.logs.ranges import DEVICE, HOST, LOAD, LOGGED, Range
+from pytest_flagperf.results.logs import monitors
+from pytest_flagperf.results.logs.ranges import DEVICE, HOST, LOGGED, Range
 from pytest_flagperf.results.logs.ranklog import RangeChecker
 from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured.measure import measure
@@ -22,7 +22,6 @@ from pytest_flagperf.results.verdicts import converges, failed, throughput
 from pytest_flagperf.stored.plan import StoredMetric
 from tests.results_help import edit_json, recorded, replay_dir
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "measuring.md"
 START = 1_700_000_000.0
 COLUMNS = {"host": host_counters.COLUMNS, "devices": devices.COLUMNS}
 RANGES = {"host": HOST, "devices": DEVICE}
@@ -224,21 +223,3 @@ def test_a_long_list_of_impossible_figures_is_cut_and_older_rounds_are_judged_as
     plan = json.loads((tmp_path / "old" / "plan.json").read_text())
     edit_json(tmp_path / "old" / "plan.json", metric={**plan["metric"], "range": None})
     assert failed(converges(measure(tmp_path / "old"))) == []
-
-
-# -- the document ------------------------------------------------------------------------------------------------
-
-
-def test_the_document_has_the_same_table() -> None:
-    rows = re.findall(r"^\| (host|device|`[A-Z_`, ]+`) \| (.+) \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
-    expected = {
-        (source, name): text
-        for sources, names, text in rows
-        for source in re.findall(r"\w+", sources)
-        for name in re.findall(r"`([\w.]+)`", names)
-    }
-    known = {("host", name): allowed for name, allowed in {**HOST, **LOAD}.items()}
-    known |= {("device", name): allowed for name, allowed in DEVICE.items()}
-    known |= {(event, name): allowed for event, fields in LOGGED.items() for name, allowed in fields.items()}
-    assert expected == {key: str(allowed) for key, allowed in known.items()}
-    assert f"{ranges.POWER_FACTOR:g} times its board's limit" in DOCUMENT.read_text()

@@ -1,4 +1,4 @@
-"""Compare figures that are measured in two ways: ``PAIRS`` is the table of docs/measuring.md.
+"""Compare figures that are measured in two ways: ``PAIRS`` has them all, docs/measuring.md explains them.
 
 A pair is compared if both of its figures are present. Beyond its tolerance the round fails, because one of the two
 figures is wrong.
@@ -7,7 +7,7 @@ figures is wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from flagperf_driver import events
 from flagperf_driver.perflog import number
@@ -37,14 +37,6 @@ def check(ranks: Sequence[tuple[RankLocation, RankFigures]], number_: int) -> tu
                 text = f"round {number_}: {place}: {sentence} (pair {pair.name})"
                 failures.append(Failure(CONTRADICTION, place.host, place.rank, text))
     return pairs, tuple(failures)
-
-
-def table() -> Iterator[str]:
-    """Yield the lines of the table in docs/measuring.md."""
-    yield "| pair | figure | against | tolerance |"
-    yield "|---|---|---|---|"
-    for pair in PAIRS:
-        yield f"| `{pair.name}` | {pair.figure} | {pair.against} | {pair.tolerance} |"
 
 
 # -- names ---------------------------------------------------------------------------------------------------
