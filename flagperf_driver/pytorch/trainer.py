@@ -179,7 +179,7 @@ class TorchTrainer:
     def evaluate(self, beat: Callable[[], None]) -> RankEvaluation:
         return evaluate(self._ctx, self._own, self.parts.model, self.parts.eval_data, self.marks, beat)
 
-    def summarize(self, results: list[Any]) -> dict[str, float]:
+    def summarize(self, results: list[Any]) -> Mapping[str, Any]:
         return self._own.summarize(self._ctx, results)
 
     # -- all ranks, and the device -------------------------------------------------------------------------

@@ -178,7 +178,7 @@ class BaseTrainer(ABC):
     def _evaluate_eagerly(self, batch: Any) -> Any:
         return self._steps.evaluate_batch(self._ctx, self.model, batch)
 
-    def summarize(self, results: list[Any]) -> dict[str, float]:
+    def summarize(self, results: list[Any]) -> Mapping[str, Any]:
         return self._steps.summarize(self._ctx, results)
 
     def _average_statistics(self) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Collection, Iterable, Iterator
 
+from flagperf_driver.training.steps import Drawings
 from flagperf_driver.training.timeline import Marks
 from flagperf_driver.training.trainer import EvaluationError, Trainer
 
@@ -48,10 +49,18 @@ class ModelTime:
     samples: int = 0
 
 
+@dataclass
+class Results:
+    """What an evaluation found."""
+
+    metrics: dict[str, float]
+    drawings: dict[str, Drawings] = field(default_factory=dict)
+
+
 def evaluate(
     trainer: Trainer, rank: int, expected: Collection[str], beat: Callable[[], None], model_time: ModelTime
-) -> dict[str, float]:
-    """Return the metrics, the same on every rank; ``expected`` are the metrics with a target."""
+) -> Results:
+    """Return the results, the same on every rank; ``expected`` are the metrics with a target."""
     begin = time.perf_counter()
     share = trainer.evaluate(beat)
     model_time.seconds += time.perf_counter() - begin - share.loading_s
@@ -67,21 +76,23 @@ def evaluate(
                 f"evaluate_batch() returned {_named(its)} on rank {other} and {_named(width)} on another rank"
             )
     if width:
-        return _metrics(trainer, trainer.total(share.sums or [0.0] * width), expected)
+        return _results(trainer, trainer.total(share.sums or [0.0] * width), expected)
     # One rank summarizes the predictions: that may take all cores of a host for seconds.
     items = [item for part in trainer.gather(share.predictions) for item in part]
-    metrics: dict[str, float] = trainer.gather(_metrics(trainer, items, expected) if rank == 0 else None)[0]
-    return metrics
+    results: Results = trainer.gather(_results(trainer, items, expected) if rank == 0 else None)[0]
+    return results
 
 
 def _named(width: int) -> str:
     return f"{width} sums" if width else "predictions"
 
 
-def _metrics(trainer: Trainer, results: list[Any], expected: Collection[str]) -> dict[str, float]:
-    metrics = trainer.summarize(results)
+def _results(trainer: Trainer, results: list[Any], expected: Collection[str]) -> Results:
+    summary = trainer.summarize(results)
+    drawings = {name: value for name, value in summary.items() if isinstance(value, Drawings)}
+    metrics = {name: float(value) for name, value in summary.items() if not isinstance(value, Drawings)}
     missing = " and ".join(repr(name) for name in expected if name not in metrics)
     if missing:
         got = ", ".join(sorted(metrics)) or "no metrics"
         raise EvaluationError(f"summarize() returned {got}; expected also {missing}, which has a target in suite.toml")
-    return {name: float(value) for name, value in metrics.items()}
+    return Results(metrics, drawings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import math
@@ -19,6 +20,7 @@ from flagperf_driver.training.checks.speed import own_step_time
 from flagperf_driver.training.evaluation import ModelTime, evaluate
 from flagperf_driver.training.profiled_steps import profile
 from flagperf_driver.training.progress import LastEvaluation
+from flagperf_driver.training.steps import Drawings
 from flagperf_driver.training.timeline import Timeline, Window
 from flagperf_driver.training.trainer import Trainer
 
@@ -333,10 +335,12 @@ class Training:
         beat = functools.partial(self.rank.heartbeat.beat, step, heartbeat.EVALUATE)
         model_time = self._evaluated if event == events.EVALUATE else ModelTime()
         with self._apart(part):
-            metrics = evaluate(self.trainer, self.rank.world.rank, self.rank.case.metric.targets, beat, model_time)
-        seconds = getattr(self.progress, part) - before
+            found = evaluate(self.trainer, self.rank.world.rank, self.rank.case.metric.targets, beat, model_time)
+        metrics, seconds = found.metrics, getattr(self.progress, part) - before
         self.last_evaluation = LastEvaluation(step, self.progress.samples, metrics)
         self._log_evaluation(event, seconds)
+        for name, drawings in found.drawings.items():
+            self._log_drawings(name, drawings)
         case = self.rank.case
         reached = event == events.EVALUATE and not case.synthetic and case.metric.reached(metrics)
         self.progress.converged |= reached
@@ -345,6 +349,11 @@ class Training:
     def _log_evaluation(self, event: str, seconds: float) -> None:
         last = self.last_evaluation
         self.log(event, {"step": last.step, "samples": last.samples, "time": seconds, **last.metrics})
+
+    def _log_drawings(self, name: str, drawings: Drawings) -> None:
+        pixels = base64.b64encode(drawings.pixels).decode("ascii")
+        sizes = {"rows": drawings.rows, "columns": drawings.columns}
+        self.log(events.DRAWINGS, {"step": self.progress.step, "name": name, **sizes, "pixels": pixels})
 
     # -- limits, epochs and checkpoints -----------------------------------------------------------------------
 

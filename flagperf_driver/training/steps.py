@@ -10,6 +10,8 @@ from flagperf_driver.driver import Config, Rank
 from flagperf_driver.training.parallel import DDP, Parallel
 from flagperf_driver.training.progress import TrainingProgress
 
+MOST_PIXELS = 1 << 14
+"""Of the drawings of an evaluation, which are part of the log."""
 Batch = Any
 """Arrays or tensors in any nesting; only the suite knows the structure."""
 
@@ -76,6 +78,24 @@ def context_fields(rank: Rank, suite_dir: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Drawings:
+    """Some small grey pictures of equal size that a model drew."""
+
+    rows: int
+    columns: int
+    pixels: bytes
+    """Drawing after drawing, row by row, from 0 (black) to 255 (white)."""
+
+    def __post_init__(self) -> None:
+        count, size = len(self.pixels), self.rows * self.columns
+        if min(self.rows, self.columns) < 1 or not 0 < count <= MOST_PIXELS or count % size:
+            raise ValueError(
+                f"{count:,} pixels for drawings of {self.rows} x {self.columns}; expected whole drawings, "
+                f"at most {MOST_PIXELS:,} pixels"
+            )
+
+
+@dataclass(frozen=True)
 class Steps:
     """The named steps of a training that every suite must pass. Models, batches and losses are the framework's own."""
 
@@ -91,9 +111,10 @@ class Steps:
     evaluate_batch: Callable[[Any, Any, Batch], Any]
     """Return one-dimensional sums, e.g. [correct, count], which are added in float64 over batches and ranks; or a list
     with one prediction for each item, of plain values and numpy arrays, which is joined over batches and ranks."""
-    summarize: Callable[[Any, list[Any]], dict[str, float]]
+    summarize: Callable[[Any, list[Any]], Mapping[str, float | Drawings]]
     """Return the metrics by name, including all that have a target, from the sums over the whole evaluation set, or
-    from all predictions. With predictions only the first rank calls it."""
+    from all predictions. With predictions only the first rank calls it. A model that draws may also return Drawings
+    by name; the page shows the first and the last ones."""
     count_samples: Callable[[Any, Batch], int]
     """Return the number of samples of a batch of the training or the evaluation."""
     count_tokens: Callable[[Any, Batch], tuple[int, int, int]] | None = None

@@ -82,8 +82,8 @@ class Trainer(Protocol):
     def evaluate(self, beat: Callable[[], None]) -> RankEvaluation:
         """Evaluate this rank's share of the evaluation set; call ``beat`` after each batch."""
 
-    def summarize(self, results: list[Any]) -> dict[str, float]:
-        """Return the metrics of the whole evaluation set."""
+    def summarize(self, results: list[Any]) -> Mapping[str, Any]:
+        """Return the metrics of the whole evaluation set, and drawings."""
 
     def total(self, values: Sequence[float]) -> list[float]:
         """Return the sums over all ranks, added in float64."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import itertools
 import math
@@ -29,6 +30,7 @@ from flagperf_driver.training.loop import MAX_WINDOW, DataError, NonFiniteLoss, 
 from flagperf_driver.training.profile import Activity, Profiler, Recording, StepBytes
 from flagperf_driver.training.profiled_steps import HOST_STEPS, MOST_ACTIVITIES
 from flagperf_driver.training.progress import TrainingProgress
+from flagperf_driver.training.steps import MOST_PIXELS, Drawings
 from flagperf_driver.training.timeline import EventMarks, HostMarks, Marks, Timeline, Window
 from flagperf_driver.training.trainer import EvaluationError, RankEvaluation, Trainer
 from flagperf_driver.training.weight_decay import without_decay
@@ -264,6 +266,21 @@ def test_a_training_may_go_on_at_its_target_and_has_converged(tmp_path: Path) ->
     # The last evaluation is logged again: its distance to the next one is checked.
     assert [evaluation["step"] for evaluation in second.of("EVALUATE")] == [3, 6, 9]
     assert second.of("EVALUATE")[0] == {**first.of("EVALUATE")[0], "time": 0.0}
+
+
+def test_drawings_of_each_evaluation_are_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = CountingTrainer.summarize
+
+    def summarize(trainer: CountingTrainer, results: list[Any]) -> dict[str, Any]:
+        return {**plain(trainer, results), "drawn": Drawings(1, 2, bytes([255, int(results[0])]))}
+
+    monkeypatch.setattr(CountingTrainer, "summarize", summarize)
+    run = Run(max_steps=3, eval_steps=3)
+    sizes = {"name": "drawn", "rows": 1, "columns": 2}
+    pixels = [base64.b64encode(bytes([255, steps])).decode() for steps in (0, 3)]
+    logged = [{"step": 0, **sizes, "pixels": pixels[0]}, {"step": 3, **sizes, "pixels": pixels[1]}]
+    assert run.of("DRAWINGS") == logged
+    assert run.finished["final_metrics"].keys() == {"accuracy", "half"}
 
 
 def test_records_come_in_order_and_times_and_throughputs_follow_from_them(tmp_path: Path) -> None:
@@ -611,7 +628,33 @@ class OneRank:
 
 def score(shares: Sequence[RankEvaluation], *metrics: str) -> tuple[float, list[list[Any]]]:
     trainer: Any = OneRank(0, shares)
-    return evaluate(trainer, 0, metrics or ("score",), lambda: None, ModelTime())["score"], trainer.summarized
+    results = evaluate(trainer, 0, metrics or ("score",), lambda: None, ModelTime())
+    return results.metrics["score"], trainer.summarized
+
+
+class Artist(OneRank):
+    """A rank whose summary has drawings, too."""
+
+    def summarize(self, results: list[Any]) -> dict[str, Any]:
+        return {**super().summarize(results), "drawn": Drawings(1, 2, b"\0\1\2\3")}
+
+
+@pytest.mark.parametrize("share", [RankEvaluation([3.0]), RankEvaluation(predictions=[1, 2])])
+def test_drawings_of_an_evaluation_are_no_metrics(share: RankEvaluation) -> None:
+    trainer: Any = Artist(0, [share])
+    results = evaluate(trainer, 0, ("score",), lambda: None, ModelTime())
+    assert results.metrics == {"score": 3.0}
+    assert results.drawings == {"drawn": Drawings(1, 2, b"\0\1\2\3")}
+    with pytest.raises(EvaluationError, match="expected also 'drawn'"):
+        evaluate(trainer, 0, ("drawn",), lambda: None, ModelTime())
+
+
+@pytest.mark.parametrize("sizes", [(0, 2), (3, 1), (-1, -2), (2, 2)])
+def test_drawings_must_be_whole_and_small(sizes: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="expected whole drawings"):
+        Drawings(*sizes, b"" if sizes == (2, 2) else b"\0\1\2\3")
+    with pytest.raises(ValueError, match="at most 16,384 pixels"):
+        Drawings(1, 1, bytes(MOST_PIXELS + 1))
 
 
 def test_sums_and_predictions_of_all_ranks_are_joined_and_loading_is_not_the_models_time() -> None:

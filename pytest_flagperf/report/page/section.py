@@ -8,7 +8,17 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.report.page import charts, machine, pairs, points, profile, sampled_charts, step_times, time_parts
+from pytest_flagperf.report.page import (
+    charts,
+    drawings,
+    machine,
+    pairs,
+    points,
+    profile,
+    sampled_charts,
+    step_times,
+    time_parts,
+)
 from pytest_flagperf.report.page.failures import excerpts, failures, logs_shown
 from pytest_flagperf.report.page.html import (
     Name,
@@ -100,6 +110,7 @@ def _body(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path
     if rounds[0].is_training:
         title, drawn = "Training", [draw(rounds, per_line) for draw in charts.of_training(rounds)]
     yield f"<h3>{title}</h3>{charts.html(drawn)}" if any(drawn) else ""
+    yield drawings.html(rounds)
     yield time_parts.html(rounds)
     yield _memory(rounds, plan.memory) if plan else ""
     yield _differences(plan) if plan else ""

@@ -16,6 +16,7 @@ from flagperf_driver.node.agent.milestones import MILESTONES
 from flagperf_driver.original_names import Names, Translator
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.figures.units import count, quantity
+from pytest_flagperf.results.logs.drawings import FirstAndLast, drawings
 from pytest_flagperf.results.logs.points import MOST_POINTS, LeftOutPoint, MeasuredPoint, left_out_point, measured_point
 from pytest_flagperf.results.logs.ranges import LOGGED, NOT_NEGATIVE, Range
 from pytest_flagperf.stored.plan import StoredMetric
@@ -270,6 +271,8 @@ class RankLog:
     broken_lines: int = 0
     other_lines: int = 0
     bytes: int = 0
+    drawings: FirstAndLast = field(default_factory=FirstAndLast)
+    """What the model drew; invalid records are left out."""
     points: list[MeasuredPoint] = field(default_factory=list)
     """The points of a measurement."""
     left_out: list[LeftOutPoint] = field(default_factory=list)
@@ -406,6 +409,10 @@ class _Reader:
         elif record.event == events.INIT_EVALUATION:
             # The training's time begins here, whether it is logged before or after TRAIN_START.
             log.untrained = replace(self._evaluated(record), time=0.0)
+        elif record.event == events.DRAWINGS:
+            found = drawings(record.value)
+            if found is not None:
+                log.drawings.add(found)
         elif record.event == events.INIT_END:
             log.init_end = record.value
             given = record.value.get("given")

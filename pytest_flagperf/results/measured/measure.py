@@ -236,6 +236,7 @@ def _outcome(of: Round) -> Outcome:
         steps=first.steps,
         evaluations=first.evaluations,
         untrained=first.untrained,
+        drawings=first.drawings.all(),
         points=metrics.points_of(plan, logs),
         left_out=tuple({point.name: point for log in logs for point in log.left_out}.values()),
         bad_points=sum(log.bad_points for log in logs),

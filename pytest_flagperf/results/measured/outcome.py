@@ -10,6 +10,7 @@ from typing import Any
 from flagperf_driver.perflog import number
 from pytest_flagperf import case as case_names
 from pytest_flagperf.case import Case
+from pytest_flagperf.results.logs.drawings import Drawings
 from pytest_flagperf.results.logs.failures import Failure
 from pytest_flagperf.results.logs.points import LeftOutPoint, MeasuredPoint
 from pytest_flagperf.results.logs.ranklog import Evaluation, Impossible, Step, Target, whole
@@ -110,6 +111,8 @@ class Outcome(CaseFacts):
     steps: tuple[Step, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     untrained: Evaluation | None = None
+    drawings: tuple[Drawings, ...] = ()
+    """What the model drew in the first and in the last evaluation."""
     points: tuple[MeasuredPoint, ...] = ()
     """The points of a measurement."""
     left_out: tuple[LeftOutPoint, ...] = ()
