@@ -108,7 +108,7 @@ def test_the_plan_lists_the_memory_of_each_shape(tmp_path: Path) -> None:
     text = describe(plan_of(tmp_path, settings=("parallel=fsdp",)))
     start = text.index("  memory ")
     assert [line.strip() for line in text[start : text.index("  hosts")].splitlines()] == [
-        "memory    about 16.0 GiB of tensors on each rank, at the loss of a step; fits into the 19 GiB of X9",
+        "memory    about 16.0 GiB of tensors on each rank, at the loss; fits into the 19 GiB of X9",
         "GiB of each rank by shape; the last columns: the total by checkpoint_activations (full: True)",
         "shape  weights  activations  total  fits    off  selective  full",
         "1x2      8.0          8.0   16.0   yes   16.0       12.0  10.0",
@@ -124,12 +124,12 @@ def test_the_plan_lists_the_memory_of_each_shape(tmp_path: Path) -> None:
 def test_a_case_that_does_not_fit_is_named_before_it_runs(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, case="toy:pytorch:X9:1:1:1")
     assert (
-        "about 24.0 GiB of tensors on each rank, at the loss of a step; does not fit into the 19 GiB of X9"
+        "about 24.0 GiB of tensors on each rank, at the loss; does not fit into the 19 GiB of X9"
         in too_large([plan])[0]
     )
     recomputed = plan_of(tmp_path, case="toy:pytorch:X9:1:1:1", settings=("checkpoint_activations=True",))
     assert too_large([recomputed]) == [], "18 of 19 GiB may fit"
-    assert "18.0 GiB of tensors on each rank, at the loss of a step; may not fit into" in describe(recomputed)
+    assert "18.0 GiB of tensors on each rank, at the loss; may not fit into" in describe(recomputed)
 
 
 def test_a_shape_that_the_table_of_parallel_does_not_fit_says_why(tmp_path: Path) -> None:
@@ -185,6 +185,17 @@ def test_a_folder_without_the_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "suites/common/language/memory.py").unlink()
     with pytest.raises(CatalogError, match=r"suite\.toml:2: memory is 'language'; allowed"):
         _ = Catalog.scan([tmp_path]).suite("toy", "pytorch").ranks
+
+
+def test_a_suite_may_have_the_program_in_its_own_folder(tmp_path: Path) -> None:
+    shared = plan_of(tmp_path).memory
+    own, toml = tmp_path / "suites/toy/pytorch/memory.py", tmp_path / "suites/toy/pytorch/suite.toml"
+    toml.write_text(toml.read_text().replace('memory = "language"', 'memory = "."'))
+    with pytest.raises(CatalogError, match=r"suite\.toml:2: memory is '\.'; allowed: language"):
+        _ = Catalog.scan([tmp_path]).suite("toy", "pytorch").ranks
+    (tmp_path / "suites/common/language/memory.py").rename(own)
+    request = PlanRequest(Case.parse("toy:pytorch:X9:1:2:1"), vendor="acme", synthetic=True)
+    assert make_plan(Catalog.scan([tmp_path]), request).memory == shared
 
 
 def test_a_measured_peak_names_the_estimate(tmp_path: Path) -> None:

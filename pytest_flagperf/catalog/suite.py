@@ -29,6 +29,8 @@ FIGURE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 KINDS = ("file", "folder")
 MEMORY = "memory.py"
 """The program that estimates the memory of a rank."""
+OWN = "."
+"""The suite's own folder, where the name of a folder of suites/common is expected."""
 COUNTED_ON = ("meta", "cpu")
 """Devices on which the tests count a forward pass; on meta, tensors have no values."""
 REFERENCE = "reference"
@@ -167,7 +169,7 @@ class _SuiteTable:
     common: tuple[str, ...] = ()
     """The folders of suites/common that the suite uses."""
     memory: str | None = None
-    """The folder of suites/common whose memory.py estimates the memory of a rank."""
+    """The folder of suites/common whose memory.py estimates the memory of a rank; ``.`` is the suite's own folder."""
     goal: Goal | None = None
     """The rate that one device should reach at the reference scale."""
     parallel: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -309,8 +311,10 @@ class Suite:
     def ranks(self) -> Ranks:
         """What the suite needs of the ranks of a case."""
         folder = self._table.memory
-        program = None if folder is None else self._common_folder / folder / MEMORY
-        return Ranks(self._table.least_ranks, self._table.parallel, program)
+        return Ranks(self._table.least_ranks, self._table.parallel, None if folder is None else self._program(folder))
+
+    def _program(self, folder: str) -> Path:
+        return (self.path if folder == OWN else self._common_folder / folder) / MEMORY
 
     @property
     def common(self) -> tuple[str, ...]:
@@ -359,7 +363,7 @@ class Suite:
             known = sorted(path.parent.name for path in self._common_folder.glob("*/__init__.py"))
             problems += choice(file, "common", name, tuple(known))
         if table.memory is not None:
-            able = [name for name in table.common if (self._common_folder / name / MEMORY).is_file()]
+            able = [name for name in (*table.common, OWN) if self._program(name).is_file()]
             problems += choice(file, "memory", table.memory, tuple(able))
         raise_if_any(problems)
         return table

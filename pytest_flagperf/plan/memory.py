@@ -152,7 +152,7 @@ def lines(shapes: Sequence[ShapeEstimates], hardware: str, memory_gib: float | N
 def of_device(estimate: Estimate, hardware: str, memory_gib: float | None) -> str:
     """Return the total and, if it is known, whether the device's memory holds it."""
     size, unit = _unit(estimate.total)
-    total = f"about {estimate.total / size:.1f} {unit} of tensors on each rank, at the {estimate.moment} of a step"
+    total = f"about {estimate.total / size:.1f} {unit} of tensors on each rank, at the {estimate.moment}"
     if memory_gib is None:
         return total
     words = {YES: "fits", TIGHT: "may not fit", NO: "does not fit"}[estimate.fits(memory_gib)]
