@@ -100,12 +100,13 @@ def test_another_target_or_a_missing_table_of_models_is_reported(tree: Path, cap
     file.write_text(MARKED)
     missing = "docs/support.md: no section models: add the lines '<!-- models: written by tools.readme -->'"
     assert missing in run_readme(capsys, tree, code=1)
-    file.write_text(f"{MARKED.replace('support', 'models')}\n{MARKED}")
+    file.write_text("\n".join(MARKED.replace("support", name) for name in ("models", "support", "vendors")))
     run_readme(capsys, tree)
     ((model, framework, reference, small),) = rows(file, "models")
     assert (model, framework) == ("[toy](../suites/toy/README.md)", "[pytorch](../suites/toy/pytorch/README.md)")
     assert reference.startswith("top1 at least ")
     assert small.startswith("top1 at least ")
+    assert rows(file, "vendors") == [["Acme `acme`", "X9, A1x2", "pytorch: acme, acl", "–", "your own"]]
     file.write_text(file.read_text().replace("top1 at least", "top1 at most"))
     assert "docs/support.md: section models is out of date" in run_readme(capsys, tree, "--check", code=1)
 

@@ -134,12 +134,13 @@ def _readmes_of_root(source_tree: Tree) -> Iterator[_Document]:
     makers = {
         "models": sections.models,
         "support": sections.support,
+        "vendors": sections.vendors,
         "items": sections.items,
         "measurements": sections.measurements,
     }
     of_file = {
         "README*.md": ["support"],
-        "docs/support*.md": ["models", "support"],
+        "docs/support*.md": ["models", "support", "vendors"],
         "docs/machine.md": ["measurements"],
         "reports/published/README.md": ["items"],
     }

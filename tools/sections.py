@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from pytest_flagperf.case import Shape
 from pytest_flagperf.catalog import REFERENCE, DataItem, Scale, Suite, Vendor
@@ -20,7 +21,7 @@ from tools.documented_tree import Tree, VendorCase, chip_order
 
 _NO_CONFIG = "–"
 _NOT_MEASURED = "not measured"
-_WORDS = {
+_WORDS: Mapping[str, Mapping[str, Any]] = {
     "en": {
         "model": "model",
         "framework": "framework",
@@ -30,6 +31,8 @@ _WORDS = {
         "small": "small scale measured",
         "reference": "target at the reference scale",
         "small_target": "target at the small scale",
+        "vendors": ("vendor", "chips", "framework: device, backend", "devices are read with", "container images"),
+        "own_image": "your own",
         "at_least": "at least",
         "at_most": "at most",
         "legend": "*planned*: configs exist, but no published result.\n*measured*: the number of configs with a"
@@ -44,6 +47,8 @@ _WORDS = {
         "small": "已测小规模",
         "reference": "参考规模的目标",
         "small_target": "小规模的目标",
+        "vendors": ("厂商", "芯片", "框架：设备、通信后端", "读取设备的方式", "容器镜像"),
+        "own_image": "自备",
         "at_least": "≥",
         "at_most": "≤",
         "legend": "*待测*：已有配置，尚未发布结果。\n*已测*：已发布结果的配置数。\n–：没有配置；小规模不需要配置。",
@@ -87,6 +92,29 @@ def support(tree: Tree, document: Path, language: str) -> str:
         framework = tree.link(document, suite.path / "README.md", suite.framework)
         rows.append([model, framework, *(_status(tree, document, suite, vendor, language) for vendor in tree.vendors)])
     return "\n".join([*map(row, rows), "", words["legend"]])
+
+
+def vendors(tree: Tree, document: Path, language: str) -> str:
+    """The table of vendors in docs/support.md: their chips, devices and images, as vendor.toml declares them."""
+    words = _WORDS[language]
+    rows = [words["vendors"], ["---"] * len(words["vendors"])]
+    for vendor in tree.vendors:
+        frameworks = (
+            f"{name}: {of.device}, {of.backend}" + "".join(f" (`{module}`)" for module in of.modules)
+            for name, of in vendor.toml.framework.items()
+        )
+        reader = (
+            "NVML"
+            if vendor.toml.nvml
+            else tree.link(document, vendor.probe, "probe.py")
+            if vendor.probe
+            else _NO_CONFIG
+        )
+        dockerfiles = (file.parent.name for file in sorted(vendor.path.glob("images/*/Dockerfile")))
+        images = ", ".join([*vendor.toml.images, *dockerfiles]) or words["own_image"]
+        name = tree.link(document, vendor.path / "README.md", vendor.title)
+        rows.append([f"{name} `{vendor.name}`", ", ".join(vendor.chips), "; ".join(frameworks), reader, images])
+    return "\n".join(map(row, rows))
 
 
 def measurements(tree: Tree, document: Path, _: str) -> str:
