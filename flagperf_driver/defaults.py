@@ -26,7 +26,7 @@ max_epochs: int | None = None  # passes over the training data
 max_samples: int | None = None  # over all devices
 parity_samples: int | None = None  # train only so many; judged by the reference's loss curve, not by the target
 stop_at_target = True  # False: train on to max_steps, to measure how far above its target a suite ends
-max_time_s: float | None = None  # stop the training after so many seconds and keep its results
+max_time_s: float | None = None  # stop after so many seconds of training, also before --resume; keep the results
 expected_time_s: float | None = None  # measured or published time of a round; --plan prints it
 seed = 42  # round i trains with seed + i - 1
 

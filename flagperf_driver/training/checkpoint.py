@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
+from flagperf_driver import events
 from flagperf_driver.driver import Rank
 from flagperf_driver.training.trainer import Trainer
 
-SCHEMA = 2
+SCHEMA = 3
 _TRAINING = "training.json"
 _COMPLETE = re.compile(r"step(\d+)")
 
@@ -42,6 +43,7 @@ class Checkpoints:
     def save(self, progress: dict[str, Any], evaluation: dict[str, Any]) -> None:
         """Copy the state and begin to write it; every rank must call this method."""
         assert self._folder is not None, "_folder() raised no error when the training began"
+        start = time.perf_counter()
         self.wait()
         body = {"schema": SCHEMA, "identity": _identity(self._rank), "progress": progress, "evaluation": evaluation}
         complete = self._folder / f"step{progress['step']}"
@@ -50,22 +52,31 @@ class Checkpoints:
             begun.mkdir(parents=True)
         write = self._trainer.copy_state()
 
-        def write_all() -> None:
+        def write_all() -> int:
             write(begun)
-            if self._rank.world.rank == 0:
-                _write_synchronized(begun / _TRAINING, json.dumps(body))
-                _synchronize(begun)
-                begun.rename(complete)
-                _synchronize(complete.parent)
-                _remove_others(complete, complete.parent)
+            if self._rank.world.rank:
+                return 0
+            _write_synchronized(begun / _TRAINING, json.dumps(body))
+            _synchronize(begun)
+            size = sum(path.stat().st_size for path in begun.iterdir())
+            begun.rename(complete)
+            _synchronize(complete.parent)
+            _remove_others(complete, complete.parent)
+            return size
 
-        self._writing = _Writing(write_all)
+        self.pauses.append(time.perf_counter() - start)
+        self._writing = _Writing(progress["step"], write_all)
 
-    def wait(self) -> None:
-        """Wait until the last checkpoint is complete; raise an error if it could not be written."""
-        if self._writing is not None:
-            writing, self._writing = self._writing, None
-            self.write_times.append(writing.end())
+    def wait(self, *, only_if_complete: bool = False) -> None:
+        """Wait until the last checkpoint is complete, and log it; raise an error if it could not be written."""
+        if self._writing is None or (only_if_complete and self._writing.goes_on):
+            return
+        writing, self._writing = self._writing, None
+        size, seconds = writing.end()
+        self.write_times.append(seconds)
+        if self._rank.world.rank == 0:
+            cost = {"pause": self.pauses[-1], "write_time": seconds, "bytes": size}
+            self._rank.log(events.CHECKPOINT, {"step": writing.step, **cost})
 
     def load(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Restore the trainer from the last complete checkpoint and return what ``save`` got; None without one."""
@@ -110,8 +121,9 @@ class Checkpoints:
 class _Writing:
     """A checkpoint that a thread writes."""
 
-    def __init__(self, write: Callable[[], None]) -> None:
-        self._write, self._seconds = write, 0.0
+    def __init__(self, step: int, write: Callable[[], int]) -> None:
+        self.step = step
+        self._write, self._size, self._seconds = write, 0, 0.0
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
         self._thread.start()
@@ -119,17 +131,21 @@ class _Writing:
     def _run(self) -> None:
         begin = time.perf_counter()
         try:
-            self._write()
+            self._size = self._write()
         except BaseException as error:
             self._error = error
         self._seconds = time.perf_counter() - begin
 
-    def end(self) -> float:
-        """Wait for the thread and return how long it wrote."""
+    @property
+    def goes_on(self) -> bool:
+        return self._thread.is_alive()
+
+    def end(self) -> tuple[int, float]:
+        """Wait for the thread and return how many bytes it wrote, and how long."""
         self._thread.join()
         if self._error is not None:
             raise CheckpointError(f"the checkpoint could not be written: {self._error}") from self._error
-        return self._seconds
+        return self._size, self._seconds
 
 
 def _folder(rank: Rank) -> Path | None:

@@ -59,10 +59,9 @@ class Training:
         self._checkpoint_steps: int = 0 if self.for_throughput else self.config.checkpoint_steps or 0
         self._max_samples, self._samples_reason = self._sample_limit()
         self._window = window(self.config)
-        self._loss = math.nan
         self._resumed: dict[str, Any] = {}
         self._checkpoints = Checkpoints(rank, trainer, enabled=not self.for_throughput)
-        self._next_log = 1
+        self._first_step = 1
         self._last_step = self._step_limit()
         # The closed windows since the last log point, each with the losses of its steps.
         self._closed: list[tuple[Window, list[float]]] = []
@@ -146,7 +145,7 @@ class Training:
         if first is None:
             return False
         number = self.progress.step + 1
-        if number == self._next_log:
+        if number in (self._first_step, self.progress.next_log):
             self.log(events.STEP_BEGIN, {"step": number})
         compared = self.trainer.comparison if number in self._compared_steps else None
         if compared:
@@ -217,7 +216,7 @@ class Training:
         evaluates = self._eval_steps > 0 and step % self._eval_steps == 0 and self._may_evaluate()
         saves = self._checkpoint_steps > 0 and step % self._checkpoint_steps == 0
         ends = self._last_step is not None and step >= self._last_step
-        if not (evaluates or saves or ends or step == self._next_log):
+        if not (evaluates or saves or ends or step == self.progress.next_log):
             return None
         reason = self._log_point()
         if evaluates and self._evaluate(events.EVALUATE):
@@ -260,13 +259,14 @@ class Training:
         window = Window.joined([window for window, _ in self._closed])
         losses = [loss for _, losses in self._closed for loss in losses]
         self._closed = []
-        elapsed = time.perf_counter() - self._begin
+        elapsed = self.progress.train_time + time.perf_counter() - self._begin
         late = self.config.max_time_s is not None and elapsed >= self.config.max_time_s
         loss, samples, late_ranks = self.trainer.total([sum(losses) / window.steps, window.samples, late])
         progress = self.progress
         progress.samples += int(samples)
-        self._loss = loss / self.rank.world.world_size
+        progress.loss = loss / self.rank.world.world_size
         self._check_finite(losses)
+        self._checkpoints.wait(only_if_complete=True)
         self._plan_next_log(samples / window.steps)
         self.log(
             events.STEP_END,
@@ -274,7 +274,7 @@ class Training:
                 "step": progress.step,
                 "epoch": progress.epoch + 1,
                 "samples": progress.samples,
-                "loss": self._loss,
+                "loss": progress.loss,
                 "learning_rate": self.trainer.learning_rate,
                 "step_time": window.seconds / window.steps,
                 "throughput": samples / window.seconds if window.seconds else None,
@@ -292,17 +292,17 @@ class Training:
         if self._max_samples and samples_per_step:
             left = (self._max_samples - self.progress.samples) / samples_per_step
             ahead = min(ahead, max(1, math.ceil(left)))
-        self._next_log = step + ahead
+        self.progress.next_log = step + ahead
 
     def _check_finite(self, losses: list[float]) -> None:
-        if math.isfinite(self._loss):
+        if math.isfinite(self.progress.loss):
             return
         first, last = self.progress.step - len(losses) + 1, self.progress.step
         bad = [(step, loss) for step, loss in enumerate(losses, first) if not math.isfinite(loss)]
         loss = (
             f"the loss of step {bad[0][0]} is {bad[0][1]} on rank {self.rank.world.rank}"
             if bad
-            else f"the loss of a step from {first} to {last} is {self._loss} on another rank"
+            else f"the loss of a step from {first} to {last} is {self.progress.loss} on another rank"
         )
         raise NonFiniteLoss(
             f"{loss} (precision {self.config.precision}, learning rate {self.trainer.learning_rate:g}): "
@@ -379,10 +379,8 @@ class Training:
         state["train_time"] += time.perf_counter() - self._begin
         state["compute_time"] += totals.compute
         state["input_wait_time"] += totals.waiting
-        before = self.progress.save_time
         with self._apart("save_time"):
             self._checkpoints.save(state, asdict(self.last_evaluation))
-        self._checkpoints.pauses.append(self.progress.save_time - before)
 
     def _resume(self) -> None:
         """Continue from the checkpoint, if one exists."""
@@ -392,7 +390,7 @@ class Training:
         progress, evaluation = loaded
         self._resumed, self.last_evaluation = progress, LastEvaluation(**evaluation)
         self.progress.set(progress)
-        self._next_log = self.progress.step + 1
+        self._first_step = self.progress.step + 1
 
     def _finished(self, reason: str) -> dict[str, Any]:
         progress, totals = self.progress, self.timeline.totals
@@ -408,7 +406,7 @@ class Training:
             "pure_training_computing_time": progress.compute_time + totals.compute,
             "converged": progress.converged and not self.for_throughput,
             "stop_reason": reason,
-            "final_loss": self._loss,
+            "final_loss": self.progress.loss,
             "final_metrics": self.last_evaluation.metrics,
             "steps": progress.step,
             "samples": progress.samples,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Mapping
 
@@ -24,6 +25,10 @@ class TrainingProgress:
     """Completed epochs."""
     position: int = 0
     """Completed batches of the current epoch."""
+    next_log: int = 1
+    """The step after which the next STEP_END is logged."""
+    loss: float = math.nan
+    """The mean loss of the steps of the last log point."""
     steps_per_epoch: int | None = None
     """Optimizer steps in an epoch; None if the training data do not know it."""
     converged: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import itertools
+import json
 import math
 import os
 import signal
@@ -515,6 +516,22 @@ def test_an_interrupted_training_continues_from_its_checkpoint(tmp_path: Path) -
     assert [path.suffixes for path in tmp_path.iterdir()] == [[".finished"]]
 
 
+def test_a_resumed_training_logs_the_same_points_as_an_undisturbed_one(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"checkpoint_steps": 4, "eval_steps": 6, "log_freq": 5, "max_steps": 22}
+    whole = Run(**settings, checkpoint_dir=str(tmp_path / "whole"))
+    first = Run(nan_at=17, **settings, checkpoint_dir=str(tmp_path))
+    assert [checkpoint["step"] for checkpoint in first.of("CHECKPOINT")] == [4, 8, 12, 16]
+    second = Run(**settings, checkpoint_dir=str(tmp_path))
+
+    def points(run: Run, event: str, names: tuple[str, ...]) -> list[tuple[float, ...]]:
+        return [tuple(value[name] for name in names) for value in run.of(event) if value["step"] > 16]
+
+    for event, names in (("STEP_END", ("step", "samples", "loss")), ("EVALUATE", ("step", "accuracy"))):
+        assert points(second, event, names) == points(whole, event, names)
+    assert second.of("STEP_BEGIN")[0] == {"step": 17}, "the readers' first step"
+    assert second.finished["final_loss"] == whole.finished["final_loss"]
+
+
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "eval_steps": None}
     Run(nan_at=6, log_freq=1, **settings)
@@ -534,8 +551,14 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
 def test_a_training_that_ran_out_of_time_keeps_its_checkpoint(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "eval_steps": None}
     Run(nan_at=6, log_freq=1, **settings)
-    assert Run(max_time_s=0.0, **settings).finished["resumed"]["step"] == 4
+    (file,) = tmp_path.glob("*/step4/training.json")
+    stored = json.loads(file.read_text())
+    stored["progress"]["train_time"] = 3600.0
+    file.write_text(json.dumps(stored))
+    late = Run(max_time_s=3600.0, **settings).finished
+    assert (late["resumed"]["step"], late["steps"], late["stop_reason"]) == (4, 5, "deadline")
     assert [path.name for path in tmp_path.glob("*/*")] == ["step4"]
+    assert Run(max_time_s=7200.0, **settings).finished["stop_reason"] == "max_steps", "the control"
 
 
 def test_a_training_goes_on_while_its_checkpoint_is_written(tmp_path: Path) -> None:
@@ -545,8 +568,12 @@ def test_a_training_goes_on_while_its_checkpoint_is_written(tmp_path: Path) -> N
         writing=lambda trainer: went_on.append(trainer.stepped.wait(60)),
     )  # fmt: skip
     assert went_on == [True]
-    assert run.finished["save_pause"] == run.finished["save_time"] > 0
+    assert run.finished["save_time"] >= run.finished["save_pause"] > 0
     assert run.finished["save_write_time"] > 0
+    (checkpoint,) = run.of("CHECKPOINT")
+    assert (checkpoint["step"], checkpoint["pause"]) == (4, run.finished["save_pause"])
+    complete = next(tmp_path.glob("*/step4"))
+    assert checkpoint["bytes"] == sum(path.stat().st_size for path in complete.iterdir())
     assert next(tmp_path.glob("*/step4/weight")).read_text() == "4", "the state of the step, not that of the writing"
 
 
@@ -586,7 +613,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_training(tmp_path: Path) -
     assert isinstance(run.error, CheckpointError)
     assert "could not be written: [Errno 28] No space left on device" in str(run.error)
     assert run.of("FINISHED") == []
-    diverged = Run(**settings, max_steps=12, nan_at=6, log_freq=1, writing=full)
+    diverged = Run(**settings, max_steps=12, nan_at=5, log_freq=1, writing=full)
     assert isinstance(diverged.error, NonFiniteLoss), "the first error is the one to report"
 
 

@@ -136,6 +136,7 @@ LOGGED: Mapping[str, Mapping[str, Range]] = {
     },
     events.INIT_EVALUATION: _EVALUATION,
     events.EVALUATE: _EVALUATION,
+    events.CHECKPOINT: {"step": NOT_NEGATIVE, **dict.fromkeys(("pause", "write_time"), _SECONDS), "bytes": _BYTES_HELD},
     events.FINISHED: {
         **dict.fromkeys(
             ("e2e_time", "init_time", "raw_train_time", "train_no_eval_time", "pure_training_computing_time"), _SECONDS

@@ -185,7 +185,9 @@ class RangeChecker:
         }
         self._rank = rank
         self._fields = {
-            event: [(name, allowed.low, allowed.high, allowed) for name, allowed in {**known, **own[event]}.items()]
+            event: [
+                (name, allowed.low, allowed.high, allowed) for name, allowed in {**known, **own.get(event, {})}.items()
+            ]
             for event, known in LOGGED.items()
         }
         self._impossible: dict[tuple[str, str], Impossible] = {}
