@@ -66,6 +66,7 @@ eval_samples: int | None = None  # evaluate at least every so many samples over 
 eval_at_start = True  # evaluate the untrained model
 checkpoint_steps: int | None = None  # steps between two checkpoints; None: no checkpoint
 checkpoint_dir: str | None = None  # folder of the checkpoints; --resume continues a training from its own one there
+replica_check_steps: int | None = None  # steps between two comparisons of the ranks' weights; None: at drawn steps
 
 # -- measurement -----------------------------------------------------------------------------------------
 throughput_only = False  # measure throughput only: few steps, no target
@@ -92,8 +93,8 @@ MUTABLE = [
     "learning_rate", "log_freq", "lr_decay", "lr_floor", "lr_gamma", "lr_milestones", "lr_step", "lr_unit", "lr_warmup",
     "lr_warmup_from", "lr_warmup_unit",
     "max_epochs", "max_samples", "max_steps", "max_time_s", "min_efficiency", "momentum", "num_workers",
-    "parity_samples", "precision", "profile_steps", "round_timeout_s", "scaling", "seed", "shuffle_labels",
-    "stop_at_target",
+    "parity_samples", "precision", "profile_steps", "replica_check_steps", "round_timeout_s", "scaling", "seed",
+    "shuffle_labels", "stop_at_target",
     "throughput_only", "throughput_steps", "timing_warmup_steps", "train_batch_size", "vendor", "vendor_factor",
     "weight_decay",
 ]  # fmt: skip

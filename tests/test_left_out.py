@@ -41,12 +41,13 @@ def test_the_forward_pass_counts_as_at_most_half_a_step(forward_s: float | None,
     assert most("evaluation", forward_time=forward_s) == pytest.approx(3.0 * 50 / 10 * counted_s + ONCE)
 
 
-def test_compiling_checkpoints_and_a_warm_up_take_time_only_where_they_happen() -> None:
+def test_compiling_checks_checkpoints_and_a_warm_up_take_time_only_where_they_happen() -> None:
     plain = most("evaluation")
     assert most("evaluation", {"compile": True}) == plain
     assert most("evaluation", untrained=False) == plain
     assert most("evaluation", {"compile": True}, untrained=False) == plain + 6.0
     assert most("evaluation", {"compile": True}, untrained=False, compile_time=1.0) == plain + 1.0
+    assert (most("checking"), most("checking", {"replica_check_steps": 10})) == (7.5, 75.0)
     assert most("saving") == 0
     assert most("saving", {"checkpoint_steps": 10}) == 75.0
     assert most("warm_up") == pytest.approx(5.0 + 15.0)

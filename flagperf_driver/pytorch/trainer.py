@@ -40,7 +40,7 @@ class TorchTrainer:
         self.marks = ctx.hooks.events(ctx.device)
         self.learning_rate = 0.0
         self.compiles = bool(ctx.config.compile)
-        self.weights_digest = lambda: replicas.digest(self.parts.model)
+        self.weights_digests: Callable[[], Mapping[str, str]] = lambda: replicas.digests(self.parts.model)
         self._rank, self._ctx, self._steps, self._own = rank, ctx, steps, own or steps
         self._is_counted = ctx.parallel.is_counted(ctx.rank)
         self._states = states.TorchStates(ctx, self.parts)
@@ -157,7 +157,7 @@ class TorchTrainer:
     def _own_trainer(self) -> Trainer:
         rank, ctx, own = self._rank, self._ctx, self._own
         # The name is the only reference to the parts after the training.
-        del self.parts, self._states, self._trained, self.comparison, self._vendors, self.weights_digest
+        del self.parts, self._states, self._trained, self.comparison, self._vendors, self.weights_digests
         self._free_memory()
         config = Config({**ctx.config.as_dict(), "compile": False})
         return TorchTrainer(rank, replace(ctx, config=config, progress=TrainingProgress()), own)

@@ -66,7 +66,9 @@ class BaseTrainer(ABC):
         self.progress = ctx.progress
         self.learning_rate = 0.0
         self.states = states
-        self.weights_digest = lambda: replicas.digest(states.weights())
+        self.weights_digests: Callable[[], Mapping[str, str]] = lambda: {
+            replicas.WHOLE: replicas.digest(states.weights())
+        }
         self._rank, self._ctx, self._steps, self._meeting = rank, ctx, steps, meeting
         self._accumulation: int = ctx.config.gradient_accumulation_steps
         self._train_data = steps.create_train_data(ctx)

@@ -67,7 +67,7 @@ class Training:
         self._closed: list[tuple[Window, list[float]]] = []
         shared = trainer.gather(secret())[0]
         self._draws = f"{rank.case.token}/{shared}"
-        self._replica_steps = DrawnSteps(f"{self._draws}/replicas", replicas.SHORTEST, replicas.SHARE)
+        self._replica_steps = replicas.ReplicaSteps(f"{self._draws}/replicas", self.config.replica_check_steps)
         # In a short training too, a step is drawn before the last one.
         gap = min(comparison.SHORTEST, max(1, (self._last_step or comparison.SHORTEST * 2) // 2))
         self._compared_steps = DrawnSteps(f"{self._draws}/steps", gap, comparison.SHARE)
@@ -242,7 +242,7 @@ class Training:
         """Raise an error if the ranks hold different weights; the time of the check is in no window."""
         self._close_window()
         with self._apart("check_time"):
-            replicas.check(self.trainer.gather(self.trainer.weights_digest()), self.progress.step)
+            replicas.check(self.trainer.gather(self.trainer.weights_digests()), self.progress.step)
         self.timeline.resume()
 
     def _close_window(self) -> None:

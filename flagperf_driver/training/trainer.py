@@ -60,8 +60,11 @@ class Trainer(Protocol):
     step_bytes: Callable[[Callable[[], object]], StepBytes] | None
     """Count the bytes of a step by calling a function that trains one, several times; all ranks do. None if the
     framework cannot count them."""
-    weights_digest: Callable[[], str]
-    """Return a digest of the weights that all ranks hold, which must be the same on all ranks after each step."""
+    weights_digests: Callable[[], Mapping[str, str]]
+    """Return a digest of each part of the weights that this rank holds, by the part's name.
+
+    Ranks that hold the same part must have the same digest after each step.
+    """
 
     def describe(self) -> Mapping[str, Any]:
         """Return the fields of INIT_END: parameters, libraries, device, optimizer, ..."""

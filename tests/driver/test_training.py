@@ -84,6 +84,7 @@ class CountingTrainer:
         profiler: Profiler | None = None,
         exchange: Exchange | None = None,
         writing: Callable[[CountingTrainer], object] = lambda _: None,
+        damaged_at: int | None = None,
     ) -> None:
         self.progress = TrainingProgress()
         self.marks: Marks = Clock()
@@ -94,7 +95,7 @@ class CountingTrainer:
         self.vendors: Callable[[], Trainer] | None = None
         self.step_bytes: Callable[[Callable[[], object]], StepBytes] | None = self._count_bytes
         self.weight = 0
-        self.weights_digest: Callable[[], str] = lambda: str(self.weight)
+        self.weights_digests: Callable[[], Mapping[str, str]] = lambda: {replicas.WHOLE: str(self.weight)}
         self.accumulation: int = rank.config.gradient_accumulation_steps
         self.epochs: list[tuple[int, int]] = []
         self.read_steps: list[int] = []
@@ -103,6 +104,7 @@ class CountingTrainer:
         self.profiler_of_device = profiler
         self.stepped, self._writing = threading.Event(), writing
         self._rank, self._exchange = rank.world.rank, exchange or Exchange()
+        self._damaged_at = damaged_at
 
     def describe(self) -> Mapping[str, Any]:
         return {"parameters": 1}
@@ -122,7 +124,7 @@ class CountingTrainer:
             return None
         self._exchange.gather(self._rank, "gradients", None)
         self.stepped.set()
-        self.weight += self.accumulation
+        self.weight += self.accumulation + (self.progress.step + 1 == self._damaged_at)
         self.learning_rate = 0.5
         step = self.progress.step + 1
         self._window.append(math.nan if step == self._nan_at else 1.0 / step)
@@ -189,12 +191,13 @@ class Run:
         world: driver.World | None = None,
         exchange: Exchange | None = None,
         writing: Callable[[CountingTrainer], object] = lambda _: None,
+        damaged_at: int | None = None,
         **settings: Any,
     ) -> None:
         stream = io.StringIO()
         run_case = driver.RunCase.from_json({**case("pytorch", **settings), "training": training})
         rank = driver.Rank(run_case, world or driver.World(), perflog.PerfLog(0, stream), Heartbeat(None))
-        self.trainer = CountingTrainer(rank, batches, nan_at, profiler, exchange, writing)
+        self.trainer = CountingTrainer(rank, batches, nan_at, profiler, exchange, writing, damaged_at)
         trainer: Trainer = self.trainer
         self.error: Exception | None = None
         try:
@@ -468,15 +471,41 @@ def test_a_pause_after_the_last_step_does_not_count_by_the_hosts_clock(monkeypat
 
 
 def test_ranks_with_other_weights_are_named_by_a_digest_of_every_name_and_value() -> None:
-    replicas.check(["a", "a", "a"], 7)
-    with pytest.raises(replicas.ReplicaError, match="after step 7 the weights of rank 1 differ from those of rank 0"):
-        replicas.check(["a", "b"], 7)
-    with pytest.raises(replicas.ReplicaError, match=r"of ranks 1, 2, 3, 4, 5, \.\.\. differ"):
-        replicas.check(["a", *"bcdefgh"], 7)
+    def difference(digests: str, part: str = replicas.WHOLE) -> str:
+        with pytest.raises(replicas.ReplicaError) as error:
+            replicas.check([{"shard 7": "own"}, *({part: digest} for digest in digests)], 7)
+        return str(error.value).partition(";")[0]
+
+    replicas.check([{"shard 0": "a", "tensor 0": "c"}, {"shard 1": "b", "tensor 0": "c"}], 7)
+    assert difference("aba") == "after step 7 the weights of rank 2 differ from those of ranks 1, 3"
+    assert difference("ab") == "after step 7 the weights differ between ranks 1, 2"
+    assert (
+        difference("aab", "shard 0") == "after step 7 the weights (shard 0) of rank 3 differ from those of ranks 1, 2"
+    )
+    assert "of ranks 1, 2, 3, 4, 5, ... differ from those of ranks 7, 8" in difference("bcdefgaa")
     zeros: Any = np.zeros(3, dtype="float32")
     weights: list[dict[str, Any]] = [{"a": zeros}, {"b": zeros}, {"a": zeros + 1e-8}, {"a": zeros, "b": zeros}]
     assert len({replicas.digest(each) for each in weights}) == len(weights)
     assert replicas.digest({"a": zeros, "b": zeros + 1}) == replicas.digest({"b": zeros + 1, "a": zeros})
+
+
+def test_a_changed_copy_of_the_weights_is_found_after_so_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DrawnSteps, "__contains__", lambda *_: False)
+
+    def errors(every: int | None) -> list[str]:
+        exchange = Exchange(3)
+
+        def train(rank: int) -> Run:
+            world, damaged_at = driver.World(rank, rank, 3, 3), 5 if rank == 2 else None
+            return Run(world=world, exchange=exchange, damaged_at=damaged_at, replica_check_steps=every, max_steps=12)
+
+        with ThreadPoolExecutor(3) as pool:
+            return [str(run.error).partition(";")[0] for run in pool.map(train, range(3))]
+
+    named = "the weights of rank 2 differ from those of ranks 0, 1"
+    assert errors(4) == [f"after step 8 {named}"] * 3
+    assert errors(5) == [f"after step 5 {named}"] * 3
+    assert errors(None) == ["None"] * 3, "the control"
 
 
 def test_steps_are_drawn_from_a_key() -> None:

@@ -24,6 +24,7 @@ from flagperf_driver import options
 from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import Context, distributed, optimizers, sharding
 from flagperf_driver.pytorch.checks import replicas
+from flagperf_driver.training.checks import replicas as replica_check
 from tests.driver.frameworks.forks import run_forks
 
 RANKS, SEQUENCES, LENGTH, STEPS = 4, 4, 32, 3
@@ -95,19 +96,26 @@ def train(ctx: Context) -> dict[str, Any]:
         optimizer.step()
         optimizer.zero_grad()
     return {
-        "start": start, "end": weights(model), "norms": norms, "gathered": gathered, "digests": digests(ctx, model)
+        "start": start, "end": weights(model), "norms": norms, "gathered": gathered,
+        "differences": differences(ctx, model),
     }  # fmt: skip
 
 
-def digests(ctx: Context, model: nn.Module) -> list[int]:
-    """Return how many digests the ranks have, before and after one rank changes its copy of the weights."""
-    before = distributed.gather(replicas.digest(model))
-    if ctx.rank == 0:
-        for parameter in model.parameters():
-            value: Any = parameter.detach()
-            value = value.to_local() if hasattr(value, "to_local") else value
-            value += 1.0
-    return [len(set(before)), len(set(distributed.gather(replicas.digest(model))))]
+def differences(ctx: Context, model: nn.Module) -> list[str]:
+    """Return what the comparison of the ranks says, before and after one bit of rank 1's norm is flipped."""
+
+    def difference() -> str:
+        try:
+            replica_check.check(distributed.gather(replicas.digests(model)), STEPS)
+        except replica_check.ReplicaError as error:
+            return str(error).partition(";")[0]
+        return ""
+
+    before = difference()
+    if ctx.rank == 1:
+        value: Any = dict(distributed.named(model.named_parameters()))["norm.weight"].detach()
+        (value.to_local() if hasattr(value, "to_local") else value).view(torch.int32)[-1] ^= 1
+    return [before, difference()]
 
 
 def distance(one: Weights, other: Weights) -> float:
@@ -131,7 +139,7 @@ def compared(rank: int, **settings: Any) -> dict[str, Any]:
         "moved": distance(layout["start"], layout["end"]),
         "norms": [plain["norms"], layout["norms"]],
         "gathered": layout["gathered"],
-        "digests": layout["digests"],
+        "differences": layout["differences"],
     }
 
 

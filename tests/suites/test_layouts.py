@@ -49,12 +49,17 @@ def test_a_lower_precision_trains_alike_in_shards(results: dict[str, Any]) -> No
     assert low != pytest.approx(plain, rel=1e-4), "the control"
 
 
-def test_copies_of_each_part_of_the_weights_are_compared(results: dict[str, Any]) -> None:
-    # In the layout of shards alone no weight has a copy; the norms of tensor parallel have one on each rank.
-    changed = {layout: results[layout]["digests"][1] for layout in LAYOUTS}
-    assert {results[layout]["digests"][0] for layout in LAYOUTS} == {1}
-    assert changed.pop("shard, recomputed") == 1
-    assert min(changed.values()) > 1
+def test_a_flipped_bit_in_a_copy_of_the_weights_is_found(results: dict[str, Any]) -> None:
+    assert {results[layout]["differences"][0] for layout in LAYOUTS} == {""}, "the control"
+    found = {layout: results[layout]["differences"][1].replace("after step 3 the weights", "") for layout in LAYOUTS}
+    assert found == {
+        "ddp": " of rank 1 differ from those of ranks 0, 2, 3",
+        "shard, recomputed": "",  # no weight has a copy
+        "replicate x shard": " (shard 1) differ between ranks 1, 3",
+        "tensor": " (shard 0) of rank 1 differ from those of ranks 0, 2, 3",  # the norms have a copy on each rank
+        "replicate x tensor, tied": " (shard 0) of rank 1 differ from those of ranks 0, 2, 3",
+        "shard x tensor, compiled": " (shard 0) differ between ranks 0, 1",
+    }
 
 
 def test_recomputation_keeps_less_and_computes_again(results: dict[str, Any]) -> None:

@@ -1,13 +1,14 @@
-"""A digest of the weights that all replicas of a model hold."""
+"""Digests of the parts of the weights that a rank holds."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch import distributed as dist
+
+from flagperf_driver.training.checks.replicas import WHOLE
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer types by the size of an element."""
@@ -15,29 +16,32 @@ _PART = 1 << 22
 """The number of elements in one operation, which limits the memory."""
 
 
-def digest(model: nn.Module) -> str:
-    """Return a digest of the parameters' bits, equal on all ranks if all copies of each part are; every rank calls it.
+def digests(model: nn.Module) -> dict[str, str]:
+    """Return a digest of the parameters' bits for each part of the model that this rank holds.
 
-    The device adds the bits up, because copying all weights to the host takes longer than a step. Parts of a parameter
-    that ranks share are added up over these ranks.
+    A part's name is the place of the ranks that hold it, as in ``shard 0, tensor 1``. The device adds the bits up,
+    because copying all weights to the host takes longer than a step.
     """
-    whole = hashlib.sha256()
-    sums: dict[tuple[Any, ...], list[Tensor]] = {}
+    sums: dict[str, dict[str, Tensor]] = {}
     for name, parameter in model.named_parameters():
-        whole.update(name.encode() + b"\0")
         value: Any = parameter.detach()
-        groups: tuple[Any, ...] = ()
+        part = WHOLE
         if hasattr(value, "to_local"):
-            divided = [dim for dim, placement in enumerate(value.placements) if not placement.is_replicate()]
-            groups = tuple(value.device_mesh.get_group(dim) for dim in divided)
-            value = value.to_local()
-        sums.setdefault(groups, []).append(_checksum(value))
-    for groups, of_parameters in sums.items():
-        total = torch.stack(of_parameters)
-        for group in groups:
-            dist.all_reduce(total, group=group)
-        whole.update(repr(total.tolist()).encode())
-    return whole.hexdigest()
+            part, value = _part(value), value.to_local()
+        sums.setdefault(part, {})[name] = _checksum(value)
+    return {part: _digest(of_parameters) for part, of_parameters in sums.items()}
+
+
+def _part(value: Any) -> str:
+    mesh = value.device_mesh
+    names, places = mesh.mesh_dim_names, mesh.get_coordinate()
+    divided = [dim for dim, placement in enumerate(value.placements) if not placement.is_replicate()]
+    return ", ".join(f"{names[dim]} {places[dim]}" for dim in divided) or WHOLE
+
+
+def _digest(sums: Mapping[str, Tensor]) -> str:
+    text = repr((list(sums), torch.stack(list(sums.values())).tolist()))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _checksum(value: Tensor) -> Tensor:
