@@ -65,6 +65,7 @@ eval_start_steps = 0  # no evaluation before this step
 eval_samples: int | None = None  # evaluate at least every so many samples over all devices; only a suite sets this
 eval_at_start = True  # evaluate the untrained model
 checkpoint_steps: int | None = None  # steps between two checkpoints; None: no checkpoint
+failure_interval_s: float | None = None  # mean time between failures: sets the checkpoints without checkpoint_steps
 checkpoint_dir: str | None = None  # folder of the checkpoints; --resume continues a training from its own one there
 replica_check_steps: int | None = None  # steps between two comparisons of the ranks' weights; None: at drawn steps
 
@@ -89,7 +90,7 @@ MUTABLE = [
     "beta1", "beta2", "checkpoint_activations", "checkpoint_dir", "checkpoint_steps",
     "data_dir", "epsilon", "eval_batch_size",
     "eval_start_steps", "eval_steps", "expected_time_s",
-    "gradient_accumulation_steps", "hang_timeout_s", "init_timeout_s",
+    "failure_interval_s", "gradient_accumulation_steps", "hang_timeout_s", "init_timeout_s",
     "learning_rate", "log_freq", "lr_decay", "lr_floor", "lr_gamma", "lr_milestones", "lr_step", "lr_unit", "lr_warmup",
     "lr_warmup_from", "lr_warmup_unit",
     "max_epochs", "max_samples", "max_steps", "max_time_s", "min_efficiency", "momentum", "num_workers",

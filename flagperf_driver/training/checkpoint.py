@@ -69,7 +69,7 @@ class Checkpoints:
 
     def wait(self, *, only_if_complete: bool = False) -> None:
         """Wait until the last checkpoint is complete, and log it; raise an error if it could not be written."""
-        if self._writing is None or (only_if_complete and self._writing.goes_on):
+        if self._writing is None or (only_if_complete and self.is_writing):
             return
         writing, self._writing = self._writing, None
         size, seconds = writing.end()
@@ -77,6 +77,10 @@ class Checkpoints:
         if self._rank.world.rank == 0:
             cost = {"pause": self.pauses[-1], "write_time": seconds, "bytes": size}
             self._rank.log(events.CHECKPOINT, {"step": writing.step, **cost})
+
+    @property
+    def is_writing(self) -> bool:
+        return self._writing is not None and self._writing.goes_on
 
     def load(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Restore the trainer from the last complete checkpoint and return what ``save`` got; None without one."""
@@ -150,12 +154,15 @@ class _Writing:
 
 def _folder(rank: Rank) -> Path | None:
     """Return the folder of this round's checkpoints; None if the config requests no checkpoints."""
-    folder, steps = rank.config.checkpoint_dir, rank.config.checkpoint_steps
-    if folder is None and not steps:
+    folder = rank.config.checkpoint_dir
+    requests = {key: getattr(rank.config, key) for key in ("checkpoint_steps", "failure_interval_s")}
+    key = next((key for key, value in requests.items() if value), None)
+    if folder is None and key is None:
         return None
     if folder is None or not Path(folder).is_absolute():
+        key = key or "checkpoint_steps"
         raise CheckpointError(
-            f"checkpoint_dir is {folder!r} and checkpoint_steps is {steps!r}; "
+            f"checkpoint_dir is {folder!r} and {key} is {requests[key]!r}; "
             "set checkpoint_dir to an absolute path, so that a later run finds the checkpoint"
         )
     return Path(folder) / f"{rank.case.case.replace(':', '_')}_round{rank.case.round}"

@@ -14,6 +14,7 @@ from typing import Any, Iterator
 from flagperf_driver import events, heartbeat
 from flagperf_driver.driver import Config, Rank
 from flagperf_driver.training.checkpoint import CheckpointError, Checkpoints
+from flagperf_driver.training.checkpoint_interval import CheckpointInterval
 from flagperf_driver.training.checks import comparison, replicas
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.checks.speed import own_step_time
@@ -61,6 +62,7 @@ class Training:
         self._window = window(self.config)
         self._resumed: dict[str, Any] = {}
         self._checkpoints = Checkpoints(rank, trainer, enabled=not self.for_throughput)
+        self._interval, self._save_is_due = CheckpointInterval(self._failure_interval_s), False
         self._first_step = 1
         self._last_step = self._step_limit()
         # The closed windows since the last log point, each with the losses of its steps.
@@ -221,7 +223,7 @@ class Training:
         reason = self._log_point()
         if evaluates and self._evaluate(events.EVALUATE):
             reason = "target"
-        elif saves and not ends:
+        elif (saves or self._save_is_due) and not ends:
             self._save()
         self.timeline.resume()
         return reason or (self._limit_reason() if ends else None)
@@ -261,7 +263,10 @@ class Training:
         self._closed = []
         elapsed = self.progress.train_time + time.perf_counter() - self._begin
         late = self.config.max_time_s is not None and elapsed >= self.config.max_time_s
-        loss, samples, late_ranks = self.trainer.total([sum(losses) / window.steps, window.samples, late])
+        due = self.rank.world.rank == 0 and self._checkpoint_is_due()
+        values = [sum(losses) / window.steps, window.samples, late, due]
+        loss, samples, late_ranks, due_ranks = self.trainer.total(values)
+        self._save_is_due = due_ranks > 0
         progress = self.progress
         progress.samples += int(samples)
         progress.loss = loss / self.rank.world.world_size
@@ -381,6 +386,18 @@ class Training:
         state["input_wait_time"] += totals.waiting
         with self._apart("save_time"):
             self._checkpoints.save(state, asdict(self.last_evaluation))
+        self._interval.saved(self._checkpoints.pauses[-1], time.perf_counter())
+
+    @property
+    def _failure_interval_s(self) -> float | None:
+        """The config's mean time between failures, if it decides when to save."""
+        decides = not self.for_throughput and not self._checkpoint_steps
+        seconds: float | None = self.config.failure_interval_s if decides else None
+        return seconds
+
+    def _checkpoint_is_due(self) -> bool:
+        """Return True if the interval is over and the last checkpoint is written: two must not overlap."""
+        return not self._checkpoints.is_writing and self._interval.is_due(self.progress.step, time.perf_counter())
 
     def _resume(self) -> None:
         """Continue from the checkpoint, if one exists."""
@@ -391,6 +408,7 @@ class Training:
         self._resumed, self.last_evaluation = progress, LastEvaluation(**evaluation)
         self.progress.set(progress)
         self._first_step = self.progress.step + 1
+        self._interval = CheckpointInterval(self._failure_interval_s, self.progress.step)
 
     def _finished(self, reason: str) -> dict[str, Any]:
         progress, totals = self.progress, self.timeline.totals

@@ -21,7 +21,8 @@ NOT_COMPARED = frozenset([
     "expected_time_s",
     "throughput_only", "throughput_steps", "profile_steps", "timing_warmup_steps", "log_freq", "eval_batch_size",
     "eval_steps", "eval_start_steps", "eval_samples", "eval_at_start", "stop_at_target",
-    "checkpoint_steps", "checkpoint_dir", "replica_check_steps", "init_timeout_s", "hang_timeout_s", "round_timeout_s",
+    "checkpoint_steps", "failure_interval_s", "checkpoint_dir", "replica_check_steps",
+    "init_timeout_s", "hang_timeout_s", "round_timeout_s",
 ])  # fmt: skip
 _SCHEDULE = "lr_"
 _CARDS = ("nnodes", "nproc")

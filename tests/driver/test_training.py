@@ -23,6 +23,7 @@ from flagperf_driver import driver, perflog
 from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.training import timeline
 from flagperf_driver.training.checkpoint import CheckpointError
+from flagperf_driver.training.checkpoint_interval import CheckpointInterval, interval_s
 from flagperf_driver.training.checks import replicas
 from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
@@ -143,7 +144,7 @@ class CountingTrainer:
         return {"accuracy": results[0] / results[1], "half": results[0] / results[1] / 2}
 
     def total(self, values: Sequence[float]) -> list[float]:
-        return list(values)
+        return [sum(column) for column in zip(*self._exchange.gather(self._rank, "totals", values), strict=True)]
 
     def gather(self, value: Any) -> list[Any]:
         return self._exchange.gather(self._rank, "values", value)
@@ -171,7 +172,8 @@ class CountingTrainer:
 
         def write(folder: Path) -> None:
             self._writing(self)
-            (folder / "weight").write_text(copied)
+            if self._rank == 0:
+                (folder / "weight").write_text(copied)
 
         return write
 
@@ -604,6 +606,36 @@ def test_a_training_goes_on_while_its_checkpoint_is_written(tmp_path: Path) -> N
     complete = next(tmp_path.glob("*/step4"))
     assert checkpoint["bytes"] == sum(path.stat().st_size for path in complete.iterdir())
     assert next(tmp_path.glob("*/step4/weight")).read_text() == "4", "the state of the step, not that of the writing"
+
+
+def test_the_interval_between_checkpoints_follows_from_their_cost_and_the_time_between_failures(tmp_path: Path) -> None:
+    assert interval_s(4.0, 225_000.0) == pytest.approx(1338, abs=1)
+    assert interval_s(4.0, 1.0) == 0.0, "a failure before the checkpoint is complete"
+    interval = CheckpointInterval(225_000.0, 100)
+    assert not interval.is_due(149, 7.0)
+    assert interval.is_due(150, 7.0), "the first one, after 50 steps"
+    interval.saved(4.0, 20.0)
+    assert not interval.is_due(999, 20.0 + 1330)
+    assert interval.is_due(999, 20.0 + 1340)
+    assert not CheckpointInterval(None).is_due(999, 1e9)
+
+    def saved(failure_interval_s: float, **settings: Any) -> list[list[int]]:
+        exchange = Exchange(2)
+
+        def train(rank: int) -> Run:
+            return Run(
+                batches=9999, max_steps=400, failure_interval_s=failure_interval_s, eval_steps=None, exchange=exchange,
+                world=driver.World(rank, rank, 2, 2), checkpoint_dir=str(tmp_path / str(failure_interval_s)),
+                **settings,
+            )  # fmt: skip
+
+        with ThreadPoolExecutor(2) as pool:
+            return [[value["step"] for value in run.of("CHECKPOINT")] for run in pool.map(train, range(2))]
+
+    assert saved(1e12) == [[50], []], "the first rank logs and decides"
+    often, _ = saved(1e-9)
+    assert often[0] == 50 < often[1] < 400
+    assert saved(1e-9, checkpoint_steps=300)[0] == [300]
 
 
 @pytest.mark.parametrize(("killed_at", "resumed_from"), [(4, None), (8, 4), (12, 8)])

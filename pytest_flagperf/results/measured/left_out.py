@@ -85,7 +85,8 @@ def _compiled(rank: RankFigures) -> float:
 
 
 def _saving(rank: RankFigures) -> float:
-    return REQUESTED * rank.train_s if rank.config.get("checkpoint_steps") else 0.0
+    requested = rank.config.get("checkpoint_steps") or rank.config.get("failure_interval_s")
+    return REQUESTED * rank.train_s if requested else 0.0
 
 
 def _checking(rank: RankFigures) -> float:
