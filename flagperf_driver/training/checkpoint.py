@@ -59,6 +59,7 @@ class Checkpoints:
             _write_synchronized(begun / _TRAINING, json.dumps(body))
             _synchronize(begun)
             size = sum(path.stat().st_size for path in begun.iterdir())
+            self._check_owner()
             begun.rename(complete)
             _synchronize(complete.parent)
             _remove_others(complete, complete.parent)
@@ -88,14 +89,14 @@ class Checkpoints:
             return None
         last = self._last_on_all_ranks(self._folder)
         if last is None:
-            self._remove_begun(None)
+            self._take_over(None)
             return None
         try:
             body = json.loads((last / _TRAINING).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{last / _TRAINING}: cannot be read: {error}; remove {last}") from error
         _check(last, body, self._rank)
-        self._remove_begun(last)
+        self._take_over(last)
         self._trainer.load_state(last)
         return body["progress"], body["evaluation"]
 
@@ -105,11 +106,23 @@ class Checkpoints:
             finished = self._folder.with_name(f"{self._folder.name}.finished")
             shutil.rmtree(finished, ignore_errors=True)
             self._folder.replace(finished)
+            _owner(self._folder).unlink()
 
-    def _remove_begun(self, last: Path | None) -> None:
-        """Remove what an earlier process began, once it is clear that the folder is of this training."""
+    def _take_over(self, last: Path | None) -> None:
+        """Remove what an earlier start began, once it is clear that the folder is of this training; keep it out.
+
+        The ranks of an earlier start may still run on a host that did not answer for a while.
+        """
         if self._folder is not None and self._rank.world.rank == 0:
             _remove_others(last, self._folder)
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            _write_synchronized(_owner(self._folder), self._rank.case.token)
+
+    def _check_owner(self) -> None:
+        assert self._folder is not None
+        file = _owner(self._folder)
+        if not file.exists() or file.read_text(encoding="utf-8") != self._rank.case.token:
+            raise CheckpointError(f"{file} is of a later start, which continues this training; this one must end")
 
     def _last_on_all_ranks(self, folder: Path) -> Path | None:
         """Return the last complete checkpoint, which all ranks must see."""
@@ -166,6 +179,11 @@ def _folder(rank: Rank) -> Path | None:
             "set checkpoint_dir to an absolute path, so that a later run finds the checkpoint"
         )
     return Path(folder) / f"{rank.case.case.replace(':', '_')}_round{rank.case.round}"
+
+
+def _owner(folder: Path) -> Path:
+    """Return the file with the token of the start that may save."""
+    return folder.with_name(f"{folder.name}.owner")
 
 
 def _remove_others(complete: Path | None, folder: Path) -> None:
