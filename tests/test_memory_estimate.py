@@ -23,20 +23,21 @@ from .trees import SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_sui
 
 PROGRAM = Path(__file__).parents[1] / "suites/common/language/memory.py"
 ONE_BILLION = {
-    "vocab_size": 128256, "num_layers": 16, "hidden_size": 2048, "num_heads": 32, "num_kv_heads": 8,
+    "vocab_size": 128256, "num_layers": 16, "hidden_size": 2048, "num_heads": 32, "num_kv_heads": 8, "head_size": 64,
     "intermediate_size": 8192, "tied_embeddings": True, "max_seq_length": 8192, "loss_chunk": 2048,
     "train_batch_size": 4, "gradient_accumulation_steps": 1, "precision": "bf16", "compile": True,
     "checkpoint_activations": False, "fused_optimizer": True,
 }  # fmt: skip
 EIGHT_BILLION = {
-    **ONE_BILLION, "num_layers": 32, "hidden_size": 4096, "intermediate_size": 14336, "tied_embeddings": False,
+    **ONE_BILLION, "num_layers": 32, "hidden_size": 4096, "head_size": 128, "intermediate_size": 14336,
+    "tied_embeddings": False,
 }  # fmt: skip
 GIB = 2**30
 
 
 def estimated(config: dict[str, Any], **parallel: int) -> dict[str, float]:
     """Return the bytes of the parts by the program of the language suites."""
-    request = {"config": config, "parallel": {"replicate": 1, "shard": 1, "tensor": 1, **parallel}}
+    request = {"config": config, "parallel": {"replicate": 1, "shard": 1, "expert": 1, "tensor": 1, **parallel}}
     done = subprocess.run(
         [sys.executable, "-I", "-S", str(PROGRAM)],
         input=json.dumps([request]),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from common.language import chunked_loss
 
-_LAST = ("attention.out.weight", "feed_forward.down.weight")
+_LAST = ("attention.out.weight", "feed_forward.down.weight", "experts.down")
 """The last layer of each branch."""
 
 
@@ -26,6 +26,7 @@ class Shape:
     num_heads: int
     num_kv_heads: int
     """Several heads of queries share a head of keys and values."""
+    head_size: int
     intermediate_size: int
     tied_embeddings: bool
     """The head is the embedding."""
@@ -44,9 +45,10 @@ class Shape:
         """Return the shape that a suite's config describes."""
         return cls(**{field.name: getattr(config, field.name) for field in fields(cls)})
 
-    @property
-    def head_size(self) -> int:
-        return self.hidden_size // self.num_heads
+
+def plain_frequencies(shape: Shape) -> Tensor:
+    """Return by how much each pair of dimensions turns per position, for the context of the first training."""
+    return shape.rope_theta ** -(torch.arange(0, shape.head_size, 2, dtype=torch.float64) / shape.head_size)
 
 
 def frequencies(shape: Shape) -> Tensor:
@@ -55,7 +57,7 @@ def frequencies(shape: Shape) -> Tensor:
     Pairs with few turns in the context of the first training turn slower, by ``rope_factor``, so that a longer context
     has no angle that training has not seen; pairs between ``rope_low`` and ``rope_high`` turns are in between.
     """
-    plain = shape.rope_theta ** -(torch.arange(0, shape.head_size, 2, dtype=torch.float64) / shape.head_size)
+    plain = plain_frequencies(shape)
     turns = shape.rope_old_context * plain / (2 * math.pi)
     kept = ((turns - shape.rope_low) / (shape.rope_high - shape.rope_low)).clamp(0, 1)
     return plain * (kept + (1 - kept) / shape.rope_factor)
@@ -69,21 +71,24 @@ def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, *, bias: bool = False) -> None:
         super().__init__()
         self.head_size = shape.head_size
-        self.q = nn.Linear(shape.hidden_size, shape.num_heads * shape.head_size, bias=False)
-        self.k = nn.Linear(shape.hidden_size, shape.num_kv_heads * shape.head_size, bias=False)
-        self.v = nn.Linear(shape.hidden_size, shape.num_kv_heads * shape.head_size, bias=False)
-        self.out = nn.Linear(shape.num_heads * shape.head_size, shape.hidden_size, bias=False)
+        queries, keys = shape.num_heads * shape.head_size, shape.num_kv_heads * shape.head_size
+        self.q = nn.Linear(shape.hidden_size, queries, bias)
+        self.k = nn.Linear(shape.hidden_size, keys, bias)
+        self.v = nn.Linear(shape.hidden_size, keys, bias)
+        self.out = nn.Linear(queries, shape.hidden_size, bias)
 
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         # The number of heads is -1: with tensor parallelism a rank has some of them.
         q, k, v = (layer(x).unflatten(-1, (-1, self.head_size)) for layer in (self.q, self.k, self.v))
         q, k = rotate(q, cosines, sines), rotate(k, cosines, sines)
         q, k, v = (one.transpose(1, 2) for one in (q, k, v))
-        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return self.out(seen.transpose(1, 2).flatten(-2))
+        return self.out(self._attend(q, k, v).transpose(1, 2).flatten(-2))
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
 
 class FeedForward(nn.Module):
@@ -126,11 +131,14 @@ class Decoder(nn.Module):
         super().__init__()
         self.shape = shape
         self.embedding = nn.Embedding(shape.vocab_size, shape.hidden_size)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.num_layers))
+        self.blocks = nn.ModuleList(map(self._block, range(shape.num_layers)))
         self.norm = nn.RMSNorm(shape.hidden_size, shape.norm_epsilon)
         self.head = nn.Linear(shape.hidden_size, shape.vocab_size, bias=False)
         self._angles: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}
         self.tie()
+
+    def _block(self, number: int) -> nn.Module:  # noqa: ARG002 - blocks of other decoders differ
+        return Block(self.shape)
 
     def tie(self) -> None:
         """Give head and embedding the same parameter, if the shape says so."""
@@ -148,12 +156,7 @@ class Decoder(nn.Module):
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         """Return the mean loss of the targets; without targets the logits."""
-        cosines, sines = self._turned(tokens.shape[1], tokens.device)
-        x = self.embedding(tokens)
-        x = x.bfloat16() if self.shape.precision == "bf16" else x
-        for block in self.blocks:
-            x = block(x, cosines, sines)
-        x = self.norm(x)
+        x = self.norm(self._stream(tokens))
         if targets is None:
             logits: Tensor = self.head(x)
             return logits
@@ -162,9 +165,28 @@ class Decoder(nn.Module):
         chunk = self.shape.loss_chunk
         return chunked_loss.mean_loss(x.flatten(0, 1), self.head.weight, targets.flatten(), chunk, kernels)
 
+    def _stream(self, tokens: Tensor) -> Tensor:
+        """Return the residual stream after the last block."""
+        x = self._embedded(tokens)
+        for block in self.blocks:
+            x = block(x, *self._turned(tokens.shape[1], tokens.device))
+        return x
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        x: Tensor = self.embedding(tokens)
+        return x.bfloat16() if self.shape.precision == "bf16" else x
+
     def _turned(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return cosines and sines of all places (places x size/2); a buffer would have no values after to_empty()."""
         if (length, device) not in self._angles:
-            angles = torch.outer(torch.arange(length, dtype=torch.float64), frequencies(self.shape))
-            self._angles[length, device] = angles.cos().float().to(device), angles.sin().float().to(device)
+            turned, scale = self._frequencies()
+            angles = torch.outer(torch.arange(length, dtype=torch.float64), turned)
+            self._angles[length, device] = (
+                (scale * angles.cos()).float().to(device),
+                (scale * angles.sin()).float().to(device),
+            )
         return self._angles[length, device]
+
+    def _frequencies(self) -> tuple[Tensor, float]:
+        """Return by how much each pair of dimensions turns per position, and a factor of all queries and keys."""
+        return frequencies(self.shape), 1.0

@@ -13,7 +13,7 @@ TRAIN, EVALUATION = "c4-train.en_6_text_document", "c4-validation-91205-samples.
 """Without .bin and .idx."""
 VOCAB_SIZE = 64
 SMALLER = {
-    "vocab_size": VOCAB_SIZE, "num_layers": 2, "hidden_size": 32, "num_heads": 4, "num_kv_heads": 2,
+    "vocab_size": VOCAB_SIZE, "num_layers": 2, "hidden_size": 32, "num_heads": 4, "num_kv_heads": 2, "head_size": 8,
     "intermediate_size": 64, "init_std": 0.1, "max_seq_length": 32, "samples_per_item": 32, "eval_sequences": 20,
     "train_batch_size": 8, "eval_batch_size": 4, "gradient_accumulation_steps": 1, "learning_rate": 1e-2,
     "lr_warmup": 0, "parallel": "ddp", "num_workers": 0, "eval_samples": None,

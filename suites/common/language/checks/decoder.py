@@ -12,7 +12,7 @@ from common.language.decoder import Decoder, Shape
 from torch import Tensor
 
 SHAPE: dict[str, Any] = {
-    "vocab_size": 500, "num_layers": 3, "hidden_size": 128, "num_heads": 8, "num_kv_heads": 2,
+    "vocab_size": 500, "num_layers": 3, "hidden_size": 128, "num_heads": 8, "num_kv_heads": 2, "head_size": 16,
     "intermediate_size": 320, "tied_embeddings": False, "norm_epsilon": 1e-5, "rope_theta": 500000.0,
     "rope_factor": 8.0, "rope_low": 1.0, "rope_high": 4.0, "rope_old_context": 64, "init_std": 0.05,
     "loss_chunk": 100, "precision": "fp32",

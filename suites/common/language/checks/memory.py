@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from flagperf_driver.pytorch import sharding
 
 CONFIG = {
-    "vocab_size": 2048, "num_layers": 3, "hidden_size": 128, "num_heads": 4, "num_kv_heads": 2,
+    "vocab_size": 2048, "num_layers": 3, "hidden_size": 128, "num_heads": 4, "num_kv_heads": 2, "head_size": 32,
     "intermediate_size": 352, "tied_embeddings": False, "norm_epsilon": 1e-5, "rope_theta": 1e4, "rope_factor": 1.0,
     "rope_low": 1.0, "rope_high": 4.0, "rope_old_context": 256, "init_std": 0.02, "loss_chunk": 128,
     "max_seq_length": 256, "train_batch_size": 4, "gradient_accumulation_steps": 1, "precision": "fp32",
@@ -60,7 +60,7 @@ def _peak(config: dict[str, Any]) -> int:
 
 
 def _estimated(config: dict[str, Any]) -> float:
-    return sum(memory.estimate(config, {"replicate": 1, "shard": 1, "tensor": 1})["bytes"].values())
+    return sum(memory.estimate(config, {"replicate": 1, "shard": 1, "expert": 1, "tensor": 1})["bytes"].values())
 
 
 def check_an_estimate_is_within_a_tenth_of_the_allocated_peak() -> None:
@@ -79,5 +79,5 @@ def check_the_estimated_weights_are_the_decoders() -> None:
         with torch.device("meta"):
             model = Decoder(Shape.of(SimpleNamespace(**config)))
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        weights = memory.estimate(config, {"replicate": 1, "shard": 1, "tensor": 1})["bytes"]["weights"]
+        weights = memory.estimate(config, {"replicate": 1, "shard": 1, "expert": 1, "tensor": 1})["bytes"]["weights"]
         assert weights == 4 * parameters

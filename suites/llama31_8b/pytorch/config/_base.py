@@ -15,6 +15,7 @@ num_layers = 32
 hidden_size = 4096
 num_heads = 32
 num_kv_heads = 8
+head_size = 128
 intermediate_size = 14336
 tied_embeddings = False
 norm_epsilon = 1e-5

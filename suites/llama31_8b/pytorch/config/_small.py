@@ -11,6 +11,7 @@ num_layers = 2
 hidden_size = 128
 num_heads = 4
 num_kv_heads = 2
+head_size = 32
 intermediate_size = 352
 init_std = 0.06  # for a width of 128; 0.02 is for a width of 4096
 loss_chunk = 512

@@ -11,7 +11,7 @@ from tests.suites import trials
 PUBLISHED = 1_235_814_400
 """https://huggingface.co/meta-llama/Llama-3.2-1B, here exactly by the sizes in its ``config.json``."""
 SMALLER = {"train_batch_size": 1, "max_seq_length": 32, "num_layers": 2, "gradient_accumulation_steps": 1}
-SMALLER |= {"hidden_size": 256, "intermediate_size": 512, "vocab_size": 1000}
+SMALLER |= {"hidden_size": 256, "head_size": 8, "intermediate_size": 512, "vocab_size": 1000}
 RATE = 1.0
 """The rate of the first step is a share of this; with the suite's own rate the step would be too small to change a
 norm's weight of 1 in fp32."""

@@ -15,6 +15,7 @@ num_layers = 16
 hidden_size = 2048
 num_heads = 32
 num_kv_heads = 8
+head_size = 64
 intermediate_size = 8192
 tied_embeddings = True
 norm_epsilon = 1e-5
