@@ -55,7 +55,7 @@ def mean_loss(
     if isinstance(weight, DTensor):
         group, weight = weight.device_mesh.get_group(), weight.to_local()
         first = dist.get_rank(group) * len(weight)
-    chunks = _Chunks(targets - first, size, _type_of_products(weight), group, kernels)
+    chunks = _Chunks(targets - first, size, type_of_products(weight), group, kernels)
     if torch.is_grad_enabled():
         loss: Tensor = _OnePass.apply(hidden, weight, chunks)
         return loss
@@ -64,12 +64,12 @@ def mean_loss(
     return torch.stack(losses).sum() / len(targets)
 
 
-def _type_of_products(weight: Tensor) -> torch.dtype:
-    """Return the type that autocast lowers products to, the weight's own type without autocast."""
-    device = weight.device.type
+def type_of_products(tensor: Tensor) -> torch.dtype:
+    """Return the type that autocast lowers products to, the tensor's own type without autocast."""
+    device = tensor.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
-    return weight.dtype
+    return tensor.dtype
 
 
 class _Chunks(NamedTuple):

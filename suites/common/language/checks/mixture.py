@@ -1,0 +1,219 @@
+"""Checks of the mixture of experts: equal to the published gpt-oss, and its experts in one call."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from common.language import experts
+from common.language.mixture import MixtureDecoder, MixtureShape
+from common.language.sink_attention import attend
+from torch import Tensor
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 300, "num_layers": 4, "hidden_size": 64, "num_heads": 8, "num_kv_heads": 2, "head_size": 16,
+    "intermediate_size": 48, "tied_embeddings": False, "norm_epsilon": 1e-5, "rope_theta": 150000.0,
+    "rope_factor": 32.0, "rope_low": 1.0, "rope_high": 32.0, "rope_old_context": 64, "init_std": 0.02,
+    "loss_chunk": 100, "precision": "fp32", "num_experts": 8, "experts_per_token": 3, "attention_window": 16,
+    "balance_factor": 0.0, "grouped_products": True,
+}  # fmt: skip
+
+
+def decoder(**changes: Any) -> MixtureDecoder:
+    """Return a decoder with large random weights, sinks and biases included."""
+    model, generator = MixtureDecoder(MixtureShape(**{**SHAPE, **changes})), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            deviation = 0.2 if parameter.ndim > 1 else 0.5
+            parameter.normal_(float(name.endswith("norm.weight")), deviation, generator=generator)
+    return model
+
+
+def batch(length: int) -> tuple[Tensor, Tensor]:
+    drawn = torch.randint(0, 300, (3, length + 1), generator=torch.Generator().manual_seed(2))
+    return drawn[:, :-1], drawn[:, 1:]
+
+
+# -- against transformers
+
+NAMES = {
+    "embedding": "model.embed_tokens", "blocks": "model.layers", "attention_norm": "input_layernorm",
+    "attention": "self_attn", "mixture": "mlp", "head": "lm_head", "q": "q_proj", "k": "k_proj", "v": "v_proj",
+    "out": "o_proj", "gate_up": "gate_up_proj", "gate_up_bias": "gate_up_proj_bias", "down": "down_proj",
+    "down_bias": "down_proj_bias",
+}  # fmt: skip
+NEAR = 1e-4
+"""The largest difference of logits, relative to the largest logit, and of each gradient, relative to its norm.
+
+2e-5 was seen. Larger weights make rounding errors so large that they choose other experts."""
+
+
+def published_name(name: str) -> str:
+    if name == "norm.weight":
+        return "model.norm.weight"
+    return ".".join(NAMES.get(part, part) for part in name.replace(".norm.", ".post_attention_layernorm.").split("."))
+
+
+def published(ours: MixtureDecoder) -> Any:
+    """Return transformers' model with the weights of ours."""
+    try:
+        from transformers import GptOssConfig, GptOssForCausalLM
+    except ImportError:
+        raise unittest.SkipTest("no transformers") from None
+    shape = ours.shape
+    config = GptOssConfig(
+        vocab_size=shape.vocab_size, hidden_size=shape.hidden_size, intermediate_size=shape.intermediate_size,
+        num_hidden_layers=shape.num_layers, num_attention_heads=shape.num_heads,
+        num_key_value_heads=shape.num_kv_heads, head_dim=shape.head_size, rms_norm_eps=shape.norm_epsilon,
+        num_local_experts=shape.num_experts, num_experts_per_tok=shape.experts_per_token,
+        sliding_window=shape.attention_window, tie_word_embeddings=False, max_position_embeddings=2048,
+        attn_implementation="eager",
+        rope_parameters={
+            "rope_type": "yarn", "rope_theta": shape.rope_theta, "factor": shape.rope_factor,
+            "beta_slow": shape.rope_low, "beta_fast": shape.rope_high, "truncate": False,
+            "original_max_position_embeddings": shape.rope_old_context,
+        },
+    )  # fmt: skip
+    theirs = GptOssForCausalLM(config)
+    theirs.load_state_dict({published_name(name): value for name, value in ours.state_dict().items()}, strict=True)
+    return theirs
+
+
+def differences(ours: MixtureDecoder, theirs: Any, length: int) -> tuple[float, float]:
+    """Return the largest relative difference of logits and of gradients."""
+    ours.zero_grad()
+    theirs.zero_grad()
+    tokens, targets = batch(length)
+    logits, expected = ours(tokens), theirs(tokens).logits
+    ours(tokens, targets).backward()
+    F.cross_entropy(expected.flatten(0, 1), targets.flatten()).backward()
+    gradients: dict[str, Any] = {name: value.grad for name, value in theirs.named_parameters()}
+    by_name = ((value.grad, gradients[published_name(name)]) for name, value in ours.named_parameters())
+    return (
+        float((logits - expected).detach().abs().max() / expected.detach().abs().max()),
+        max(float((grad - other).norm() / other.norm()) for grad, other in by_name),
+    )
+
+
+def check_logits_and_gradients_are_those_of_transformers() -> None:
+    """Texts shorter than the window, as long, longer by one, and of several windows."""
+    ours = decoder()
+    theirs = published(ours)
+    for length in (10, 16, 17, 100):
+        logits, gradients = differences(ours, theirs, length)
+        assert logits < NEAR, (length, logits)
+        assert gradients < NEAR, (length, gradients)
+
+
+def check_another_model_gives_other_logits() -> None:
+    """The control: each part of the shape that is not gpt-oss's changes the logits."""
+    theirs = published(decoder())
+    changes: list[dict[str, Any]] = [
+        {"rope_factor": 1.0}, {"rope_high": 8.0}, {"attention_window": 17}, {"experts_per_token": 4},
+    ]  # fmt: skip
+    for change in changes:
+        logits, _ = differences(decoder(**change), theirs, 100)
+        assert logits > 10 * NEAR, (change, logits)
+
+
+# -- attention
+
+
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor, window: int | None) -> Tensor:
+    """Attention by its definition, with the whole matrix of weights."""
+    k, v = (one.repeat_interleave(q.shape[1] // k.shape[1], 1) for one in (k, v))
+    length, scores = q.shape[2], q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    hidden = (distance < 0) | (distance >= (window or length))
+    scores = scores.masked_fill(hidden, -torch.inf)
+    with_sinks = torch.cat((scores, sinks[:, None, None].expand(*scores.shape[:3], 1)), -1)
+    return with_sinks.softmax(-1)[..., :-1] @ v
+
+
+def check_attention_with_sinks_is_that_of_the_definition() -> None:
+    generator = torch.Generator().manual_seed(3)
+    for length, window in ((7, None), (7, 4), (8, 4), (9, 4), (3, 4)):
+        inputs = [torch.randn(2, heads, length, 16, generator=generator) for heads in (4, 2, 2)]
+        inputs.append(torch.randn(4, generator=generator) * 3)
+        found, expected = ([one.clone().requires_grad_() for one in inputs] for _ in range(2))
+        outputs = attend(*found, window), plain_attention(*expected, window)
+        slopes = torch.randn(outputs[0].shape, generator=generator)
+        for output in outputs:
+            output.backward(slopes)
+        for one, other in zip(
+            (outputs[0], *(x.grad for x in found)), (outputs[1], *(x.grad for x in expected)), strict=True
+        ):
+            assert one is not None
+            assert other is not None
+            assert float((one - other).detach().abs().max()) < 1e-5, (length, window)
+        without = plain_attention(*inputs[:3], torch.full((4,), -torch.inf), window)
+        assert float((without - outputs[0]).detach().abs().max()) > 0.1, "the control: no sinks"
+
+
+# -- experts
+
+
+def check_the_loop_over_experts_computes_what_one_call_computes() -> None:
+    """With an expert that gets no token, too."""
+    tokens, targets = batch(20)
+    losses, gradients = [], []
+    for grouped in (True, False):
+        model = decoder(grouped_products=grouped)
+        with torch.no_grad():
+            model.blocks[1].mixture.router.bias[3] = -1e6
+        with mock.patch.object(F, "grouped_mm", wraps=F.grouped_mm) as product:
+            loss = model(tokens, targets)
+        assert product.called == grouped
+        loss.backward()
+        losses.append(loss.item())
+        gradients.append([value.grad for value in model.parameters()])
+        load = model.take_load()
+        assert load is not None
+        assert load[1, 3] == 0
+        assert load.sum(1).tolist() == [3 * 20 * 3] * 4, "no token is dropped"
+    assert abs(losses[0] - losses[1]) < 1e-6
+    for one, other in zip(*gradients, strict=True):
+        assert one is not None
+        assert float((one - other).abs().max()) <= 1e-5 * float(other.abs().max())  # type: ignore[operator, union-attr]
+
+
+def check_the_balance_is_one_for_an_even_load() -> None:
+    mixture, x = experts.MixtureOfExperts(4, 1, 8, 8), torch.eye(8).repeat(10, 1)
+    with torch.no_grad():
+        for parameter in mixture.parameters():
+            parameter.zero_()
+        mixture.router.weight.copy_(torch.eye(4).repeat(1, 2) * 100)
+        _, even = mixture(x)
+        mixture.router.weight[0] = 1000.0
+        _, collapsed = mixture(x)
+    assert even.counts.tolist() == [20] * 4
+    assert collapsed.counts.tolist() == [80, 0, 0, 0]
+    assert abs(float(even.balance) - 1) < 1e-6
+    assert abs(float(collapsed.balance) - 4) < 1e-6
+
+
+def check_the_balance_changes_the_gradients_of_the_training_only() -> None:
+    tokens, targets = batch(20)
+    plain, balanced = decoder(), decoder(balance_factor=1.0)
+    assert float(balanced(tokens, targets) - plain(tokens, targets)) > 1e-3
+    assert float(balanced.eval()(tokens, targets) - plain.eval()(tokens, targets)) == 0
+    assert balanced.take_load() is not None
+    assert balanced.take_load() is None, "the evaluation is not counted"
+
+
+def check_recomputed_blocks_count_each_token_once() -> None:
+    from flagperf_driver.pytorch import sharding
+
+    tokens, targets = batch(20)
+    plain, recomputed = decoder(balance_factor=0.1), decoder(balance_factor=0.1)
+    sharding.recompute(recomputed.blocks, mode=True)
+    for model in (plain, recomputed):
+        model(tokens, targets).backward()
+    for one, other in zip(plain.parameters(), recomputed.parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad)  # type: ignore[arg-type]
+    loads = plain.take_load(), recomputed.take_load()
+    assert loads[0] is not None
+    assert torch.equal(loads[0], loads[1])  # type: ignore[arg-type]
