@@ -14,7 +14,8 @@ fused_optimizer = True  # if the device supports it
 parallel: str | dict[str, int] = "ddp"
 """How ranks share a model: a copy each (ddp), a part each (fsdp), or a table, as in ``{"shard": 4, "tensor": 2}``, on
 the command line ``shard=4,tensor=2``: the ranks that share each copy's weights, and those that compute each layer
-together for the same samples. ``replicate``, the number of copies, takes the remaining ranks; so does one axis of -1.
+together for the same samples. ``expert`` divides the experts of a mixture. ``replicate``, the number of copies, takes
+the remaining ranks; so does one axis of -1.
 """
 cudnn_benchmark = True  # try the algorithms of each shape and keep the fastest
 cudnn_deterministic = False  # use only algorithms that repeat their results

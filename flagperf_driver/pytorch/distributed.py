@@ -151,20 +151,45 @@ def shard(model: nn.Module, mesh: DeviceMesh, gathered: torch.dtype | None = Non
     A mesh with two dimensions replicates along the first one and shards along the second one. With ``gathered``, ranks
     exchange parameters in this type instead of fp32; gradients are summed in fp32.
     """
+    # Innermost modules first: a shard contains the parameters that no inner shard contains.
+    for module in reversed(list(model.modules())):
+        if isinstance(module, nn.ModuleList):
+            for layer in module:
+                if any(True for _ in layer.parameters()):
+                    shard_module(layer, mesh, gathered)
+    shard_module(model, mesh, gathered)
+    return model
+
+
+def shard_module(module: nn.Module, mesh: DeviceMesh, gathered: torch.dtype | None = None) -> None:
+    """Shard the parameters of a module that no inner module shards, as ``shard`` does."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     # Autocast lowers the inputs where it should; other inputs, such as boxes, keep their precision.
     policy = MixedPrecisionPolicy(
         param_dtype=gathered, reduce_dtype=torch.float32 if gathered else None, cast_forward_inputs=False
     )
-    # Innermost modules first: a shard contains the parameters that no inner shard contains.
-    for module in reversed(list(model.modules())):
-        if isinstance(module, nn.ModuleList):
-            for layer in module:
-                if any(True for _ in layer.parameters()):
-                    fully_shard(layer, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
-    return model
+    fully_shard(module, mesh=mesh, mp_policy=policy)
+
+
+def clip_gradients(weights: Sequence[Any], limit: float) -> None:
+    """Scale all gradients so that their common norm is at most the limit.
+
+    Weights of different meshes, such as those of experts, have norms of their own, which are combined here.
+    """
+    by_mesh: dict[Any, list[Any]] = {}
+    for weight in weights:
+        by_mesh.setdefault(getattr(weight, "device_mesh", None), []).append(weight)
+    if len(by_mesh) < 2:
+        torch.nn.utils.clip_grad_norm_(weights, limit)
+        return
+    norms = []
+    for of_mesh in by_mesh.values():
+        norm: Any = torch.nn.utils.get_total_norm([weight.grad for weight in of_mesh if weight.grad is not None])
+        norms.append(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+    whole = torch.linalg.vector_norm(torch.stack(norms))
+    for of_mesh in by_mesh.values():
+        torch.nn.utils.clip_grads_with_norm_(of_mesh, limit, whole)
 
 
 _WRAPPERS = frozenset(["module", "_orig_mod", "_checkpoint_wrapped_module"])

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from flagperf_driver import seeds
 from flagperf_driver.pytorch import distributed
 from flagperf_driver.pytorch.context import Context
-from flagperf_driver.training.parallel import ParallelError
+from flagperf_driver.training.parallel import Parallel, ParallelError
 
 COMPILED_BUCKET_MIB = 128
 """DDP compiles the part of the model that fills a bucket as a graph of its own; its default is 25 MiB."""
@@ -37,6 +37,14 @@ class Drawn(Protocol):
         """Make modules that share a parameter share it again."""
 
 
+@runtime_checkable
+class ExpertWeights(Protocol):
+    """A module whose parameters have a part for each expert along their first dimension."""
+
+    def share(self, group: Any) -> None:
+        """Exchange tokens with a group of ranks, which have as many experts each, in the order of the ranks."""
+
+
 def parallelize(
     ctx: Context, model: nn.Module, tensor_plan: Callable[[], Mapping[str, Any]] | None = None
 ) -> nn.Module:
@@ -48,14 +56,16 @@ def parallelize(
     if sizes.is_sharded:
         # torch warns of two collectives where a norm is reduced over two dimensions of the mesh.
         logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
-        mesh = distributed.device_mesh(sizes, ctx.device)
+        # Experts have a mesh of their own: the other weights are divided among all ranks of their groups, too.
+        mesh = distributed.device_mesh(sizes.without_experts, ctx.device)
+        gathered = distributed.gathered_type(model, ctx.config.precision)
+        if sizes.expert > 1:
+            divide_experts(model, sizes, distributed.device_mesh(sizes, ctx.device), gathered)
         if sizes.tensor > 1:
             if tensor_plan is None:
                 raise ParallelError(f"parallel is {sizes.name}; expected a model_to_ddp step of the suite for tensor")
             divide(model, mesh["tensor"], tensor_plan())
-        distributed.shard(
-            model, distributed.sharding_mesh(mesh), distributed.gathered_type(model, ctx.config.precision)
-        )
+        distributed.shard(model, distributed.sharding_mesh(mesh), gathered)
     materialize(ctx, model)
     if sizes.is_sharded or ctx.world_size == 1:
         return model
@@ -80,6 +90,30 @@ def divide(model: nn.Module, mesh: Any, plan: Mapping[str, Any]) -> None:
 
 def _copied(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:  # noqa: ARG001 - a hook's signature
     return output.clone()
+
+
+# -- expert parallel ---------------------------------------------------------------------------------------
+
+
+def divide_experts(model: nn.Module, sizes: Parallel, mesh: Any, gathered: torch.dtype | None) -> None:
+    """Give each rank of an expert group some of the experts; their weights are sharded over the other axes."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    modules = [module for module in model.modules() if isinstance(module, ExpertWeights)]
+    if not modules:
+        raise ParallelError(f"parallel is {sizes.name}; {type(model).__name__} has no experts; expected expert = 1")
+    of_experts = mesh["expert"]
+    for module in modules:
+        for name, weight in list(module.named_parameters(recurse=False)):
+            if len(weight) % sizes.expert:
+                raise ParallelError(f"expert = {sizes.expert} does not divide {len(weight)}, the number of experts")
+            own = distribute_tensor(weight.detach(), of_experts, [Shard(0)], src_data_rank=None)
+            module.register_parameter(name, nn.Parameter(own))
+        module.share(of_experts.get_group())
+        distributed.shard_module(module, distributed.sharding_mesh(mesh), gathered)
+        # A rank computes the tokens of the whole group: its gradients are already sums over these ranks.
+        module.set_gradient_divide_factor(float(sizes.data_ranks))
+        module.set_force_sum_reduction_for_comms(True)
 
 
 # -- recomputation -----------------------------------------------------------------------------------------

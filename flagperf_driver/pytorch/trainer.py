@@ -140,7 +140,7 @@ class TorchTrainer:
         if self._max_norm is not None:
             if scaler is not None:
                 scaler.unscale_(optimizer)
-            torch.nn.utils.clip_grad_norm_(self._trained, self._max_norm)
+            distributed.clip_gradients(self._trained, self._max_norm)
         if scaler is None:
             optimizer.step()
         else:

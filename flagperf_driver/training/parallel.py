@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Mapping
 
 DDP, FSDP = "ddp", "fsdp"
-AXES = ("replicate", "shard", "tensor")
+AXES = ("replicate", "shard", "expert", "tensor")
 """The axes of the table; neighbouring ranks differ in the last one first."""
-OF_SUITE = ("tensor",)
+OF_SUITE = ("expert", "tensor")
 """The axes that a suite must support; its suite.toml lists them."""
 _REST = -1
 _EXAMPLE = "shard=4,tensor=2"
@@ -27,6 +27,8 @@ class Parallel:
     """Copies of the model."""
     shard: int = 1
     """Ranks that hold a part each of every weight, and gather them for a layer's computation."""
+    expert: int = 1
+    """Ranks that have some of the experts each, and exchange the tokens; they share all other weights as ``shard``."""
     tensor: int = 1
     """Ranks that compute a part each of every layer, for the same samples."""
 
@@ -45,17 +47,22 @@ class Parallel:
 
     @property
     def ranks(self) -> int:
-        return self.replicate * self.shard * self.tensor
+        return self.data_ranks * self.tensor
 
     @property
     def data_ranks(self) -> int:
         """The number of groups of ranks that read different samples."""
-        return self.replicate * self.shard
+        return self.replicate * self.shard * self.expert
+
+    @property
+    def without_experts(self) -> Parallel:
+        """The sizes for all weights but the experts': the ranks of an expert group share them as those of ``shard``."""
+        return replace(self, shard=self.shard * self.expert, expert=1)
 
     @property
     def is_sharded(self) -> bool:
         """Return True if a rank holds only parts of the weights."""
-        return max(self.shard, self.tensor) > 1
+        return max(self.shard, self.expert, self.tensor) > 1
 
     def data_rank(self, rank: int) -> int:
         """Return the number of a rank's group; the ranks of a group read the same samples."""

@@ -30,9 +30,9 @@ from tests.driver.frameworks.forks import run_forks
 RANKS, SEQUENCES, LENGTH, STEPS = 4, 4, 32, 3
 CONFIG = {
     **options.values("pytorch"), "vocab_size": 64, "num_layers": 2, "hidden_size": 32, "num_heads": 8,
-    "num_kv_heads": 4, "head_size": 4, "intermediate_size": 64, "tied_embeddings": False, "norm_epsilon": 1e-5, "rope_theta": 1e4,
-    "rope_factor": 8.0, "rope_low": 1.0, "rope_high": 4.0, "rope_old_context": 16, "init_std": 0.1, "loss_chunk": 24,
-    "learning_rate": 1e-2, "weight_decay": 0.1, "epsilon": 1e-5, "max_grad_norm": 0.5,
+    "num_kv_heads": 4, "head_size": 4, "intermediate_size": 64, "tied_embeddings": False, "norm_epsilon": 1e-5,
+    "rope_theta": 1e4, "rope_factor": 8.0, "rope_low": 1.0, "rope_high": 4.0, "rope_old_context": 16, "init_std": 0.1,
+    "loss_chunk": 24, "learning_rate": 1e-2, "weight_decay": 0.1, "epsilon": 1e-5, "max_grad_norm": 0.5,
 }  # fmt: skip
 LAYOUTS: dict[str, dict[str, Any]] = {
     "ddp": {},
