@@ -113,7 +113,9 @@ def divide_experts(model: nn.Module, sizes: Parallel, mesh: Any, gathered: torch
         distributed.shard_module(module, distributed.sharding_mesh(mesh), gathered)
         # A rank computes the tokens of the whole group: its gradients are already sums over these ranks.
         module.set_gradient_divide_factor(float(sizes.data_ranks))
-        module.set_force_sum_reduction_for_comms(True)
+        if sizes.shard > 1:
+            # torch would let the backend divide, which gloo cannot; for a single shard it would divide twice.
+            module.set_force_sum_reduction_for_comms(True)
 
 
 # -- recomputation -----------------------------------------------------------------------------------------
