@@ -121,18 +121,20 @@ def _shares(plan: Plan) -> Iterator[str]:
     if cards == 1 or "parallel" not in plan.config:
         return
     copies = _count(parallel.replicate, "copy", "copies")
-    holds = f"{copies} of the model, {_count(parallel.shard * parallel.tensor, 'card')} each"
+    holds = f"{copies} of the model, {_count(parallel.ranks // parallel.replicate, 'card')} each"
     yield f"{parallel.name}: {holds}; {_count(parallel.data_ranks, 'share')} of the samples"
     if not parallel.is_sharded:
         return
-    last = parallel.data_ranks - 1
+    last, parts = parallel.data_ranks - 1, parallel.without_experts.shard
     for group in (*range(min(_SHOWN_GROUPS, last)), last):
         if group == last > _SHOWN_GROUPS:
             yield f"  {_CUT}"
         first = group * parallel.tensor
         ranks = f"rank {first}" if parallel.tensor == 1 else f"ranks {first} to {first + parallel.tensor - 1}"
-        held = [f"copy {group // parallel.shard + 1}"] if parallel.replicate > 1 else []
-        held += [f"part {group % parallel.shard + 1} of {parallel.shard}"] if parallel.shard > 1 else []
+        held = [f"copy {group // parts + 1}"] if parallel.replicate > 1 else []
+        held += [f"part {group % parts + 1} of {parts}"] if parts > 1 else []
+        if parallel.expert > 1:
+            held.append(f"part {group % parallel.expert + 1} of {parallel.expert} of the experts")
         hosts = (first + parallel.tensor - 1) // plan.case.nproc - first // plan.case.nproc + 1
         if parallel.tensor > 1:
             held.append("divided between these ranks" + (f" on {hosts} hosts" if hosts > 1 else ""))

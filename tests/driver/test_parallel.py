@@ -14,21 +14,24 @@ from flagperf_driver.training.steps import Context
 @pytest.mark.parametrize(
     ("value", "ranks", "sizes", "name"),
     [
-        ("ddp", 1, (1, 1, 1), "ddp"),
-        ("fsdp", 1, (1, 1, 1), "ddp"),
-        ("ddp", 8, (8, 1, 1), "ddp"),
-        ("fsdp", 8, (1, 8, 1), "fsdp"),
-        ({"shard": 4}, 8, (2, 4, 1), "replicate=2,shard=4"),
-        ({"shard": 4, "tensor": 2}, 8, (1, 4, 2), "shard=4,tensor=2"),
-        ({"shard": -1, "tensor": 2}, 8, (1, 4, 2), "shard=4,tensor=2"),
-        ({"replicate": 2, "shard": 2, "tensor": 2}, 8, (2, 2, 2), "replicate=2,shard=2,tensor=2"),
-        ({"tensor": 2}, 2, (1, 1, 2), "tensor=2"),
-        ({"replicate": -1}, 4, (4, 1, 1), "ddp"),
+        ("ddp", 1, (1, 1, 1, 1), "ddp"),
+        ("fsdp", 1, (1, 1, 1, 1), "ddp"),
+        ("ddp", 8, (8, 1, 1, 1), "ddp"),
+        ("fsdp", 8, (1, 8, 1, 1), "fsdp"),
+        ({"shard": 4}, 8, (2, 4, 1, 1), "replicate=2,shard=4"),
+        ({"shard": 4, "tensor": 2}, 8, (1, 4, 1, 2), "shard=4,tensor=2"),
+        ({"shard": -1, "tensor": 2}, 8, (1, 4, 1, 2), "shard=4,tensor=2"),
+        ({"replicate": 2, "shard": 2, "tensor": 2}, 8, (2, 2, 1, 2), "replicate=2,shard=2,tensor=2"),
+        ({"tensor": 2}, 2, (1, 1, 1, 2), "tensor=2"),
+        ({"expert": 4}, 8, (2, 1, 4, 1), "replicate=2,expert=4"),
+        ({"shard": -1, "expert": 2}, 8, (1, 4, 2, 1), "shard=4,expert=2"),
+        ({"expert": -1}, 8, (1, 1, 8, 1), "expert=8"),
+        ({"replicate": -1}, 4, (4, 1, 1, 1), "ddp"),
     ],
 )
 def test_a_value_gives_each_axis_its_ranks(value: Any, ranks: int, sizes: tuple[int, ...], name: str) -> None:
     parallel = Parallel.of(value, ranks)
-    assert (parallel.replicate, parallel.shard, parallel.tensor) == sizes
+    assert (parallel.replicate, parallel.shard, parallel.expert, parallel.tensor) == sizes
     assert (parallel.name, parallel.ranks) == (name, ranks)
 
 
@@ -43,7 +46,7 @@ def test_a_value_gives_each_axis_its_ranks(value: Any, ranks: int, sizes: tuple[
         ({"shard": 0}, 2, "shard is 0; expected a whole number from 1"),
         ({"shard": True}, 2, "shard is True; expected a whole number from 1"),
         ({"shard": 2.0}, 2, "shard is 2.0; expected a whole number from 1"),
-        ({"shart": 2}, 2, "unknown axis 'shart'; choose from replicate, shard, tensor"),
+        ({"shart": 2}, 2, "unknown axis 'shart'; choose from replicate, shard, expert, tensor"),
         ({"shard": -1, "tensor": -1}, 2, "shard and tensor are -1; expected at most one"),
     ],
 )
@@ -61,3 +64,11 @@ def test_neighbouring_ranks_of_a_tensor_group_read_the_same_samples() -> None:
     assert [ctx.parallel.is_counted(ctx.rank) for ctx in ranks] == [True, False] * 4
     other = Context(Config({}), rank=3, world_size=4)
     assert (other.data_rank, other.data_ranks) == (3, 4), "a framework without this key"
+
+
+def test_ranks_of_an_expert_group_read_different_samples_and_share_all_other_weights() -> None:
+    parallel = Parallel.of({"shard": 2, "expert": 2}, 8)
+    assert (parallel.data_ranks, parallel.is_sharded) == (8, True)
+    assert [parallel.data_rank(rank) for rank in range(8)] == list(range(8))
+    assert parallel.without_experts == Parallel(replicate=2, shard=4)
+    assert Parallel.of({"expert": 2}, 2).is_sharded
