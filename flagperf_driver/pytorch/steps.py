@@ -91,3 +91,6 @@ class Steps(steps.Steps):
     create_scheduler: Callable[[Context, torch.optim.Optimizer], schedules.Scheduler] = create_scheduler
     create_grad_scaler: Callable[[Context], torch.amp.GradScaler | None] = create_grad_scaler
     backward: Callable[[Context, Tensor, torch.amp.GradScaler | None], None] = backward
+    expert_load: Callable[[Context, nn.Module], Tensor | None] | None = None
+    """For a mixture of experts: return how many tokens of the training each expert got since the last call
+    (layers x experts), on the device; None if there was no step."""

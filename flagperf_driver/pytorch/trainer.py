@@ -154,6 +154,12 @@ class TorchTrainer:
         values: list[float] = torch.stack(self._losses[:steps]).tolist()
         return values
 
+    def expert_load(self) -> list[list[float]] | None:
+        step = self._steps.expert_load
+        load = step(self._ctx, distributed.unwrap(self.parts.model)) if step else None
+        counts: list[list[float]] | None = None if load is None else load.tolist()
+        return counts
+
     def _own_trainer(self) -> Trainer:
         rank, ctx, own = self._rank, self._ctx, self._own
         # The name is the only reference to the parts after the training.

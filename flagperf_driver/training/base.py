@@ -156,6 +156,9 @@ class BaseTrainer(ABC):
         assert len(losses) == steps, "one loss is kept for each step"
         return self._read_losses(losses)
 
+    def expert_load(self) -> None:
+        return None
+
     # -- evaluation ----------------------------------------------------------------------------------------
 
     def evaluate(self, beat: Callable[[], None]) -> RankEvaluation:

@@ -82,6 +82,12 @@ class Trainer(Protocol):
     def losses(self, steps: int) -> list[float]:
         """Return the losses of the last ``steps`` steps. Only here the loop reads values from the device."""
 
+    def expert_load(self) -> list[list[float]] | None:
+        """Return how many tokens each expert of each layer got on this rank since the last call.
+
+        None without experts. Only a log point calls it, because it reads from the device.
+        """
+
     def evaluate(self, beat: Callable[[], None]) -> RankEvaluation:
         """Evaluate this rank's share of the evaluation set; call ``beat`` after each batch."""
 

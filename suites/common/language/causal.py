@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from common.language import tokens
 from common.language.decoder import Decoder, Shape
+from common.language.mixture import MixtureDecoder, MixtureShape
 from common.language.tensor_plan import tensor_plan
 from common.language.tokens import Tokens
 from common.steps import Loader
@@ -116,4 +118,34 @@ STEPS = Steps(
     evaluate_batch=evaluate_batch,
     summarize=summarize,
     count_samples=count_samples,
+)
+
+
+# -- a mixture of experts
+
+
+def create_mixture(ctx: Context) -> nn.Module:
+    """Return the decoder with experts without memory for its weights, as ``create_model`` does."""
+    with torch.device("meta"):
+        return MixtureDecoder(MixtureShape.of(ctx.config))
+
+
+def recompute_blocks(ctx: Context, model: nn.Module) -> nn.Module:
+    """Choose which activations the backward pass computes again."""
+    sharding.recompute(model.blocks, ctx.config.checkpoint_activations)
+    return model
+
+
+def expert_load(ctx: Context, model: nn.Module) -> Tensor | None:  # noqa: ARG001 - a step's signature
+    """Return the tokens of each expert since the last call."""
+    load: Tensor | None = model.take_load()
+    return load
+
+
+MIXTURE_STEPS = replace(
+    STEPS,
+    create_model=create_mixture,
+    convert_model=recompute_blocks,
+    model_to_ddp=sharding.parallelize,
+    expert_load=expert_load,
 )

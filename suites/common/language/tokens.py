@@ -65,8 +65,15 @@ def train(ctx: Context) -> tuple[Source, Share]:
 
 def evaluation(ctx: Context) -> tuple[Source, Share]:
     """Return the sequences of the evaluation, the same for all seeds, and this rank's share."""
-    source = _source(ctx, training=False)
-    return source, EvalShare(len(source), ctx.config.eval_batch_size, ctx.data_rank, ctx.data_ranks)
+    source, size, ranks = _source(ctx, training=False), ctx.config.eval_batch_size, ctx.data_ranks
+    batches = {len(EvalShare(len(source), size, rank, ranks)) for rank in range(ranks)}
+    if ctx.parallel.expert > 1 and len(batches) > 1:
+        raise ValueError(
+            f"{len(source)} sequences of the evaluation, in batches of {size} on {ranks} ranks: the ranks have "
+            f"{' or '.join(map(str, sorted(batches)))} batches; expected equally many, because ranks that divide the "
+            f"experts exchange tokens in each batch; set another eval_batch_size"
+        )
+    return source, EvalShare(len(source), size, ctx.data_rank, ranks)
 
 
 def _source(ctx: Context, *, training: bool) -> Source:

@@ -1,0 +1,23 @@
+"""How evenly the tokens of a mixture are divided among its experts, from the tokens of each expert by layer."""
+
+from __future__ import annotations
+
+import math
+from typing import Sequence
+
+Load = Sequence[Sequence[float]]
+"""Tokens of each expert, by layer."""
+
+
+def largest(load: Load) -> float:
+    """Return the most tokens of an expert over the mean of its layer's experts, in the most uneven layer."""
+    return max(max(layer) * len(layer) / sum(layer) for layer in load)
+
+
+def entropy(load: Load) -> float:
+    """Return the entropy of the experts' shares, in the most uneven layer: 1 if even, 0 if one has all tokens."""
+    return min(_entropy([tokens / sum(layer) for tokens in layer]) for layer in load)
+
+
+def _entropy(shares: Sequence[float]) -> float:
+    return -sum(share * math.log(share) for share in shares if share) / math.log(len(shares))

@@ -1,0 +1,9 @@
+"""Train gpt-oss from random weights."""
+
+from flagperf_driver import driver  # noqa: F401, I001 - first: it records the start of the process
+from flagperf_driver.pytorch import main
+
+from common.language import causal
+
+if __name__ == "__main__":
+    main(causal.MIXTURE_STEPS)
