@@ -51,7 +51,7 @@ lr_decay = 1_200_000
 lr_floor = 0.1
 precision = "bf16"
 checkpoint_activations: bool | Literal["selective"] = "selective"  # it keeps products of matrices and attention
-parallel = {"shard": -1, "expert": 8}
+parallel = {"expert": -1}  # each rank has a part of the experts, and of every other weight
 num_workers = 2
 
 # -- evaluation --------------------------------------------------------------------------------------------
