@@ -96,15 +96,25 @@ class Chart:
 
 
 def of_training(outcomes: Sequence[Outcome]) -> list[Callable[[Sequence[Outcome], int], Chart | None]]:
-    """Return the functions that draw a training: its loss, each metric that has a target, and its throughput."""
+    """Return the functions that draw a training: loss, metrics that have a target, throughput, load of experts."""
     names = outcomes[0].target.values if outcomes else ()
-    return [loss, *(partial(metric, name=name) for name in names), throughput]
+    return [loss, *(partial(metric, name=name) for name in names), throughput, expert_load]
 
 
 def loss(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
     """Return the training loss over steps, one line for each round."""
     lines = [_line(_round(outcome), [(step.step, step.loss) for step in outcome.steps], points) for outcome in outcomes]
     chart = make_chart("Training loss", "step", "loss", lines)
+    return chart and replace(chart, summary="last")
+
+
+def expert_load(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
+    """Return how many times the mean an expert got at most, over steps; nothing without experts."""
+    lines = [
+        _line(_round(outcome), [(step.step, step.expert_load) for step in outcome.steps if step.expert_load], points)
+        for outcome in outcomes
+    ]
+    chart = make_chart("Largest load of an expert", "step", "tokens / mean", lines)
     return chart and replace(chart, summary="last")
 
 

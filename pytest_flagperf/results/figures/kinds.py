@@ -91,6 +91,12 @@ FIGURES: Mapping[str, FigureKind] = {
     ),
     "other_cores": FigureKind("cores", "lower", "the mean number of cores that other programs used"),
     "core_stolen": FigureKind("share", "lower", "the share of time that the hypervisor gave to other machines"),
+    "expert_load": FigureKind(
+        "x", "lower", "the most tokens of an expert over the mean of its layer, in the most uneven layer, at the end",
+    ),
+    "expert_entropy": FigureKind(
+        "share", "higher", "how evenly the most uneven layer's experts share the tokens at the end; 1: all equal",
+    ),
     "save_pause": FigureKind("s", "lower", "the mean time that a checkpoint stopped the training"),
     "save_write_time": FigureKind("s", "lower", "the mean time to write a checkpoint while the training continued"),
 }

@@ -125,6 +125,7 @@ _SECONDS = Range(0, math.inf, "s")
 _BYTES_HELD = Range(0, math.inf, "bytes")
 _WHERE = {"step": NOT_NEGATIVE, "samples": NOT_NEGATIVE}
 _EVALUATION = {**_WHERE, "time": _SECONDS}
+_EXPERTS = {"expert_load": Range(1, math.inf, "x"), "expert_entropy": Range(0, 1, "share")}
 LOGGED: Mapping[str, Mapping[str, Range]] = {
     events.STEP_END: {
         **_WHERE,
@@ -133,6 +134,7 @@ LOGGED: Mapping[str, Mapping[str, Range]] = {
         "step_time": _SECONDS,
         "throughput": NOT_NEGATIVE,
         "input_wait": _SECONDS,
+        **_EXPERTS,
     },
     events.INIT_EVALUATION: _EVALUATION,
     events.EVALUATE: _EVALUATION,
@@ -149,6 +151,7 @@ LOGGED: Mapping[str, Mapping[str, Range]] = {
         **dict.fromkeys(("measured_steps", "measured_samples", "warmup_steps"), NOT_NEGATIVE),
         "peak_memory_bytes": _BYTES_HELD,
         **dict.fromkeys(("padding_share", "token_share"), Range(0, 1, "share")),
+        **_EXPERTS,
     },
 }
 """The ranges by record and field; the suite sets those of loss and metric. Other verdicts judge missing values."""

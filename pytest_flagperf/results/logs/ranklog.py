@@ -41,6 +41,8 @@ class Step:
     loss: float
     throughput: float
     learning_rate: float
+    expert_load: float | None = None
+    """Of a mixture of experts: the most tokens of an expert over the mean, in the most uneven layer."""
 
 
 @dataclass(frozen=True)
@@ -471,6 +473,7 @@ class _Reader:
             loss=loss,
             throughput=number(value.get("throughput")),
             learning_rate=number(value.get("learning_rate")),
+            expert_load=None if value.get("expert_load") is None else number(value.get("expert_load")),
         )
 
     def _bad_loss(self, value: Mapping[str, Any], loss: float) -> None:

@@ -323,8 +323,11 @@ def _work(plan: StoredPlan, finished: Mapping[str, Any]) -> TrainingWork:
     )
 
 
+_LIMITS = ("max_steps", "max_epochs", "max_samples", "max_expert_load")
+
+
 def _limits(plan: StoredPlan) -> dict[str, float]:
-    limits = {name: number(plan.config.get(name)) for name in ("max_steps", "max_epochs", "max_samples")}
+    limits = {name: number(plan.config.get(name)) for name in _LIMITS}
     return {name: limit for name, limit in limits.items() if 0 < limit < math.inf}
 
 

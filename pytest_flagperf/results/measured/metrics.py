@@ -55,7 +55,13 @@ def of_round(plan: StoredPlan, logs: Iterable[RankLog], target: Target) -> tuple
             *_throughputs(plan, end, first.rank),
             *_step_times(end, first.rank),
         ]
-        metrics += [*_shares(plan, end), *_memory(plan, logs), *_final(end, first.rank), *_factor(end, first.rank)]
+        metrics += [
+            *_experts(end),
+            *_shares(plan, end),
+            *_memory(plan, logs),
+            *_final(end, first.rank),
+            *_factor(end, first.rank),
+        ]
     return (*_measured_figures(plan, points_of(plan, logs)), *_to_target(plan, logs), *metrics, *_quality(logs, target))
 
 
@@ -131,6 +137,12 @@ def _shares(plan: StoredPlan, end: Mapping[str, Any]) -> Iterator[MetricValue]:
         how = f"{flops:.4g} FLOPs per sample{without} x p_core over {plan.cards} x {peak:g} TFLOPS of dense peak"
         value = flops * tokens * number(end.get("p_core")) / (plan.cards * peak * 1e12)
         yield MetricValue("mfu", value, "share", "higher", how, *_measured(end))
+
+
+def _experts(end: Mapping[str, Any]) -> Iterator[MetricValue]:
+    how = "tokens of all ranks between the last two log points, in the most uneven layer"
+    yield from _metric("expert_load", end.get("expert_load"), "x", "lower", how)
+    yield from _metric("expert_entropy", end.get("expert_entropy"), "share", "higher", how)
 
 
 def _token_share(end: Mapping[str, Any]) -> float:

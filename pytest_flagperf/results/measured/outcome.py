@@ -142,7 +142,7 @@ class Outcome(CaseFacts):
     profile: Profile | None = None
     """Where the time of a step goes on the first rank's device; only throughput rounds have one."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """The limits of the training that the config sets: max_steps, max_epochs, max_samples."""
+    """The limits of the training that the config sets: max_steps, max_epochs, max_samples, max_expert_load."""
     parity_samples: int | None = None
     """The length of a parity training, which is judged by the reference's loss curve instead of the target."""
     unverified_chip: str = ""

@@ -30,7 +30,9 @@ MEANWHILE = (
     ("other_cores", ""), ("core_stolen", ""),
 )  # fmt: skip
 """Metrics of ranks, devices and hosts during the training, with the unit in the column's name."""
-LATER = (("vendor_factor", ""), ("save_pause", "s"), ("save_write_time", "s"))
+LATER = (
+    ("vendor_factor", ""), ("save_pause", "s"), ("save_write_time", "s"), ("expert_load", ""), ("expert_entropy", ""),
+)  # fmt: skip
 """Metrics that were added after the other columns."""
 COLUMNS = (
     "schema", "run", "case", "model", "framework", "vendor", "hardware", "nnodes", "nproc", "cards", "round",

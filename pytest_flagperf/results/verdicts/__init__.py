@@ -47,6 +47,7 @@ def converges(outcome: Outcome | None) -> list[Verdict]:
         # An unfinished round is not judged by its metric; but a bad loss may be why it did not finish.
         return [*verdicts, *(verdict for verdict in convergence.finite_loss(outcome) if outcome.losses.bad)]
     verdicts += [in_range(outcome), *convergence.finite_loss(outcome), *convergence.real_data(outcome)]
+    verdicts += convergence.experts(outcome)
     learning = [learned(outcome)] if all(verdict.ok for verdict in verdicts) else []
     if outcome.parity_samples is not None:
         return [*verdicts, *learning, reference_checks.parity(outcome)]

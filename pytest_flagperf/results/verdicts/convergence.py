@@ -42,6 +42,26 @@ def real_data(outcome: Outcome) -> Iterator[Verdict]:
         yield Verdict("real_data", False, "throughput only", "a training to the target", sentence, kind=_KIND)
 
 
+def experts(outcome: Outcome) -> Iterator[Verdict]:
+    """Judge whether the router of a mixture still uses all experts; nothing without ``max_expert_load``."""
+    limit, where = outcome.limits.get("max_expert_load"), f"round {outcome.round}"
+    if limit is None:
+        return
+    load, entropy = outcome.value("expert_load"), outcome.value("expert_entropy")
+    expected = f"at most {quantity(limit, 'x')} the mean (max_expert_load)"
+    if load is None or not math.isfinite(load):
+        sentence = f"{where}: no load of the experts was logged, expected {expected}"
+        yield Verdict("experts", False, "no load", expected, sentence, kind=_KIND)
+        return
+    got, _ = compared(load, limit, "x")
+    evenness = "" if entropy is None else f", and the entropy of its experts' shares is {quantity(entropy, 'share')}"
+    sentence = (
+        f"{where}: the router has collapsed: at the end an expert of a layer got {got} as many tokens as the mean of "
+        f"the layer's experts{evenness}; expected {expected}"
+    )
+    yield Verdict("experts", load <= limit, got, expected, "" if load <= limit else sentence, kind=_KIND)
+
+
 def reached(outcome: Outcome) -> Iterator[Verdict]:
     """Judge whether a logged evaluation reached the target within the limits of the config."""
     target, quality, where = outcome.target, outcome.quality, f"round {outcome.round}"

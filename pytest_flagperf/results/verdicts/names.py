@@ -26,6 +26,9 @@ VERDICTS: Mapping[str, VerdictMeaning] = {
     "loss_finite": VerdictMeaning(_KIND.CONVERGENCE, "every logged loss is a finite number"),
     "real_data": VerdictMeaning(_KIND.CONVERGENCE, "the round trained to the target on the suite's data"),
     "learned": VerdictMeaning(_KIND.CONVERGENCE, "the loss fell and the metric improved, by more than noise"),
+    "experts": VerdictMeaning(
+        _KIND.CONVERGENCE, "with a mixture of experts: no expert gets more than max_expert_load times the mean"
+    ),
     "target": VerdictMeaning(_KIND.CONVERGENCE, "an evaluation of the whole evaluation set reached the target"),
     "agrees": VerdictMeaning(_KIND.CONVERGENCE, "the log's last record and its evaluations agree on the convergence"),
     "not_too_early": VerdictMeaning(
