@@ -150,6 +150,16 @@ def parity(name: str, loss_at: Callable[[int], float]) -> Replay:
     )
 
 
+def mixture(name: str, load: float | None, unconverged: tuple[str, ...] = ()) -> Replay:
+    """A mixture of experts, with this load of the most used expert at the end."""
+    return Replay(
+        name,
+        unconverged=unconverged,
+        finished=lambda value: {**value, "expert_load": load, "expert_entropy": load and 0.8},
+        plan_fields={"config": {**CONFIG, "max_expert_load": 3.0}},
+    )
+
+
 DEVIATIONS = {
     "step backward": ["acme's own", "the suite's own"],
     "hook events": ["acme's own", "the framework's own"],
@@ -252,6 +262,9 @@ REPLAYS = [
     ),
     Replay("as_the_reference", eval_every=30, plan_fields={"reference": reference()}),
     parity("parity", lambda step: usual_loss(step) * 1.002),
+    mixture("experts", 1.6),
+    mixture("collapsed_router", 3.9, ("experts",)),
+    mixture("no_expert_load", None, ("experts",)),
     # Its clock is an hour ahead, which was known before it started.
     Replay("clock_skew", hosts=({**LOCALHOST, "clock_offset_s": 3600.0},), sampling=Sampling(devices=1, every_s=1.0)),
     Replay(
