@@ -32,6 +32,10 @@ EIGHT_BILLION = {
     **ONE_BILLION, "num_layers": 32, "hidden_size": 4096, "head_size": 128, "intermediate_size": 14336,
     "tied_embeddings": False,
 }  # fmt: skip
+MIXTURE = {
+    **ONE_BILLION, "vocab_size": 201088, "num_layers": 24, "hidden_size": 2880, "num_heads": 64,
+    "intermediate_size": 2880, "tied_embeddings": False, "num_experts": 32, "experts_per_token": 4,
+}  # fmt: skip
 GIB = 2**30
 
 
@@ -55,6 +59,8 @@ def estimated(config: dict[str, Any], **parallel: int) -> dict[str, float]:
 def test_the_weights_are_all_parameters() -> None:
     assert estimated(ONE_BILLION)["weights"] == 4 * 1_235_814_400
     assert estimated(EIGHT_BILLION)["weights"] == 4 * 8_030_261_248
+    assert estimated(MIXTURE)["weights"] == 4 * 20_914_757_184
+    assert estimated(MIXTURE, shard=2, expert=8)["weights"] == 4 * 20_914_757_184 / 16
     divided = estimated(EIGHT_BILLION, shard=4, tensor=2)
     assert divided["weights"] == divided["optimizer"] / 2 == 4 * 8_030_261_248 / 8
 

@@ -1,9 +1,10 @@
 """Estimate the memory of a rank that trains a decoder, by parts. A program: JSON on stdin, JSON on stdout.
 
-It reads a list of ``{"config": {...}, "parallel": {"replicate": 1, "shard": 8, "tensor": 1}}`` and prints a list of
-``{"moment": ..., "bytes": {part: bytes}}``: the moment of a step at which a rank holds the most, and what it is.
-It counts tensors, as the allocator of a device does: not the context of a device, nor buffers of collectives. The
-controller runs it without any framework, so it needs only the standard library.
+It reads a list of ``{"config": {...}, "parallel": {"replicate": 1, "shard": 8, "expert": 1, "tensor": 1}}`` and prints
+a list of ``{"moment": ..., "bytes": {part: bytes}}``: the moment of a step at which a rank holds the most, and what it
+is. A mixture's experts are expected to get equally many tokens. It counts tensors, as the allocator of a device does:
+not the context of a device, nor buffers of collectives. The controller runs it without any framework, so it needs only
+the standard library.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 FP32 = 4
 MOMENTS_OF_ADAM = 2
 WHOLE_EXCHANGED = 8  # widths: tensor ranks gather twice and reduce twice, with a whole input and output; measured
+SINKS = 8  # dimensions of each head that attention adds
+ACTIVATION_STEPS = 4  # widths that the uncompiled activation of an expert keeps for its gradient
 GATHERED_BLOCKS = 2  # the block that computes, and the next one
 
 
@@ -28,6 +31,7 @@ class Training:
     shard: int
     tensor: int
     replicate: int
+    expert: int
 
     @property
     def compute(self) -> int:
@@ -44,7 +48,7 @@ class Training:
 
     @property
     def kv_width(self) -> int:
-        return self.width // int(self.config["num_heads"]) * int(self.config["num_kv_heads"])
+        return int(self.config["head_size"]) * int(self.config["num_kv_heads"])
 
     @property
     def hidden(self) -> int:
@@ -74,6 +78,16 @@ class Training:
     @property
     def parameters(self) -> int:
         return self.outer + self.layers * (self.products + 2 * self.width) + self.width
+
+    @property
+    def gathered_block(self) -> float:
+        """The parameters of a block that a rank holds for its products while it computes the block."""
+        return self.products / self.tensor
+
+    @property
+    def block_gradients(self) -> float:
+        """Bytes of gradients of a block's backward pass beyond those of the root."""
+        return 0.0
 
     # -- activations -------------------------------------------------------------------------------------
 
@@ -144,11 +158,11 @@ class Training:
 
     @property
     def is_sharded(self) -> bool:
-        return self.shard > 1 or self.tensor > 1
+        return max(self.shard, self.expert, self.tensor) > 1
 
     def moments(self) -> dict[str, dict[str, float]]:
         """Return what the rank holds at the moments of a step that may need the most."""
-        ranks = self.shard * self.tensor
+        ranks = self.shard * self.expert * self.tensor
         always = {
             "weights": FP32 * self.parameters / ranks,
             "optimizer": MOMENTS_OF_ADAM * FP32 * self.parameters / ranks,
@@ -159,12 +173,12 @@ class Training:
         before = all_gradients if accumulates or (self.replicate > 1 and not self.is_sharded) else 0.0
         table = self.table / self.tensor
         if self.is_sharded:
-            gathered = self.compute * (self.outer / self.tensor + GATHERED_BLOCKS * self.products / self.tensor)
+            gathered = self.compute * (self.outer / self.tensor + GATHERED_BLOCKS * self.gathered_block)
             root_gradients = self.compute * table
             reduced = (self.compute + FP32) * self.outer / self.tensor
         else:
             blocks = self.layers if not (self.config["compile"] and self.config["checkpoint_activations"]) else 1
-            gathered = 0 if self.compute == FP32 else self.compute * (blocks * self.products + self.table)
+            gathered = 0 if self.compute == FP32 else self.compute * (blocks * self.gathered_block + self.table)
             root_gradients, reduced = FP32 * self.table, 0.0
         return {
             "loss": {
@@ -176,7 +190,7 @@ class Training:
             },
             "backward": {
                 **always,
-                "gradients": max(before, root_gradients),
+                "gradients": max(before, root_gradients) + self.block_gradients,
                 "gathered": gathered,
                 "activations": self.kept + self.in_backward,
             },
@@ -194,9 +208,97 @@ class Training:
         }
 
 
+class Mixture(Training):
+    """A decoder whose blocks have a mixture of experts instead of a feed-forward layer, and attention with sinks."""
+
+    @property
+    def queries(self) -> int:
+        return int(self.config["num_heads"]) * int(self.config["head_size"])
+
+    @property
+    def rows(self) -> int:
+        """The number of experts of a token."""
+        return int(self.config["experts_per_token"])
+
+    @property
+    def one_expert(self) -> int:
+        """The parameters of an expert."""
+        return 3 * self.width * self.hidden + 2 * self.hidden + self.width
+
+    @property
+    def other_products(self) -> int:
+        """The parameters of a block without its experts, norms and sinks."""
+        attention = 2 * self.width * (self.queries + self.kv_width) + self.queries + 2 * self.kv_width + self.width
+        return attention + (self.width + 1) * int(self.config["num_experts"])
+
+    @property
+    def products(self) -> int:
+        return self.other_products + int(self.config["num_experts"]) * self.one_expert
+
+    @property
+    def parameters(self) -> int:
+        return super().parameters + self.layers * int(self.config["num_heads"])
+
+    @property
+    def experts_here(self) -> float:
+        """The parameters of the experts of a block that a rank computes."""
+        return int(self.config["num_experts"]) / self.expert * self.one_expert
+
+    @property
+    def gathered_block(self) -> float:
+        return self.other_products + self.experts_here
+
+    @property
+    def block_gradients(self) -> float:
+        return (self.compute + FP32 if self.is_sharded else 0) * self.experts_here
+
+    @property
+    def _attention_kept(self) -> float:
+        """Bytes per token that attention keeps: padded for sinks; keys and values twice in layers with a window."""
+        windows = self.layers - self.layers // 2
+        keys = 2 * self.kv_width * (1 + windows / self.layers)
+        return self.compute * self._padded * (2 * self.queries + keys) + self._norms_of_heads
+
+    @property
+    def _padded(self) -> float:
+        """The size of a head with the dimensions for its sink over the size without."""
+        return 1 + SINKS / int(self.config["head_size"])
+
+    @property
+    def whole_block(self) -> float:
+        """Bytes per token: the residual stream twice, normalized too, attention, and the rows of its experts.
+
+        Of each row: its input, the gates and values, the activation's output, and the output of the expert.
+        """
+        outer = self.compute * (4 * self.width + self.queries) + self._attention_kept
+        rows = self.rows * self.compute * (2 * self.width + 3 * self.hidden)
+        return outer + rows + self._uncompiled
+
+    @property
+    def _uncompiled(self) -> float:
+        """Bytes per token that a block keeps in addition if it is not compiled: steps of the activation, norms."""
+        if self.config["compile"]:
+            return 0.0
+        return self.rows * self.compute * ACTIVATION_STEPS * self.hidden + FP32 * 2 * self.width
+
+    @property
+    def kept_block(self) -> float:
+        mode = self.config["checkpoint_activations"]
+        if mode == "selective":
+            attention = 2 * self.width + (1 + self._padded) * self.queries + 2 * self.kv_width
+            rows = self.rows * (self.width + 2 * self.hidden)
+            return self.compute * (attention + rows) + self._norms_of_heads
+        return self.compute * self.width if mode else self.whole_block
+
+    @property
+    def in_backward(self) -> float:
+        gradients = self.rows * self.compute * (2 * self.hidden + self.width)
+        return self.tokens * (gradients + self.whole_block - self.kept_block)
+
+
 def estimate(config: Mapping[str, Any], parallel: Mapping[str, int]) -> dict[str, Any]:
     """Return the moment of a step that needs the most memory, and the bytes of its parts."""
-    moments = Training(config, **parallel).moments()
+    moments = (Mixture if "num_experts" in config else Training)(config, **parallel).moments()
     moment = max(moments, key=lambda name: sum(moments[name].values()))
     return {"moment": moment, "bytes": {part: round(size) for part, size in moments[moment].items() if size}}
 

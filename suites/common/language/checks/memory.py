@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from common.language import memory
 from common.language.decoder import Decoder, Shape
+from common.language.mixture import MixtureDecoder, MixtureShape
 from torch.profiler import ProfilerActivity, profile
 
 from flagperf_driver.pytorch import sharding
@@ -20,6 +21,10 @@ CONFIG = {
     "max_seq_length": 256, "train_batch_size": 4, "gradient_accumulation_steps": 1, "precision": "fp32",
     "compile": False, "checkpoint_activations": False, "fused_optimizer": True,
 }  # fmt: skip
+MIXTURE = {
+    **CONFIG, "rope_theta": 1e4, "num_experts": 8, "experts_per_token": 2, "attention_window": 64,
+    "intermediate_size": 128, "balance_factor": 0.0, "grouped_products": True,
+}  # fmt: skip
 CASES: list[dict[str, Any]] = [
     {},
     {"train_batch_size": 8, "checkpoint_activations": "selective"},
@@ -27,12 +32,27 @@ CASES: list[dict[str, Any]] = [
     {"precision": "bf16"},
     {"tied_embeddings": True, "vocab_size": 8192, "loss_chunk": 512},
     {"train_batch_size": 2, "gradient_accumulation_steps": 2},
+    MIXTURE,
+    {**MIXTURE, "train_batch_size": 8, "checkpoint_activations": "selective"},
+    {**MIXTURE, "train_batch_size": 16, "checkpoint_activations": True},
+    {**MIXTURE, "precision": "bf16"},
 ]
+
+
+def _model(config: SimpleNamespace) -> Decoder:
+    """Return a decoder with ordinary weights."""
+    if not hasattr(config, "num_experts"):
+        return Decoder(Shape.of(config))
+    model = MixtureDecoder(MixtureShape.of(config))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.normal_(float(name.endswith("norm.weight")), 0.02)
+    return model
 
 
 def _train(config: SimpleNamespace) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     """Train two steps; return what must stay in memory until the end of the measurement."""
-    model = Decoder(Shape.of(config))
+    model = _model(config)
     sharding.recompute(model.blocks, config.checkpoint_activations)
     optimizer = torch.optim.AdamW(model.parameters(), fused=config.fused_optimizer)
     tokens = torch.randint(config.vocab_size, (config.train_batch_size, config.max_seq_length + 1))
@@ -74,10 +94,9 @@ def check_an_estimate_is_within_a_tenth_of_the_allocated_peak() -> None:
 
 
 def check_the_estimated_weights_are_the_decoders() -> None:
-    for tied in (False, True):
-        config = {**CONFIG, "tied_embeddings": tied}
+    for config in (CONFIG, {**CONFIG, "tied_embeddings": True}, MIXTURE):
         with torch.device("meta"):
-            model = Decoder(Shape.of(SimpleNamespace(**config)))
+            model = _model(SimpleNamespace(**config))
         parameters = sum(parameter.numel() for parameter in model.parameters())
         weights = memory.estimate(config, {"replicate": 1, "shard": 1, "expert": 1, "tensor": 1})["bytes"]["weights"]
         assert weights == 4 * parameters
