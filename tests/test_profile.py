@@ -57,6 +57,7 @@ LOSSES: list[tuple[dict[str, Any], str]] = [
     ({"kinds": {**MATH, "layout copy": 0.044}}, "layout: 22 % copies"),
     ({"exposed": {"host copy": 0.024}}, "host copies: 12 % not overlapped"),
     ({"exposed": {"collective": 0.03, "host copy": 0.01}}, "collectives: 15 % not overlapped"),
+    ({"exposed": {"collective": 0.01, "all-to-all": 0.03}}, "all-to-all: 15 % not overlapped"),
     ({"kinds": {"matrix product": 0.15, "fp32 matrix product": 0.02}}, "matrix products: 10 % in fp32"),
     ({"kinds": {"fp32 matrix product": 0.178}}, "no loss above 5 % of a step"),
     (

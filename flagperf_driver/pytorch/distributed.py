@@ -172,8 +172,8 @@ def shard_module(module: nn.Module, mesh: DeviceMesh, gathered: torch.dtype | No
     fully_shard(module, mesh=mesh, mp_policy=policy)
 
 
-def clip_gradients(weights: Sequence[Any], limit: float) -> None:
-    """Scale all gradients so that their common norm is at most the limit.
+def clip_gradients(weights: Sequence[Any], limit: float) -> torch.Tensor:
+    """Scale all gradients so that their common norm is at most the limit; return the norm before.
 
     Weights of different meshes, such as those of experts, have norms of their own, which are combined here.
     """
@@ -181,8 +181,7 @@ def clip_gradients(weights: Sequence[Any], limit: float) -> None:
     for weight in weights:
         by_mesh.setdefault(getattr(weight, "device_mesh", None), []).append(weight)
     if len(by_mesh) < 2:
-        torch.nn.utils.clip_grad_norm_(weights, limit)
-        return
+        return torch.nn.utils.clip_grad_norm_(weights, limit)
     norms = []
     for of_mesh in by_mesh.values():
         norm: Any = torch.nn.utils.get_total_norm([weight.grad for weight in of_mesh if weight.grad is not None])
@@ -190,6 +189,7 @@ def clip_gradients(weights: Sequence[Any], limit: float) -> None:
     whole = torch.linalg.vector_norm(torch.stack(norms))
     for of_mesh in by_mesh.values():
         torch.nn.utils.clip_grads_with_norm_(of_mesh, limit, whole)
+    return whole
 
 
 _WRAPPERS = frozenset(["module", "_orig_mod", "_checkpoint_wrapped_module"])

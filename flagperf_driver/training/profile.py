@@ -68,6 +68,8 @@ MATRIX, FP32_MATRIX = "matrix product", "fp32 matrix product"
 ATTENTION, CONVOLUTION = "attention", "convolution"
 LAYOUT, POINTWISE, REDUCTION, NORMALIZATION = "layout copy", "pointwise", "reduction", "normalization"
 OPTIMIZER, HOST_COPY, COLLECTIVE, OTHER = "optimizer", "host copy", "collective", "other"
+EXCHANGE = "all-to-all"
+"""The exchange of a mixture's tokens between the ranks that have its experts."""
 MATH = "math"
 """The backend of attention that computes the softmax in a kernel of its own."""
 
@@ -84,6 +86,7 @@ KINDS = [
     (POINTWISE, r"^triton_"),
     # Kernels of frameworks and of the libraries that they call; copies; operators of the host.
     (POINTWISE, r"CompiledFxGraph"),
+    (EXCHANGE, r"[Ss]end_?[Rr]ecv|[Aa]ll_?[Tt]o_?[Aa]ll"),
     (COLLECTIVE, r"[nrxh]ccl|all_?reduce|all_?gather|reduce_?scatter|c10d::|gloo:|symm_mem"),
     (HOST_COPY, r"Memcpy (HtoD|DtoH)|Memcpy.*(Pinned|Pageable)"),
     (LAYOUT, r"Memcpy|nchwToNhwc|nhwcToNchw|tensorTransformGeneric|transpose_?(kernel|readWrite)|batched_transpose"),
@@ -102,7 +105,7 @@ KINDS = [
     (
         MATRIX,
         r"gemm|gemv|nvjet|cutlass|cublas|splitK|wgmma|xmma"
-        r"|aten::(mm|addmm|bmm|baddbmm|matmul|linear|mkldnn_linear|addbmm|dot|mv|_scaled_mm)$",
+        r"|aten::(mm|addmm|bmm|baddbmm|matmul|linear|mkldnn_linear|addbmm|dot|mv|_scaled_mm|_grouped_mm)$",
     ),
     (LAYOUT, r"direct_copy|copy_kernel|CatArray|aten::(copy_|clone|contiguous|cat|stack|_to_copy|constant_pad_nd)$"),
     (REDUCTION, r"reduce|softmax|SoftMax|nll_loss|cross_entropy|[Nn]orm|sum|mean|scan"),
@@ -157,7 +160,7 @@ def record(recording: Recording, steps: int) -> dict[str, Any]:
     busy = _covered(span for of_kind in spans.values() for span in of_kind)
     exposed = {
         kind: busy - _covered(span for other, of_kind in spans.items() if other != kind for span in of_kind)
-        for kind in (HOST_COPY, COLLECTIVE)
+        for kind in (HOST_COPY, COLLECTIVE, EXCHANGE)
         if kind in spans
     }
 

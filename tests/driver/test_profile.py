@@ -52,6 +52,9 @@ NAMES = [
     ("optimizer", "aten::_fused_adamw_"),
     ("collective", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
     ("collective", "gloo:all_reduce"),
+    ("all-to-all", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"),
+    ("all-to-all", "gloo:all_to_all"),
+    ("matrix product", "aten::_grouped_mm"),
     ("other", "void at::native::index_put_with_sort<c10::BFloat16>(int)"),
 ]  # fmt: skip
 

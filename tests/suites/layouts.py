@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suites"))
 from common.language.decoder import Decoder, Shape
+from common.language.mixture import MixtureDecoder, MixtureShape
 from common.language.tensor_plan import tensor_plan
 
 from flagperf_driver import options
@@ -34,6 +35,9 @@ CONFIG = {
     "rope_theta": 1e4, "rope_factor": 8.0, "rope_low": 1.0, "rope_high": 4.0, "rope_old_context": 16, "init_std": 0.1,
     "loss_chunk": 24, "learning_rate": 1e-2, "weight_decay": 0.1, "epsilon": 1e-5, "max_grad_norm": 0.5,
 }  # fmt: skip
+MIXTURE = {
+    "num_experts": 8, "experts_per_token": 2, "attention_window": 8, "balance_factor": 0.0, "grouped_products": True,
+}  # fmt: skip
 LAYOUTS: dict[str, dict[str, Any]] = {
     "ddp": {},
     "shard, recomputed": {"parallel": "fsdp", "checkpoint_activations": True},
@@ -43,6 +47,12 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "shard x tensor, compiled": {
         "parallel": {"shard": 2, "tensor": 2}, "checkpoint_activations": "selective", "compile": True,
     },
+    "expert": {"parallel": {"expert": 4}, **MIXTURE},
+    "shard x expert, recomputed": {
+        "parallel": {"shard": 2, "expert": 2}, "checkpoint_activations": True, **MIXTURE,
+    },
+    "replicate x expert": {"parallel": {"replicate": 2, "expert": 2}, **MIXTURE},
+    "ddp, experts": {**MIXTURE},
     "shard x tensor, bf16": {"parallel": {"shard": 2, "tensor": 2}, "precision": "bf16"},
 }  # fmt: skip
 Weights = dict[str, Tensor]
@@ -56,7 +66,11 @@ def context(rank: int | None, **settings: Any) -> Context:
 
 def created(ctx: Context) -> nn.Module:
     with torch.device("meta"):
-        model = Decoder(Shape.of(ctx.config))
+        model = (
+            MixtureDecoder(MixtureShape.of(ctx.config))
+            if hasattr(ctx.config, "num_experts")
+            else Decoder(Shape.of(ctx.config))
+        )
     sharding.recompute(model.blocks, ctx.config.checkpoint_activations)
     if ctx.config.compile:
         for block in [*model.blocks, model.norm]:
@@ -90,7 +104,7 @@ def train(ctx: Context) -> dict[str, Any]:
             loss = model(*batch(ctx, step))
         loss.backward()
         with CommDebugMode() as exchanges:
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), ctx.config.max_grad_norm)
+            norm = distributed.clip_gradients(list(model.parameters()), ctx.config.max_grad_norm)
         gathered += sum(count for name, count in exchanges.get_comm_counts().items() if "gather" in str(name))
         norms.append(float(whole(norm)))
         optimizer.step()
@@ -124,14 +138,15 @@ def distance(one: Weights, other: Weights) -> float:
 
 
 @functools.cache
-def alone(tied: bool) -> tuple[dict[str, Any], Weights]:
+def alone(**model: Any) -> tuple[dict[str, Any], Weights]:
     """Return the training of one rank, and the initial weights of another seed."""
-    ctx = context(None, tied_embeddings=tied)
+    ctx = context(None, **model)
     return train(ctx), weights(created(replace(ctx, seed=8)))
 
 
 def compared(rank: int, **settings: Any) -> dict[str, Any]:
-    (plain, other), layout = alone(settings.get("tied_embeddings", False)), train(context(rank, **settings))
+    model = {key: settings[key] for key in ("tied_embeddings", *MIXTURE) if key in settings}
+    (plain, other), layout = alone(**model), train(context(rank, **settings))
     return {
         "start": distance(plain["start"], layout["start"]),
         "other seed": distance(plain["start"], other),

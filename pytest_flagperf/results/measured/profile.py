@@ -67,7 +67,7 @@ class Profile:
     """The time in which at least one kernel or copy ran."""
     kinds: Mapping[str, float]
     exposed: Mapping[str, float]
-    """The time in which only copies from the host, or only collectives, ran."""
+    """The time in which only copies from the host, or only collectives of one kind, ran."""
     attention: Mapping[str, float]
     """By backend."""
     kernels: tuple[Kernel, ...]
@@ -234,6 +234,7 @@ LOSSES = (
     _kinds("layout", [driver.LAYOUT], "copies"),
     _exposed("host copies", driver.HOST_COPY),
     _exposed("collectives", driver.COLLECTIVE),
+    _exposed("all-to-all", driver.EXCHANGE),
     Loss("matrix products", _fp32, lambda _, share: f"{share} in fp32", 0.75),
     Loss(
         "matrix products",
