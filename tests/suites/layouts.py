@@ -37,6 +37,7 @@ CONFIG = {
 }  # fmt: skip
 MIXTURE = {
     "num_experts": 8, "experts_per_token": 2, "attention_window": 8, "balance_factor": 0.0, "grouped_products": True,
+    "collapsed": False,
 }  # fmt: skip
 LAYOUTS: dict[str, dict[str, Any]] = {
     "ddp": {},
@@ -52,6 +53,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
         "parallel": {"shard": 2, "expert": 2}, "checkpoint_activations": True, **MIXTURE,
     },
     "replicate x expert": {"parallel": {"replicate": 2, "expert": 2}, **MIXTURE},
+    "expert, one rank has all tokens": {"parallel": {"expert": 4}, **MIXTURE, "collapsed": True},
     "ddp, experts": {**MIXTURE},
     "shard x tensor, bf16": {"parallel": {"shard": 2, "tensor": 2}, "precision": "bf16"},
 }  # fmt: skip
@@ -75,7 +77,13 @@ def created(ctx: Context) -> nn.Module:
     if ctx.config.compile:
         for block in [*model.blocks, model.norm]:
             block.forward = torch.compile(block.forward, backend="aot_eager", fullgraph=True)
-    return sharding.parallelize(ctx, model, tensor_plan)
+    model = sharding.parallelize(ctx, model, tensor_plan)
+    if getattr(ctx.config, "collapsed", False):
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                # The scores of all experts are equal: the first ones are chosen.
+                parameter *= 0.0 if "router" in name else 1.0
+    return model
 
 
 def weights(model: nn.Module) -> Weights:

@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.slow
 LAYOUTS = [
     "ddp", "shard, recomputed", "replicate x shard", "tensor", "replicate x tensor, tied", "shard x tensor, compiled",
-    "expert", "shard x expert, recomputed", "replicate x expert", "ddp, experts",
+    "expert", "shard x expert, recomputed", "replicate x expert", "ddp, experts", "expert, one rank has all tokens",
 ]  # fmt: skip
 
 

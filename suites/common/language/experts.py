@@ -58,8 +58,8 @@ class Experts(nn.Module):
             _own(weight).to(rows.dtype) for weight in (self.gate_up, self.gate_up_bias, self.down, self.down_bias)
         )
         experts = torch.arange(len(counts), device=rows.device).repeat_interleave(counts, output_size=len(rows))
-        hidden = activation(self._product(rows, gate_up, counts) + gate_up_bias[experts])
-        return self._product(hidden, down, counts) + down_bias[experts]
+        hidden = activation(self._product(rows, gate_up, counts) + Chosen.apply(gate_up_bias, experts))
+        return self._product(hidden, down, counts) + Chosen.apply(down_bias, experts)
 
     def _product(self, rows: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
         """Multiply the first counts[0] rows by weights[0], the next counts[1] rows by weights[1], and so on."""
@@ -85,7 +85,11 @@ class Experts(nn.Module):
         experts = torch.arange(of_ranks.shape[1], device=rows.device).repeat(ranks)
         order = experts.repeat_interleave(of_ranks.flatten(), output_size=len(arrived)).argsort(stable=True)
         place = inverse(order)
-        computed = self._compute(Gathered.apply(arrived, order, place, 1), of_ranks.sum(0))
+        rows, counts = Gathered.apply(arrived, order, place, 1), of_ranks.sum(0)
+        if not len(arrived):
+            # A grouped product has no gradients without rows, and the other ranks wait for this rank's.
+            rows, counts = F.pad(rows, (0, 0, 0, 1)), F.pad(counts[1:], (1, 0), value=1)
+        computed = self._compute(rows, counts)[: len(arrived)]
         return exchange(Gathered.apply(computed, place, order, 1), out, back, self.group)
 
 
@@ -144,6 +148,22 @@ class Gathered(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         (place,) = ctx.saved_tensors
         gathered = slopes.index_select(0, place)
         return gathered.unflatten(0, (-1, ctx.copies)).sum(1) if ctx.copies > 1 else gathered, None, None, None
+
+
+class Chosen(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """The bias of each row's expert; few experts have many rows, so their gradients are added by a matrix product."""
+
+    @staticmethod
+    def forward(ctx: Any, biases: Tensor, experts: Tensor) -> Tensor:
+        ctx.save_for_backward(experts)
+        ctx.count = len(biases)
+        return biases.index_select(0, experts)
+
+    @staticmethod
+    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor, None]:
+        (experts,) = ctx.saved_tensors
+        rows = torch.arange(ctx.count, device=slopes.device)[:, None] == experts
+        return rows.to(slopes.dtype) @ slopes, None
 
 
 def exchange(rows: Tensor, received: list[int], sent: list[int], group: Any) -> Tensor:
