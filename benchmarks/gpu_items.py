@@ -22,7 +22,7 @@ FRAMEWORK = "pytorch"
 STATE = REPO / "reports" / "gpu"
 """The state of all calls: a folder for each chip, code and PyTorch, and in it a folder for each item."""
 GUESSES_S = {
-    "llama32_1b": 120, "llama31_8b": 300,
+    "llama32_1b": 120, "llama31_8b": 300, "gpt_oss_20b": 400,
     "bert": 125, "resnet50": 75, "glm": 115,
     "vit": 75, "cpm": 100, "mobilenetv2": 95, "transformer": 130, "faster_rcnn": 105, "swin_transformer": 140,
     "efficientnet": 160, "mask_rcnn": 130, "retinanet": 115, "tacotron2": 220, "wav2vec2": 310, "waveglow": 210,
@@ -30,7 +30,7 @@ GUESSES_S = {
 }  # fmt: skip
 """The models, most valuable first, with guessed seconds of a compiled measurement; another model comes last."""
 OTHER_MODEL_S = 150.0
-DEVICES = {"llama31_8b": 8}
+DEVICES = {"llama31_8b": 8, "gpt_oss_20b": 8}
 """The devices of the models whose reference scale does not fit into the memory of one."""
 MACHINE_S = {"computation": 110, "main_memory": 50, "transfer": 50, "interconnect": 90, "storage": 45}
 """The suites that measure the machine, with guessed seconds of one shape; another suite comes last."""
@@ -56,7 +56,7 @@ MOST_DIFFERENCE = 1e-3
 """Largest difference of a weight after the two optimizers' steps, relative to the largest weight."""
 MOST_PIXEL_DIFFERENCE = 4.0
 """Largest mean difference of a reader's pixels from Pillow's, of 255: decoders and resizing differ by one to two."""
-PROGRAMS = ("benchmarks/extern_step.py", "benchmarks/readers.py")
+PROGRAMS = ("benchmarks/extern_step.py", "benchmarks/readers.py", "benchmarks/mixture.py")
 """The programs of the items that do not run pytest."""
 LIMIT_S = 1800
 """Longest duration of an item: compiling takes minutes on some devices. The slice is another limit."""
@@ -123,6 +123,20 @@ def readers(folder: Path) -> Measured:
         figures |= {name: Figure(float(rate), "images/s"), f"{name}'s difference": Figure(float(difference), "of 255")}
     if len(rows) < 2:
         raise ValueError(f"expected the rates of at least 2 readers in output.log, got {len(rows)}")
+    return Measured(figures)
+
+
+def mixture(folder: Path) -> Measured:
+    """Return the rates of a mixture of experts in one call and expert by expert, with their shares of the peak."""
+    pattern = r"^(one call|loop): (\d+) tokens/s(?:, MFU ([\d.]+)%)?"
+    rows = re.findall(pattern, (folder / "output.log").read_text(), re.MULTILINE)
+    if [name for name, *_ in rows] != ["one call", "loop"]:
+        raise ValueError(f"expected the rates of one call and of the loop in output.log, got {len(rows)}")
+    figures: dict[str, Figure] = {}
+    for name, rate, share in rows:
+        figures[name] = Figure(float(rate), "tokens/s")
+        if share:
+            figures[f"{name}, mfu"] = Figure(float(share) / 100, "share")
     return Measured(figures)
 
 
@@ -211,6 +225,9 @@ def make_items(target: Target, folder: Path) -> list[Item]:
     on_cpu = vendor.name == "cpu"
     lamb = [*rank_python, "--model=bert", PROGRAMS[0], *(small_step if on_cpu else [])]
     pictures = [*rank_python, "--model=resnet50", PROGRAMS[1], *(few_pictures if on_cpu else [])]
+    peak = vendor.peak_tflops(target.chip, "bf16")
+    cut = ["--width=64", "--hidden=64", "--words=500", "--length=256", "--steps=3"]
+    experts = [*rank_python, "--model=gpt_oss_20b", PROGRAMS[2], *(cut if on_cpu else [])]
     kernels = "" if vendor.name in ("nvidia", "cpu") else "compares NVIDIA's kernels"
     preflight = run("preflight", 10, small, "--preflight")
     return [
@@ -231,6 +248,7 @@ def make_items(target: Target, folder: Path) -> list[Item]:
         run("resnet50-fp16-converges", 30, small, "--set=precision=fp16", suite="resnet50"),
         Item("lamb", lamb, 30, LIMIT_S, optimizers, skip=kernels),
         Item("readers", pictures, 60, LIMIT_S, readers),
+        Item("mixture", [*experts, *([f"--peak={peak:g}"] if peak else [])], 120, LIMIT_S, mixture),
         run("resnet50-speedup", 90, *synthetic, suite="resnet50", nodes=f"1x1,{all_devices}", devices=2),
         run("glm-fsdp-converges", 60, small, "--set=parallel=fsdp", suite="glm", nodes=all_devices, devices=2),
     ]

@@ -212,7 +212,7 @@ def test_what_passed_is_published_before_the_next_item(tmp_path: Path) -> None:
     item_file = published / "h200-bert-bf16-compiled-2026-11-26/item.json"
     item_file.write_text(item_file.read_text().replace('"some-pass"', '"bert-bf16-compiled"'))
     text = publish.published_items(published, catalog)
-    assert "`storage`, `llama32_1b-bf16-compiled`, `llama31_8b-bf16-compiled`, `resnet50-bf16-compiled`, " in text
+    assert "`llama31_8b-bf16-compiled`, `gpt_oss_20b-bf16-compiled`, `resnet50-bf16-compiled`, " in text
     assert "| H200 | bert-bf16-compiled | failed | exit code 1; " in text
     for content, message in (
         ("{", "invalid JSON"),
@@ -270,12 +270,29 @@ def test_readers_must_read_the_same_pixels(tmp_path: Path) -> None:
         gpu_items.readers(tmp_path)
 
 
+def test_the_rates_of_a_mixture_are_read(tmp_path: Path) -> None:
+    log, rows = (
+        tmp_path / "output.log",
+        "one call: 50000 tokens/s, MFU 41.5%, 60.0 GiB\nloop: 9000 tokens/s, 60.1 GiB\n",
+    )
+    log.write_text(rows)
+    figures = gpu_items.mixture(tmp_path).figures
+    assert {name: figure.value for name, figure in figures.items()} == {
+        "one call": 50000, "one call, mfu": pytest.approx(0.415), "loop": 9000,
+    }  # fmt: skip
+    log.write_text(rows.partition("loop")[0])
+    with pytest.raises(ValueError, match="of one call and of the loop"):
+        gpu_items.mixture(tmp_path)
+
+
 def test_one_device_leaves_out_the_items_for_several() -> None:
     items = [gpu_items.make_items(target(devices=count), Path("out")) for count in (1, 8)]
     skipped = [[item.name for item in of_machine if item.skip] for of_machine in items]
-    of_several = [name for name in skipped[0] if not name.startswith("llama31_8b-")]
+    of_eight = [name for name in skipped[0] if name.startswith(tuple(gpu_items.DEVICES))]
+    of_several = [name for name in skipped[0] if name not in of_eight]
     assert of_several == ["interconnect", "resnet50-speedup", "glm-fsdp-converges"]
-    assert {*skipped[0]} - {*of_several} == {"llama31_8b-bf16-compiled", "llama31_8b-bf16-eager"}
+    ways = [f"{model}-bf16-{way}" for way in ("compiled", "eager") for model in ("llama31_8b", "gpt_oss_20b")]
+    assert of_eight == ways
     assert not skipped[1]
     eight = next(item for item in items[1] if item.name == "llama31_8b-bf16-compiled")
     of_one = Catalog.scan([REPO]).suite("llama31_8b", "pytorch").goal
@@ -541,13 +558,15 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
     assert {name for name in names if name.endswith("-compiled")} == {f"{model}-bf16-compiled" for model in models}
     assert len(cells) in (len(names), len(names) + 1), "only the convergence of all models continues in another slice"
     commands = [words for _, _, _, words in cells if words.startswith("pytest ")]
-    assert len(commands) == len(cells) - 2, "all but lamb and readers are runs of pytest"
+    assert len(commands) == len(cells) - 3, "all but lamb, readers and mixture are runs of pytest"
     assert all("-k pytorch --vendor=nvidia --hw=H100 --nodes=1x1" in words for words in commands)
     assert all(f"--runtime=host --python={python}" in words for words in commands)
-    assert rows[-5:] == [
+    assert rows[-7:] == [
         "skipped: interconnect: needs at least 2 devices, 1 found",
         "skipped: llama31_8b-bf16-compiled: needs at least 8 devices, 1 found",
+        "skipped: gpt_oss_20b-bf16-compiled: needs at least 8 devices, 1 found",
         "skipped: llama31_8b-bf16-eager: needs at least 8 devices, 1 found",
+        "skipped: gpt_oss_20b-bf16-eager: needs at least 8 devices, 1 found",
         "skipped: resnet50-speedup: needs at least 2 devices, 1 found",
         "skipped: glm-fsdp-converges: needs at least 2 devices, 1 found",
     ]  # fmt: skip
