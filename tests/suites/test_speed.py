@@ -20,9 +20,9 @@ WAITS = {
     "mask_rcnn": {"nms", "nonzero", "tolist"},
 }
 """By model, the operations that wait for the device: the host must know how many boxes are left, and of what size."""
-MASKED = {"glm", "swin_transformer", "transformer"}
-"""Models whose attention needs a mask: text of different lengths, or a trained bias."""
-APART = {"llama31_8b", "llama32_1b"}
+MASKED = {"glm", "gpt_oss_20b", "swin_transformer", "transformer"}
+"""Models whose attention needs a mask: text of different lengths, a trained bias, or a window."""
+APART = {"gpt_oss_20b", "llama31_8b", "llama32_1b"}
 """Models whose products stay apart: tensor parallelism divides each of them, and each alone fills a device."""
 LAYERS = {
     "bert": "num_hidden_layers", "cpm": "num_layers", "glm": "num_layers", "llama32_1b": "num_layers", "vit": "depth",

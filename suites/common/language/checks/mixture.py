@@ -180,6 +180,21 @@ def check_the_loop_over_experts_computes_what_one_call_computes() -> None:
         assert float((one - other).abs().max()) <= 1e-5 * float(other.abs().max())  # type: ignore[operator, union-attr]
 
 
+def check_one_call_needs_no_value_on_the_host() -> None:
+    """On the device meta, where tensors have no values; the loop, which reads the sizes back, is the control."""
+    with torch.device("meta"):
+        x = torch.empty(6, 8)
+        one_call, loop = (experts.MixtureOfExperts(4, 2, 8, 8, grouped=grouped) for grouped in (True, False))
+    mixed, routing = one_call(x)
+    assert mixed.shape == x.shape
+    assert routing.counts.shape == (4,)
+    try:
+        loop(x)
+    except (NotImplementedError, RuntimeError):
+        return
+    raise AssertionError("the loop did not read the sizes")
+
+
 def check_the_balance_is_one_for_an_even_load() -> None:
     mixture, x = experts.MixtureOfExperts(4, 1, 8, 8), torch.eye(8).repeat(10, 1)
     with torch.no_grad():
