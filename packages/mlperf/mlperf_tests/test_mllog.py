@@ -134,8 +134,10 @@ def test_a_suites_ruleset_is_the_newest_that_knows_its_benchmark(model: str) -> 
     assert benchmark.ruleset == max(known)
 
 
-def planned(hardware: str, shape: Shape, vendor: str = "nvidia", settings: Iterable[str] = ()) -> Plan:
-    case = Case.parse(f"llama31_8b:pytorch:{hardware}:{shape.nnodes}:{shape.nproc}:1")
+def planned(
+    hardware: str, shape: Shape, vendor: str = "nvidia", settings: Iterable[str] = (), model: str = "llama31_8b"
+) -> Plan:
+    case = Case.parse(f"{model}:pytorch:{hardware}:{shape.nnodes}:{shape.nproc}:1")
     request = PlanRequest(case, vendor=vendor, scale="reference", settings=[*settings], check_data=False)
     return make_plan(CATALOG, request)
 
@@ -175,8 +177,9 @@ def test_mlperfs_closed_rules_hold_the_suites_hyper_parameters(tmp_path: Path) -
     assert len(caught.value.problems) == len(changes), "the suite itself refuses each of them"
 
 
-def test_the_reference_and_the_configs_are_mlperfs_convergence_points() -> None:
-    suite, benchmark = CATALOG.suite("llama31_8b", "pytorch"), benchmark_of("llama31_8b", SUITES)
+@pytest.mark.parametrize("model", ["llama31_8b", "gpt_oss_20b"])
+def test_the_reference_and_the_configs_are_mlperfs_convergence_points(model: str) -> None:
+    suite, benchmark = CATALOG.suite(model, "pytorch"), benchmark_of(model, SUITES)
     points = OFFICIAL.parent / f"rcp_checker/training_{benchmark.ruleset}/rcps_{benchmark.name}.json"
     by_batch = {each["BS"]: each for each in json.loads(points.read_text()).values()}
     readme = (suite.path / "README.md").read_text()
@@ -192,7 +195,7 @@ def test_the_reference_and_the_configs_are_mlperfs_convergence_points() -> None:
     configs = {(vendor, key) for vendor in CATALOG.vendors for key in CATALOG.configs(suite, CATALOG.vendor(vendor))}
     assert len(configs) >= 4
     for vendor, (hardware, shape) in configs:
-        config = planned(hardware, shape, vendor).config
+        config = planned(hardware, shape, vendor, model=model).config
         batch = config["train_batch_size"] * config["gradient_accumulation_steps"] * shape.cards
         rates = by_batch[batch]["Hyperparams"]
         assert config["learning_rate"] == rates["opt_base_learning_rate"], (hardware, shape)
