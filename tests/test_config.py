@@ -73,7 +73,7 @@ def test_the_table_of_parallel_has_a_short_form_and_must_fit_the_shape_and_the_m
         ]
     write_config(tmp_path, 'parallel = {"shart": 2}\n')
     assert problems_of(Catalog.scan([tmp_path])) == [
-        f"{CONFIG}:1: parallel = {{'shart': 2}}: unknown axis 'shart'; choose from replicate, shard, tensor"
+        f"{CONFIG}:1: parallel = {{'shart': 2}}: unknown axis 'shart'; choose from replicate, shard, expert, tensor"
     ]
 
 
@@ -85,7 +85,9 @@ def test_suite_toml_names_axes_and_keys_that_exist(tmp_path: Path) -> None:
         "suites/toy/pytorch/suite.toml: parallel.tensor contains 'ratio': its value is 0.5, expected a whole number",
     ]
     file.write_text(SUITE_TOML + '[parallel]\ntensr = ["width"]\n')
-    with pytest.raises(CatalogError, match=r"parallel\.tensr: unknown axis; allowed: tensor; did you mean tensor\?"):
+    with pytest.raises(
+        CatalogError, match=r"parallel\.tensr: unknown axis; allowed: expert, tensor; did you mean tensor\?"
+    ):
         of(Catalog.scan([tmp_path]))
 
 

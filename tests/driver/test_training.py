@@ -10,7 +10,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,7 +86,9 @@ class CountingTrainer:
         exchange: Exchange | None = None,
         writing: Callable[[CountingTrainer], object] = lambda _: None,
         damaged_at: int | None = None,
+        loads: Iterable[list[list[float]]] = (),
     ) -> None:
+        self._loads = iter(loads)
         self.progress = TrainingProgress()
         self.marks: Marks = Clock()
         self.learning_rate = 0.0
@@ -135,6 +137,9 @@ class CountingTrainer:
         self.read_steps.append(steps)
         losses, self._window = self._window[-steps:], []
         return losses
+
+    def expert_load(self) -> list[list[float]] | None:
+        return next(self._loads, None)
 
     def evaluate(self, beat: Callable[[], None]) -> RankEvaluation:
         beat()
@@ -194,12 +199,13 @@ class Run:
         exchange: Exchange | None = None,
         writing: Callable[[CountingTrainer], object] = lambda _: None,
         damaged_at: int | None = None,
+        loads: Iterable[list[list[float]]] = (),
         **settings: Any,
     ) -> None:
         stream = io.StringIO()
         run_case = driver.RunCase.from_json({**case("pytorch", **settings), "training": training})
         rank = driver.Rank(run_case, world or driver.World(), perflog.PerfLog(0, stream), Heartbeat(None))
-        self.trainer = CountingTrainer(rank, batches, nan_at, profiler, exchange, writing, damaged_at)
+        self.trainer = CountingTrainer(rank, batches, nan_at, profiler, exchange, writing, damaged_at, loads)
         trainer: Trainer = self.trainer
         self.error: Exception | None = None
         try:
@@ -255,6 +261,15 @@ def test_steps_have_their_samples_and_throughput_only_and_synthetic_data_never_c
     settings: dict[str, Any] = {"target": 0.003, "eval_steps": 6}
     assert Run(**settings).finished["converged"] is True, "the control"
     assert Run(synthetic=True, **settings).finished["converged"] is False
+
+
+def test_the_load_of_experts_is_logged_and_that_of_the_last_log_point_is_kept() -> None:
+    run = Run(max_steps=10, loads=[[[8, 2], [5, 5]], [[6, 4], [5, 5]]])
+    logged = [(end["expert_load"], end["expert_entropy"]) for end in run.of("STEP_END")]
+    assert [load for load, _ in logged] == pytest.approx([1.6, 1.2, 1.2])
+    assert 0.7 < logged[0][1] < logged[1][1] == logged[2][1] < 1
+    assert (run.finished["expert_load"], run.finished["expert_entropy"]) == logged[2]
+    assert Run().finished["expert_load"] is None, "without experts"
 
 
 def test_a_training_may_go_on_at_its_target_and_has_converged(tmp_path: Path) -> None:
