@@ -59,6 +59,9 @@ def parallelize(
         # Experts have a mesh of their own: the other weights are divided among all ranks of their groups, too.
         mesh = distributed.device_mesh(sizes.without_experts, ctx.device)
         gathered = distributed.gathered_type(model, ctx.config.precision)
+        if sizes.expert > 1 and sizes.tensor > 1:
+            # The ranks of a tensor group have different tokens: nothing adds up their gradients of an expert.
+            raise ParallelError(f"parallel is {sizes.name}; expected expert = 1 or tensor = 1")
         if sizes.expert > 1:
             divide_experts(model, sizes, distributed.device_mesh(sizes, ctx.device), gathered)
         if sizes.tensor > 1:
@@ -99,7 +102,7 @@ def divide_experts(model: nn.Module, sizes: Parallel, mesh: Any, gathered: torch
     """Give each rank of an expert group some of the experts; their weights are sharded over the other axes."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
-    modules = [module for module in model.modules() if isinstance(module, ExpertWeights)]
+    modules: list[Any] = [module for module in model.modules() if isinstance(module, ExpertWeights)]
     if not modules:
         raise ParallelError(f"parallel is {sizes.name}; {type(model).__name__} has no experts; expected expert = 1")
     of_experts = mesh["expert"]

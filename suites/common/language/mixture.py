@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from common.language import sink_attention
 from common.language.decoder import Attention, Decoder, Shape, plain_frequencies
-from common.language.experts import Experts, MixtureOfExperts, Routing
+from common.language.experts import MixtureOfExperts, Routing
 
 
 @dataclass(frozen=True)
@@ -95,10 +94,6 @@ class MixtureDecoder(Decoder):
         if name.endswith(("bias", "sinks")):
             return 0.0
         return super().initial(name)
-
-    def experts(self) -> Iterable[Experts]:
-        """Return the modules whose parameters have a part for each expert, for expert parallel."""
-        return [module for module in self.modules() if isinstance(module, Experts)]
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         """Return the mean loss of the targets, in the training with the balance; without targets the logits."""
