@@ -292,7 +292,9 @@ def test_one_card_of_a_strongly_scaled_case_has_the_batch_of_all(tmp_path: Path)
 
 
 def test_the_key_has_the_sizes_of_parallel_and_one_card_has_none(tmp_path: Path) -> None:
-    write(tmp_path, "suites/toy/pytorch/suite.toml", SUITE_TOML + '[parallel]\ntensor = ["width"]\n')
+    write(
+        tmp_path, "suites/toy/pytorch/suite.toml", SUITE_TOML + '[parallel]\nexpert = ["width"]\ntensor = ["width"]\n'
+    )
     write_vendor(tmp_path)
     write_config(tmp_path)
     write(tmp_path, "suites/toy/pytorch/config/_base.py", BASE)
@@ -323,6 +325,9 @@ def test_the_key_has_the_sizes_of_parallel_and_one_card_has_none(tmp_path: Path)
         in mixed
     )
     assert "              ranks 6 to 7: copy 2, part 2 of 2, divided between these ranks; samples 4 of 4" in mixed
+    experts = describe(planned(catalog, settings=["parallel=shard=2,expert=4"]))
+    assert "  parallel  shard=2,expert=4: 1 copy of the model, 8 cards each; 8 shares of the samples" in experts
+    assert "              rank 6: part 7 of 8, part 3 of 4 of the experts; samples 7 of 8" in experts
     assert "  parallel  ddp: 8 copies of the model, 1 card each; 8 shares of the samples\n  speed-up" in describe(ddp)
 
 
