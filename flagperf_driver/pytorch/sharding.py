@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from flagperf_driver import seeds
 from flagperf_driver.pytorch import distributed
 from flagperf_driver.pytorch.context import Context
-from flagperf_driver.training.parallel import Parallel, ParallelError
+from flagperf_driver.training.parallel import ParallelError
 
 COMPILED_BUCKET_MIB = 128
 """DDP compiles the part of the model that fills a bucket as a graph of its own; its default is 25 MiB."""
@@ -59,11 +59,8 @@ def parallelize(
         # Experts have a mesh of their own: the other weights are divided among all ranks of their groups, too.
         mesh = distributed.device_mesh(sizes.without_experts, ctx.device)
         gathered = distributed.gathered_type(model, ctx.config.precision)
-        if sizes.expert > 1 and sizes.tensor > 1:
-            # The ranks of a tensor group have different tokens: nothing adds up their gradients of an expert.
-            raise ParallelError(f"parallel is {sizes.name}; expected expert = 1 or tensor = 1")
-        if sizes.expert > 1:
-            divide_experts(model, sizes, distributed.device_mesh(sizes, ctx.device), gathered)
+        if sizes.of_experts.expert > 1:
+            divide_experts(ctx, model, gathered)
         if sizes.tensor > 1:
             if tensor_plan is None:
                 raise ParallelError(f"parallel is {sizes.name}; expected a model_to_ddp step of the suite for tensor")
@@ -98,24 +95,33 @@ def _copied(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:  # noqa: 
 # -- expert parallel ---------------------------------------------------------------------------------------
 
 
-def divide_experts(model: nn.Module, sizes: Parallel, mesh: Any, gathered: torch.dtype | None) -> None:
-    """Give each rank of an expert group some of the experts; their weights are sharded over the other axes."""
+def divide_experts(ctx: Context, model: nn.Module, gathered: torch.dtype | None) -> None:
+    """Give each rank of an expert group some of the experts; their weights are sharded over the other axes.
+
+    The ranks of a tensor group have different tokens of a sample, so they belong to the expert group, too.
+    """
     from torch.distributed.tensor import Shard, distribute_tensor
 
+    sizes = ctx.parallel.of_experts
     modules: list[Any] = [module for module in model.modules() if isinstance(module, ExpertWeights)]
     if not modules:
-        raise ParallelError(f"parallel is {sizes.name}; {type(model).__name__} has no experts; expected expert = 1")
+        if ctx.parallel.expert > 1:
+            name = ctx.parallel.name
+            raise ParallelError(f"parallel is {name}; {type(model).__name__} has no experts; expected expert = 1")
+        return
+    mesh = distributed.device_mesh(sizes, ctx.device)
     of_experts = mesh["expert"]
     for module in modules:
         for name, weight in list(module.named_parameters(recurse=False)):
             if len(weight) % sizes.expert:
-                raise ParallelError(f"expert = {sizes.expert} does not divide {len(weight)}, the number of experts")
+                words = f"expert x tensor = {sizes.expert}"
+                raise ParallelError(f"{words} does not divide {len(weight)}, the number of experts")
             own = distribute_tensor(weight.detach(), of_experts, [Shard(0)], src_data_rank=None)
             module.register_parameter(name, nn.Parameter(own))
         module.share(of_experts.get_group())
         distributed.shard_module(module, distributed.sharding_mesh(mesh), gathered)
         # A rank computes the tokens of the whole group: its gradients are already sums over these ranks.
-        module.set_gradient_divide_factor(float(sizes.data_ranks))
+        module.set_gradient_divide_factor(float(ctx.parallel.data_ranks))
         if sizes.shard > 1:
             # torch would let the backend divide, which gloo cannot; for a single shard it would divide twice.
             module.set_force_sum_reduction_for_comms(True)

@@ -60,6 +60,11 @@ class Parallel:
         return replace(self, shard=self.shard * self.expert, expert=1)
 
     @property
+    def of_experts(self) -> Parallel:
+        """The sizes for the experts: the ranks of a tensor group have some of the experts each, too."""
+        return replace(self, expert=self.expert * self.tensor, tensor=1)
+
+    @property
     def is_sharded(self) -> bool:
         """Return True if a rank holds only parts of the weights."""
         return max(self.shard, self.expert, self.tensor) > 1

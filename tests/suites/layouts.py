@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suites"))
 from common.language.decoder import Decoder, Shape
 from common.language.mixture import MixtureDecoder, MixtureShape
-from common.language.tensor_plan import tensor_plan
+from common.language.tensor_plan import mixture_plan, tensor_plan
 
 from flagperf_driver import options
 from flagperf_driver.driver import Config
@@ -54,6 +54,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     },
     "replicate x expert": {"parallel": {"replicate": 2, "expert": 2}, **MIXTURE},
     "expert, one rank has all tokens": {"parallel": {"expert": 4}, **MIXTURE, "collapsed": True},
+    "tensor, experts": {"parallel": {"tensor": 4}, **MIXTURE},
+    "expert x tensor": {"parallel": {"expert": 2, "tensor": 2}, **MIXTURE},
+    "shard x tensor, experts": {"parallel": {"shard": 2, "tensor": 2}, **MIXTURE},
     "ddp, experts": {**MIXTURE},
     "shard x tensor, bf16": {"parallel": {"shard": 2, "tensor": 2}, "precision": "bf16"},
 }  # fmt: skip
@@ -77,7 +80,8 @@ def created(ctx: Context) -> nn.Module:
     if ctx.config.compile:
         for block in [*model.blocks, model.norm]:
             block.forward = torch.compile(block.forward, backend="aot_eager", fullgraph=True)
-    model = sharding.parallelize(ctx, model, tensor_plan)
+    plan = mixture_plan if hasattr(ctx.config, "num_experts") else tensor_plan
+    model = sharding.parallelize(ctx, model, plan)
     if getattr(ctx.config, "collapsed", False):
         with torch.no_grad():
             for name, parameter in model.named_parameters():

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 LAYOUTS = [
     "ddp", "shard, recomputed", "replicate x shard", "tensor", "replicate x tensor, tied", "shard x tensor, compiled",
     "expert", "shard x expert, recomputed", "replicate x expert", "ddp, experts", "expert, one rank has all tokens",
+    "tensor, experts", "expert x tensor", "shard x tensor, experts",
 ]  # fmt: skip
 
 

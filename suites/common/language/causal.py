@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from common.language import tokens
 from common.language.decoder import Decoder, Shape
 from common.language.mixture import MixtureDecoder, MixtureShape
-from common.language.tensor_plan import tensor_plan
+from common.language.tensor_plan import mixture_plan, tensor_plan
 from common.language.tokens import Tokens
 from common.steps import Loader
 from flagperf_driver.pytorch import Context, Steps, sharding
@@ -136,6 +136,11 @@ def recompute_blocks(ctx: Context, model: nn.Module) -> nn.Module:
     return model
 
 
+def divide_mixture(ctx: Context, model: nn.Module) -> nn.Module:
+    """Divide the model among the ranks, and draw its weights."""
+    return sharding.parallelize(ctx, model, mixture_plan)
+
+
 def expert_load(ctx: Context, model: nn.Module) -> Tensor | None:  # noqa: ARG001 - a step's signature
     """Return the tokens of each expert since the last call."""
     load: Tensor | None = model.take_load()
@@ -146,6 +151,6 @@ MIXTURE_STEPS = replace(
     STEPS,
     create_model=create_mixture,
     convert_model=recompute_blocks,
-    model_to_ddp=sharding.parallelize,
+    model_to_ddp=divide_mixture,
     expert_load=expert_load,
 )

@@ -23,8 +23,8 @@ LIMIT, SLOPE = 7.0, 1.702
 class Routing(NamedTuple):
     """What a router did with the tokens of a forward pass."""
 
-    balance: Tensor
-    """1 if all experts get as many tokens, the number of experts if one gets them all; it has a gradient."""
+    unevenness: Tensor
+    """0 if all experts get as many tokens, the number of experts less 1 if one gets them all; it has a gradient."""
     counts: Tensor
     """The number of tokens of each expert."""
 
@@ -96,6 +96,9 @@ class Experts(nn.Module):
 class MixtureOfExperts(nn.Module):
     """A router, and the experts that it chooses for each token."""
 
+    parts = 1
+    """The number of ranks among which tensor parallelism divides the tokens of a sample."""
+
     def __init__(self, experts: int, chosen: int, width: int, hidden: int, *, grouped: bool = True) -> None:
         super().__init__()
         self.chosen = chosen
@@ -116,8 +119,8 @@ class MixtureOfExperts(nn.Module):
         shares = best.softmax(-1, dtype=torch.float32).to(rows.dtype)
         mixed = (rows * shares[..., None]).sum(1)
         likely = scores.softmax(-1, dtype=torch.float32).mean(0)
-        balance = len(counts) * (counts / len(experts) * likely).sum()
-        return mixed.view_as(x).to(x.dtype), Routing(balance, counts)
+        unevenness = len(counts) * (counts / len(experts) * likely).sum() - 1
+        return mixed.view_as(x).to(x.dtype), Routing(unevenness / self.parts, counts)
 
 
 def activation(x: Tensor) -> Tensor:

@@ -242,11 +242,11 @@ class Mixture(Training):
     @property
     def experts_here(self) -> float:
         """The parameters of the experts of a block that a rank computes."""
-        return int(self.config["num_experts"]) / self.expert * self.one_expert
+        return int(self.config["num_experts"]) / (self.expert * self.tensor) * self.one_expert
 
     @property
     def gathered_block(self) -> float:
-        return self.other_products + self.experts_here
+        return self.other_products / self.tensor + self.experts_here
 
     @property
     def block_gradients(self) -> float:
@@ -257,7 +257,7 @@ class Mixture(Training):
         """Bytes per token that attention keeps: padded for sinks; keys and values twice in layers with a window."""
         windows = self.layers - self.layers // 2
         keys = 2 * self.kv_width * (1 + windows / self.layers)
-        return self.compute * self._padded * (2 * self.queries + keys) + self._norms_of_heads
+        return self.compute * self._padded * (2 * self.queries + keys) / self.tensor + self._norms_of_heads
 
     @property
     def _padded(self) -> float:
@@ -270,8 +270,9 @@ class Mixture(Training):
 
         Of each row: its input, the gates and values, the activation's output, and the output of the expert.
         """
-        outer = self.compute * (4 * self.width + self.queries) + self._attention_kept
-        rows = self.rows * self.compute * (2 * self.width + 3 * self.hidden)
+        normalized = self.width * (1 + 1 / self.tensor)  # whole before attention
+        outer = self.compute * (normalized + (2 * self.width + self.queries) / self.tensor) + self._attention_kept
+        rows = self.rows * self.compute * (2 * self.width + 3 * self.hidden) / self.tensor
         return outer + rows + self._uncompiled
 
     @property
@@ -279,7 +280,8 @@ class Mixture(Training):
         """Bytes per token that a block keeps in addition if it is not compiled: steps of the activation, norms."""
         if self.config["compile"]:
             return 0.0
-        return self.rows * self.compute * ACTIVATION_STEPS * self.hidden + FP32 * 2 * self.width
+        activations = self.rows * self.compute * ACTIVATION_STEPS * self.hidden
+        return (activations + FP32 * 2 * self.width) / self.tensor
 
     @property
     def kept_block(self) -> float:
@@ -287,12 +289,12 @@ class Mixture(Training):
         if mode == "selective":
             attention = 2 * self.width + (1 + self._padded) * self.queries + 2 * self.kv_width
             rows = self.rows * (self.width + 2 * self.hidden)
-            return self.compute * (attention + rows) + self._norms_of_heads
-        return self.compute * self.width if mode else self.whole_block
+            return self.compute * (attention + rows) / self.tensor + self._norms_of_heads
+        return self.compute * self.width / self.tensor if mode else self.whole_block
 
     @property
     def in_backward(self) -> float:
-        gradients = self.rows * self.compute * (2 * self.hidden + self.width)
+        gradients = self.rows * self.compute * (2 * self.hidden + self.width) / self.tensor
         return self.tokens * (gradients + self.whole_block - self.kept_block)
 
 

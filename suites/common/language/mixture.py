@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +52,9 @@ class SinkAttention(Attention):
         self.sinks = nn.Parameter(torch.empty(shape.num_heads))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return sink_attention.attend(q, k, v, self.sinks, self.window)
+        sinks: Any = self.sinks  # with tensor parallelism a rank has those of its heads
+        sinks = sinks.to_local() if hasattr(sinks, "to_local") else sinks
+        return sink_attention.attend(q, k, v, sinks, self.window)
 
 
 class MixtureBlock(nn.Module):
@@ -105,8 +108,7 @@ class MixtureDecoder(Decoder):
         self._load = counts if self._load is None else self._load + counts
         if not self.shape.balance_factor:
             return result
-        # 0 for an even load, so that losses with and without the balance are comparable.
-        uneven = torch.stack([routing.balance for routing in routings]).mean() - 1
+        uneven = torch.stack([routing.unevenness for routing in routings]).mean()
         return result + self.shape.balance_factor * uneven
 
     def _stream(self, tokens: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -43,6 +43,40 @@ def tensor_plan() -> dict[str, ParallelStyle]:
         "norm": _NormThenGather(),
         "head": ColwiseParallel(output_layouts=whole),
     }
+
+
+def mixture_plan() -> dict[str, ParallelStyle]:
+    """Return the style of each module of a decoder with experts, but of the experts, whose ranks exchange tokens.
+
+    Each rank routes the tokens of its part of the sequence.
+    """
+    plan = {name: style for name, style in tensor_plan().items() if "feed_forward" not in name}
+    part = {"input_layouts": (SEQUENCE,), "desired_input_layouts": (SEQUENCE,), "use_local_output": True}
+    return {
+        **plan,
+        "blocks.*.attention": _SinksByHead(
+            input_layouts=(SEQUENCE, None, None), desired_input_layouts=(Replicate(), None, None)
+        ),
+        "blocks.*.mixture": _PartOfTokens(**part),
+        "blocks.*.mixture.router": SequenceParallel(sequence_dim=0, use_local_output=True),
+    }
+
+
+class _SinksByHead(PrepareModuleInput):  # type: ignore[misc, unused-ignore]
+    """Attention to the whole sequence; a rank has the sinks of its heads."""
+
+    def _apply(self, module: nn.Module, device_mesh: Any) -> nn.Module:
+        sinks: Any = distribute_tensor(module.sinks.detach(), device_mesh, [Shard(0)], src_data_rank=None)
+        module.register_parameter("sinks", nn.Parameter(sinks))
+        return super()._apply(module, device_mesh)
+
+
+class _PartOfTokens(PrepareModuleInput):  # type: ignore[misc, unused-ignore]
+    """A mixture of experts that routes a part of the tokens; the gradients of all parts are added up."""
+
+    def _apply(self, module: Any, device_mesh: Any) -> nn.Module:
+        module.parts = device_mesh.size()
+        return super()._apply(module, device_mesh)
 
 
 class _NormThenGather(ParallelStyle):  # type: ignore[misc, unused-ignore]

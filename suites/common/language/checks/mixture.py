@@ -196,7 +196,7 @@ def check_one_call_needs_no_value_on_the_host() -> None:
     raise AssertionError("the loop did not read the sizes")
 
 
-def check_the_balance_is_one_for_an_even_load() -> None:
+def check_an_even_load_costs_nothing() -> None:
     mixture, x = experts.MixtureOfExperts(4, 1, 8, 8), torch.eye(8).repeat(10, 1)
     with torch.no_grad():
         for parameter in mixture.parameters():
@@ -207,8 +207,8 @@ def check_the_balance_is_one_for_an_even_load() -> None:
         _, collapsed = mixture(x)
     assert even.counts.tolist() == [20] * 4
     assert collapsed.counts.tolist() == [80, 0, 0, 0]
-    assert abs(float(even.balance) - 1) < 1e-6
-    assert abs(float(collapsed.balance) - 4) < 1e-6
+    assert abs(float(even.unevenness)) < 1e-6
+    assert abs(float(collapsed.unevenness) - 3) < 1e-6
 
 
 def check_the_balance_changes_the_gradients_of_the_training_only() -> None:
