@@ -158,8 +158,11 @@ def _recomputed(forward: Callable[..., Any], *, selective: bool) -> Callable[...
 
 
 def _selective() -> Any:
+    from torch.utils import checkpoint
     from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
+    # Modules in the block that are sharded on their own name other steps of theirs when they compute again.
+    getattr(checkpoint, "SAC_IGNORED_OPS", set()).update(_names_of_steps())
     return create_selective_checkpoint_contexts(_policy)
 
 
@@ -167,6 +170,15 @@ def _policy(ctx: Any, operation: Any, *args: Any, **kwargs: Any) -> Any:  # noqa
     from torch.utils.checkpoint import CheckpointPolicy
 
     return CheckpointPolicy.MUST_SAVE if operation in _kept() else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+@functools.lru_cache(maxsize=None)
+def _names_of_steps() -> frozenset[Any]:
+    """Return the operations that give a part of a step a name for profilers, and compute nothing."""
+    packets = [getattr(torch.ops.profiler, f"_record_function_{name}", None) for name in ("enter_new", "exit")]
+    return frozenset(
+        getattr(packet, overload) for packet in packets if packet is not None for overload in packet.overloads()
+    )
 
 
 @functools.lru_cache(maxsize=None)

@@ -50,7 +50,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     },
     "expert": {"parallel": {"expert": 4}, **MIXTURE},
     "shard x expert, recomputed": {
-        "parallel": {"shard": 2, "expert": 2}, "checkpoint_activations": True, **MIXTURE,
+        "parallel": {"shard": 2, "expert": 2}, "checkpoint_activations": "selective", **MIXTURE,
     },
     "replicate x expert": {"parallel": {"replicate": 2, "expert": 2}, **MIXTURE},
     "expert, one rank has all tokens": {"parallel": {"expert": 4}, **MIXTURE, "collapsed": True},

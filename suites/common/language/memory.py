@@ -288,7 +288,7 @@ class Mixture(Training):
         mode = self.config["checkpoint_activations"]
         if mode == "selective":
             attention = 2 * self.width + (1 + self._padded) * self.queries + 2 * self.kv_width
-            rows = self.rows * (self.width + 2 * self.hidden)
+            rows = self.rows * (self.width + 2 * self.hidden)  # the tokens are exchanged again
             return self.compute * (attention + rows) / self.tensor + self._norms_of_heads
         return self.compute * self.width / self.tensor if mode else self.whole_block
 
