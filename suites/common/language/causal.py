@@ -136,6 +136,19 @@ def recompute_blocks(ctx: Context, model: nn.Module) -> nn.Module:
     return model
 
 
+def compile_mixture(ctx: Context, model: nn.Module) -> nn.Module:
+    """Compile one block for all of them, as ``compile_model`` does; or its parts, if ranks exchange tokens in between.
+
+    torch compiles no part of a function that is computed again and waits for the host in the middle.
+    """
+    if ctx.parallel.of_experts.expert == 1 or not ctx.config.checkpoint_activations:
+        return compile_model(ctx, model)
+    compile_methods(ctx, [*(block.attention for block in model.blocks), model.norm], "forward")
+    compile_methods(ctx, [block.mixture.experts for block in model.blocks], "compute")
+    compile_methods(ctx, [model], "row_statistics", "row_slopes")
+    return model
+
+
 def divide_mixture(ctx: Context, model: nn.Module) -> nn.Module:
     """Divide the model among the ranks, and draw its weights."""
     return sharding.parallelize(ctx, model, mixture_plan)
@@ -151,6 +164,7 @@ MIXTURE_STEPS = replace(
     STEPS,
     create_model=create_mixture,
     convert_model=recompute_blocks,
+    compile_model=compile_mixture,
     model_to_ddp=divide_mixture,
     expert_load=expert_load,
 )

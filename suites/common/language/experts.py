@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 from torch import distributed as dist
+from torch.distributed.tensor import DTensor
 
 from common.language.chunked_loss import type_of_products
 
@@ -50,12 +51,13 @@ class Experts(nn.Module):
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
         """Compute rows that are sorted by expert; ``counts`` has the number of rows of each."""
         if self.group is None:
-            return self._compute(rows, counts)
+            return self.compute(rows, counts)
         return self._exchanged(rows, counts)
 
-    def _compute(self, rows: Tensor, counts: Tensor) -> Tensor:
+    def compute(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """Compute rows of this rank's experts."""
         gate_up, gate_up_bias, down, down_bias = (
-            _own(weight).to(rows.dtype) for weight in (self.gate_up, self.gate_up_bias, self.down, self.down_bias)
+            own_part(weight).to(rows.dtype) for weight in (self.gate_up, self.gate_up_bias, self.down, self.down_bias)
         )
         experts = torch.arange(len(counts), device=rows.device).repeat_interleave(counts, output_size=len(rows))
         hidden = activation(self._product(rows, gate_up, counts) + Chosen.apply(gate_up_bias, experts))
@@ -89,7 +91,7 @@ class Experts(nn.Module):
         if not len(arrived):
             # A grouped product has no gradients without rows, and the other ranks wait for this rank's.
             rows, counts = F.pad(rows, (0, 0, 0, 1)), F.pad(counts[1:], (1, 0), value=1)
-        computed = self._compute(rows, counts)[: len(arrived)]
+        computed = self.compute(rows, counts)[: len(arrived)]
         return exchange(Gathered.apply(computed, place, order, 1), out, back, self.group)
 
 
@@ -178,7 +180,6 @@ def exchange(rows: Tensor, received: list[int], sent: list[int], group: Any) -> 
     return result
 
 
-def _own(weight: Any) -> Tensor:
-    """Return this rank's part of a weight."""
-    own: Tensor = weight.to_local() if hasattr(weight, "to_local") else weight
-    return own
+def own_part(weight: Tensor) -> Tensor:
+    """Return this rank's part of a weight that ranks divide."""
+    return weight.to_local() if isinstance(weight, DTensor) else weight

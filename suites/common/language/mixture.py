@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from common.language import sink_attention
 from common.language.decoder import Attention, Decoder, Shape, plain_frequencies
-from common.language.experts import MixtureOfExperts, Routing
+from common.language.experts import MixtureOfExperts, Routing, own_part
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,8 @@ class SinkAttention(Attention):
         self.sinks = nn.Parameter(torch.empty(shape.num_heads))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        sinks: Any = self.sinks  # with tensor parallelism a rank has those of its heads
-        sinks = sinks.to_local() if hasattr(sinks, "to_local") else sinks
-        return sink_attention.attend(q, k, v, sinks, self.window)
+        # With tensor parallelism a rank has some of the heads.
+        return sink_attention.attend(q, k, v, own_part(self.sinks), self.window)
 
 
 class MixtureBlock(nn.Module):

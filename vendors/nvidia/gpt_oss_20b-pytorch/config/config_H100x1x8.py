@@ -2,5 +2,4 @@
 
 from config_common import *
 
-train_batch_size = 1  # 80 GiB hold the kept activations of one sequence
-gradient_accumulation_steps = 2
+checkpoint_activations = True  # 80 GiB do not hold the activations of two sequences

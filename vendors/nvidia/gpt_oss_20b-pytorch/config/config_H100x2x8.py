@@ -2,4 +2,5 @@
 
 from config_common import *
 
+checkpoint_activations = True
 learning_rate = 8e-4
