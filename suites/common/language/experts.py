@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from common.language.chunked_loss import type_of_products
 
 HAS_GROUPED = hasattr(F, "grouped_mm")
-"""torch has one product for the rows of several matrices since 2.10."""
+"""Whether torch has one product for the rows of several matrices."""
 LIMIT, SLOPE = 7.0, 1.702
 """Of gpt-oss's activation."""
 
