@@ -83,5 +83,19 @@ def check_ranks_of_a_tensor_group_read_the_same_sequences() -> None:
         assert not set(first) & set(third)
 
 
+def check_ranks_that_divide_experts_have_equally_many_batches_of_the_evaluation() -> None:
+    def batches(parallel: object, **settings: int) -> list[int]:
+        contexts = [
+            context(rank=rank, world_size=2, parallel=parallel, **{**SETTINGS, **settings}) for rank in range(2)
+        ]
+        return [len(tokens.evaluation(ctx)[1]) for ctx in contexts]
+
+    experts = {"expert": 2}
+    assert batches(experts) == [2, 2]
+    assert batches(experts, eval_sequences=11, eval_batch_size=4) == [2, 2]
+    raises(ValueError, lambda: batches(experts, eval_sequences=11), "1 or 2 batches", "another eval_batch_size")
+    assert batches("ddp", eval_sequences=11) == [2, 1], "the control: these ranks do not wait for each other"
+
+
 def check_another_vocabulary_is_an_error() -> None:
     raises(ValueError, lambda: tokens.train(context(**{**SETTINGS, "vocab_size": 128})), "vocab_size = 128", "256")
