@@ -13,6 +13,8 @@ from common.language.mixture import MixtureDecoder, MixtureShape
 from common.language.sink_attention import attend
 from torch import Tensor
 
+from flagperf_driver.training.expert_load import largest
+
 SHAPE: dict[str, Any] = {
     "vocab_size": 300, "num_layers": 4, "hidden_size": 64, "num_heads": 8, "num_kv_heads": 2, "head_size": 16,
     "intermediate_size": 48, "tied_embeddings": False, "norm_epsilon": 1e-5, "rope_theta": 150000.0,
@@ -194,6 +196,21 @@ def check_one_call_needs_no_value_on_the_host() -> None:
     except (NotImplementedError, RuntimeError):
         return
     raise AssertionError("the loop did not read the sizes")
+
+
+def check_an_expert_that_every_token_chooses_has_the_largest_possible_load() -> None:
+    tokens, targets = batch(20)
+    loads = []
+    for bias in (0.0, 1e6):
+        model = decoder()
+        with torch.no_grad():
+            model.blocks[2].mixture.router.bias[5] += bias
+        model(tokens, targets)
+        load = model.take_load()
+        assert load is not None
+        loads.append(largest(load.tolist()))
+    assert loads[0] < 2.5
+    assert loads[1] == 8 / 3
 
 
 def check_an_even_load_costs_nothing() -> None:
