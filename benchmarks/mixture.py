@@ -36,7 +36,7 @@ def flops_of_a_token(shape: MixtureShape, length: int) -> float:
     block = attention + experts + shape.hidden_size * shape.num_experts
     windows = shape.num_layers - shape.num_layers // 2
     places = windows * min(shape.attention_window, length) + (shape.num_layers - windows) * length
-    return 6.0 * (shape.num_layers * block + shape.hidden_size * shape.vocab_size + 2 * queries * places)
+    return float(6 * (shape.num_layers * block + shape.hidden_size * shape.vocab_size + 2 * queries * places))
 
 
 def context(arguments: argparse.Namespace, *, grouped: bool) -> Context:
