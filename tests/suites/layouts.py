@@ -25,6 +25,8 @@ from flagperf_driver import options
 from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import Context, distributed, optimizers, sharding
 from flagperf_driver.pytorch.checks import replicas
+from flagperf_driver.pytorch.parts import Parts
+from flagperf_driver.pytorch.states import TorchStates
 from flagperf_driver.training.checks import replicas as replica_check
 from tests.driver.frameworks.forks import run_forks
 
@@ -60,6 +62,11 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "ddp, experts": {**MIXTURE},
     "shard x tensor, bf16": {"parallel": {"shard": 2, "tensor": 2}, "precision": "bf16"},
 }  # fmt: skip
+OF_EXPERTS = (
+    "replicate x expert", "expert", "shard x expert, recomputed", "expert x tensor", "shard x tensor, experts",
+    "ddp, experts",
+)  # fmt: skip
+"""The first one writes a checkpoint, the others read it."""
 Weights = dict[str, Tensor]
 
 
@@ -170,6 +177,42 @@ def compared(rank: int, **settings: Any) -> dict[str, Any]:
     }
 
 
+# -- checkpoints --------------------------------------------------------------------------------------------
+
+
+def parts(ctx: Context) -> Parts:
+    """Return a model and its optimizer, which has made its moments."""
+    model = created(ctx)
+    optimizer = optimizers.create(ctx.config, optimizers.parameter_groups(model, ctx.config))
+    model(*batch(ctx, 0)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return Parts(model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1), None, (), ())
+
+
+def state(trained: Parts) -> Weights:
+    """Return all weights, and the first moments of the optimizer."""
+    moments = {
+        f"moment of {name}": whole(trained.optimizer.state[value]["exp_avg"]).clone()
+        for name, value in distributed.named(trained.model.named_parameters())
+    }
+    return {**weights(trained.model), **moments}
+
+
+def read_in_other_layouts(rank: int) -> dict[str, list[float]]:
+    """Return how far from a checkpoint of experts each layout is, before it reads the checkpoint and after."""
+    (ctx, *others), folder = (context(rank, **LAYOUTS[name]) for name in OF_EXPERTS), Path(sys.argv[1]).parent
+    written = parts(ctx)
+    TorchStates(ctx, written).copy()(folder)
+    expected, found = state(written), {}
+    for name, ctx in zip(OF_EXPERTS[1:], others, strict=True):
+        other = parts(replace(ctx, seed=8))
+        before = distance(expected, state(other))
+        TorchStates(ctx, other).load(folder)
+        found[name] = [before, distance(expected, state(other))]
+    return found
+
+
 # -- one rank ----------------------------------------------------------------------------------------------
 
 
@@ -208,6 +251,7 @@ def recomputed(mode: Any) -> dict[str, float]:
 def run(rank: int) -> None:
     with distributed.process_group("gloo", torch.device("cpu"), RANKS, 120):
         found = {name: compared(rank, **settings) for name, settings in LAYOUTS.items()}
+        found["checkpoint"] = read_in_other_layouts(rank)
     if rank == 0:
         modes = {"recomputed": {str(mode): recomputed(mode) for mode in (False, "selective", True)}}
         Path(sys.argv[1]).write_text(json.dumps({**found, **modes}))

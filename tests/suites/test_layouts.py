@@ -64,6 +64,13 @@ def test_a_flipped_bit_in_a_copy_of_the_weights_is_found(results: dict[str, Any]
     }
 
 
+def test_a_checkpoint_of_experts_is_read_in_every_other_layout(results: dict[str, Any]) -> None:
+    assert len(results["checkpoint"]) >= 5
+    for layout, (before, after) in results["checkpoint"].items():
+        assert before > 0.1, f"{layout}: the control"
+        assert after == 0, layout
+
+
 def test_recomputation_keeps_less_and_computes_again(results: dict[str, Any]) -> None:
     plain, selective, full = (results["recomputed"][mode] for mode in ("False", "selective", "True"))
     assert plain["norm"] == pytest.approx(selective["norm"]) == pytest.approx(full["norm"])
