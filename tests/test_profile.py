@@ -104,7 +104,7 @@ def test_flops_and_bytes_are_compared_with_the_peaks() -> None:
         ({"steps": 0}, "steps is 0; expected a number, at least 1"),
         ({"kinds": {"matrix product": "much"}}, "kinds.'matrix product' is 'much'; expected a number"),
         ({"exposed": {"collective": -0.1}}, "exposed.collective is -0.1; expected a number, at least 0"),
-        ({"kinds": {"gemm": 0.1}}, "unknown kind 'gemm'; allowed: attention, "),
+        ({"kinds": {"gemm": 0.1}}, "unknown kind 'gemm'; allowed: all-to-all, attention, "),
         ({"kernels": [{"name": "k", "kind": "other", "time": 0.1}]}, "kernels.0.calls is missing"),
         ({"kernels": [{"name": "k", "kind": "other", "time": 0.1, "calls": -2}]}, "kernels.0.calls is -2.0; expected"),
         ({"problem": "OSError: no counters"}, "OSError: no counters"),

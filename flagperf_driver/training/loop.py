@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
-import itertools
 import math
 import statistics
 import time
@@ -20,7 +19,7 @@ from flagperf_driver.training.checks import comparison, replicas
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.checks.speed import own_step_time
 from flagperf_driver.training.evaluation import ModelTime, evaluate
-from flagperf_driver.training.expert_load import entropy, largest
+from flagperf_driver.training.expert_load import ExpertLoad
 from flagperf_driver.training.profiled_steps import profile
 from flagperf_driver.training.progress import LastEvaluation
 from flagperf_driver.training.steps import Drawings
@@ -62,7 +61,7 @@ class Training:
         self._checkpoint_steps: int = 0 if self.for_throughput else self.config.checkpoint_steps or 0
         self._max_samples, self._samples_reason = self._sample_limit()
         self._window = window(self.config)
-        self._expert_load: dict[str, float | None] = {"expert_load": None, "expert_entropy": None}
+        self._expert_load = ExpertLoad()
         self._resumed: dict[str, Any] = {}
         self._checkpoints = Checkpoints(rank, trainer, enabled=not self.for_throughput)
         self._interval, self._save_is_due = CheckpointInterval(self._failure_interval_s), False
@@ -287,21 +286,12 @@ class Training:
                 "step_time": window.seconds / window.steps,
                 "throughput": samples / window.seconds if window.seconds else None,
                 "input_wait": window.waiting,
-                **self._loaded(),
+                **self._expert_load.update(self.trainer),
             },
         )
         if self._max_samples and progress.samples >= self._max_samples:
             return self._samples_reason
         return "deadline" if late_ranks else None
-
-    def _loaded(self) -> dict[str, float | None]:
-        """Return how evenly all ranks' tokens since the last log point were divided among a mixture's experts."""
-        load = self.trainer.expert_load()
-        if load is not None:
-            tokens = iter(self.trainer.total([tokens for layer in load for tokens in layer]))
-            layers = [list(itertools.islice(tokens, len(layer))) for layer in load]
-            self._expert_load = {"expert_load": largest(layers), "expert_entropy": entropy(layers)}
-        return self._expert_load
 
     def _plan_next_log(self, samples_per_step: float) -> None:
         """Plan a log point at the next multiple of log_freq, or earlier if max_samples will be reached earlier."""
@@ -449,7 +439,7 @@ class Training:
             "measured_samples": measured,
             "padding_share": 1 - tokens / computed if computed else None,
             "token_share": tokens / full if full else None,
-            **self._expert_load,
+            **self._expert_load.figures,
             "step_time": step_time,
             "forward_time": totals.forward_time(),
             "input_wait_time": progress.input_wait_time + totals.waiting,
