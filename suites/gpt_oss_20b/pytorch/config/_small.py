@@ -19,7 +19,7 @@ attention_window = 32
 rope_factor = 1.0
 init_std = 0.06  # for a width of 128; 0.008 is for a width of 2880
 balance_factor = 0.01  # without it an expert gets up to 3.7 times the mean
-max_expert_load = 2.5  # 4 is possible; trained with the balance an expert gets up to 1.9
+max_expert_load = 2.5  # 4 is possible; after 100 steps an expert gets up to 2
 loss_chunk = 512
 
 train_batch_size = 8
