@@ -61,6 +61,14 @@ def test_a_flipped_bit_in_a_copy_of_the_weights_is_found(results: dict[str, Any]
         "tensor": " (shard 0) of rank 1 differ from those of ranks 0, 2, 3",  # the norms have a copy on each rank
         "replicate x tensor, tied": " (shard 0) of rank 1 differ from those of ranks 0, 2, 3",
         "shard x tensor, compiled": " (shard 0) differ between ranks 0, 1",
+        "expert": "",  # the ranks share the norms as shards
+        "shard x expert, recomputed": "",
+        "expert, one rank has all tokens": "",
+        "replicate x expert": " (shard 1) differ between ranks 1, 3",
+        "tensor, experts": " (shard 0) of rank 1 differ from those of ranks 0, 2, 3",
+        "expert x tensor": " (shard 0) differ between ranks 0, 1",
+        "shard x tensor, experts": " (shard 0) differ between ranks 0, 1",
+        "ddp, experts": " of rank 1 differ from those of ranks 0, 2, 3",
     }
 
 
