@@ -159,16 +159,22 @@ class RoundDir:
 
     def move_aside(self) -> None:
         """Rename the folder of a failed round, so that the round can run again."""
-        number = len(list(self.path.parent.glob(layout.failed_folder("*", self.path.name))))
-        target = self.path.with_name(layout.failed_folder(number + 1, self.path.name))
+        number = len(earlier_tries(self)) + 1
+        target = self.path.with_name(layout.failed_folder(number, self.path.name))
         with writing(target):
             self.path.rename(target)
 
 
+def earlier_tries(directory: RoundDir) -> list[RoundDir]:
+    """Return the tries of a round that were moved aside, the first one first."""
+    count = len(list(directory.path.parent.glob(layout.failed_folder("*", directory.path.name))))
+    names = (layout.failed_folder(number, directory.path.name) for number in range(1, 1 + count))
+    return [RoundDir(directory.path.with_name(name)) for name in names]
+
+
 def first_training(directory: RoundDir) -> str:
     """Return the training of the round's first try that was moved aside; empty without one."""
-    for number in range(1, 1 + len(list(directory.path.parent.glob(layout.failed_folder("*", directory.path.name))))):
-        first = RoundDir(directory.path.with_name(layout.failed_folder(number, directory.path.name)))
+    for first in earlier_tries(directory):
         with suppress(FormatError):
             return first.read_plan().training
     return ""

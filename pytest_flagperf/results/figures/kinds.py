@@ -99,6 +99,11 @@ FIGURES: Mapping[str, FigureKind] = {
     ),
     "save_pause": FigureKind("s", "lower", "the mean time that a checkpoint stopped the training"),
     "save_write_time": FigureKind("s", "lower", "the mean time to write a checkpoint while the training continued"),
+    "restarts": FigureKind("", "lower", "how often a training was started again from its checkpoint"),
+    "steps_repeated": FigureKind("steps", "lower", "the steps that were done again after restarts"),
+    "wall_time": FigureKind("s", "lower", "the time from the first start of a restarted training to its end"),
+    "lost_time": FigureKind("s", "lower", "the part of the wall time that became no progress"),
+    "goodput": FigureKind("share", "higher", "the share of the wall time that became progress of the training"),
 }
 # fmt: on
 """By name. A test compares this table with the figures of measured rounds."""

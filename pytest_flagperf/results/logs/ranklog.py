@@ -257,6 +257,8 @@ class RankLog:
     """The end of the warm-up's last step, estimated from the logged steps."""
     train_end_ms: int | None = None
     last_ms: int | None = None
+    first_step: int | None = None
+    """The first step after TRAIN_START; after a checkpoint it is not step 1."""
     steps: tuple[Step, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     untrained: Evaluation | None = None
@@ -383,7 +385,6 @@ class _Reader:
 
     def __init__(self, log: RankLog, target: Target, warmup: int) -> None:
         self.log, self.target, self._warmup = log, target, warmup
-        self._first_step: int | None = None
         self._point_names: set[str] = set()
         self.steps: Curve[Step] = Curve()
         self.evaluations: Curve[Evaluation] = Curve()
@@ -405,9 +406,9 @@ class _Reader:
         if record.event == events.STEP_END:
             self._step(record)
         elif record.event == events.STEP_BEGIN:
-            if self._first_step is None:
-                self._first_step = whole(record.value.get("step"))
-                log.totals.begin(self._first_step)
+            if log.first_step is None:
+                log.first_step = whole(record.value.get("step"))
+                log.totals.begin(log.first_step)
         elif record.event == events.EVALUATE:
             self._evaluation(record)
         elif record.event == events.INIT_EVALUATION:
@@ -425,7 +426,7 @@ class _Reader:
             log.init_start_ms = record.time_ms
         elif record.event == events.TRAIN_START:
             log.train_start_ms, log.train_end_ms = record.time_ms, None
-            log.warm_ms, self._first_step = None if self._warmup else record.time_ms, None
+            log.warm_ms, log.first_step = None if self._warmup else record.time_ms, None
         elif record.event == events.TRAIN_END:
             log.train_end_ms = record.time_ms
         elif record.event in (events.MEASURED, events.LEFT_OUT):
@@ -459,7 +460,7 @@ class _Reader:
 
     def _warm(self, record: perflog.Record) -> None:
         """Estimate the end of the warm-up: not every step is logged, so go back from this one by mean steps."""
-        past = whole(record.value.get("step")) - (self._first_step or 1) + 1 - self._warmup
+        past = whole(record.value.get("step")) - (self.log.first_step or 1) + 1 - self._warmup
         if past >= 0:
             seconds = number(record.value.get("step_time"))
             self.log.warm_ms = record.time_ms - (past * seconds * 1000 if math.isfinite(seconds) else 0)

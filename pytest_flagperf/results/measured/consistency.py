@@ -285,6 +285,18 @@ def _train_time_of_ranks(rank: RankFigures) -> FigureBounds:
     return FigureBounds(rank.get("raw_train_time"), first, first, abs(later) / 1000 + rank.clock_set_s)
 
 
+def _resumed_step(rank: RankFigures) -> FigureBounds | None:
+    if rank.chain is None or rank.log.first_step is None:
+        return None
+    return FigureBounds(rank.log.first_step - 1, 0.0, rank.chain.last_step_before)
+
+
+def _resumed_time(rank: RankFigures) -> FigureBounds | None:
+    if rank.chain is None:
+        return None
+    return FigureBounds(rank.get("raw_train_time"), -INF, rank.chain.trained_s, rank.clock_set_s)
+
+
 def _energy(rank: RankFigures) -> FigureBounds | None:
     """Compare the device with the largest deviation."""
     worst = max(rank.counted, key=lambda energy: abs(energy.counted - energy.integral) - energy.noise, default=None)
@@ -403,6 +415,14 @@ PAIRS: tuple[Pair, ...] = (
     Pair(
         "ranks_time", "each rank's `raw_train_time`", "that of the first rank", _train_time_of_ranks,
         Tolerance(0.5, 0.01, also=f"the difference of their TRAIN_START + {_SET}"),
+    ),
+    Pair(
+        "resumed_step", "the step from which a restarted training continued",
+        "the last STEP_END of its starts before, at most", _resumed_step, _STEPS,
+    ),
+    Pair(
+        "resumed_time", "`raw_train_time` of a restarted training",
+        "the records from TRAIN_START to the last one, of all its starts, at most", _resumed_time, _RECORDS,
     ),
     Pair("points", "points of FINISHED", "the rank's MEASURED records", _points, _POINTS),
     Pair("left_out_points", "left-out points of FINISHED", "the rank's LEFT_OUT records", _left_out_points, _POINTS),

@@ -12,6 +12,7 @@ from pytest_flagperf.results.figures.units import compared, quantity
 from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
 from pytest_flagperf.results.logs.ranklog import RankLog, whole
 from pytest_flagperf.results.measured.sampled import Counted
+from pytest_flagperf.results.measured.starts import Chain
 from pytest_flagperf.stored.plan import LeftOut
 
 
@@ -36,6 +37,8 @@ class RankFigures:
     """The most that p_core may leave out, by the suite; None in older plans."""
     counted: tuple[Counted, ...] = ()
     """The energies of the devices of all hosts; only set for the first rank."""
+    chain: Chain | None = None
+    """All starts of a training that the round continued; only set for the first rank."""
 
     def get(self, name: str) -> float:
         """A figure of FINISHED; NaN if it is missing."""

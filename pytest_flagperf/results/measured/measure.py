@@ -25,6 +25,7 @@ from pytest_flagperf.results.measured import (
     machine,
     metrics,
     sampled,
+    starts,
     stragglers,
     validity,
     vendor_code,
@@ -35,6 +36,7 @@ from pytest_flagperf.results.measured.consistency_pairs import RankFigures
 from pytest_flagperf.results.measured.outcome import Losses, MetricQuality, Outcome, Quality, TrainingWork, unreadable
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.profile import FlopsAndPeaks, Profile
+from pytest_flagperf.results.measured.starts import Chain
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import rank_log
 from pytest_flagperf.stored.plan import VERSION, StoredPlan
@@ -64,16 +66,26 @@ class Round:
 
     @cached_property
     def logs(self) -> dict[int, RankLog]:
+        return {place.rank: self._log(place) for place in self.places}
+
+    def _log(self, place: RankLocation) -> RankLog:
         plan, warmup = self.plan, whole(self.plan.config.get("timing_warmup_steps"))
-        paths = {place.rank: self.path / place.folder / rank_log(place.rank) for place in self.places}
-        return {
-            rank: read_rank(path, rank, self.target, warmup, plan.metric, plan.sample_unit)
-            for rank, path in paths.items()
-        }
+        path = self.path / place.folder / rank_log(place.rank)
+        return read_rank(path, place.rank, self.target, warmup, plan.metric, plan.sample_unit)
 
     @property
     def first(self) -> RankLog:
         return self.logs[self.places[0].rank]
+
+    @cached_property
+    def chain(self) -> Chain | None:
+        """All starts of a training that this round continued."""
+
+        def first_log(directory: RoundDir) -> RankLog:
+            earlier = Round(directory.path)
+            return earlier._log(earlier.places[0])
+
+        return starts.chain(self._files, self.plan, self.end, self.first, first_log)
 
     @cached_property
     def exits(self) -> dict[int, Exit]:
@@ -183,6 +195,7 @@ def _compared_ranks(of: Round) -> list[tuple[RankLocation, RankFigures]]:
                 clock_set_s=clocks[place.rank],
                 left_out=plan.left_out,
                 counted=sampled.counted(of.samples, of.training) if place is first else (),
+                chain=of.chain if place is first else None,
             ),
         )
         for place in of.places
@@ -194,7 +207,9 @@ def _outcome(of: Round) -> Outcome:
     first, logs = of.first, list(of.logs.values())
     finished = first.finished or {}
     compared, failures = _failures(of)
-    of_ranks = metrics.of_round(plan, logs, of.target)
+    chain = of.chain
+    joined = chain.joined(of.target) if chain else first
+    of_ranks = metrics.of_round(plan, [joined, *logs[1:]], of.target, starts=len(chain.files) if chain else 1)
     by_name = {metric.name: metric for metric in of_ranks}
     profile, no_profile = _profile(plan, first)
     rate = by_name.get("p_core" if plan.throughput_only else "p_whole")
@@ -229,20 +244,21 @@ def _outcome(of: Round) -> Outcome:
         stop_reason=_text(finished.get("stop_reason")),
         metrics=(
             *of_ranks,
+            *(chain.figures(first.finished) if chain else ()),
             *stragglers.spread(of.logs),
             *sampled.figures(samples, of.sampled, rate),
             *load,
         ),
-        steps=first.steps,
-        evaluations=first.evaluations,
-        untrained=first.untrained,
+        steps=joined.steps,
+        evaluations=joined.evaluations,
+        untrained=joined.untrained,
         drawings=first.drawings.all(),
         points=metrics.points_of(plan, logs),
         left_out=tuple({point.name: point for log in logs for point in log.left_out}.values()),
         bad_points=sum(log.bad_points for log in logs),
         work=_work(plan, finished),
-        losses=_losses(logs, finished),
-        quality=_quality(first, finished, of.target),
+        losses=_losses([joined, *logs[1:]], finished),
+        quality=_quality(joined, finished, of.target),
         hosts=tuple(plan.host(noderank).name for noderank in range(plan.case.nnodes)),
         environment=_environment(plan, first, finished),
         started_ms=end.started_ms if end else None,
@@ -251,7 +267,15 @@ def _outcome(of: Round) -> Outcome:
         broken_lines=sum(log.broken_lines for log in logs),
         other_lines=sum(log.other_lines for log in logs),
         logs=tuple(log.path.relative_to(of.path).as_posix() for log in logs if log.present),
-        warnings=(*_warnings(plan, end), *no_profile, *remarks, *stragglers.find(of.places, of.logs), *monitored),
+        starts=chain.starts if chain else (),
+        warnings=(
+            *(chain.remarks() if chain else ()),
+            *_warnings(plan, end),
+            *no_profile,
+            *remarks,
+            *stragglers.find(of.places, of.logs),
+            *monitored,
+        ),
         limits=_limits(plan),
         parity_samples=_count(plan.config.get("parity_samples")),
         phases=of.phases,
@@ -260,6 +284,7 @@ def _outcome(of: Round) -> Outcome:
             *validity.validity_warnings(of.path, plan, samples, training),
             *vendor_code.validity_warnings(plan, logs),
             *not_confined,
+            *validity.restarted(len(chain.files) if chain else 1),
         ),
         machine=machine.facts(of.path, plan, first.init_end),
         compared=compared,

@@ -43,8 +43,11 @@ class MetricValue:
     """The number of warm-up steps that were left out, if the metric is about steps."""
 
 
-def of_round(plan: StoredPlan, logs: Iterable[RankLog], target: Target) -> tuple[MetricValue, ...]:
-    """Return the metrics that the ranks reported, and those computed from them."""
+def of_round(plan: StoredPlan, logs: Iterable[RankLog], target: Target, starts: int = 1) -> tuple[MetricValue, ...]:
+    """Return the metrics that the ranks reported, and those computed from them.
+
+    With several ``starts`` the times of the first log's curve are since TRAIN_START of the first one.
+    """
     logs = list(logs)
     first = next((log for log in logs if log.finished is not None), None)
     metrics: list[MetricValue] = []
@@ -62,7 +65,12 @@ def of_round(plan: StoredPlan, logs: Iterable[RankLog], target: Target) -> tuple
             *_final(end, first.rank),
             *_factor(end, first.rank),
         ]
-    return (*_measured_figures(plan, points_of(plan, logs)), *_to_target(plan, logs), *metrics, *_quality(logs, target))
+    return (
+        *_measured_figures(plan, points_of(plan, logs)),
+        *_to_target(plan, logs, starts),
+        *metrics,
+        *_quality(logs, target),
+    )
 
 
 def points_of(plan: StoredPlan, logs: Iterable[RankLog]) -> tuple[MeasuredPoint, ...]:
@@ -178,12 +186,14 @@ def _factor(end: Mapping[str, Any], rank: int) -> Iterator[MetricValue]:
     yield from _metric("vendor_factor", end.get("vendor_factor"), "x", None, how, *_measured(end))
 
 
-def _to_target(plan: StoredPlan, logs: list[RankLog]) -> Iterator[MetricValue]:
+def _to_target(plan: StoredPlan, logs: list[RankLog], starts: int) -> Iterator[MetricValue]:
     reached = logs[0].reached if logs else None
     if reached is not None:
         how = f"host clock of rank {logs[0].rank}, from TRAIN_START to the first EVALUATE at the target"
-        earlier = _before_checkpoint(plan, logs[0].finished or {})
-        if earlier:
+        earlier = 0.0 if starts > 1 else _before_checkpoint(plan, logs[0].finished or {})
+        if starts > 1:
+            how += f", with all time between the {starts} starts"
+        elif earlier:
             how += f", and the {earlier:,.1f} s of training before the checkpoint from which it continued"
         yield MetricValue("time_to_target", reached.time + earlier, "s", "lower", how)
         how = f"samples of all cards up to step {reached.step:,}, the first EVALUATE at the target"

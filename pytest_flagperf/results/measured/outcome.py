@@ -18,6 +18,7 @@ from pytest_flagperf.results.measured import consistency, validity, vendor_code
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.profile import Profile
+from pytest_flagperf.results.measured.starts import Start
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored import FormatError, files, type_check
 from pytest_flagperf.stored.layout import round_folder
@@ -138,6 +139,8 @@ class Outcome(CaseFacts):
     """Conditions that distort the measurements; a round that has one fails under --strict."""
     machine: Mapping[str, Any] = field(default_factory=dict)
     """The hardware and software of the round, as reported by its hosts."""
+    starts: tuple[Start, ...] = ()
+    """The starts of a training that was started several times, the last one included; the curve is that of all."""
     phases: tuple[Phase, ...] = ()
     profile: Profile | None = None
     """Where the time of a step goes on the first rank's device; only throughput rounds have one."""

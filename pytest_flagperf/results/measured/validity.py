@@ -22,7 +22,7 @@ from . import busy
 from .phases import Phase
 
 THROTTLED, GAP, SEED, BUSY, VENDOR_CODE = "throttled", "gap", "seed", "busy", "vendor_code"
-NOT_CONFINED = "not_confined"
+NOT_CONFINED, RESTARTED = "not_confined", "restarted"
 WARNINGS: Mapping[str, str] = {
     THROTTLED: "a device was slowed down by heat, power brakes or a similar reason",
     FOREIGN: "a process outside the round computed on one of its devices",
@@ -32,6 +32,7 @@ WARNINGS: Mapping[str, str] = {
     SEED: "an earlier round of the case had the same seed",
     VENDOR_CODE: "a rank reported other replaced steps or hooks than those of the plan",
     NOT_CONFINED: "ranks with a vendor's code could read and write files of other rounds and of the host",
+    RESTARTED: "the training was started several times, so that its throughputs are not those of one process",
     BUSY: "ranks waited for a core while processes outside the round used the cores, or a hypervisor took their time",
 }
 """The kinds of validity warnings, each with its condition."""
@@ -77,6 +78,15 @@ def _of_host(
     # A very short training may fall between two samples.
     missing = list(_not_sampled(host, within if training.seconds >= _GAPS_S else samples, plan))
     yield from missing or _gaps(host, within, training)
+
+
+def restarted(starts: int) -> Iterator[ValidityWarning]:
+    """Yield a warning if a training was started several times: its convergence counts, its throughput does not."""
+    if starts > 1:
+        sentence = (
+            f"the training was started {starts} times: p_core and the step times are those of the last start alone"
+        )
+        yield ValidityWarning(RESTARTED, sentence)
 
 
 # -- throttled clocks ----------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ MEANWHILE = (
 """Metrics of ranks, devices and hosts during the training, with the unit in the column's name."""
 LATER = (
     ("vendor_factor", ""), ("save_pause", "s"), ("save_write_time", "s"), ("expert_load", ""), ("expert_entropy", ""),
+    ("restarts", ""), ("steps_repeated", ""), ("wall_time", "s"), ("lost_time", "s"), ("goodput", ""),
 )  # fmt: skip
 """Metrics that were added after the other columns."""
 COLUMNS = (

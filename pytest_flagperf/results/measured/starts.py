@@ -1,0 +1,233 @@
+"""A training that was started several times: its starts, its joined curve, and the time that became no progress."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from flagperf_driver.perflog import number
+from pytest_flagperf.results.figures.units import quantity
+from pytest_flagperf.results.logs.ranklog import Curve, Evaluation, RankLog, Step, Target
+from pytest_flagperf.results.measured.metrics import MetricValue
+from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.plan import StoredPlan
+from pytest_flagperf.stored.round_dir import RoundDir, RoundRecord, earlier_tries
+
+T = TypeVar("T", Step, Evaluation)
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of a training: it continued after ``from_step`` and came to ``last_step``, by the first rank's log."""
+
+    folder: str
+    from_step: int | None
+    """None if it trained no step."""
+    last_step: int
+    started_ms: int
+    ended_ms: int
+    kind: str = ""
+    """The kind of the fault that ended it; empty if it finished."""
+    host: str | None = None
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
+class StartFiles:
+    """What a start left: the end of its round, and the first rank's log with the offset of its host's clock."""
+
+    folder: str
+    end: RoundRecord
+    log: RankLog
+    offset_s: float
+
+    @property
+    def started_s(self) -> float:
+        return (self.end.started_ms or 0) / 1000
+
+    @property
+    def ended_s(self) -> float:
+        return (self.end.ended_ms or 0) / 1000
+
+    @property
+    def train_start_s(self) -> float | None:
+        """TRAIN_START by the controller's clock; None if it came not so far."""
+        start = self.log.train_start_ms
+        return None if start is None else start / 1000 - self.offset_s
+
+    @property
+    def last_s(self) -> float:
+        """TRAIN_END, else the last record."""
+        last = self.log.train_end_ms or self.log.last_ms or 0
+        return last / 1000 - self.offset_s
+
+    @property
+    def trained_s(self) -> float:
+        return 0.0 if self.train_start_s is None else max(self.last_s - self.train_start_s, 0.0)
+
+    @property
+    def first_step(self) -> int | None:
+        return self.log.first_step
+
+    @property
+    def last_step(self) -> int:
+        return self.log.totals.step
+
+    def described(self) -> Start:
+        fault, begun = self.end.fault, self.first_step
+        return Start(
+            self.folder,
+            from_step=None if begun is None else begun - 1,
+            last_step=self.last_step,
+            started_ms=self.end.started_ms or 0,
+            ended_ms=self.end.ended_ms or 0,
+            kind=fault.kind if fault else "",
+            host=fault.host if fault else None,
+            sentence=fault.sentence if fault else "",
+        )
+
+
+@dataclass(frozen=True)
+class Chain:
+    """All starts of a training, at least two; the last one is the round's own."""
+
+    files: tuple[StartFiles, ...]
+
+    @property
+    def starts(self) -> tuple[Start, ...]:
+        return tuple(files.described() for files in self.files)
+
+    @property
+    def trained_s(self) -> float:
+        """The seconds from TRAIN_START to the last record, of all starts."""
+        return sum(files.trained_s for files in self.files)
+
+    @property
+    def last_step_before(self) -> int:
+        """The last step that a start before the last one logged."""
+        return max(files.last_step for files in self.files[:-1])
+
+    def remarks(self) -> Iterator[str]:
+        """Yield a sentence for each start but the last one."""
+        starts = self.starts
+        for number_, (start, after) in enumerate(pairwise(starts), 1):
+            end = f"start {number_} of {len(starts)} ended "
+            end += "before its first step" if start.from_step is None else f"at step {start.last_step:,}"
+            reason = f": {start.sentence}" if start.sentence else ""
+            continued = "" if after.from_step is None else f"; the next one continued from step {after.from_step:,}"
+            yield f"{end}{reason}{continued}"
+
+    # -- the curve -------------------------------------------------------------------------------------------
+
+    def joined(self, target: Target) -> RankLog:
+        """Return the last start's log with the curve of the whole training; its times are since the first TRAIN_START.
+
+        Of each start only what the next one continued is kept.
+        """
+        last = self.files[-1].log
+        steps = self._curve(lambda log: log.steps)
+        evaluations = self._curve(lambda log: log.evaluations)
+        best = dict(last.best)
+        for evaluation in evaluations:
+            for name in target.values:
+                value = evaluation.metrics.get(name, math.nan)
+                if target.better(value, best.get(name, math.nan)):
+                    best[name] = value
+        return replace(
+            last,
+            steps=steps,
+            evaluations=evaluations,
+            untrained=next((files.log.untrained for files in self.files if files.log.untrained), None),
+            reached=next((one for one in evaluations if target.reached_by(one.metrics)), None),
+            best=best,
+            last_evaluation=evaluations[-1] if evaluations else last.last_evaluation,
+            logged_steps=max(last.logged_steps, len(steps)),
+            num_evaluations=max(last.num_evaluations, len(evaluations)),
+        )
+
+    def _curve(self, points_of: Callable[[RankLog], Sequence[T]]) -> tuple[T, ...]:
+        curve: Curve[T] = Curve()
+        begun = next((files.train_start_s for files in self.files if files.train_start_s is not None), 0.0)
+        for files, until in zip(self.files, self._kept_until(), strict=True):
+            later_s = (files.train_start_s or begun) - begun
+            before = (files.first_step or 1) - 1
+            for point in points_of(files.log):
+                # A resumed training logs the last evaluation before its checkpoint again.
+                if before < point.step <= until:
+                    curve.add(_at(replace(point, time=point.time + later_s)))
+        return curve.points()
+
+    def _kept_until(self) -> list[float]:
+        """Return for each start the step up to which later ones kept its work."""
+        kept, until = [], math.inf
+        for files in reversed(self.files):
+            kept.append(until)
+            if files.first_step is not None:
+                until = min(until, files.first_step - 1)
+        return kept[::-1]
+
+    # -- the time --------------------------------------------------------------------------------------------
+
+    def figures(self, finished: Mapping[str, Any] | None) -> Iterator[MetricValue]:
+        """Yield what the restarts cost; the times only for a training that finished."""
+        starts = f"{len(self.files)} starts"
+        yield MetricValue("restarts", float(len(self.files) - 1), "", "lower", f"{starts} of one training")
+        kept_until = self._kept_until()
+        repeated = sum(
+            max(files.last_step - until, 0)
+            for files, until in zip(self.files, kept_until, strict=True)
+            if files.last_step
+        )
+        how = "steps after the checkpoint from which the next start continued, by the first rank's log"
+        yield MetricValue("steps_repeated", float(repeated), "steps", "lower", how)
+        kept = number((finished or {}).get("raw_train_time"))
+        wall = self.files[-1].ended_s - self.files[0].started_s
+        if not math.isfinite(kept) or wall <= 0:
+            return
+        how = f"controller's clock, from the begin of the first of {starts} to the end of the last one"
+        yield MetricValue("wall_time", wall, "s", "lower", how)
+        parts = {name: quantity(seconds, "s") for name, seconds in self.lost_s(kept).items()}
+        how = ", ".join(f"{name} {text}" for name, text in parts.items())
+        yield MetricValue("lost_time", wall - kept, "s", "lower", f"wall_time - raw_train_time: {how}")
+        yield MetricValue("goodput", kept / wall, "share", "higher", f"raw_train_time over wall_time of {starts}")
+
+    def lost_s(self, kept_s: float) -> dict[str, float]:
+        """Return the seconds that became no progress by their parts, which fill the wall time with ``kept_s``."""
+        trained = [files for files in self.files if files.train_start_s is not None]
+        without = [files for files in self.files if files.train_start_s is None]
+        return {
+            "starting": sum((files.train_start_s or 0.0) - files.started_s for files in trained)
+            + sum(files.ended_s - files.started_s for files in without),
+            "steps that were lost": self.trained_s - kept_s,
+            "from the last record to the end": sum(files.ended_s - files.last_s for files in trained),
+            "between two starts": sum(after.started_s - before.ended_s for before, after in pairwise(self.files)),
+        }
+
+
+def _at(point: T) -> Callable[[], T]:
+    return lambda: point
+
+
+def chain(
+    directory: RoundDir, plan: StoredPlan, end: RoundRecord | None, log: RankLog, read: Callable[[RoundDir], RankLog]
+) -> Chain | None:
+    """Return the starts of a round's training; None if it was started once, or saves no checkpoints.
+
+    ``read`` returns the first rank's log of an earlier try, which a round without checkpoints does not continue.
+    """
+    if end is None or end.started_ms is None or end.ended_ms is None:
+        return None
+    if plan.throughput_only or not plan.training or not plan.config.get("checkpoint_dir"):
+        return None
+    files = []
+    for earlier in earlier_tries(directory):
+        with suppress(FormatError):
+            of, its_end = earlier.read_plan(), earlier.read_record()
+            if of.training == plan.training and its_end.started_ms is not None and its_end.ended_ms is not None:
+                files.append(StartFiles(earlier.path.name, its_end, read(earlier), of.host(0).clock_offset_s))
+    own = StartFiles(directory.path.name, end, log, plan.host(0).clock_offset_s)
+    return Chain((*files, own)) if files else None
