@@ -151,11 +151,22 @@ def parity(name: str, loss_at: Callable[[int], float]) -> Replay:
 
 
 def mixture(name: str, load: float | None, unconverged: tuple[str, ...] = ()) -> Replay:
-    """A mixture of experts, with this load of the most used expert at the end."""
+    """A mixture of experts, with this load of the most used expert at the end, and a higher one before."""
+    figures = {"expert_load": load, "expert_entropy": load and 0.8}
+
+    def logged(found: list[Entry]) -> list[Entry]:
+        return [
+            (at, kind, {**value, **figures, "expert_load": load and load + 1 / value["step"]})
+            if kind == events.STEP_END
+            else (at, kind, value)
+            for at, kind, value in found
+        ]
+
     return Replay(
         name,
         unconverged=unconverged,
-        finished=lambda value: {**value, "expert_load": load, "expert_entropy": load and 0.8},
+        edit=every(logged),
+        finished=lambda value: {**value, **figures},
         plan_fields={"config": {**CONFIG, "max_expert_load": 3.0}},
     )
 

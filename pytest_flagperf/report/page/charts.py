@@ -109,13 +109,15 @@ def loss(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
 
 
 def expert_load(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
-    """Return how many times the mean an expert got at most, over steps; nothing without experts."""
+    """Return how many times the mean an expert got at most, over steps, with its limit; nothing without experts."""
     lines = [
         _line(_round(outcome), [(step.step, step.expert_load) for step in outcome.steps if step.expert_load], points)
         for outcome in outcomes
     ]
+    limit = outcomes[0].limits.get("max_expert_load") if outcomes else None
+    levels = () if limit is None else (Level(f"limit {quantity(limit, 'x')}", limit),)
     chart = make_chart("Largest load of an expert", "step", "tokens / mean", lines)
-    return chart and replace(chart, summary="last")
+    return chart and replace(chart, levels=levels, summary="last")
 
 
 def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS, name: str = "") -> Chart | None:

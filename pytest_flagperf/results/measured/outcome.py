@@ -255,11 +255,10 @@ def unreadable(round_dir: Path, reason: str) -> Outcome:
 
 
 def _step(item: Mapping[str, Any]) -> Step:
-    return Step(
-        _integer(item["step"]),
-        _integer(item["samples"]),
-        *(number(item[name]) for name in ("time", "loss", "throughput", "learning_rate")),
-    )
+    load = item.get("expert_load")
+    step, samples = _integer(item["step"]), _integer(item["samples"])
+    time, loss, throughput, rate = (number(item[name]) for name in ("time", "loss", "throughput", "learning_rate"))
+    return Step(step, samples, time, loss, throughput, rate, None if load is None else number(load))
 
 
 def _evaluation(item: Mapping[str, Any]) -> Evaluation:
