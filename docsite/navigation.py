@@ -43,8 +43,8 @@ NAVIGATION = (
         "Running",
         "运行",
         (
-            "using", "watch", "cluster", "slurm", "packages/modelarts/index", "preflight", "faults", "gpu", "offline",
-            "systems",
+            "using", "watch", "cluster", "slurm", "packages/modelarts/index", "preflight", "faults", "days", "gpu",
+            "offline", "systems",
         ),
     ),
     Group("Results", "结果", ("results", "measuring", "machine", "ci")),

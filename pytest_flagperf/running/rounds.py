@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ from pytest_flagperf.stored.round_dir import RoundDir, has_readable_record, plan
 
 from .directory import RunDirectory
 from .records import Records
+from .restarts import set_aside
 
 with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
     import fcntl
@@ -32,7 +34,13 @@ class Rounds:
     """The rounds of a run; ``watch`` shows their progress, ``measured`` are the outcomes of this process."""
 
     def __init__(
-        self, plan_of: Callable[[Selected], Plan], engine: Engine, directory: RunDirectory, records: Records, live: Live
+        self,
+        plan_of: Callable[[Selected], Plan],
+        engine: Engine,
+        directory: RunDirectory,
+        records: Records,
+        live: Live,
+        restarts: int = 0,
     ) -> None:
         self.watch = live
         self.measured: dict[tuple[Selected, int], Outcome] = {}
@@ -41,6 +49,7 @@ class Rounds:
         self._engine = engine
         self._directory = directory
         self._records = records
+        self._restarts = restarts
 
     def outcome(self, selected: Selected, number: int) -> Outcome:
         """Return the outcome of a round, and run the round first if needed; WriteError if it could not be recorded."""
@@ -77,7 +86,17 @@ class Rounds:
         return self._engine.interpreter(self._plan_of(selected), self.watch)
 
     def run(self, plan: Plan, number: int, folder: Path) -> Outcome:
-        """Run a plan once in a folder, or continue the round that still runs there; store the outcome."""
+        """Run a plan in a folder, or continue the round that still runs there; store the outcome.
+
+        A training that ends early is started again as --restarts allows.
+        """
+        for done in itertools.count():
+            outcome = self._run_once(plan, number, folder)
+            if outcome.ended_well or not set_aside(plan, number, folder, self._restarts, done, self.watch.note):
+                break
+        return outcome
+
+    def _run_once(self, plan: Plan, number: int, folder: Path) -> Outcome:
         self.watch.begin_round(str(plan.case), folder)
         try:
             if not self._continued(folder):

@@ -127,7 +127,8 @@ class Run:
         """The rounds of this run."""
         from .rounds import Rounds
 
-        return Rounds(self.plan, self.engine, self.directory, self.records, self.live)
+        restarts = self.settings.restarts
+        return Rounds(self.plan, self.engine, self.directory, self.records, self.live, restarts)
 
     @cached_property
     def scaling(self) -> ScalingRounds:
@@ -203,11 +204,25 @@ class Run:
                 check_baseline(self.settings, str(selected.case))
                 self._check_hosts(selected)
                 self.engine.check(self.plan(selected))
+                self._check_restarts(selected)
             except Problems as error:
                 for problem in error.problems:
                     problems.setdefault(problem.removeprefix(f"case {selected.case}: "), []).append(str(selected.case))
         if problems:
             raise Problems(f"{problem} ({_cases(cases)})" for problem, cases in problems.items())
+
+    def _check_restarts(self, selected: Selected) -> None:
+        """Raise Problems if a training that would be started again saves no checkpoints."""
+        plan = self.plan(selected)
+        if not self.settings.restarts or not plan.is_training or plan.throughput_only:
+            return
+        config = plan.config
+        missing = [] if config.get("checkpoint_dir") else ["checkpoint_dir=DIR"]
+        missing += [] if config.get("checkpoint_steps") or config.get("failure_interval_s") else ["checkpoint_steps=N"]
+        if missing:
+            keys = " ".join(f"--set={key}" for key in missing)
+            restarts = self.settings.as_written("restarts")
+            raise Problems([f"{restarts}: a training continues from its last checkpoint; pass {keys}"])
 
     def _check_hosts(self, selected: Selected) -> None:
         host_count = self.engine.host_count

@@ -239,6 +239,13 @@ class Settings:
         choices=("check", "measure", "leave-out"),
         alone="check",
     )
+    restarts: int = option(
+        RUNS,
+        "start a training that ended early again so many times, from its last checkpoint: after a lost host, a killed"
+        " or hanging rank, a device error",
+        "N",
+        0,
+    )
     resume: str | None = option(
         RUNS,
         "continue this run: wait for running rounds, skip finished rounds, repeat failed rounds",

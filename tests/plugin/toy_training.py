@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 from flagperf_driver import driver, events, heartbeat
 
@@ -23,12 +24,15 @@ def main(rank):
     step_time = batch / rate
     if config.fault == "import" and rank.world.rank == world - 1:
         import no_such_module  # noqa: F401
-    accuracy, step = 0.0, 0
+    saved = Path(config.checkpoint_dir, "step") if config.checkpoint_dir else None
+    accuracy, step = 0.0, int(saved.read_text()) if saved and saved.exists() else 0
+    log(events.STEP_BEGIN, {"step": step + 1})
+    begun_after = step
     own = rank.case.seed * 1e-9  # rounds of different seeds differ
     while step < config.max_steps and not (accuracy >= rank.case.metric.target and not rank.case.throughput_only):
         step += 1
         time.sleep(config.step_s)
-        fault(config.fault, rank, step)
+        fault(config.fault, rank, step, begun_after)
         rank.heartbeat.beat(step, heartbeat.TRAIN)
         accuracy = min(1.0, config.learning_rate * step)
         accuracy = max(0.0, accuracy - own) if accuracy < rank.case.metric.target else accuracy
@@ -48,10 +52,17 @@ def main(rank):
         )
         if not rank.case.throughput_only:
             log(events.EVALUATE, {"step": step, "samples": step * batch, "time": 0.0, "accuracy": accuracy})
+        if saved and rank.world.rank == 0 and step % config.checkpoint_steps == 0:
+            saved.write_text(str(step))
+            log(events.CHECKPOINT, {"step": step, "pause": 0.0, "write_time": 0.0, "bytes": 1})
     converged = accuracy >= rank.case.metric.target and not rank.case.throughput_only
     log(events.TRAIN_END, {"reason": "target" if converged else "max_steps"})
     warmup = config.timing_warmup_steps
-    measured = max(step - warmup, 0)
+    measured = max(step - begun_after - warmup, 0)
+    times = dict.fromkeys(
+        ("train_time", "eval_time", "compute_time", "input_wait_time", "check_time", "save_time"), 0.0
+    )
+    resumed = {"step": begun_after, "samples": begun_after * batch, **times} if begun_after else {}
     if config.fault == "no_finished" and rank.world.rank == world - 1:
         return
     log(events.FINISHED, {
@@ -63,10 +74,13 @@ def main(rank):
         "measured_steps": measured, "measured_samples": measured * batch,
         "step_time": dict.fromkeys(("mean", "p50", "p90", "p99"), step_time),
         "input_wait_time": 0.0, "eval_time": 0.0, "compile_time": 0.0, "peak_memory_bytes": None, "threads": 1,
+        "resumed": resumed,
     })  # fmt: skip
 
 
-def fault(kind, rank, step):
+def fault(kind, rank, step, begun_after):
+    if kind == "kill_once" and begun_after == 0:
+        kind = "kill"
     if step != 3 or rank.world.rank != rank.world.world_size - 1:
         return
     if kind == "kill":

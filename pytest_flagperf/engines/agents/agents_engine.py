@@ -28,7 +28,7 @@ from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, runs_beside
 
 from . import preflight
 from .agents import Acquisition, Agents, DeviceRequest, attach_agent
-from .allocation import Allocation
+from .allocation import Allocation, Blamed
 from .collect import LateLogs
 from .environments import Environments
 from .preflight import Data
@@ -51,6 +51,7 @@ class AgentsEngine(Engine):
         self._limits = limits  # of a round's logs from one host
         self._environments = Environments(settings, catalog)
         self._rounds_with_missing_logs: list[Path] = []
+        self._blamed = Blamed(self._allocation)
         self._unfit: dict[str, set[int]] = {}
         self._near: dict[str, dict[int, Sequence[int]]] = {}
         # Two runs that begin in the same second on two machines need different folders on the hosts.
@@ -235,6 +236,7 @@ class AgentsEngine(Engine):
     def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> None:
         """Run a round on free hosts and devices; its directory records how it ended."""
         end = None
+        self._blamed.begin(directory)
         try:
             self._obtain(plan, watch)
             request = self._device_request(plan, directory)
@@ -266,7 +268,9 @@ class AgentsEngine(Engine):
             watch.clear()
             if end is None or end.fault:
                 self._environments.forget()  # an image or an environment may have been removed meanwhile
-            if end is None or number >= plan.case.repeat:
+            if end is not None and end.fault is not None and self._settings.restarts:
+                self._blamed.leave_out(end.fault, plan.case.nnodes, watch)
+            elif end is None or number >= plan.case.repeat:
                 self._allocation.release()
 
     def _obtain(self, plan: Plan, watch: Live) -> None:
@@ -333,7 +337,9 @@ class AgentsEngine(Engine):
 
     def _fetch_missing_logs(self, watch: Live) -> None:
         """Fetch logs from lost hosts that are back; a round that still runs there is ended."""
-        directories, self._rounds_with_missing_logs = self._rounds_with_missing_logs, []
+        # A start that another one follows has been set aside; its logs are fetched at the end of the run.
+        directories = [path for path in self._rounds_with_missing_logs if RoundDir(path).is_planned]
+        self._rounds_with_missing_logs = []
         for line in self.fetch_late_logs(directories):
             watch.note(line)
         self._rounds_with_missing_logs = [directory for directory in directories if RoundDir(directory).owes_logs]

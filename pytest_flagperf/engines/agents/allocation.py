@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.host_pool import SHOWN, HostPool, cluster_pool, local_pool
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import some
 from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.stored.round_dir import RoundFault
+
+FAULTS_OF_HOSTS = ("lost", "agent", "disk")
+"""Kinds of faults that a host has, not the training."""
 
 
 class Allocation:
@@ -101,3 +107,31 @@ class FixedHosts(Allocation):
     def close(self) -> None:
         if "pool" in self.__dict__:
             self.pool.close()
+
+
+class Blamed:
+    """The hosts that the starts of one round blamed for their end; a later start does without them, if it can."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        self._allocation = allocation
+        self._directory: Path | None = None
+        self._times: Counter[str] = Counter()
+        self._excluded: list[Host] = []
+
+    def begin(self, directory: Path) -> None:
+        """Use all hosts again if another round begins."""
+        if directory != self._directory:
+            for host in self._excluded:
+                self._allocation.pool.include(host)
+            self._directory, self._times, self._excluded = directory, Counter(), []
+
+    def leave_out(self, fault: RoundFault, nnodes: int, watch: Live) -> None:
+        """Exclude the host of a fault that is the host's, or the second one there, if enough others are usable."""
+        pool, name = self._allocation.pool, fault.host or ""
+        self._times[name] += 1
+        host = pool.host(name)
+        is_bad = fault.kind in FAULTS_OF_HOSTS or self._times[name] > 1
+        if host is not None and host in pool.usable and is_bad and len(pool.usable) > nnodes:
+            pool.exclude(host, fault.sentence)
+            self._excluded.append(host)
+            watch.note(f"{name} is left out of the next start: {fault.sentence}")

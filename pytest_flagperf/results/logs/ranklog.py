@@ -259,6 +259,8 @@ class RankLog:
     last_ms: int | None = None
     first_step: int | None = None
     """The first step after TRAIN_START; after a checkpoint it is not step 1."""
+    checkpoints: int = 0
+    """The number of complete checkpoints that the log knows of."""
     steps: tuple[Step, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     untrained: Evaluation | None = None
@@ -411,6 +413,8 @@ class _Reader:
                 log.totals.begin(log.first_step)
         elif record.event == events.EVALUATE:
             self._evaluation(record)
+        elif record.event == events.CHECKPOINT:
+            log.checkpoints += 1
         elif record.event == events.INIT_EVALUATION:
             # The training's time begins here, whether it is logged before or after TRAIN_START.
             log.untrained = replace(self._evaluated(record), time=0.0)

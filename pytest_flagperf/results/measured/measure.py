@@ -66,9 +66,10 @@ class Round:
 
     @cached_property
     def logs(self) -> dict[int, RankLog]:
-        return {place.rank: self._log(place) for place in self.places}
+        return {place.rank: self.read_log(place) for place in self.places}
 
-    def _log(self, place: RankLocation) -> RankLog:
+    def read_log(self, place: RankLocation) -> RankLog:
+        """Read the log of one rank."""
         plan, warmup = self.plan, whole(self.plan.config.get("timing_warmup_steps"))
         path = self.path / place.folder / rank_log(place.rank)
         return read_rank(path, place.rank, self.target, warmup, plan.metric, plan.sample_unit)
@@ -83,7 +84,7 @@ class Round:
 
         def first_log(directory: RoundDir) -> RankLog:
             earlier = Round(directory.path)
-            return earlier._log(earlier.places[0])
+            return earlier.read_log(earlier.places[0])
 
         return starts.chain(self._files, self.plan, self.end, self.first, first_log)
 

@@ -1,0 +1,109 @@
+"""Decide whether a training that ended early is started again from its last checkpoint: ``--restarts``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from flagperf_driver.driver import DriverError
+from flagperf_driver.training.checkpoint import CheckpointError
+from flagperf_driver.training.loop import DataError, NonFiniteLoss
+from pytest_flagperf.plan import Plan
+from pytest_flagperf.results.measured.measure import Round
+from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.round_dir import RoundDir, earlier_tries
+
+FINAL = tuple(error.__name__ for error in (NonFiniteLoss, CheckpointError, DataError, DriverError))
+"""Errors of a rank that another start would meet again."""
+WITHOUT_PROGRESS = 3
+"""After so many starts in a row without a new checkpoint no further one follows."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a start of a training ended early."""
+
+    kind: str
+    sentence: str = ""
+    rank: int | None = None
+    error: str = ""
+    """The type of the error that the rank logged; empty without one, as after a signal."""
+    first_step: int | None = None
+    """None if it trained no step."""
+    last_step: int = 0
+    saved: bool = False
+    """Whether it completed a checkpoint."""
+
+    @property
+    def same(self) -> tuple[str, int | None, str, int]:
+        """What is the same if a fault of the training itself happens again."""
+        return self.kind, self.rank, self.error, self.last_step
+
+
+def reason_to_end(starts: Sequence[Ended], restarts_left: int) -> str | None:
+    """Return why a training is not started again after its last start; None if it is."""
+    last = starts[-1]
+    if restarts_left < 1:
+        return "no restart is left"
+    if last.kind == "interrupted":
+        return "it was interrupted"
+    if last.error in FINAL:
+        return f"another start would meet {last.error} again"
+    if last.error and all(start.first_step is None for start in starts):
+        return "no start reached its first step"
+    if last.error and len(starts) > 1 and starts[-2].same == last.same:
+        return f"rank {last.rank} failed twice with {last.error} after step {last.last_step:,}"
+    tail = starts[-WITHOUT_PROGRESS:]
+    if len(tail) == WITHOUT_PROGRESS and not any(start.saved for start in tail):
+        return f"{WITHOUT_PROGRESS} starts in a row completed no checkpoint"
+    return None
+
+
+def continues(plan: Plan) -> bool:
+    """Return True if a case's training saves checkpoints, from which it can continue."""
+    config = plan.config
+    saves = config.get("checkpoint_steps") or config.get("failure_interval_s")
+    return plan.is_training and not plan.throughput_only and bool(config.get("checkpoint_dir") and saves)
+
+
+def ended_starts(folder: Path) -> list[Ended]:
+    """Return how the starts of a round's training ended, the last one last; empty if the last one finished."""
+    own = RoundDir(folder)
+    training = own.read_plan().training
+    starts: list[Ended | None] = []
+    for directory in [*earlier_tries(own), own]:
+        with suppress(FormatError):
+            if directory.read_plan().training == training:
+                starts.append(_ended(Round(directory.path)))
+    return [start for start in starts if start is not None] if starts and starts[-1] is not None else []
+
+
+def _ended(start: Round) -> Ended | None:
+    """Return how a start ended; None if it finished."""
+    if start.end is not None and start.end.state == "finished":
+        return None
+    fault = start.end.fault if start.end else None
+    if fault is None:
+        return Ended("no_end", start.unreadable_end or "no record")
+    rank, first = fault.rank, start.read_log(start.places[0])
+    place = next((place for place in start.places if place.rank == rank), None)
+    error = str((start.read_log(place).failed or {}).get("type", "")) if place else ""
+    return Ended(
+        fault.kind, fault.sentence, rank, error, first.first_step, first.totals.step,
+        saved=first.checkpoints > 0,
+    )  # fmt: skip
+
+
+def set_aside(plan: Plan, number: int, folder: Path, limit: int, done: int, note: Callable[[str], None]) -> bool:
+    """Set a failed start aside and return True if another one follows; ``done`` of ``limit`` restarts came before."""
+    if not limit or not continues(plan) or not (starts := ended_starts(folder)):
+        return False
+    where, reason = f"{plan.case} round {number}", reason_to_end(starts, limit - done)
+    if reason is not None:
+        note(f"{where}: not started again: {reason}")
+        return False
+    RoundDir(folder).move_aside()
+    note(f"{where}: {starts[-1].sentence}: restart {done + 1} of {limit}")
+    return True

@@ -1,0 +1,50 @@
+"""--restarts: a training that ended early is started again from its last checkpoint."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .conftest import Toy
+
+pytestmark = pytest.mark.slow
+CASE = "alpha_plain_CPU_1_1_1"
+
+
+def run(toy: Toy, fault: str, *arguments: str) -> tuple[pytest.RunResult, Path]:
+    folder = toy.root / "checkpoints"
+    folder.mkdir()
+    result = toy.run(
+        "suites/alpha", "-k", "converges", "--nodes=1x1", f"--set=fault={fault}", f"--set=checkpoint_dir={folder}",
+        "--set=checkpoint_steps=2", *arguments,
+    )  # fmt: skip
+    return result, toy.runs[-1] / CASE
+
+
+def test_a_training_whose_rank_is_killed_goes_on_from_its_checkpoint(toy: Toy) -> None:
+    result, case = run(toy, "kill_once", "--restarts=3")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*alpha:plain:CPU:1:1:1 round 1: rank 0*SIGKILL*: restart 1 of 3*"])
+    assert sorted(path.name for path in case.glob("*round1")) == ["failed1-round1", "round1"]
+    outcome = json.loads((case / "round1" / "outcome.json").read_text())
+    assert [(start["from_step"], start["kind"]) for start in outcome["starts"]] == [(0, "crash"), (2, "")]
+    assert [step["step"] for step in outcome["steps"]] == list(range(1, 17))
+    assert [warning["kind"] for warning in outcome["validity_warnings"]] == ["restarted"]
+    plans = [json.loads((case / name / "plan.json").read_text()) for name in ("failed1-round1", "round1")]
+    assert plans[0]["training"] == plans[1]["training"]
+    assert plans[0]["token"] != plans[1]["token"]
+
+
+def test_restarts_end_with_a_reason(toy: Toy) -> None:
+    result, case = run(toy, "kill", "--restarts=9")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*round 1: not started again: 3 starts in a row completed no checkpoint*"])
+    assert len(list(case.glob("failed*-round1"))) == 3, "the first one saved step 2"
+
+
+def test_restarts_require_checkpoints(toy: Toy) -> None:
+    result = toy.run("suites/alpha", "--nodes=1x1", "--restarts=3", "--set=checkpoint_steps=2")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*--restarts=3: a training continues from its last checkpoint; pass --set=checkpoint_dir=DIR*"]
+    )

@@ -1,0 +1,60 @@
+"""Whether a training that ended early is started again."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.engines.agents.allocation import Blamed, FixedHosts
+from pytest_flagperf.hosts.host_pool import HostPool
+from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.report.terminal.live import silent
+from pytest_flagperf.running.restarts import Ended, reason_to_end
+from pytest_flagperf.stored.round_dir import RoundFault
+
+KILLED = Ended("crash", "rank 1 was killed", 1, "", first_step=1, last_step=120, saved=True)
+STUCK = replace(KILLED, kind="hang", saved=False)
+RAISED = replace(KILLED, error="RuntimeError")
+AT_START = Ended("crash", "rank 0 exited with code 1", 0, "ImportError")
+
+
+@pytest.mark.parametrize(
+    ("starts", "decision"),
+    [
+        ([KILLED], None),
+        ([KILLED, KILLED, KILLED], None),
+        ([STUCK, STUCK], None),
+        ([RAISED], None),
+        ([replace(RAISED, last_step=90), RAISED], None),
+        ([KILLED, AT_START], None),
+        ([replace(AT_START, error="")], None),
+        ([replace(KILLED, kind="interrupted")], "it was interrupted"),
+        ([replace(KILLED, error="NonFiniteLoss")], "another start would meet NonFiniteLoss again"),
+        ([replace(KILLED, error="CheckpointError")], "another start would meet CheckpointError again"),
+        ([RAISED, RAISED], "rank 1 failed twice with RuntimeError after step 120"),
+        ([AT_START], "no start reached its first step"),
+        ([STUCK, STUCK, STUCK], "3 starts in a row completed no checkpoint"),
+    ],
+)
+def test_a_training_is_started_again_unless_that_would_not_help(starts: list[Ended], decision: str | None) -> None:
+    assert reason_to_end(starts, 1) == decision
+    assert reason_to_end(starts, 0) == "no restart is left"
+
+
+def test_a_host_of_faults_is_left_out_while_others_suffice() -> None:
+    pool = HostPool(tuple(LocalHost(name) for name in ("h1", "h2", "h3")))
+    blamed, watch = Blamed(FixedHosts(pool=pool)), silent()
+    blamed.begin(Path("round1"))
+    blamed.leave_out(RoundFault("crash", "h1", 1, "rank 1 was killed"), 2, watch)
+    assert pool.excluded == {}
+    blamed.leave_out(RoundFault("lost", "h2", None, "h2 is lost"), 2, watch)
+    assert pool.excluded == {"h2": "h2 is lost"}
+    blamed.begin(Path("round1"))
+    blamed.leave_out(RoundFault("crash", "h1", 1, "rank 1 was killed"), 2, watch)
+    assert pool.excluded == {"h2": "h2 is lost"}, "h1 is needed"
+    blamed.begin(Path("round2"))
+    assert pool.excluded == {}
+    blamed.leave_out(RoundFault("hang", "h3", 1, "rank 1 hangs"), 2, watch)
+    blamed.leave_out(RoundFault("crash", "h3", 1, "rank 1 was killed"), 2, watch)
+    assert pool.excluded == {"h3": "rank 1 was killed"}
+    blamed.leave_out(RoundFault("agent", "", None, "no host"), 2, watch)
