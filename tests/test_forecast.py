@@ -9,8 +9,9 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.running import forecast
-from pytest_flagperf.running.forecast import convergence, duration, most_samples, training_time
-from tests.stored_runs import run_of
+from pytest_flagperf.running.forecast import checkpoints, convergence, duration, most_samples, training_time
+from tests.recording import Training
+from tests.stored_runs import run_of, trained
 
 from .trees import tree, write, write_config
 
@@ -65,6 +66,38 @@ def test_the_duration_of_a_round_without_a_stored_run_is_from_the_peak(
 ) -> None:
     plan = planned(tmp_path, "max_samples = 3622500\n", throughput_only=throughput_only)
     assert list(duration(plan, no_stored_runs(tmp_path))) == [text]
+
+
+def test_the_interval_of_checkpoints_follows_from_a_stored_pause(tmp_path: Path) -> None:
+    setting = "failure_interval_s = 225000.0\n"
+    plan = planned(tmp_path, setting, throughput_only=False)
+    (line,) = checkpoints(plan, no_stored_runs(tmp_path))
+    assert line == (
+        "a checkpoint after 50 steps, then at the interval that follows from its pause and one failure in 2 d 14 h"
+        " (failure_interval_s)"
+    )
+    training = Training(
+        "saves",
+        model="toy",
+        hardware="X9",
+        vendor="acme",
+        scale=plan.scale,
+        finished=lambda end: {**end, "save_pause": 4.0},
+    )
+    trained(tmp_path / "reports" / "run0", training)
+    (line,) = checkpoints(plan, no_stored_runs(tmp_path))
+    assert line == (
+        "a checkpoint every 22 min 18 s: a pause of 4 s in 1 stored round, one failure in 2 d 14 h (failure_interval_s)"
+    )
+    assert (
+        list(
+            checkpoints(
+                planned(tmp_path, setting + "checkpoint_steps = 9\n", throughput_only=False), no_stored_runs(tmp_path)
+            )
+        )
+        == []
+    )
+    assert list(checkpoints(planned(tmp_path, ""), no_stored_runs(tmp_path))) == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from flagperf_driver.training.checkpoint_interval import FIRST_STEP, interval_s
 from pytest_flagperf.config.layers import PER_STEP
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
@@ -99,6 +100,30 @@ def duration(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:
     yield f"{text} ({estimate.source})"
     if estimate.seconds > WEEK_S:
         yield "MORE THAN A WEEK: a standard case must converge within a week"
+
+
+def checkpoints(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:
+    """Yield the line of --plan about the checkpoints, if the mean time between two failures decides when to save."""
+    config = plan.config
+    failures_s = config.get("failure_interval_s")
+    if not plan.is_training or plan.throughput_only or not failures_s or config.get("checkpoint_steps"):
+        return
+    rounds = (
+        _values([one for one in rounds if _is_same_case(plan, one)], "save_pause")
+        for rounds in stored_runs.of_case(plan.case.without_repeat)
+    )
+    pauses = next(filter(None, rounds), None)
+    if pauses is None:
+        yield (
+            f"a checkpoint after {FIRST_STEP} steps, then at the interval that follows from its pause and one failure"
+            f" in {quantity(failures_s, 's')} (failure_interval_s)"
+        )
+        return
+    pause = median(pauses)
+    yield (
+        f"a checkpoint every {quantity(interval_s(pause, failures_s), 's')}: a pause of {quantity(pause, 's')} in"
+        f" {count(len(pauses), 'stored round')}, one failure in {quantity(failures_s, 's')} (failure_interval_s)"
+    )
 
 
 def _stored(plan: Plan, stored_runs: StoredRuns) -> Estimate | None:

@@ -320,11 +320,12 @@ class Run:
 
     def describe(self, selected: Selected) -> str:
         """Return the plan of a case as text."""
-        from .forecast import convergence, duration
+        from .forecast import checkpoints, convergence, duration
 
         plan = self.plan(selected)
         converges = convergence(plan, self._stored_runs, self._published)
-        return self.engine.describe(plan, converges, duration(plan, self._stored_runs))
+        times = [*duration(plan, self._stored_runs), *checkpoints(plan, self._stored_runs)]
+        return self.engine.describe(plan, converges, times)
 
     def table(self, chosen: Sequence[Selected]) -> list[str]:
         """Return a table with a line for each case: what it measures, and how long a round takes."""
