@@ -82,15 +82,20 @@ def _targets(suite: Suite, scale: Scale, language: str) -> str:
 
 
 def support(tree: Tree, document: Path, language: str) -> str:
-    """The table of models and vendors in the README of the tree."""
+    """The table of models and of the vendors that have configs or results."""
     words = _WORDS[language]
-    vendors = [tree.link(document, vendor.path / "README.md", vendor.title) for vendor in tree.vendors]
-    head = [words["model"], words["framework"], *vendors]
+    vendors = [
+        vendor
+        for vendor in tree.vendors
+        if any(tree.catalog.configs(suite, vendor) or tree.results_of(suite, vendor) for suite in tree.suites)
+    ]
+    links = [tree.link(document, vendor.path / "README.md", vendor.title) for vendor in vendors]
+    head = [words["model"], words["framework"], *links]
     rows = [head, ["---"] * len(head)]
     for suite in tree.suites:
         model = tree.link(document, suite.path.parent / "README.md", _title(suite))
         framework = tree.link(document, suite.path / "README.md", suite.framework)
-        rows.append([model, framework, *(_status(tree, document, suite, vendor, language) for vendor in tree.vendors)])
+        rows.append([model, framework, *(_status(tree, document, suite, vendor, language) for vendor in vendors)])
     return "\n".join([*map(row, rows), "", words["legend"]])
 
 
