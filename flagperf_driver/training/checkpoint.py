@@ -49,6 +49,7 @@ class Checkpoints:
         complete = self._folder / f"step{progress['step']}"
         begun = complete.with_name(f"{complete.name}.begun")
         if self._rank.world.rank == 0:
+            self._check_owner()
             begun.mkdir(parents=True)
         write = self._trainer.copy_state()
 
@@ -102,10 +103,12 @@ class Checkpoints:
 
     def finish(self) -> None:
         """Rename the folder of a finished training, so that the next training starts from the beginning."""
-        if self._folder is not None and self._rank.world.rank == 0 and self._folder.exists():
-            finished = self._folder.with_name(f"{self._folder.name}.finished")
-            shutil.rmtree(finished, ignore_errors=True)
-            self._folder.replace(finished)
+        if self._folder is not None and self._rank.world.rank == 0:
+            self._check_owner()
+            if self._folder.exists():
+                finished = self._folder.with_name(f"{self._folder.name}.finished")
+                shutil.rmtree(finished, ignore_errors=True)
+                self._folder.replace(finished)
             _owner(self._folder).unlink()
 
     def _take_over(self, last: Path | None) -> None:

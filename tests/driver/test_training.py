@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -698,6 +699,23 @@ def test_a_start_that_was_given_up_saves_nothing_over_a_later_one(tmp_path: Path
     assert "is of a later start, which continues this training; this one must end" in str(first.error)
     assert [path.name for path in tmp_path.glob("*/step?")] == ["step4"]
     assert Run(**settings).finished["resumed"]["step"] == 4, "the control"
+
+
+def test_a_start_that_was_given_up_leaves_the_folder_to_the_later_one_at_its_end(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "max_steps": 3}
+
+    def later_start() -> Iterator[list[list[float]]]:
+        (owner,) = tmp_path.glob("*.owner")
+        owner.write_text("later")
+        owner.with_suffix("").joinpath("step2").mkdir(parents=True)
+        yield [[1.0, 1.0]]
+
+    assert isinstance(Run(**settings, loads=later_start()).error, CheckpointError)
+    (later,) = tmp_path.glob("*/step2")
+    assert later.parent.suffix == "", "that of a finished training has another name"
+    shutil.rmtree(later.parent)
+    assert Run(**settings).finished["steps"] == 3
+    assert list(tmp_path.iterdir()) == [], "the control leaves no owner"
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_training(tmp_path: Path) -> None:
