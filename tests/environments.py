@@ -1,6 +1,6 @@
 """Build the frameworks' environments that tests use, if they are missing: python -m tests.environments.
 
-.ci/run does it while the linters run: an environment is a download of a GB or more.
+.ci/run does it beside the linters: an environment is a download of a GB or more.
 """
 
 import os
