@@ -49,7 +49,7 @@ def convert_model(ctx, model):
     pixels = torch.randn(ctx.config.train_batch_size, 3, size, size)
 
     def train(mode=True):
-        for _ in range(0 if mode else 40):
+        for _ in range(0 if mode else 15):
             model(pixels).mean().backward()
         model.zero_grad()
         return type(model).train(model, mode)
