@@ -19,7 +19,7 @@ attention_window = 32
 rope_factor = 1.0
 init_std = 0.06  # for a width of 128; 0.008 is for a width of 2880
 balance_factor = 0.01  # without it an expert gets up to 3.7 times the mean
-max_expert_load = 2.5  # 4 is possible; after 100 steps an expert gets up to 2
+max_expert_load = 3.0  # 4 is possible; after 100 steps an expert gets up to 2.3
 loss_chunk = 512
 
 train_batch_size = 8
