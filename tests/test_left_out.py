@@ -41,6 +41,14 @@ def test_the_forward_pass_counts_as_at_most_half_a_step(forward_s: float | None,
     assert most("evaluation", forward_time=forward_s) == pytest.approx(3.0 * 50 / 10 * counted_s + ONCE)
 
 
+def test_a_start_that_ends_within_its_warm_up_has_no_step_to_compare() -> None:
+    short = {**FINISHED, "measured_steps": 0, "measured_samples": 0, "p_core": None}
+    rank = RankFigures({}, 2, RankLog(0, Path("rank0.out.log"), finished=short), left_out=LeftOut(0.2, 3.0, 0.2, 0.05))
+    compared = {pair.name for pair in left_out.PAIRS if pair.of(rank)}
+    assert "waiting" in compared
+    assert not compared & {"warm_up", "evaluation"}
+
+
 def test_compiling_checks_checkpoints_and_a_warm_up_take_time_only_where_they_happen() -> None:
     plain = most("evaluation")
     assert most("evaluation", {"compile": True}) == plain

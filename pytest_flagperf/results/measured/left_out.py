@@ -54,7 +54,13 @@ def _rest(rank: RankFigures) -> float:
 
 def _step(rank: RankFigures) -> float:
     """The mean compute time of a measured step, by p_core."""
-    return rank.get("measured_samples") / rank.get("p_core") / rank.get("measured_steps")
+    return _per_step(rank, rank.get("measured_samples") / rank.get("p_core"))
+
+
+def _per_step(rank: RankFigures, value: float) -> float:
+    """Divide by the measured steps; NaN for a start that ended within its warm-up."""
+    steps = rank.get("measured_steps")
+    return value / steps if steps else math.nan
 
 
 def _warm_up(rank: RankFigures) -> float:
@@ -69,7 +75,7 @@ def _usual_warm_up(rank: RankFigures) -> float:
 
 def _evaluation(rank: RankFigures, allowed: LeftOut) -> float:
     """The most seconds for the model in evaluations, from the time of the rank's own forward pass in training."""
-    samples, step = rank.get("measured_samples") / rank.data_ranks / rank.get("measured_steps"), _step(rank)
+    samples, step = _per_step(rank, rank.get("measured_samples") / rank.data_ranks), _step(rank)
     forward = rank.get("forward_time")
     # A step that is one compiled graph has no mark within it.
     forward = step if math.isnan(forward) else min(forward, HALF * step)
