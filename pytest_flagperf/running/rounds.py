@@ -143,8 +143,11 @@ class Rounds:
         """Fetch logs that were not available at the end of their round; return a line for each host."""
         folders = [round_dir.path for round_dir in planned_rounds(self._directory.path) if round_dir.owes_logs]
         lines = self._engine.fetch_late_logs(folders) if folders else []
-        for folder in folders:
-            self._measure_again(folder)
+        # The figures of a round are those of all its tries.
+        tries = {path for folder in folders for path in (folder, folder.with_name(layout.last_try(folder.name)))}
+        for folder in sorted(tries):
+            if RoundDir(folder).is_planned:
+                self._measure_again(folder)
         return lines
 
     def _measure_again(self, folder: Path) -> None:

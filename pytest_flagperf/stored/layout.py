@@ -52,6 +52,7 @@ __all__ = [
     "is_failed",
     "is_live_file",
     "is_repeatable",
+    "last_try",
     "live_file",
     "noderank_of",
     "rank_exit",
@@ -140,6 +141,11 @@ def failed_folder(number: int | str, folder: str) -> str:
 
 def is_failed(folder: str) -> bool:
     return folder.startswith("failed")
+
+
+def last_try(folder: str) -> str:
+    """Return the folder of the round's last try by the folder of any of its tries."""
+    return folder.partition("-")[2] if is_failed(folder) else folder
 
 
 def host_folder(host: str, noderank: int | str) -> str:
