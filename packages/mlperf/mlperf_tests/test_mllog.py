@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,11 @@ from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Target
+from pytest_flagperf.results.measured.starts import Start
 from pytest_flagperf.results.tables.store import load_run
 from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.round_dir import RoundDir
+from pytest_flagperf_mlperf import mllog
 from pytest_flagperf_mlperf.mllog import Benchmark, MllogEntry, NotExportable
 from pytest_flagperf_mlperf.submission import Export, benchmark_of, export, rules
 from tests.plugin.conftest import Toy
@@ -398,6 +402,13 @@ def test_rules_for_a_metric_where_lower_is_better(tmp_path: Path) -> None:
 def test_no_export_without_a_target(target: float | None) -> None:
     with pytest.raises(NotExportable, match="no target"):
         rules(Benchmark("any"), Target("loss", "lower", "", target), "small")
+
+
+def test_no_export_of_a_training_that_was_started_again(tmp_path: Path) -> None:
+    plan = RoundDir(replay_dir("converged_1x1")).read_plan()
+    restarted = replace(recorded("converged_1x1"), starts=(Start("round1", 0, 9, 1, 2), Start("round1", 5, 9, 3, 4)))
+    with pytest.raises(NotExportable, match="the training was started 2 times; a result file is the log of one"):
+        mllog.entries(restarted, plan, [], Benchmark("toy"))
 
 
 def test_names_with_code_are_refused() -> None:

@@ -119,6 +119,9 @@ def entries(outcome: Outcome, plan: StoredPlan, records: Iterable[Record], bench
     """Return the lines of the result file in the order and with the times of the log; raises NotExportable."""
     if unverified := marks.unverified_chip([outcome]):
         raise NotExportable(unverified)
+    if outcome.starts:
+        starts = len(outcome.starts)
+        raise NotExportable(f"the training was started {starts} times; a result file is the log of one process")
     records, size = list(records), _sample_size(plan, benchmark)
     begin = next((record for record in records if record.event == events.INIT_START), None)
     if begin is None or all(record.event != events.TRAIN_START for record in records):
