@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import fabric
 import paramiko
@@ -75,3 +76,21 @@ def test_a_channel_of_a_gateway_that_has_ended_is_closed_without_an_error() -> N
             raise EOFError  # it tells the other end, as paramiko's does
 
     ssh._Wire(Channel()).close()
+
+
+def test_the_known_keys_of_a_host_are_found_by_its_name_plain_or_hashed(tmp_path: Path) -> None:
+    own, other, newer = (paramiko.ECDSAKey.generate() for _ in range(3))
+
+    def line(names: str, key: paramiko.ECDSAKey) -> str:
+        return f"{names} {key.get_name()} {key.get_base64()}\n"
+
+    file = tmp_path / "known_hosts"
+    hashed = paramiko.HostKeys.hash_host("h2")
+    broken = "# h1\n\n|1|no salt|x y z\nh1 ecdsa-sha2-nistp256 broken\nh1\n"
+    file.write_text(broken + line("h1,10.0.0.1", own) + line("[h1]:2222", other) + line(hashed, other))
+    assert [*ssh.known_keys(str(file), "h1")] == [*ssh.known_keys(str(file), "10.0.0.1")] == [own]
+    assert [*ssh.known_keys(str(file), "[h1]:2222")] == [*ssh.known_keys(str(file), "h2")] == [other]
+    assert [*ssh.known_keys(str(file), "h3")] == [*ssh.known_keys(str(tmp_path / "missing"), "h1")] == []
+    with file.open("a") as added:
+        added.write(line("h3", newer))
+    assert [*ssh.known_keys(str(file), "h3")] == [newer], "a file that has changed is read again"

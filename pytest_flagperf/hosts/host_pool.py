@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from pytest_flagperf.packages import need
@@ -35,7 +36,11 @@ class HostPool:
 
     def host(self, name: str) -> Host | None:
         """Return the host of this name; None if the run has no such host."""
-        return next((host for host in self.hosts if host.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Host]:
+        return {host.name: host for host in self.hosts}
 
     @property
     def excluded(self) -> Mapping[str, str]:

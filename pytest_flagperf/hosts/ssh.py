@@ -6,19 +6,23 @@ Therefore each connection is pinged every two seconds and given up after eight s
 
 from __future__ import annotations
 
+import base64
 import errno
+import hmac
 import logging
 import shlex
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
 import fabric
 import paramiko
+from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
 from flagperf_driver.ports import reach
 
@@ -200,10 +204,10 @@ class Link:
 
     def _prepare(self, link: fabric.Connection) -> None:
         """Set up a connection that refuses unknown hosts, detects a loss and has timeouts."""
-        files = known_hosts(link, self._conf)
-        for file in files:
-            if Path(file).is_file():
-                link.client.load_system_host_keys(file)
+        files, keys, name = known_hosts(link, self._conf), link.client.get_host_keys(), _known_name(link)
+        for key in (key for file in files for key in known_keys(file, name)):
+            if key.get_name() not in (keys.lookup(name) or {}):  # of two keys of a kind, the first counts
+                keys.add(name, key.get_name(), key)
         link.client.set_missing_host_key_policy(_Refuse(link, files[0]))
         link.connect_timeout = CONNECT_S
         link.connect_kwargs["transport_factory"] = self._make_transport
@@ -318,6 +322,46 @@ def known_hosts(link: fabric.Connection, conf: ClusterConfig) -> list[str]:
     return [*(str(Path(file).expanduser()) for file in own), "/etc/ssh/ssh_known_hosts"]
 
 
+def _known_name(link: fabric.Connection) -> str:
+    """Return the name of a host in the files with known host keys."""
+    return str(link.host) if int(link.port) == 22 else f"[{link.host}]:{link.port}"
+
+
+def known_keys(file: str, name: str) -> Iterator[paramiko.PKey]:
+    """Yield the keys that a file has of one host. Invalid lines, and a file that does not exist, have none."""
+    try:
+        status = Path(file).stat()
+        by_name, hashed = _known_lines(file, status.st_ino, status.st_size, status.st_mtime_ns)
+    except OSError:
+        return
+    text = name.encode()
+    own = [line for salt, digest, line in hashed if hmac.digest(salt, text, "sha1") == digest]
+    for line in [*by_name.get(name, ()), *own]:
+        with suppress(paramiko.SSHException, InvalidHostKey):
+            if (entry := HostKeyEntry.from_line(line)) is not None:
+                yield entry.key
+
+
+@lru_cache(maxsize=16)
+def _known_lines(file: str, *_stamp: int) -> tuple[Mapping[str, Sequence[str]], Sequence[tuple[bytes, bytes, str]]]:
+    """Return the lines of a file by the names in them, and those whose name is hashed, with its salt.
+
+    A file is read once for all connections: paramiko's own reader decodes all keys of the file for each connection.
+    """
+    by_name: dict[str, list[str]] = {}
+    hashed = []
+    for line in map(str.strip, Path(file).read_text("utf-8", "replace").splitlines()):
+        names = line.split(maxsplit=1)[0] if line else "#"
+        if names.startswith("|1|"):
+            with suppress(ValueError):
+                salt, digest = (base64.b64decode(part, validate=True) for part in names.removeprefix("|1|").split("|"))
+                hashed.append((salt, digest, line))
+        elif not names.startswith("#"):
+            for name in names.split(","):
+                by_name.setdefault(name, []).append(line)
+    return by_name, hashed
+
+
 def _connection_chain(link: fabric.Connection | str | None) -> Iterator[fabric.Connection]:
     """Yield a connection and its gateways, the nearest last; a ProxyCommand is not included."""
     while isinstance(link, fabric.Connection):
@@ -366,8 +410,8 @@ def _reason(error: Exception, link: fabric.Connection, conf: ClusterConfig, sile
 
 def _changed_key(error: paramiko.BadHostKeyException, link: fabric.Connection, conf: ClusterConfig) -> str:
     files = known_hosts(link, conf)
-    name = link.host if int(link.port) == 22 else f"[{link.host}]:{link.port}"
-    file = next((file for file in files if Path(file).is_file() and paramiko.HostKeys(file).lookup(name)), files[0])
+    name = _known_name(link)
+    file = next((file for file in files if any(known_keys(file, name))), files[0])
     return (
         f"the host key of {name} differs from the one in {file}: got {_kind(error.key)} {error.key.fingerprint}, "
         f"expected {_kind(error.expected_key)} {error.expected_key.fingerprint}. Either another machine answers, "

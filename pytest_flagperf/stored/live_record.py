@@ -64,7 +64,7 @@ class LiveRecord:
             return
         with self._lock:
             self._waiting[key] = kind, values
-            self._write_waiting(self._clock())
+            self._write_if_due(key, self._clock())
 
     def restart_rates(self) -> None:
         """Write at the full rate again: a new round begins."""
@@ -92,11 +92,16 @@ class LiveRecord:
             self._file = self._path = None
 
     def _write_waiting(self, now: float, *, everything: bool = False) -> None:
-        for key in [key for key in self._waiting if everything or now >= self._due.get(key, 0.0)]:
-            kind, values = self._waiting.pop(key)
-            began = self._since.setdefault(key, now)
-            self._due[key] = now + min(max(_SHORTEST_S, (now - began) / _LINES_AT_FULL_RATE), _LONGEST_S)
-            self._append(kind, values)
+        for key in list(self._waiting):
+            self._write_if_due(key, now, anyway=everything)
+
+    def _write_if_due(self, key: str, now: float, *, anyway: bool = False) -> None:
+        if not anyway and now < self._due.get(key, 0.0):
+            return
+        kind, values = self._waiting.pop(key)
+        began = self._since.setdefault(key, now)
+        self._due[key] = now + min(max(_SHORTEST_S, (now - began) / _LINES_AT_FULL_RATE), _LONGEST_S)
+        self._append(kind, values)
 
     def _append(self, kind: str, values: Mapping[str, Any]) -> None:
         now = self._clock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -264,8 +265,11 @@ class StoredPlan(PlanFacts):
 
     def host(self, noderank: int) -> StoredHost:
         """Return the host with this number; a host with a made-up name if the plan does not list it."""
-        matches = (host for host in self.hosts if host.noderank == noderank)
-        return next(matches, StoredHost(f"host{noderank}", noderank))
+        return self._hosts.get(noderank) or StoredHost(f"host{noderank}", noderank)
+
+    @cached_property
+    def _hosts(self) -> Mapping[int, StoredHost]:
+        return {host.noderank: host for host in reversed(self.hosts)}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], where: str) -> StoredPlan:

@@ -41,6 +41,7 @@ _ACK_S = 1.0
 _RECONNECT_S = 1.0  # seconds between two attempts to reach a lost host
 _AFTER_A_FAULT_S = 5.0  # a round that has already failed waits for a lost host at most this long
 _PINGS = 3
+_CHECK_S = 0.5  # seconds between two checks that stopped agents end
 _POLL_S = 0.25
 _REPORT_EVERY_S = 10.0  # the shortest time between two lines about changed holders
 
@@ -63,7 +64,7 @@ def refusal(host: str, answer: Message) -> HostError:
     return Refused(f"{host}: its agent refused: {answer['sentence']}")
 
 
-@dataclass
+@dataclass(eq=False)
 class HostAgent:
     """The controller's view of a host's agent: its connection, and its messages so far."""
 
@@ -182,14 +183,19 @@ class Agents:
 
     def messages(self) -> Iterator[tuple[HostAgent, Message]]:
         """Yield all messages until every agent is over or gone; TimeoutError if a stopped agent does not end."""
-        # In this order: only after all agents are done, an empty queue stays empty.
-        while not all(agent.done for agent in self.all) or not self._messages.empty():
+        expected, checked_at = list(self.all), 0.0
+        while True:
+            while expected and expected[-1].done:
+                expected.pop()
+            # In this order: only after all agents are done, an empty queue stays empty.
+            if not expected and self._messages.empty():
+                return
             with suppress(queue.Empty):
-                agent, message = self._messages.get(timeout=0.5)
+                agent, message = self._messages.get(timeout=_CHECK_S)
                 if not agent.removed:
                     yield agent, message
-            if self._stopped_at is not None:
-                since = time.monotonic() - self._stopped_at
+            if self._stopped_at is not None and (now := time.monotonic()) - checked_at >= _CHECK_S:
+                checked_at, since = now, now - self._stopped_at
                 running = [agent.name for agent in self.all if since > agent.end_s and not (agent.over or agent.gone)]
                 if running:
                     raise TimeoutError(f"no end message from {', '.join(running)}")

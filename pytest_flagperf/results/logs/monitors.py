@@ -33,6 +33,8 @@ from . import partial_read, ranges
 from .ranges import DropCounter, Range
 from .samples import Event, Reasons, Samples, Series, find_gaps
 
+_MOST_REPORTS = 4096
+"""The reports in memory, at most: as many as a large round has hosts, since each is read for several figures."""
 _COLUMN = re.compile(r"(\w+)(?: \[(.*)\])?$")
 _TRUNCATED = "#"
 """The last character of a line that was truncated because the disk was full."""
@@ -139,7 +141,7 @@ def _report(folder: Path) -> Mapping[str, Any]:
     return _read_report(path, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=_MOST_REPORTS)
 def _read_report(path: Path, *_stamp: int) -> Mapping[str, Any]:
     """Read a file once for all figures of a round; a file that was replaced has another stamp."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
 from flagperf_driver.perflog import number
@@ -19,7 +20,9 @@ SLOW = 1.5
 def find(places: Sequence[RankLocation], logs: Mapping[int, RankLog]) -> Iterator[str]:
     """Yield a sentence for the slow ranks of each host, or for the host if all of its ranks are slow."""
     times = {place: time for place in places if (time := _forward(logs[place.rank])) is not None}
-    slow = {place: ratio for place in times if (ratio := _ratio(place, times)) >= SLOW}
+    others = medians_of_others(list(times.values()))
+    ratios = {place: time / other for (place, time), other in zip(times.items(), others, strict=True)}
+    slow = {place: ratio for place, ratio in ratios.items() if ratio >= SLOW}
     for host in dict.fromkeys(place.host for place in slow):
         on_host = [place for place in times if place.host == host]
         late = [place for place in on_host if place in slow]
@@ -50,9 +53,21 @@ def _forward(log: RankLog) -> float | None:
     return seconds if seconds > 0 and whole(finished.get("measured_steps")) >= LEAST_STEPS else None
 
 
-def _ratio(place: RankLocation, times: Mapping[RankLocation, float]) -> float:
-    others = [time for other, time in times.items() if other != place]
-    return times[place] / statistics.median(others) if others else 1.0
+def medians_of_others(times: Sequence[float]) -> list[float]:
+    """Return for each value the median of all others, from one sorted list; the value itself if it has no others."""
+    if len(times) < 2:
+        return list(times)
+    in_order = sorted(times)
+    low, high = (len(times) - 2) // 2, (len(times) - 1) // 2  # the middle of the others, if one from behind is left out
+    middle = [in_order[low + behind] + in_order[high + behind] for behind in (0, 1)]
+    straddled = in_order[low] + in_order[high + 1]
+    medians = []
+    for time in times:
+        # Which of the sorted values is left out: one before the middle, one in it, or one behind it.
+        place = bisect_left(in_order, time)
+        total = middle[1] if place <= low else straddled if place <= high else middle[0]
+        medians.append(total / 2)
+    return medians
 
 
 def _named(places: Sequence[RankLocation]) -> str:
