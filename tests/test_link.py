@@ -1,5 +1,8 @@
 """SSH connections and gateways, without a host."""
 
+import fcntl
+import os
+import resource
 import socket
 import threading
 import time
@@ -12,6 +15,8 @@ import pytest
 
 from pytest_flagperf.hosts import HostError, ssh
 from pytest_flagperf.hosts.cluster import Address, ClusterConfig
+from pytest_flagperf.hosts.host_pool import allow_descriptors
+from pytest_flagperf.hosts.session import is_ready
 
 
 def test_all_hosts_wait_for_one_attempt_at_an_unreachable_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,3 +99,39 @@ def test_the_known_keys_of_a_host_are_found_by_its_name_plain_or_hashed(tmp_path
     with file.open("a") as added:
         added.write(line("h3", newer))
     assert [*ssh.known_keys(str(file), "h3")] == [newer], "a file that has changed is read again"
+
+
+@pytest.mark.parametrize(
+    ("hard", "allowed", "warnings"),
+    [
+        (10_000, 8_392, []),
+        (
+            4_096,
+            4_096,
+            [
+                "warning: this process may open 4,096 files; the connections to 1,024 hosts need about 8,392: "
+                "raise ulimit -Hn"
+            ],
+        ),
+    ],
+)
+def test_the_controller_may_open_as_many_files_as_its_hosts_need(
+    hard: int, allowed: int, warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.append(pair))
+    assert allow_descriptors(16) == []
+    assert allow_descriptors(1024) == warnings
+    assert limits == [(allowed, hard)]
+
+
+def test_a_descriptor_above_those_of_select_can_be_waited_for() -> None:
+    reader, writer = os.pipe()
+    high = fcntl.fcntl(reader, fcntl.F_DUPFD, 1100)
+    assert not is_ready(high, 0)
+    assert is_ready(writer, 0, to_write=True)
+    os.write(writer, b"x")
+    assert is_ready(high, 0)
+    for descriptor in (reader, writer, high):
+        os.close(descriptor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -19,6 +20,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 # If memory runs out, the kernel must kill a rank and not the agent, which reports the cause.
 _OOM_SCORE = "500"
+_MOST_FILES = 1 << 16
 _LOG_DIR, _RANK = b"FLAGPERF_LOG_DIR=", b"RANK="
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -58,6 +60,15 @@ def spawn(
     with suppress(OSError):
         Path(f"/proc/{child.pid}/oom_score_adj").write_text(_OOM_SCORE)
     return child
+
+
+def allow_descriptors() -> None:
+    """Let the ranks open more files: rank 0 has a connection to each rank of the round, which may be thousands."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _MOST_FILES:
+        allowed = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
 
 
 def die_with(parent: int) -> None:

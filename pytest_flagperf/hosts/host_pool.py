@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -18,6 +19,8 @@ from .local import LocalHost
 T = TypeVar("T")
 
 AT_ONCE = 64
+_OTHER_FILES, _FILES_PER_HOST = 200, 8
+"""Open files of the controller: a connection over SSH has 3 and each further session 2, one through srun has 5."""
 SHOWN = 8
 """The most names of hosts in a message."""
 
@@ -109,6 +112,22 @@ def _work(
             done.put((host, error, None))
         except BaseException as error:
             done.put((host, None, error))
+
+
+def allow_descriptors(hosts: int) -> list[str]:
+    """Let this process open as many files as the connections to so many hosts need; a warning if it may not."""
+    needed = _OTHER_FILES + _FILES_PER_HOST * hosts
+    with suppress(ImportError):  # Windows
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and soft < needed:
+            allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+            if allowed < needed:
+                need_words = f"the connections to {hosts:,} hosts need about {needed:,}"
+                return [f"warning: this process may open {allowed:,} files; {need_words}: raise ulimit -Hn"]
+    return []
 
 
 def local_pool() -> HostPool:

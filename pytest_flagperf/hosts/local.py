@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import IO
 
 from . import Completed, HostError, Message
 from .replies import LineChannel, check_length
+from .session import is_ready
 
 _log = logging.getLogger("flagperf.hosts")
 _STDERR_BYTES = 8192
@@ -152,7 +152,7 @@ class LocalChannel(LineChannel):
         assert self._process.stdout is not None
         while not self._process.stdout.closed:
             left = deadline - time.monotonic()
-            if select.select([self._process.stdout], [], [], max(0.0, min(left, _POLL_S)))[0]:
+            if is_ready(self._process.stdout.fileno(), max(0.0, min(left, _POLL_S))):
                 return os.read(self._process.stdout.fileno(), 1 << 16)
             if self._closed:
                 break

@@ -34,6 +34,16 @@ _FIRST_REPLIES: Mapping[str, Shape] = {
 _LAST_REPLY: Shape = {"old?": TEXT, "error?": TEXT}
 
 
+def is_ready(fd: int, timeout_s: float, *, to_write: bool = False) -> bool:
+    """Wait until a descriptor can be read or written; False after the time.
+
+    select() fails for descriptors above 1023, whatever the limit.
+    """
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT if to_write else select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
+
+
 class Stream(Protocol):
     """The input and output of a program at the other end of a connection; has the methods of paramiko's channels."""
 

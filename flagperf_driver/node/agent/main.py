@@ -397,6 +397,7 @@ class Agent:
 
 def main(arguments: list[str]) -> int:
     processes.adopt_orphans()
+    processes.allow_descriptors()
     if arguments[:1] == ["--inner"]:
         os.chdir(arguments[1])
         Agent(ControllerLink(connect(INNER_SOCKET)), Path(arguments[1])).serve()

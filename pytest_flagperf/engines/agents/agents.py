@@ -20,7 +20,7 @@ from flagperf_driver.node import device_lease
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.hosts import Channel, Host, HostError, HostGone, HostLost, InvalidReply, Message, silence
 from pytest_flagperf.hosts.deploy import Code, attach, open_module
-from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
+from pytest_flagperf.hosts.host_pool import AT_ONCE, HostPool, run_on_each
 from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.plan import StoredHost
@@ -215,7 +215,7 @@ class Agents:
         self._closing = True
         for agent in self.all:
             _leave(agent, remove=not agent.host.is_local and agent.name not in keep)
-        with ThreadPoolExecutor(max(1, len(self.all))) as pool:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(lambda agent: agent.channel.close(GRACE_S), self.all))
         for reader in self._readers:
             reader.join(GRACE_S)

@@ -16,7 +16,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.engines import WARN, Engine, Finding, is_local
 from pytest_flagperf.hosts import Host, HostError
-from pytest_flagperf.hosts.host_pool import HostPool
+from pytest_flagperf.hosts.host_pool import HostPool, allow_descriptors
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.problems import Problems
@@ -161,6 +161,7 @@ class AgentsEngine(Engine):
         return check_system(only_other_hosts=not is_local(self))
 
     def _exclude_unfit(self, plans: Sequence[Plan], watch: Live) -> list[str]:
+        few_files = allow_descriptors(len(self.hosts))
         # The cases' Pythons are inspected while the hosts measure their load.
         findings = self._findings(plans, watch, lambda host: self._environments.look(plans, host))
         for finding in findings:
@@ -174,7 +175,7 @@ class AgentsEngine(Engine):
         if len(self._pool.usable) < required:
             raise Problems(fatal)
         self._unfit, self._near = preflight.unfit_devices(findings), preflight.near_devices(findings)
-        left_out = [f"left out: {sentence}" for sentence in fatal]
+        left_out = [*few_files, *(f"left out: {sentence}" for sentence in fatal)]
         return left_out + [f"warning: {sentence}" for sentence in preflight.sentences(findings, WARN)]
 
     @property

@@ -25,7 +25,8 @@ from pytest_flagperf.stored.round_dir import MissingLogs, RoundDir
 from .agents import GRACE_S, MARGIN_S, MODULE, Agents, HostAgent, Refused, connect_to_agent, refusal
 from .unpack import LogsTooLarge, check_limits, unpack
 
-_IN_MEMORY = 1 << 26
+_IN_MEMORY = 1 << 20  # bytes of an archive; a larger one is kept on the disk
+_AT_ONCE = 16  # archives
 _LEAST = 1 << 20  # bytes of a piece other than the last: a host must not send its logs byte by byte
 _AGAIN_S = 0.3
 _TRIES = 3
@@ -38,9 +39,9 @@ class LogsGone(HostError):
 
 
 def collect(agents: Agents) -> tuple[MissingLogs, ...]:
-    """Fetch the logs from all other hosts at once. Return the logs that could not be fetched and stay there."""
+    """Fetch the logs from all other hosts. Return the logs that could not be fetched and stay there."""
     remote = [agent for agent in agents.all if not agent.host.is_local and agent.started]
-    with ThreadPoolExecutor(max(1, len(remote))) as pool:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         results = pool.map(lambda agent: _collect_one(agent, agents.limits, agents.live.passing), remote)
         return tuple(missing for missing in results if missing is not None)
 
@@ -254,26 +255,30 @@ class LateLogs:
 
     def _fetch_round(self, directory: Path, unreachable: dict[str, str]) -> list[str]:
         """Fetch the logs of one round; ``unreachable`` has the hosts that did not answer, with the reason."""
-        messages, still, warnings = [], [], list[str]()
-        for missing in RoundDir(directory).read_record().missing:
+        messages, still, warnings = list[str](), list[MissingLogs](), list[str]()
+
+        def fetch_one(missing: MissingLogs) -> tuple[MissingLogs | None, str]:
+            """Return the logs if they are still missing, and what happened."""
             name = missing.host
-            if missing.gone:
-                still.append(missing)
-                continue
             try:
                 if name in unreachable:
                     raise HostError(unreachable[name])
-                warnings += [f"{name}: {sentence}" for sentence in self._fetch_from(directory, missing)]
-                how = "were fetched late"
+                warnings.extend(f"{name}: {sentence}" for sentence in self._fetch_from(directory, missing))
             except LogsGone as error:
-                how = f"are gone: {error}"
-                still.append(replace(missing, why=str(error), gone=True))
+                return replace(missing, why=str(error), gone=True), f"are gone: {error}"
             except (HostError, OSError) as error:
                 if not isinstance(error, LogsTooLarge):
                     unreachable[name] = str(error)
-                how = f"are missing here: {error}"
-                still.append(replace(missing, why=str(error)))
-            messages.append(f"{RoundDir(directory).label}: the logs of {name} {how}")
+                return replace(missing, why=str(error)), f"are missing here: {error}"
+            return None, "were fetched late"
+
+        expected = RoundDir(directory).read_record().missing
+        with ThreadPoolExecutor(_AT_ONCE) as pool:  # a host that is off takes ten seconds
+            results = iter(list(pool.map(fetch_one, (missing for missing in expected if not missing.gone))))
+        for missing in expected:
+            after, how = (missing, "") if missing.gone else next(results)
+            still += [after] if after else []
+            messages += [f"{RoundDir(directory).label}: the logs of {missing.host} {how}"] if how else []
         RoundDir(directory).write_missing(still, warnings)
         return messages
 

@@ -6,7 +6,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from flagperf_driver.rank_process import RankProcess, threads_per_rank
 from pytest_flagperf import stored
 from pytest_flagperf.hosts import HostError
 from pytest_flagperf.hosts.deploy import pack, sweep
+from pytest_flagperf.hosts.host_pool import AT_ONCE
 from pytest_flagperf.plan import PlacedHost, Placement, Plan, rank_processes
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.stored.layout import CASE, task_log
@@ -193,18 +194,21 @@ def _stop(agents: Agents, reason: str) -> None:
 
 def _sweep(agents: Iterable[HostAgent]) -> tuple[str, ...]:
     """End and remove processes and containers of agents that did not end in order; return their names."""
-    return tuple(line for agent in agents if agent.started and not agent.over for line in _sweep_host(agent))
+    left = [agent for agent in agents if agent.started and not agent.over]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return tuple(line for lines in pool.map(_sweep_host, left) for line in lines)
 
 
-def _sweep_host(agent: HostAgent) -> Iterator[str]:
+def _sweep_host(agent: HostAgent) -> list[str]:
     if agent.lost:
-        return  # unreachable: the agent ends its ranks when its lease is over, or when it is reached again
+        return []  # unreachable: the agent ends its ranks when its lease is over, or when it is reached again
     try:
         swept, problems = sweep(agent.host, agent.code or pack({}), agent.log_dir, agent.docker)
-        yield from swept
-        agent.warnings += [f"{agent.name}: {problem}" for problem in problems]
     except HostError as error:
         agent.warnings.append(f"{agent.name} could not be checked for leftovers of the round: {error}")
+        return []
+    agent.warnings += [f"{agent.name}: {problem}" for problem in problems]
+    return swept
 
 
 def _host_ends(agents: Agents) -> tuple[HostEnd, ...]:
@@ -255,8 +259,7 @@ class RoundStart:
 
     def placement_and_orders(self) -> tuple[Placement, list[dict[str, Any]]]:
         """Create the containers of the ranks; return where the ranks run, and the order for each host's agent."""
-        # All at once: each host creates its own container.
-        with ThreadPoolExecutor(max(1, len(self.agents.all))) as pool:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
             containers = list(pool.map(self._container, self.agents.all))
         placement = self.placement(only_leased=only_leased(containers))
         ranks = rank_processes(self.plan, placement)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import tempfile
@@ -17,7 +16,7 @@ from typing import NoReturn
 
 from pytest_flagperf.hosts import HostError, HostLost, InvalidReply, silence
 from pytest_flagperf.hosts.replies import parse_object
-from pytest_flagperf.hosts.session import MARKER, Stream
+from pytest_flagperf.hosts.session import MARKER, Stream, is_ready
 
 CONNECT_S, RECONNECT_S = 60.0, 10.0  # the first time, Slurm may still prepare the node
 _CLOSE_S = 5.0
@@ -268,13 +267,13 @@ class RelayLink:
                 try:
                     view = view[os.write(self._into, view) :]
                 except BlockingIOError:
-                    select.select([], [self._into], [], 0.5)
+                    is_ready(self._into, 0.5, to_write=True)
 
     def _greeting(self, timeout_s: float) -> bytes:
         """Read to the end of the relay's first line; return what arrived behind it. A prolog may print text before."""
         received, deadline = b"", time.monotonic() + timeout_s
         while True:
-            if not select.select([self._from], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not is_ready(self._from, max(0.0, deadline - time.monotonic())):
                 raise HostError(f"{self._name}: srun started nothing within {timeout_s:g} s: {self._last_words()}")
             data = os.read(self._from, _READ)
             if not data:
