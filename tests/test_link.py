@@ -13,7 +13,7 @@ import fabric
 import paramiko
 import pytest
 
-from pytest_flagperf.hosts import HostError, ssh
+from pytest_flagperf.hosts import HostError, silence, ssh
 from pytest_flagperf.hosts.cluster import Address, ClusterConfig
 from pytest_flagperf.hosts.host_pool import allow_descriptors
 from pytest_flagperf.hosts.session import is_ready
@@ -135,3 +135,10 @@ def test_a_descriptor_above_those_of_select_can_be_waited_for() -> None:
     assert is_ready(high, 0)
     for descriptor in (reader, writer, high):
         os.close(descriptor)
+
+
+def test_all_hosts_together_send_a_hundred_signs_of_life_a_second_at_most() -> None:
+    assert silence.every_s(silence.BEAT_S, 100) == silence.BEAT_S
+    for hosts in (1, 100, 1024, 8192):
+        assert hosts / silence.every_s(silence.BEAT_S, hosts) <= 100
+        assert hosts / (silence.controller_s(hosts) / 3) <= 100 + 1e-9, "three messages until an agent gives up"

@@ -24,6 +24,7 @@ from .tunnel import Tunnel
 
 _log = logging.getLogger("flagperf.hosts")
 _START_S = 60.0
+_LOOK_S = 2.0  # seconds between two looks at a channel from which nothing arrives: another thread may close it
 _STDERR_BYTES = 8192
 
 
@@ -197,7 +198,7 @@ class RemoteChannel(LineChannel):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"{self._host.name}: no message in time")
-            self._read(min(TICK_S, left))
+            self._read(min(_LOOK_S, left))
         return self._lines.popleft()
 
     def _read(self, timeout_s: float) -> None:

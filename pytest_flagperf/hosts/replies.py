@@ -83,7 +83,6 @@ REPLIES: Shape = {
     "attached": {},
     "end": {},
     "chunk": {"offset": COUNT, "data": TEXT, "size": COUNT, "sha256": TEXT, "files": COUNT},
-    "started": {"rank": COUNT},
     "perflog": {"rank": COUNT, "event": TEXT, "value": Each(ANYTHING), "time_ms": WHOLE},
     "lines": {"rank": COUNT, "lines": [TEXT]},
     "exit": {

@@ -1,10 +1,14 @@
 """What silence means on the controller's side: who may be silent for how long.
 
-* A connection answers a ping every ``PING_S`` seconds; after ``LINK_S`` without an answer the host is lost.
+* A connection that was silent for ``PING_S`` seconds is pinged; after ``LINK_S`` without an answer the host is lost.
 * The agent of a host on another machine gives up its controller after ``CONTROLLER_S`` without a message, and the relay
   of a Slurm node after ``RELAY_S``. An agent on the controller's machine sees the end of its pipe.
-* An agent that watches ranks sends a message every second; one that is silent for longer than ``AGENT_S`` is stuck.
+* An agent that watches ranks sends a beat every ``BEAT_S``, and samples every ``SAMPLES_S``; one that is silent for
+  longer than ``AGENT_S`` is stuck.
 * A request to an agent has an answer within ``ANSWER_S``.
+
+All hosts of a round together send at most ``RATE`` signs of life of a kind in a second, so that many hosts do not keep
+the controller busy: ``every_s``. With 1,024 hosts, pings, beats and samples come every 10 s.
 
 ``flagperf_driver/node/silence.py`` is the table of the hosts' side, and ``stored/live_record.py`` says when the
 controller itself counts as silent.
@@ -12,9 +16,22 @@ controller itself counts as silent.
 
 from __future__ import annotations
 
+RATE = 100.0
 PING_S = 2.0
 LINK_S = 8.0
 CONTROLLER_S = 10.0
 RELAY_S = 30.0
+BEAT_S = 1.0
+SAMPLES_S = 5.0
 AGENT_S = 60.0
 ANSWER_S = 60.0
+
+
+def every_s(seconds: float, hosts: int) -> float:
+    """Return the seconds between two signs of life of a host, among so many hosts: the given ones, or more."""
+    return max(seconds, hosts / RATE)
+
+
+def controller_s(hosts: int) -> float:
+    """Return the silence of the controller after which the agents of so many hosts consider it lost."""
+    return max(CONTROLLER_S, 3 * hosts / RATE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import socket
 import subprocess
 import sys
@@ -143,6 +144,8 @@ class Lab:
             "hang_timeout_s": 20,
             "round_timeout_s": 25,
             "grace_s": 1,
+            "beat_s": 0.5,
+            "samples_s": 1,
         }
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -172,6 +175,12 @@ class Lab:
             if message["type"] == kind and fields.items() <= message.items():
                 return message
         raise AssertionError(f"no {kind} {fields}: {self.messages}")
+
+    def wait_for_start(self, rank: int = 0) -> int:
+        """Wait until a rank was started, as the agent's log says; return its pid."""
+        log, line = self.log_dir / "start_task.log", re.compile(rf"rank {rank} started, pid (\d+)")
+        until(lambda: log.exists() and line.search(log.read_text()), f"the start of rank {rank}")
+        return int(line.findall(log.read_text())[0])
 
     def wait_for_line(self, rank: int, text: str) -> None:
         until(lambda: text in self.log(rank), f"{text!r} of rank {rank}", DEADLINE_S)

@@ -68,7 +68,7 @@ def test_a_failed_event_is_preferred_to_the_last_line_of_the_log(lab: Lab) -> No
 
 def test_a_killed_rank(lab: Lab) -> None:
     lab.start(FOREVER, FOREVER)
-    pid = lab.wait_for("started", rank=1)["pid"]
+    pid = lab.wait_for_start(1)
     lab.wait_for("beat")
     os.kill(pid, signal.SIGKILL)
     fault = lab.wait_for("fault")
@@ -173,7 +173,7 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(lab: Lab) -> None
 def test_a_stopped_rank_is_ended(lab: Lab) -> None:
     lab.start(FOREVER)
     lab.wait_for("beat")
-    os.kill(lab.of("started")[0]["pid"], signal.SIGSTOP)
+    os.kill(lab.wait_for_start(), signal.SIGSTOP)
     lab.send({"op": "stop"})
     lab.end()
     assert lab.exit(0)["signal"] == "SIGTERM"
@@ -309,3 +309,16 @@ def test_a_controller_that_does_not_read_does_not_block_the_agent(lab: Lab) -> N
     lab.listening.set()
     lab.end()
     assert len(lab.of("perflog")) == 4000
+
+
+def test_little_is_sent_of_ranks_that_end_well(lab: Lab) -> None:
+    program = "print('bye'); log(events.INIT_END, {'init_time': 1.5}); log(events.FINISHED, {'steps': 2})"
+    lab.start(program, program)
+    lab.end()
+    sent = [(message["rank"], message["event"], message["value"]) for message in lab.of("perflog")]
+    assert sorted(sent, key=str) == [
+        (0, "FINISHED", {"steps": 2}),
+        (0, "INIT_END", {"init_time": 1.5}),
+        (1, "FINISHED", {}),
+    ]
+    assert [message["last_lines"] for message in lab.of("exit")] == [[], []]

@@ -197,7 +197,7 @@ def test_devices_of_a_killed_agent_are_free_after_its_ranks_have_ended(lab: Lab)
 
 def test_a_closed_terminal_does_not_end_the_agent(lab: Lab) -> None:
     lab.start("train(1, 40)")
-    lab.wait_for("started")
+    lab.wait_for_start()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         lab.agent.send_signal(number)
     lab.end()

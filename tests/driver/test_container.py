@@ -45,7 +45,6 @@ def test_a_round_in_a_container_sends_the_same_messages_as_on_a_host(lab: Lab, d
     assert lab.of("fault", "warning") == []
     assert sorted((m["rank"], m["code"], m["cause"]) for m in lab.of("exit")) == [(0, 0, None), (1, 0, None)]
     assert [m["event"] for m in lab.of("perflog") if m["rank"] == 0] == ["INIT_START", "FINISHED"]
-    assert {m["rank"] for m in lab.of("started")} == {0, 1}
     numbers = [m["seq"] for m in lab.messages if "seq" in m]
     assert numbers == list(range(1, len(numbers) + 1))
     assert json.loads((lab.log_dir / "rank1.exit.json").read_text())["code"] == 0
@@ -66,7 +65,7 @@ def test_a_failed_rank_in_a_container_is_reported(lab: Lab, docker: DockerEngine
 
 def test_a_killed_container_is_reported(lab: Lab, docker: DockerEngine) -> None:
     start(lab, docker, FOREVER, FOREVER)
-    lab.wait_for("started", rank=1)
+    lab.wait_for_start(1)
     assert docker.main is not None
     docker.main.kill()
     fault = lab.wait_for("fault")
@@ -81,7 +80,7 @@ def test_a_killed_container_is_reported(lab: Lab, docker: DockerEngine) -> None:
 def test_a_container_over_its_memory_limit_is_reported(lab: Lab, docker: DockerEngine) -> None:
     docker.oom_killed = True
     start(lab, docker, FOREVER)
-    lab.wait_for("started")
+    lab.wait_for_start()
     assert docker.main is not None
     docker.main.kill()
     sentence = lab.wait_for("fault")["sentence"]
@@ -126,7 +125,7 @@ def test_a_container_that_hangs_before_its_agent_starts_is_removed_with_the_roun
 
 def test_a_container_that_cannot_be_removed_yet_is_a_warning(lab: Lab, docker: DockerEngine) -> None:
     start(lab, docker, "while not Path('go').exists(): time.sleep(0.01)\nlog(events.FINISHED)")
-    lab.wait_for("started")
+    lab.wait_for_start()
     docker.refusals[""] = "the daemon is shutting down"
     (lab.log_dir / "go").touch()
     warning = lab.wait_for("warning")
@@ -141,7 +140,7 @@ def test_a_container_that_cannot_be_removed_yet_is_a_warning(lab: Lab, docker: D
 
 def test_the_container_of_a_killed_agent_is_removed(lab: Lab, docker: DockerEngine) -> None:
     start(lab, docker, FOREVER)
-    lab.wait_for("started")
+    lab.wait_for_start()
     lab.agent.kill()
     assert docker.removed.wait(10)
     lab.wait_until_empty()
@@ -149,7 +148,7 @@ def test_the_container_of_a_killed_agent_is_removed(lab: Lab, docker: DockerEngi
 
 def test_ranks_end_with_a_killed_agent_even_without_the_engine(lab: Lab, docker: DockerEngine) -> None:
     start(lab, docker, FOREVER)
-    lab.wait_for("started")
+    lab.wait_for_start()
     docker.refusals[""] = "gone"
     lab.agent.kill()
     lab.wait_until_empty()
@@ -159,7 +158,7 @@ def test_ranks_end_with_a_killed_agent_even_without_the_engine(lab: Lab, docker:
 def test_the_container_of_a_lost_controller_is_removed_after_the_lease(lab: Lab, docker: DockerEngine) -> None:
     lab.hello(lease_s=0.5)
     start(lab, docker, FOREVER)
-    lab.wait_for("started")
+    lab.wait_for_start()
     lab.vanish()
     assert lab.agent.wait(10) == 0
     assert docker.removed.is_set()
@@ -179,7 +178,7 @@ def test_a_paused_container_is_removed(tmp_path: Path) -> None:
     with Lab(tmp_path, patch="from flagperf_driver.node import silence; silence.CONTAINER_S = 2") as lab:
         docker = engine_of(lab)
         start(lab, docker, FOREVER)
-        lab.wait_for("started")
+        lab.wait_for_start()
         assert docker.main is not None
         os.kill(docker.main.pid, signal.SIGSTOP)
         fault = lab.wait_for("fault")
@@ -191,7 +190,7 @@ def test_a_paused_container_is_removed(tmp_path: Path) -> None:
 
 def test_a_container_with_a_frozen_agent_is_removed_after_the_grace(lab: Lab, docker: DockerEngine) -> None:
     start(lab, docker, FOREVER, grace_s=-18)  # 2 of the 20 seconds after the grace remain
-    lab.wait_for("started")
+    lab.wait_for_start()
     assert docker.main is not None
     os.kill(docker.main.pid, signal.SIGSTOP)
     with suppress(ProcessLookupError):

@@ -51,7 +51,7 @@ def test_a_round_sends_the_same_messages_as_on_a_host(lab: Lab) -> None:
 
 def test_a_killed_program_is_reported_and_takes_its_ranks_along(lab: Lab) -> None:
     start(lab, "print(os.environ['TMPDIR'], flush=True); " + FOREVER, FOREVER)
-    lab.wait_for("started", rank=1)
+    lab.wait_for_start(1)
     lab.wait_for_line(0, "/tmp/")
     folder = Path((lab.log_dir / "rank0.out.log").read_text().split()[0])
     assert folder.is_dir()
@@ -95,14 +95,14 @@ def test_a_program_without_an_agent_is_ended_with_the_round(lab: Lab) -> None:
 
 def test_the_program_of_a_killed_agent_ends(lab: Lab) -> None:
     start(lab, FOREVER)
-    lab.wait_for("started")
+    lab.wait_for_start()
     lab.agent.kill()
     lab.wait_until_empty()
 
 
 def test_the_programs_output_is_not_one_of_the_rounds_logs(lab: Lab) -> None:
     start(lab, "train(1, 30); log(events.FINISHED)")
-    lab.wait_for("started")
+    lab.wait_for_start()
     assert "INFO: starting" in (lab.log_dir / CONTAINER_LOG).read_text()
     lab.end()
     assert not (lab.log_dir / CONTAINER_LOG).exists()

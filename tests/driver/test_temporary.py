@@ -95,7 +95,7 @@ def test_a_killed_agents_folder_is_removed_by_its_reaper(lab: Lab, short: Path) 
 def kill_agent_and_reaper(lab: Lab) -> None:
     """Kill all processes but the rank, which the kernel kills with its agent."""
     lab.lost = True
-    rank = lab.wait_for("started")["pid"]
+    rank = lab.wait_for_start()
     pids = [pid for pid in lab.living() if pid != rank]
     assert len(pids) == 2
     for pid in pids:

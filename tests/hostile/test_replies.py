@@ -139,7 +139,7 @@ def test_an_invalid_message_is_reported_with_the_expected_value(name: str, tmp_p
 
 
 UNASKED = (
-    "started",
+    "exit",
     """line = 40 * b'{"type": "pong", "clock_ms": 1}\\n'""",
     "pong without an order; expected answers",
 )

@@ -69,7 +69,6 @@ class Round:
         self._timer.every(_BEAT_S, lambda _: self._messages.alive())
         self._samples = series.LatestSamples(folder.path)
         self._sample_timer = Timer()
-        self._sample_timer.every(series.LATEST_EVERY_S, lambda _: self._messages.samples(self._samples.read()))
         folder.update_state()
 
     @property
@@ -151,6 +150,7 @@ class Round:
             self._caches = processes.BackgroundTask(caches.clear)
         if order.get("monitors"):
             self._sampler = SamplerProcess(order["monitors"], self._messages.warning)
+            self._sample_timer.every(float(order["samples_s"]), lambda _: self._messages.samples(self._samples.read()))
         if order.get("container"):
             return RoundContainer(order, orders, self._messages, self._link, reaper)
         self._temporary = Temporary(bool(order.get("vendor_code")))

@@ -85,10 +85,14 @@ class WatchedRank:
     """What the agent reads of one rank: its log, with the milestones and the reason of a failure, and its heartbeat."""
 
     def __init__(self, rank: int, messages: Messages, *, every_record: bool, show: bool) -> None:
-        """With ``every_record`` send all records of the log, otherwise the final ones; with ``show`` its lines too."""
+        """With ``every_record`` read all records of the log, otherwise the final ones and the milestones.
+
+        All records of rank 0 are sent, of the other ranks the final ones; with ``show`` the log's lines too.
+        """
         self.milestones = Milestones(every_record)
         self.error: perflog.Record | None = None
-        self._rank, self._messages, self._every_record = rank, messages, every_record
+        self.finished = False
+        self._rank, self._messages = rank, messages
         self._log = messages.folder.path / layout.rank_log(rank)
         events_to_read = None if every_record else {*_FINAL_EVENTS, *MILESTONES}
         self._tail = LogTail(self._log, events_to_read, self._show if show else None)
@@ -103,9 +107,11 @@ class WatchedRank:
             self.milestones.add(record.event, Moment.now(), record.time_ms)
             if record.event == events.FAILED:
                 self.error = self.error or record
+            self.finished = self.finished or record.event == events.FINISHED
             final = record.event in _FINAL_EVENTS
-            if self._every_record or final:
-                message = {"event": record.event, "value": dict(record.value), "time_ms": record.time_ms}
+            if self._rank == 0 or final:
+                value = dict(record.value) if self._rank == 0 or record.event == events.FAILED else {}
+                message = {"event": record.event, "value": value, "time_ms": record.time_ms}
                 self._messages.send({"type": "perflog", "rank": self._rank, **message}, expendable=not final)
         if self._tail.at_the_end:
             self.milestones.read_completely(begin)

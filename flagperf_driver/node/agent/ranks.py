@@ -28,7 +28,6 @@ from flagperf_driver.rank_process import RankProcess
 
 _TICK_S = 0.2
 _HEARTBEAT_S = 0.5
-_BEAT_S = 1.0
 _TRACES_S = 0.7  # time for a rank to write its stacks after SIGUSR1
 _KILLED_S = 15.0  # a process that is still alive so long after SIGKILL is stuck in the kernel
 _FULL_DISK_BYTES = 1 << 16  # a disk with less free space is considered full
@@ -68,7 +67,7 @@ class Ranks:
         self._timer = Timer()
         self._timer.every(_TICK_S, lambda _: self._read_logs())
         self._timer.every(_HEARTBEAT_S, self._check_heartbeats)
-        self._timer.every(_BEAT_S, lambda _: self._send_beats())
+        self._timer.every(orders.beat_s, lambda _: self._send_beats())
         self._memory = oom.count()
 
     # -- the round -----------------------------------------------------------------------------------------
@@ -133,7 +132,6 @@ class Ranks:
         self._reaper.watch(child.pid)
         self._live[order.rank] = Process(order, child, now_ms())
         self._messages.note(f"rank {order.rank} started, pid {child.pid}: {json.dumps(list(order.argv))}")
-        self._messages.send({"type": "started", "rank": order.rank, "pid": child.pid})
         return True
 
     def _cores(self, order: RankProcess) -> Sequence[int]:
@@ -300,6 +298,7 @@ class Ranks:
             self._send_exit(process, None, None, process.cause)
 
     def _send_exit(self, process: Process, code: int | None, name: str | None, cause: str | None) -> None:
+        watched = self._watched[process.order.rank]
         self._messages.exit(
             process.order.rank,
             code=code,
@@ -307,7 +306,8 @@ class Ranks:
             cause=cause,
             pid=process.child.pid,
             started_ms=process.started_ms,
-            last_lines=self._watched[process.order.rank].last_lines(),
+            # They explain a failure.
+            last_lines=() if code == 0 and watched.finished else watched.last_lines(),
         )
 
 
@@ -339,6 +339,7 @@ class RankOrders(NamedTuple):
     limits: rank_watch.Timeouts
     round_s: float
     grace_s: float
+    beat_s: float  # seconds between two reports of the ranks' progress to the controller
     show: bool  # send every line of the ranks' logs to the controller
     writable: Sequence[str]  # folders that ranks may change besides the round's own
     hidden: Sequence[str]  # folders that ranks may not read: earlier rounds and runs
@@ -360,6 +361,7 @@ def _orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
         limits=rank_watch.Timeouts(_limit(body.get("init_timeout_s")), _limit(body.get("hang_timeout_s"))),
         round_s=_limit(body.get("round_timeout_s")),
         grace_s=float(body.get("grace_s", 3)),
+        beat_s=float(body["beat_s"]),
         show=bool(body.get("show")),
         writable=[str(path) for path in body.get("writable") or ()],
         hidden=[str(path) for path in body.get("hidden") or ()],

@@ -18,8 +18,6 @@ STAMP = "%Y-%m-%d-%H:%M:%S"
 """Local time without a zone, as readers of these logs expect."""
 FLUSH_S = 1.0
 """The interval at which lines are written."""
-LATEST_EVERY_S = 5.0
-"""The interval at which the agent reads the latest samples for `flagperf watch`."""
 _TAIL_BYTES = 3 << 14  # more than five seconds of eight devices at 10 Hz
 _OF_DEVICES = ("temperature", "power", "utilization", "memory_used", "memory_total")
 _OF_HOST = ("cpu", "memory")

@@ -73,6 +73,7 @@ class HostAgent:
     directory: Path  # the round's directory on this machine
     channel: Channel
     lease_s: float
+    word_s: float = silence.CONTROLLER_S / 3  # seconds between two messages to it, at most
     code: Code | None = None  # the deployed code that it runs; None for an agent of another controller
     docker: str | None = None  # socket of the container engine of the round's container
     log_dir: str = ""
@@ -239,11 +240,13 @@ class Agents:
 
     def _listen(self, agent: HostAgent) -> bool:
         """Take the agent's messages until the connection ends; return True if a new connection replaces it."""
-        received_at = acked_at = time.monotonic()
+        received_at = acked_at = now = time.monotonic()
+        acked = agent.seq
         try:
             while True:
+                wait_s = _ACK_S if agent.seq > acked else agent.word_s
                 try:
-                    message = agent.channel.receive(_ACK_S)
+                    message = agent.channel.receive(max(0.0, acked_at + wait_s - now))
                 except TimeoutError:
                     message = {}
                 now = time.monotonic()
@@ -256,8 +259,9 @@ class Agents:
                     self._take(agent, message)
                 elif agent.started and not agent.over and now - received_at > silence.AGENT_S:
                     raise HostError(f"no message from its agent for {silence.AGENT_S:g} s")
-                if now - acked_at >= _ACK_S:
-                    acked_at = now
+                # An acknowledgement also tells the agent that its controller is alive.
+                if now - acked_at >= (_ACK_S if agent.seq > acked else agent.word_s):
+                    acked_at, acked = now, agent.seq
                     _acknowledge(agent)
         except HostLost as error:
             return self._reconnect(agent, str(error))
@@ -327,7 +331,7 @@ class Agents:
         self._messages.put((agent, {"type": kind, "sentence": sentence}))
 
 
-def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float) -> HostAgent:
+def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float, hosts: int) -> HostAgent:
     """Return the agent of a round that another controller started, from its plan.json."""
     return HostAgent(
         host,
@@ -335,6 +339,7 @@ def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float
         directory,
         connect_to_agent(host, placed.log_dir, 0),
         lease_s,
+        silence.controller_s(hosts) / 3,
         log_dir=placed.log_dir,
         code_root=placed.code_root,
         clock_offset_s=placed.clock_offset_s,
@@ -422,7 +427,7 @@ class DeviceRequest:
             "log_dir": str(agent.folder) if local else None,
             "name": f"{self.name}-{agent.name}",
             "lease_s": agent.lease_s,
-            "silence_s": None if local else silence.CONTROLLER_S,
+            "silence_s": None if local else silence.controller_s(self.nnodes),
         }
 
 
@@ -496,7 +501,8 @@ class Acquisition:
     def _open(self, host: Host) -> HostAgent:
         noderank, directory = self.pool.hosts.index(host), self.request.directory.absolute()
         lease_s = self.request.lease_here_s if host.is_local else self.request.lease_s
-        agent = HostAgent(host, noderank, directory, self._open_channel(host), lease_s, self.code)
+        word_s = silence.controller_s(self.request.nnodes) / 3
+        agent = HostAgent(host, noderank, directory, self._open_channel(host), lease_s, word_s, self.code)
         self.agents.join(agent)
         try:
             hello = agent.ask(self.request.hello(agent), "hello")

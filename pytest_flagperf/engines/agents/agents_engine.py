@@ -315,7 +315,7 @@ class AgentsEngine(Engine):
             with Agents(watch, self._limits) as agents:
                 try:
                     for host, place in zip(filter(None, hosts), placed, strict=True):
-                        agents.join(attach_agent(host, directory, place, lease_s))
+                        agents.join(attach_agent(host, directory, place, lease_s, len(placed)))
                 except HostError:
                     agents.dismiss(keep=[agent.name for agent in agents.all])  # to fetch their logs later
                     raise

@@ -16,7 +16,7 @@ from flagperf_driver.node.deployed_code import module_argv
 from flagperf_driver.node.sampling import topology
 from flagperf_driver.rank_process import RankProcess, threads_per_rank
 from pytest_flagperf import stored
-from pytest_flagperf.hosts import HostError
+from pytest_flagperf.hosts import HostError, silence
 from pytest_flagperf.hosts.deploy import pack, sweep
 from pytest_flagperf.hosts.host_pool import AT_ONCE
 from pytest_flagperf.plan import PlacedHost, Placement, Plan, rank_processes
@@ -284,6 +284,8 @@ class RoundStart:
             "hidden": list(options.hidden),
             **deadlines,
             "grace_s": GRACE_S,
+            "beat_s": silence.every_s(silence.BEAT_S, plan.case.nnodes),
+            "samples_s": silence.every_s(silence.SAMPLES_S, plan.case.nnodes),
         }
 
     def case_json(self, agent: HostAgent) -> dict[str, Any]:
