@@ -10,11 +10,16 @@ from typing import Any, cast
 
 import pytest
 
+from flagperf_driver.heartbeat import EVALUATE, INIT, TRAIN
 from pytest_flagperf.engines.agents import agents as agents_module
 from pytest_flagperf.engines.agents.agents import Acquisition, Agents, DeviceRequest, HostAgent
+from pytest_flagperf.engines.agents.watch import start_tracker, watch
 from pytest_flagperf.hosts import HostError, HostLost, Message
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.stored import to_json_types
+from pytest_flagperf.stored.plan import StoredPlan
+from tests.rounds import tiny_plan
 
 
 class FakeChannel:
@@ -174,3 +179,40 @@ def test_a_host_without_the_agent_says_so_even_if_it_ends_before_it_is_asked(mon
     with pytest.raises(HostError, match="the host was restarted, or the agent was killed: no agent in this folder"):
         agents_module.connect_to_agent(cast("Any", SimpleNamespace(name="h2")), "/logs", 0)
     assert closed == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("hanging", "named"),
+    [
+        ({"step": 11, "phase": TRAIN}, (323, "h40", "hang")),
+        ({"step": 12, "phase": EVALUATE}, (323, "h40", "hang")),
+        ({"step": 0, "phase": INIT}, (323, "h40", "init_timeout")),
+        (None, (323, "h40", "init_timeout")),
+        ({"step": 12, "phase": TRAIN}, (0, "h0", "hang")),
+    ],
+    ids=["behind", "in another phase", "before its first step", "before its first beat", "all alike"],
+)
+def test_of_many_hosts_the_rank_that_hangs_is_named_and_not_the_first_report(
+    hanging: Message | None, named: tuple[int, str, str], tmp_path: Path
+) -> None:
+    facts = {**tiny_plan(nproc=8, nnodes=64).to_json(), "round": 1, "seed": 1, "hosts": []}
+    plan = StoredPlan.from_json(to_json_types(facts), "plan")
+    agents = Agents()
+    for number in range(64):
+        beats = {str(8 * number + local): {"step": 12, "phase": TRAIN, "idle_s": 60.5} for local in range(8)}
+        beats = {rank: {**beat, **(hanging or {})} if rank == "323" else beat for rank, beat in beats.items()}
+        if hanging is None:
+            beats.pop("323", None)
+        line = FakeChannel({"type": "beat", "seq": 1, "ranks": beats, "slow": {}})
+        line.incoming.put({"type": "fault", "seq": 2, "kind": "hang", "rank": 8 * number, "sentence": "first"})
+        line.incoming.put({"type": "over", "seq": 3})
+        agents.all.append(HostAgent(LocalHost(f"h{number}"), number, tmp_path, line, 5.0, log_dir="/x", started=True))
+    for kind in range(3):  # all beats arrive before the first report
+        for agent in agents.all:
+            message = agent.channel.receive(0)
+            assert message is not None, kind
+            agents._take(agent, message)
+    fault = watch(agents, start_tracker(plan, 0), plan)
+    assert fault is not None
+    assert (fault.rank, fault.host, fault.kind) == named
+    assert fault.sentence.endswith("first")

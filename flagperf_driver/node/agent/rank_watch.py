@@ -194,11 +194,9 @@ def find_silence(heartbeats: Mapping[int, RankHeartbeat], limits: Timeouts) -> S
     """
     if not heartbeats:
         return None
-    lowest = min(heartbeat.step for heartbeat in heartbeats.values())
-    behind = {rank: heartbeat for rank, heartbeat in heartbeats.items() if heartbeat.step == lowest}
-    if any(heartbeat.idle_s <= limits.of(heartbeat) for heartbeat in behind.values()):
+    if any(heartbeat.idle_s <= limits.of(heartbeat) for heartbeat in _furthest_behind(heartbeats).values()):
         return None
-    rank = _most_suspect(behind)
+    rank = find_suspect(heartbeats)
     kind = "init_timeout" if heartbeats[rank].step < 1 else "hang"
     return Silence(rank, kind, _silence_sentence(rank, kind, heartbeats, limits))
 
@@ -213,10 +211,16 @@ def find_slow(heartbeats: Mapping[int, RankHeartbeat]) -> dict[str, float]:
     return {str(rank): round(pace / usual, 2) for rank, pace in paces.items() if pace and pace > _SLOW * usual}
 
 
-def _most_suspect(behind: Mapping[int, RankHeartbeat]) -> int:
-    """Return the rank in the rarest phase; of several, the rank with the longest silence."""
+def find_suspect(heartbeats: Mapping[int, RankHeartbeat]) -> int:
+    """Return, of the ranks that are furthest behind, the one in the rarest phase; of several, the most silent one."""
+    behind = _furthest_behind(heartbeats)
     phases = Counter(heartbeat.phase for heartbeat in behind.values())
     return min(behind, key=lambda rank: (phases[behind[rank].phase], -behind[rank].idle_s, rank))
+
+
+def _furthest_behind(heartbeats: Mapping[int, RankHeartbeat]) -> dict[int, RankHeartbeat]:
+    lowest = min(heartbeat.step for heartbeat in heartbeats.values())
+    return {rank: heartbeat for rank, heartbeat in heartbeats.items() if heartbeat.step == lowest}
 
 
 def _silence_sentence(rank: int, kind: str, heartbeats: Mapping[int, RankHeartbeat], limits: Timeouts) -> str:

@@ -88,6 +88,7 @@ class HostAgent:
     finished: set[int] = field(default_factory=set)
     failed: dict[int, Message] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    beats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the latest of each rank
     slow: dict[str, float] = field(default_factory=dict)  # by rank: step time relative to the host's median
     over: bool = False  # its ranks have ended and its devices are free
     gone: str | None = None  # why no more messages will come

@@ -141,7 +141,7 @@ def _run_to_end(
     fault, state = None, "failed"
     try:
         start()
-        fault = watch(agents, tracker) or unfinished(agents.all, plan)
+        fault = watch(agents, tracker, plan) or unfinished(agents.all, plan)
         state = "failed" if fault else "finished"
     except (HostError, TimeoutError) as error:
         fault = RoundFault("agent", "", None, str(error))

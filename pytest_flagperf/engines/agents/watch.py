@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from flagperf_driver import events
+from flagperf_driver.heartbeat import Beat
+from flagperf_driver.node.agent.rank_watch import RankHeartbeat, find_suspect
 from flagperf_driver.perflog import number
 from pytest_flagperf.hosts import Message
 from pytest_flagperf.report.terminal.live import Live
@@ -18,6 +21,7 @@ from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 from .agents import Agents, HostAgent
 
+_HANGS = ("hang", "init_timeout")
 _ESTIMATE_AFTER_S = 10.0
 """The shortest training from which the remaining time is estimated."""
 
@@ -135,7 +139,7 @@ def start_tracker(plan: StoredPlan, started_ms: int) -> Tracker:
     return Tracker(start, Bounds.of(plan.config), started_ms)
 
 
-def watch(agents: Agents, tracker: Tracker) -> RoundFault | None:
+def watch(agents: Agents, tracker: Tracker, plan: StoredPlan) -> RoundFault | None:
     """Read messages until all agents are done; the first fault of any agent stops all. Return the first cause."""
     faults: list[tuple[HostAgent, RoundFault]] = []
     live = agents.live
@@ -143,9 +147,41 @@ def watch(agents: Agents, tracker: Tracker) -> RoundFault | None:
     for agent, message in agents.messages():
         fault = _take(agent, message, tracker, live)
         if fault is not None:
+            if fault.kind in _HANGS and not faults:
+                agent, fault = _find_hanging_rank(agents, plan, agent, fault)
             faults.append((agent, fault))
             agents.stop(fault.sentence)
     return _with_details(*min(faults, key=_priority)) if faults else None
+
+
+def _find_hanging_rank(
+    agents: Agents, plan: StoredPlan, agent: HostAgent, fault: RoundFault
+) -> tuple[HostAgent, RoundFault]:
+    """Return the rank for which the ranks of all hosts wait, as the beats of all hosts show, and its agent.
+
+    Each agent compares only the ranks of its own host. After a hang all of them report at the same time, and it is
+    chance which report arrives first.
+    """
+    agent_of = {rank: other for other in agents.all if other.beats for rank in ranks(other, plan)}
+    heartbeats = {rank: _heartbeat(other.beats.get(str(rank))) for rank, other in agent_of.items()}
+    reported = heartbeats.get(-1 if fault.rank is None else fault.rank)
+    if reported is None:
+        return agent, fault
+    rank = find_suspect(heartbeats)
+    suspect = heartbeats[rank]
+    if (suspect.step, suspect.phase) == (reported.step, reported.phase):
+        return agent, fault
+    kind, did = ("init_timeout", "did not reach its first step") if suspect.step < 1 else ("hang", "made no progress")
+    sentence = (
+        f"rank {rank} {did}: silent for {suspect.idle_s:.1f} s, {suspect.where}; {fault.host} reported first, but its "
+        f"ranks wait: {fault.sentence}"
+    )
+    return agent_of[rank], RoundFault(kind, agent_of[rank].name, rank, sentence)
+
+
+def _heartbeat(entry: Mapping[str, Any] | None) -> RankHeartbeat:
+    beat = None if entry is None else Beat(1, entry["step"], 0.0, entry["phase"])
+    return RankHeartbeat(Path(), beat, 0.0 if entry is None else entry["idle_s"])
 
 
 def _priority(entry: tuple[HostAgent, RoundFault]) -> int:
@@ -170,6 +206,7 @@ def _take(agent: HostAgent, message: Message, tracker: Tracker, live: Live) -> R
         for slow, ratio in message["slow"].items():
             agent.slow[slow] = max(ratio, agent.slow.get(slow, 0.0))
         if message.get("ranks"):
+            agent.beats = message["ranks"]
             live.host(agent.name, {"ranks": message["ranks"], "slow": message["slow"]})
     elif kind == "samples":
         live.host(agent.name, {"samples": {name: message[name] for name in ("host", "devices")}})
