@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Mapping, Protocol, runtime_checkable
 
 import torch
@@ -26,12 +27,19 @@ ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention"
 FUSED = (*(f"_scaled_dot_product_{name}" for name in ATTENTION), "_scaled_dot_product_fused_attention_overrideable")
 
 
+@dataclass(frozen=True)
+class Uniform:
+    """Initial values between -limit and limit."""
+
+    limit: float
+
+
 @runtime_checkable
 class Drawn(Protocol):
     """A model that is created on the meta device, and declares how its weights are drawn."""
 
-    def initial(self, name: str) -> float | None:
-        """Return the standard deviation of a parameter's normal distribution; None for a parameter of ones."""
+    def initial(self, name: str) -> float | Uniform | None:
+        """Return the standard deviation of a parameter's normal distribution, or another; None for ones."""
 
     def tie(self) -> None:
         """Make modules that share a parameter share it again."""
@@ -226,12 +234,14 @@ def drawn(ctx: Context, model: nn.Module, name: str, parameter: Tensor) -> Tenso
             f"{type(model).__name__} is on the meta device without initial(name) and tie(); add these methods, which "
             "say how its weights are drawn, or create the model on the CPU"
         )
-    deviation = model.initial(name)
+    initial = model.initial(name)
     whole = torch.ones(parameter.shape, dtype=parameter.dtype, device=ctx.device)
-    if deviation is None:
+    if initial is None:
         return whole
     generator = torch.Generator(ctx.device).manual_seed(seeds.derive(ctx.seed, f"{seeds.MODEL} {name}"))
-    return whole.normal_(0.0, deviation, generator=generator)
+    if isinstance(initial, Uniform):
+        return whole.uniform_(-initial.limit, initial.limit, generator=generator)
+    return whole.normal_(0.0, initial, generator=generator)
 
 
 def initial_value(ctx: Context, model: nn.Module, name: str, parameter: Tensor) -> Tensor:
