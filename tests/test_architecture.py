@@ -26,7 +26,8 @@ ALLOWED_BY_FOLDER = {
 }
 """The packages that a folder of the driver may import beside the standard library."""
 FOR_ANY_VENDOR = {
-    "torch", "paddlepaddle", "tensorflow", "keras", "mindspore", "torchvision", "timm", "transformers", "tokenizers",
+    "torch", "paddlepaddle", "tensorflow", "keras", "mindspore", "torchvision", "timm", "transformers", "diffusers",
+    "tokenizers",
     "sentencepiece", "sacrebleu", "sacremoses", "jieba",
     "numpy", "setuptools", "h5py", "pillow", "soundfile", "faster-coco-eval",
 }  # fmt: skip
