@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from flagperf_driver import options
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, CatalogError
 from pytest_flagperf.plan import Plan, PlanRequest, describe, make_plan, one_card_plan, too_large
@@ -39,11 +40,11 @@ MIXTURE = {
 GIB = 2**30
 
 
-def estimated(config: dict[str, Any], **parallel: int) -> dict[str, float]:
-    """Return the bytes of the parts by the program of the language suites."""
+def estimated(config: dict[str, Any], program: Path = PROGRAM, **parallel: int) -> dict[str, float]:
+    """Return the bytes of the parts by the program of a suite, that of the language suites by default."""
     request = {"config": config, "parallel": {"replicate": 1, "shard": 1, "expert": 1, "tensor": 1, **parallel}}
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(PROGRAM)],
+        [sys.executable, "-I", "-S", str(program)],
         input=json.dumps([request]),
         capture_output=True,
         text=True,
@@ -75,7 +76,7 @@ def test_an_estimate_is_within_a_tenth_of_the_peak_on_an_h100() -> None:
 
 def test_recomputation_shards_and_tensor_ranks_need_less() -> None:
     def total(parallel: dict[str, int], **more: Any) -> float:
-        return sum(estimated({**EIGHT_BILLION, "train_batch_size": 1, **more}, **parallel).values()) / GIB
+        return sum(estimated({**EIGHT_BILLION, "train_batch_size": 1, **more}, PROGRAM, **parallel).values()) / GIB
 
     none, selective, full = (total({"shard": 8}, checkpoint_activations=mode) for mode in (False, "selective", True))
     assert none > selective > full
@@ -83,6 +84,18 @@ def test_recomputation_shards_and_tensor_ranks_need_less() -> None:
     assert total({"replicate": 2}) > total({}), "the buckets of DDP stay"
     assert total({"shard": 8}, gradient_accumulation_steps=2) > none, "gradients of a micro-step stay until the update"
     assert total({"shard": 8}, checkpoint_activations=True, fused_optimizer=False) >= full
+
+
+def test_flux1s_weights_are_all_parameters_and_an_evaluation_gathers_them() -> None:
+    suite = PROGRAM.parents[2] / "flux1/pytorch"
+    config = {**options.values("pytorch", suite / "config/_base.py"), "compile": True}
+    divided = estimated(config, suite / "memory.py", shard=8)
+    assert divided["weights"] == divided["optimizer"] / 2 == 4 * 11_891_178_560 / 8
+    assert divided["gathered"] < 2 * 11_891_178_560 / 8
+    recomputed = estimated(
+        {**config, "checkpoint_activations": True, "train_batch_size": 1}, suite / "memory.py", shard=8
+    )
+    assert recomputed["gathered"] == 2 * 11_891_178_560, "the most is in an evaluation"
 
 
 # -- the plan --------------------------------------------------------------------------------------------------

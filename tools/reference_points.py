@@ -24,6 +24,9 @@ from pytest_flagperf.stored import write_text
 from tools import run_tool
 from tools.reference_curves import describe
 
+REACHED = ("Epochs to converge", "samples to converge")
+"""The names of the numbers of samples at which rounds reached the target, which differ between the files."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("suite", metavar="MODEL:FRAMEWORK", help="the suite, such as llama31_8b:pytorch")
@@ -35,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     suite = tree.catalog().suite(model, framework)
     try:
         reference = of_points(suite, json.loads(arguments.points.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
         raise Problems([f"{arguments.points}: expected a file of reference convergence points: {error!r}"]) from error
     file = suite.reference_file(REFERENCE)
     write_text(file, reference.text())
@@ -45,7 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def of_points(suite: Suite, points: Mapping[str, Mapping[str, Any]]) -> Reference:
     """Return the reference of the suite's reference scale; MLPerf counts items of a batch, such as sequences."""
-    per_item: Any = load(suite.path / "config" / "_base.py").names["samples_per_item"].value
+    own = load(suite.path / "config" / "_base.py").names
+    per_item: Any = own["samples_per_item"].value if "samples_per_item" in own else 1
     metric, scale = suite.metric, suite.scales[REFERENCE]
     target = Target(metric.name, metric.direction, metric.unit, scale.target, dict(scale.also))
     batches = sorted((_batch(name, each, per_item) for name, each in points.items()), key=lambda one: one.global_batch)
@@ -54,7 +58,7 @@ def of_points(suite: Suite, points: Mapping[str, Mapping[str, Any]]) -> Referenc
 
 def _batch(name: str, points: Mapping[str, Any], per_item: int) -> Batch:
     """Return the rounds of one batch size: each crossed the target in the interval before its evaluation."""
-    reached = points["Epochs to converge"]
+    reached = points[next(name for name in REACHED if name in points)]
     interval = math.gcd(*reached)
     origin = f"{name}, {points['Platform']}, {points['Precision']}, {points['Hyperparams']}"
     return Batch(

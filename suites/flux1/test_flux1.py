@@ -1,0 +1,5 @@
+from pytest_flagperf.benchmark import TrainingBenchmark
+
+
+class TestFlux1(TrainingBenchmark):
+    pass
