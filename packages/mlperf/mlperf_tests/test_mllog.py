@@ -146,20 +146,21 @@ def planned(
     return make_plan(CATALOG, request)
 
 
-def closed_round(at: Path, **changes: object) -> Path:
-    """Create a run with the config of Llama 3.1 8B and a recorded round, whose samples become sequences of tokens."""
-    run = run_of(at, ["converged_1x1"], "llama31_8b")
-    metric = {"name": "top1", "direction": "lower", "unit": "", "target": 3.3}
-    config = {**planned("H100", Shape(1, 8)).config, **changes}
+def closed_round(at: Path, model: str = "llama31_8b", target: float = 3.3, **changes: object) -> Path:
+    """Create a run with a model's config and a recorded round, whose metric falls and whose samples are the suite's."""
+    run = run_of(at, ["converged_1x1"], model)
+    metric = {"name": "top1", "direction": "lower", "unit": "", "target": target}
+    config = {**planned("H100", Shape(1, 8), model=model).config, **changes}
     edit_json(next(run.glob("*/round1/plan.json")), scale="reference", metric=metric, config=config)
+    size = 8192 if benchmark_of(model, SUITES).sample_size else 1
     for log in run.glob("*/round1/*/rank0.out.log"):
-        tokens = re.sub(r'"samples": (\d+)', lambda found: f'"samples": {int(found[1]) * 8192}', log.read_text())
-        log.write_text(tokens)
+        text = re.sub(r'"samples": (\d+)', lambda found: f'"samples": {int(found[1]) * size}', log.read_text())
+        log.write_text(re.sub(r'"top1": ([\d.]+)', lambda found: f'"top1": {1.01 - float(found[1]):.4f}', text))
     return run
 
 
 def test_mlperfs_closed_rules_hold_the_suites_hyper_parameters(tmp_path: Path) -> None:
-    def checked(name: str, **changes: object) -> bool:
+    def checked(name: str, **changes: Any) -> bool:
         run = closed_round(tmp_path / name / "run", **changes)
         (case,) = export([load_run(run)], tmp_path / name / "to", suites=SUITES).cases
         file, own = (tmp_path / name / "to" / path for path in (case.files[0], case.rules))
@@ -179,6 +180,53 @@ def test_mlperfs_closed_rules_hold_the_suites_hyper_parameters(tmp_path: Path) -
     with pytest.raises(Problems) as caught:
         planned("H100", Shape(1, 8), settings=[f"{key}={value}" for key, value in changes.items()])
     assert len(caught.value.problems) == len(changes), "the suite itself refuses each of them"
+
+
+def test_mlperfs_closed_rules_hold_flux1s_hyper_parameters(tmp_path: Path) -> None:
+    often = 262_144 // (8 * 8)  # the batch of one card
+
+    def checked(name: str, **changes: object) -> bool:
+        run = closed_round(tmp_path / name / "run", "flux1", 0.586, **{"eval_steps": often, **changes})
+        (case,) = export([load_run(run)], tmp_path / name / "to", suites=SUITES).cases
+        file, own = (tmp_path / name / "to" / path for path in (case.files[0], case.rules))
+        assert case.ruleset == "6.1.0"
+        assert accepted(file, config=own)
+        return accepted(file, case.ruleset)
+
+    assert checked("own")
+    free = {"gradient_accumulation_steps": 3, "learning_rate": 2.5e-4, "lr_warmup": 800}
+    assert checked("free", **free, eval_steps=math.ceil(262_144 / (8 * 3)))
+    assert not checked("rounded down", **free, eval_steps=262_144 // (8 * 3))
+    fixed = {"beta1": 0.8, "beta2": 0.999, "epsilon": 1e-5, "weight_decay": 0.0, "max_grad_norm": 2.0}
+    changes = {**fixed, "optimizer": "adam", "eval_steps": often // 2}
+    for key, value in changes.items():
+        assert not checked(key, **{key: value}), key
+    settings = [f"{key}={value}" for key, value in fixed.items()]
+    with pytest.raises(Problems) as caught:
+        planned("H100", Shape(1, 8), settings=settings, model="flux1")
+    assert len(caught.value.problems) == len(fixed), "the suite itself refuses each of them"
+
+
+def test_flux1s_reference_and_configs_are_mlperfs_convergence_points() -> None:
+    suite, benchmark = CATALOG.suite("flux1", "pytorch"), benchmark_of("flux1", SUITES)
+    points = OFFICIAL.parent / f"rcp_checker/training_{benchmark.ruleset}/rcps_{benchmark.name}.json"
+    by_batch = {each["BS"]: each for each in json.loads(points.read_text()).values()}
+    readme = (suite.path / "README.md").read_text()
+    made = of_points(suite, json.loads(points.read_text()))
+    assert suite.reference_file("reference").read_text() == made.text()
+    for batch, each in by_batch.items():
+        bound, reached = made.earliest(batch) or 0, each["samples to converge"]
+        assert 0.8 * min(reached) < bound < min(reached)
+        row = f"{min(reached):,} to {max(reached):,} | {math.ceil(bound):,} |"
+        assert f"| {each['Hyperparams']['opt_learning_rate_warmup_steps']:,} | {row}" in readme, batch
+    for vendor in CATALOG.vendors:
+        for hardware, shape in CATALOG.configs(suite, CATALOG.vendor(vendor)):
+            config = planned(hardware, shape, vendor, model="flux1").config
+            batch = config["train_batch_size"] * config["gradient_accumulation_steps"] * shape.cards
+            rates = by_batch[batch]["Hyperparams"]
+            assert config["learning_rate"] == rates["opt_base_learning_rate"], (hardware, shape)
+            assert config["lr_warmup"] == rates["opt_learning_rate_warmup_steps"], (hardware, shape)
+            assert config["eval_steps"] * batch == 262_144, (hardware, shape)
 
 
 @pytest.mark.parametrize("model", ["llama31_8b", "gpt_oss_20b"])

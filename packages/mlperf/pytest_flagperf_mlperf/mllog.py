@@ -182,6 +182,8 @@ def _configuration(outcome: Outcome, plan: StoredPlan, begin: Record) -> Iterato
     for key, option in _options(config).items():
         if config.get(option) is not None:
             yield entry(key, config[option], option)
+    if interval := whole(config.get("eval_steps")) * (global_batch(outcome) or 0):
+        yield entry("evaluation_frequency", interval, "eval_steps")
     for line in (*_schedule(config), *_disclosure(plan)):
         yield entry(*line)
 
