@@ -22,7 +22,7 @@ FRAMEWORK = "pytorch"
 STATE = REPO / "reports" / "gpu"
 """The state of all calls: a folder for each chip, code and PyTorch, and in it a folder for each item."""
 GUESSES_S = {
-    "llama32_1b": 120, "llama31_8b": 300, "gpt_oss_20b": 400,
+    "llama32_1b": 120, "llama31_8b": 300, "gpt_oss_20b": 400, "flux1": 300,
     "bert": 125, "resnet50": 75, "glm": 115,
     "vit": 75, "cpm": 100, "mobilenetv2": 95, "transformer": 130, "faster_rcnn": 105, "swin_transformer": 140,
     "efficientnet": 160, "mask_rcnn": 130, "retinanet": 115, "tacotron2": 220, "wav2vec2": 310, "waveglow": 210,
@@ -30,7 +30,7 @@ GUESSES_S = {
 }  # fmt: skip
 """The models, most valuable first, with guessed seconds of a compiled measurement; another model comes last."""
 OTHER_MODEL_S = 150.0
-DEVICES = {"llama31_8b": 8, "gpt_oss_20b": 8}
+DEVICES = {"llama31_8b": 8, "gpt_oss_20b": 8, "flux1": 8}
 """The devices of the models whose reference scale does not fit into the memory of one."""
 MACHINE_S = {"computation": 110, "main_memory": 50, "transfer": 50, "interconnect": 90, "storage": 45}
 """The suites that measure the machine, with guessed seconds of one shape; another suite comes last."""

@@ -212,7 +212,10 @@ def test_what_passed_is_published_before_the_next_item(tmp_path: Path) -> None:
     item_file = published / "h200-bert-bf16-compiled-2026-11-26/item.json"
     item_file.write_text(item_file.read_text().replace('"some-pass"', '"bert-bf16-compiled"'))
     text = publish.published_items(published, catalog)
-    assert "`llama31_8b-bf16-compiled`, `gpt_oss_20b-bf16-compiled`, `resnet50-bf16-compiled`, " in text
+    assert (
+        "`llama31_8b-bf16-compiled`, `gpt_oss_20b-bf16-compiled`, `flux1-bf16-compiled`, `resnet50-bf16-compiled`, "
+        in text
+    )
     assert "| H200 | bert-bf16-compiled | failed | exit code 1; " in text
     for content, message in (
         ("{", "invalid JSON"),
@@ -291,7 +294,7 @@ def test_one_device_leaves_out_the_items_for_several() -> None:
     of_eight = [name for name in skipped[0] if name.startswith(tuple(gpu_items.DEVICES))]
     of_several = [name for name in skipped[0] if name not in of_eight]
     assert of_several == ["interconnect", "resnet50-speedup", "glm-fsdp-converges"]
-    ways = [f"{model}-bf16-{way}" for way in ("compiled", "eager") for model in ("llama31_8b", "gpt_oss_20b")]
+    ways = [f"{model}-bf16-{way}" for way in ("compiled", "eager") for model in gpu_items.DEVICES]
     assert of_eight == ways
     assert not skipped[1]
     eight = next(item for item in items[1] if item.name == "llama31_8b-bf16-compiled")
@@ -561,12 +564,14 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
     assert len(commands) == len(cells) - 3, "all but lamb, readers and mixture are runs of pytest"
     assert all("-k pytorch --vendor=nvidia --hw=H100 --nodes=1x1" in words for words in commands)
     assert all(f"--runtime=host --python={python}" in words for words in commands)
-    assert rows[-7:] == [
+    assert rows[-9:] == [
         "skipped: interconnect: needs at least 2 devices, 1 found",
         "skipped: llama31_8b-bf16-compiled: needs at least 8 devices, 1 found",
         "skipped: gpt_oss_20b-bf16-compiled: needs at least 8 devices, 1 found",
+        "skipped: flux1-bf16-compiled: needs at least 8 devices, 1 found",
         "skipped: llama31_8b-bf16-eager: needs at least 8 devices, 1 found",
         "skipped: gpt_oss_20b-bf16-eager: needs at least 8 devices, 1 found",
+        "skipped: flux1-bf16-eager: needs at least 8 devices, 1 found",
         "skipped: resnet50-speedup: needs at least 2 devices, 1 found",
         "skipped: glm-fsdp-converges: needs at least 2 devices, 1 found",
     ]  # fmt: skip
@@ -575,9 +580,9 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
 @pytest.mark.integration
 def test_the_runs_have_plans() -> None:
     names = (
-        "llama32_1b-bf16-compiled", "llama31_8b-bf16-compiled", "bert-bf16-compiled", "bert-bf16-eager",
-        "bert-bf16-compile_mode-max-autotune", "converges", "resnet50-fp16-converges", "resnet50-speedup",
-        "glm-fsdp-converges",
+        "llama32_1b-bf16-compiled", "llama31_8b-bf16-compiled", "flux1-bf16-compiled", "bert-bf16-compiled",
+        "bert-bf16-eager", "bert-bf16-compile_mode-max-autotune", "converges", "resnet50-fp16-converges",
+        "resnet50-speedup", "glm-fsdp-converges",
     )  # fmt: skip
     items = {item.name: item for item in gpu_items.make_items(target(devices=8), Path("out"))}
     commands = [items[name].command for name in names]
