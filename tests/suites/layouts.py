@@ -1,4 +1,4 @@
-"""Compare trainings of a tiny decoder in all layouts of four ranks with that of one rank: layouts.py FILE."""
+"""Compare trainings of two tiny models in layouts of four ranks with those of one rank: layouts.py FILE."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suites"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suites/flux1/pytorch"))
+import flow
 from common.language.decoder import Decoder, Shape
 from common.language.mixture import MixtureDecoder, MixtureShape
 from common.language.tensor_plan import mixture_plan, tensor_plan
+from pictures import Batch
+from transformer import Shape as DiffusionShape
+from transformer import Transformer
 
 from flagperf_driver import options
 from flagperf_driver.driver import Config
@@ -36,11 +41,18 @@ CONFIG = {
     "num_kv_heads": 4, "head_size": 4, "intermediate_size": 64, "tied_embeddings": False, "norm_epsilon": 1e-5,
     "rope_theta": 1e4, "rope_factor": 8.0, "rope_low": 1.0, "rope_high": 4.0, "rope_old_context": 16, "init_std": 0.1,
     "loss_chunk": 24, "learning_rate": 1e-2, "weight_decay": 0.1, "epsilon": 1e-5, "max_grad_norm": 0.5,
+    "diffuses": False,
 }  # fmt: skip
 MIXTURE = {
     "num_experts": 8, "experts_per_token": 2, "attention_window": 8, "balance_factor": 0.0, "grouped_products": True,
     "collapsed": False,
 }  # fmt: skip
+DIFFUSION = {
+    "diffuses": True, "latent_channels": 2, "text_size": 12, "pooled_size": 6, "num_heads": 2, "num_double_blocks": 2,
+    "num_single_blocks": 2, "mlp_ratio": 2, "rope_axes": (4, 6, 6), "rope_theta": 1e4, "time_waves": 16,
+    "max_grad_norm": 0.1,
+}  # fmt: skip
+"""The config of FLUX.1's transformer instead of Llama's decoder."""
 LAYOUTS: dict[str, dict[str, Any]] = {
     "ddp": {},
     "shard, recomputed": {"parallel": "fsdp", "checkpoint_activations": True},
@@ -60,7 +72,12 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "expert x tensor": {"parallel": {"expert": 2, "tensor": 2}, **MIXTURE},
     "shard x tensor, experts": {"parallel": {"shard": 2, "tensor": 2}, **MIXTURE},
     "ddp, experts": {**MIXTURE},
+    "diffusion, ddp": {**DIFFUSION},
+    "diffusion, replicate x shard, compiled": {
+        **DIFFUSION, "parallel": {"replicate": 2, "shard": 2}, "checkpoint_activations": True, "compile": True,
+    },
     "shard x tensor, bf16": {"parallel": {"shard": 2, "tensor": 2}, "precision": "bf16"},
+    "diffusion, shard, bf16": {**DIFFUSION, "parallel": "fsdp", "precision": "bf16"},
 }  # fmt: skip
 OF_EXPERTS = (
     "replicate x expert", "expert", "shard x expert, recomputed", "expert x tensor", "shard x tensor, experts",
@@ -77,18 +94,20 @@ def context(rank: int | None, **settings: Any) -> Context:
 
 
 def created(ctx: Context) -> nn.Module:
+    diffuses = ctx.config.diffuses
     with torch.device("meta"):
-        model = (
-            MixtureDecoder(MixtureShape.of(ctx.config))
-            if hasattr(ctx.config, "num_experts")
-            else Decoder(Shape.of(ctx.config))
-        )
+        if ctx.config.diffuses:
+            model: Any = Transformer(DiffusionShape.of(ctx.config))
+        elif hasattr(ctx.config, "num_experts"):
+            model = MixtureDecoder(MixtureShape.of(ctx.config))
+        else:
+            model = Decoder(Shape.of(ctx.config))
     sharding.recompute(model.blocks, ctx.config.checkpoint_activations)
     if ctx.config.compile:
-        for block in [*model.blocks, model.norm]:
+        for block in [*model.blocks, model.last if diffuses else model.norm]:
             block.forward = torch.compile(block.forward, backend="aot_eager", fullgraph=True)
     plan = mixture_plan if hasattr(ctx.config, "num_experts") else tensor_plan
-    model = sharding.parallelize(ctx, model, plan)
+    model = sharding.parallelize(ctx, model, None if diffuses else plan)
     if getattr(ctx.config, "collapsed", False):
         with torch.no_grad():
             for name, parameter in model.named_parameters():
@@ -106,6 +125,17 @@ def whole(value: Any) -> Tensor:
     return result
 
 
+def loss_of(ctx: Context, model: nn.Module, step: int) -> Tensor:
+    """Return the mean loss of this rank's samples of a step."""
+    if not ctx.config.diffuses:
+        loss: Tensor = model(*batch(ctx, step))
+        return loss
+    random = torch.Generator().manual_seed(step)
+    sizes = ((2, 4, 4), (2, 4, 4), (), (3, ctx.config.text_size), (ctx.config.pooled_size,))
+    parts = (torch.rand(SEQUENCES, *size, generator=random) for size in sizes)
+    return flow.losses(model, Batch(*(part.chunk(ctx.data_ranks)[ctx.data_rank] for part in parts))).mean()
+
+
 def batch(ctx: Context, step: int) -> tuple[Tensor, Tensor]:
     random = torch.Generator().manual_seed(step)
     tokens = torch.randint(0, ctx.config.vocab_size, (SEQUENCES, LENGTH + 1), generator=random)
@@ -120,7 +150,7 @@ def train(ctx: Context) -> dict[str, Any]:
     optimizer = optimizers.create(ctx.config, optimizers.parameter_groups(model, ctx.config))
     for step in range(STEPS):
         with torch.autocast("cpu", torch.bfloat16, enabled=ctx.config.precision == "bf16"):
-            loss = model(*batch(ctx, step))
+            loss = loss_of(ctx, model, step)
         loss.backward()
         with CommDebugMode() as exchanges:
             norm = distributed.clip_gradients(list(model.parameters()), ctx.config.max_grad_norm)
@@ -135,7 +165,7 @@ def train(ctx: Context) -> dict[str, Any]:
 
 
 def differences(ctx: Context, model: nn.Module) -> list[str]:
-    """Return what the comparison of the ranks says, before and after one bit of rank 1's norm is flipped."""
+    """Return what the comparison of the ranks says, before and after one bit of a weight of rank 1 is flipped."""
 
     def difference() -> str:
         try:
@@ -146,7 +176,8 @@ def differences(ctx: Context, model: nn.Module) -> list[str]:
 
     before = difference()
     if ctx.rank == 1:
-        value: Any = dict(distributed.named(model.named_parameters()))["norm.weight"].detach()
+        name = "last.linear.bias" if ctx.config.diffuses else "norm.weight"
+        value: Any = dict(distributed.named(model.named_parameters()))[name].detach()
         (value.to_local() if hasattr(value, "to_local") else value).view(torch.int32)[-1] ^= 1
     return [before, difference()]
 
@@ -164,7 +195,7 @@ def alone(**model: Any) -> tuple[dict[str, Any], Weights]:
 
 
 def compared(rank: int, **settings: Any) -> dict[str, Any]:
-    model = {key: settings[key] for key in ("tied_embeddings", *MIXTURE) if key in settings}
+    model = {key: settings[key] for key in ("tied_embeddings", *MIXTURE, *DIFFUSION) if key in settings}
     (plain, other), layout = alone(**model), train(context(rank, **settings))
     return {
         "start": distance(plain["start"], layout["start"]),

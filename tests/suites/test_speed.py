@@ -25,7 +25,8 @@ MASKED = {"glm", "gpt_oss_20b", "swin_transformer", "transformer"}
 APART = {"gpt_oss_20b", "llama31_8b", "llama32_1b"}
 """Models whose products stay apart: tensor parallelism divides each of them, and each alone fills a device."""
 LAYERS = {
-    "bert": "num_hidden_layers", "cpm": "num_layers", "glm": "num_layers", "llama32_1b": "num_layers", "vit": "depth",
+    "bert": "num_hidden_layers", "cpm": "num_layers", "flux1": "num_single_blocks", "glm": "num_layers",
+    "llama32_1b": "num_layers", "vit": "depth",
 }  # fmt: skip
 """By model, the key with the number of its layers."""
 LAUNCH_S = 5e-6
