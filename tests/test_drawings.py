@@ -19,7 +19,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from .results_help import recorded
 
 RECORD: dict[str, Any] = {
-    "step": 3, "name": "digits", "rows": 2, "columns": 3, "pixels": base64.b64encode(bytes(range(12))).decode(),
+    "step": 3, "name": "some_digits", "rows": 2, "columns": 3, "pixels": base64.b64encode(bytes(range(12))).decode(),
 }  # fmt: skip
 PICTURES = Drawings(**RECORD)
 INVALID: dict[str, list[Any]] = {
@@ -49,7 +49,7 @@ def test_the_first_and_the_last_pictures_are_kept() -> None:
     for step in range(100):
         kept.add(replace(PICTURES, step=step))
         kept.add(replace(PICTURES, step=step, name=f"other{step}"))
-    assert [(one.name, one.step) for one in kept.all()][:2] == [("digits", 0), ("digits", 99)]
+    assert [(one.name, one.step) for one in kept.all()][:2] == [("some_digits", 0), ("some_digits", 99)]
     assert len({one.name for one in kept.all()}) == 4, "a log with many names needs no more memory"
 
 
@@ -75,7 +75,7 @@ def test_the_page_shows_the_pictures_side_by_side() -> None:
     outcome: Outcome = replace(recorded("converged_1x1"), drawings=(replace(PICTURES, step=0), PICTURES))
     html = page.html([outcome])
     assert re.findall(r"<figcaption>(.*?)</figcaption>", html) == [
-        "round 1: digits before the training", "round 1: digits after 3 steps",
+        "round 1: some digits before the training", "round 1: some digits after 3 steps",
     ]  # fmt: skip
     first, _ = re.findall(r"base64,([A-Za-z0-9+/=]+)", html)
     assert decoded(base64.b64decode(first)) == [[0, 1, 2, 255, 6, 7, 8], [3, 4, 5, 255, 9, 10, 11]]

@@ -25,9 +25,9 @@ def html(rounds: Sequence[Outcome]) -> str:
 
 
 def _picture(outcome: Outcome, drawn: Drawings) -> str:
-    rows = sheet(drawn)
+    rows, name = sheet(drawn), drawn.name.replace("_", " ")
     when = f"after {drawn.step:,} steps" if drawn.step else "before the training"
-    text = escape(f"round {outcome.round}: {drawn.name} {when}")
+    text = escape(f"round {outcome.round}: {name} {when}")
     data = base64.b64encode(png(rows)).decode("ascii")
     sizes = f'width="{_ZOOM * len(rows[0])}" height="{_ZOOM * len(rows)}"'
     return (
