@@ -144,7 +144,8 @@ def _shares(plan: Plan) -> Iterator[str]:
 def _expected(plan: Plan) -> str:
     sign = ">=" if plan.metric.direction == "higher" else "<="
     targets = {plan.metric.name: plan.metric.target, **plan.metric.also}
-    return ", ".join(f"{name} {sign} {target:g}" for name, target in targets.items()) + f" ({plan.metric.unit})"
+    unit = f" ({plan.metric.unit})" if plan.metric.unit else ""
+    return ", ".join(f"{name} {sign} {target:g}" for name, target in targets.items()) + unit
 
 
 def _figure(figure: MeasuredFigure) -> str:
