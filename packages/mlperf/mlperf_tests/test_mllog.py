@@ -329,7 +329,7 @@ def test_options_have_the_file_and_line_that_set_them(tmp_path: Path) -> None:
 
 def test_ranks_of_a_tensor_group_count_once_and_exchange_in_the_precision_of_the_layers(tmp_path: Path) -> None:
     values = {}
-    for folder, parallel in {"copies": "ddp", "parts": {"tensor": 2}}.items():
+    for folder, parallel in {"copies": "ddp", "parts": {"tensor": 2}, "experts": {"expert": 2}}.items():
         run = run_of(tmp_path / folder, ["converged_1x2"])
         plan = next(run.glob("*/round1/plan.json"))
         own = json.loads(plan.read_text())
@@ -340,7 +340,8 @@ def test_ranks_of_a_tensor_group_count_once_and_exchange_in_the_precision_of_the
         values[folder] = {line["key"]: line["value"] for line in lines}
     batch, precision = values["copies"]["global_batch_size"], "lowest_numerical_precision_in"
     assert values["parts"]["global_batch_size"] == batch / 2
-    assert (values["copies"]["tensor_parallelism"], values["parts"]["tensor_parallelism"]) == (1, 2)
+    axes = [[one[f"{axis}_parallelism"] for axis in ("tensor", "expert", "context")] for one in values.values()]
+    assert axes == [[1, 1, 1], [2, 1, 1], [1, 2, 1]]
     assert (values["copies"][f"{precision}_comm"], values["parts"][f"{precision}_comm"]) == ("fp32", "bfloat16")
     assert (values["parts"][f"{precision}_linear"], values["parts"][f"{precision}_attn"]) == ("fp8", "bfloat16")
     assert values["parts"]["config_filename"] == "vendors/cpu/toy-pytorch/config/config_CPUx1x1.py"

@@ -208,7 +208,8 @@ def _disclosure(plan: StoredPlan) -> Iterator[tuple[str, object, str]]:
     yield "lowest_numerical_precision_in_attn", precision, "precision"
     yield "lowest_numerical_precision_in_comm", exchanged, "precision"
     yield "tensor_parallelism", parallel.tensor, "parallel"
-    for kind in ("pipeline", "context", "expert"):  # not axes of the table
+    yield "expert_parallelism", parallel.expert, "parallel"
+    for kind in ("pipeline", "context"):  # not axes of the table
         yield f"{kind}_parallelism", 1, "parallel"
     files = {value.layer: value.file for value in plan.values.values()}
     yield "config_filename", files.get("vendor") or files.get("suite") or config.get("vendor"), "vendor"
