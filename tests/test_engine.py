@@ -146,6 +146,19 @@ def test_ranks_that_see_all_devices_lease_the_first_devices(
     assert agents_engine._device_request(plan, tmp_path / "run/case/round1").devices_per_host == count
 
 
+def test_each_start_of_a_training_has_folders_of_its_own_on_the_hosts(tmp_path: Path) -> None:
+    catalog = tree(tmp_path)
+    write_vendor(tmp_path, toml=SIXTEEN)
+    plan, agents_engine = toy_plan(catalog, "host"), AgentsEngine(read_settings({}, tmp_path), catalog, FixedHosts())
+
+    def name(number: int) -> str:
+        return agents_engine._device_request(plan, tmp_path / f"run/case/round{number}").name
+
+    first = name(1)
+    (tmp_path / "run/case/failed1-round1").mkdir(parents=True)
+    assert (name(1), name(2)) == (f"{first}-start2", first.replace("round1", "round2"))
+
+
 # -- which image ---------------------------------------------------------------------------------------------
 
 

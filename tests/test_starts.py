@@ -1,5 +1,6 @@
 """A training of several starts: its curve, the time that it lost, and the pairs that hold over all starts."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,10 +69,8 @@ def continued(kept: Json, from_step: int = SAVED) -> Training:
     )  # fmt: skip
 
 
-FIRST = replace(
-    WHOLE, state="failed", edit=killed,
-    fault={"kind": "killed", "host": "localhost", "rank": 0, "sentence": "rank 0 was killed"},
-)  # fmt: skip
+FAULT = {"kind": "killed", "host": "localhost", "rank": 0, "sentence": "rank 0 was killed"}
+FIRST = replace(WHOLE, state="failed", edit=killed, fault=FAULT)
 
 
 def measured(folder: Path, second: Training, first: Training = FIRST) -> Outcome:
@@ -144,3 +143,58 @@ def test_a_start_that_continues_more_than_was_trained_fails(
     assert pair in [failure.sentence.rpartition("(pair ")[2].rstrip(")") for failure in outcome.failures]
     control = measured(tmp_path, continued(KEPT))
     assert control.failures == ()
+
+
+def test_a_start_whose_log_is_lost_with_its_host_fails_nothing_and_shortens_no_time(tmp_path: Path) -> None:
+    measured(tmp_path, continued(KEPT), replace(FIRST, fault={**FAULT, "kind": "lost"}))
+    (host,) = (tmp_path / "failed1-round1").glob("*_noderank0")
+    shutil.rmtree(host)
+    outcome = measure(tmp_path / "round1")
+    assert outcome.failures == ()
+    # From the start of the round, 3.5 s before its TRAIN_START.
+    assert outcome.value("time_to_target") == pytest.approx(60 + 1 + 0.5 + 3.5)
+    assert outcome.value("goodput") == pytest.approx(2 * KEPT_S / (LATER_S + 12.5))
+    assert outcome.steps[0].step > SAVED
+    assert "start 1 of 2 ended and the log of its first rank is missing here" in "".join(outcome.warnings)
+    parts = next(metric.how for metric in outcome.metrics if metric.name == "lost_time")
+    assert "starting 3.5 s, steps that were lost 9.5 s, from the last record to the end 6 s" in parts
+
+
+def test_a_start_that_a_killed_controller_left_counts_by_its_log(tmp_path: Path) -> None:
+    def at_70(_: int, entries: list[Entry]) -> list[Entry]:
+        return [entry for entry in entries if entry[2].get("step", 0) <= 70 and entry[1] != events.FINISHED]
+
+    write(replace(FIRST, edit=at_70, started_ms=START_MS - 30_000), tmp_path / "failed1-round1")
+    second = write(FIRST, tmp_path / "failed2-round1")
+    (second / "round.json").unlink()
+    outcome = measure(write(continued(KEPT), tmp_path / "round1"))
+    assert outcome.failures == (), "step 100 is that of the second start"
+    assert [start.last_step for start in outcome.starts] == [70, KILLED, STEPS]
+    assert outcome.value("lost_time") == pytest.approx(30 + LATER_S + 12.5 - 2 * KEPT_S)
+    (log,) = second.glob("*_noderank0/rank0.out.log")
+    log.unlink()
+    outcome = measure(tmp_path / "round1")
+    assert outcome.failures == ()
+    assert (outcome.value("restarts"), outcome.value("goodput")) == (2, None)
+    assert "1 of 3 starts left neither a record nor a log" in "".join(outcome.warnings)
+
+
+def test_the_drawings_and_impossible_figures_of_all_starts_count(tmp_path: Path) -> None:
+    def drawn(step: int, entries: list[Entry]) -> list[Entry]:
+        drawing = {"step": step, "name": "digits", "rows": 1, "columns": 1, "pixels": "AA=="}
+        return [*entries[:4], (entries[3][0], events.DRAWINGS, drawing), *entries[4:]]
+
+    def with_negative_time(rank: int, entries: list[Entry]) -> list[Entry]:
+        wrong = [
+            (at, event, {**its, "input_wait": -1.0} if its.get("step") == 20 else its) for at, event, its in entries
+        ]
+        return drawn(0, killed(rank, wrong))
+
+    second = continued(KEPT)
+    outcome = measured(
+        tmp_path,
+        replace(second, edit=lambda rank, entries: drawn(STEPS, second.edit(rank, entries))),
+        replace(FIRST, edit=with_negative_time),
+    )
+    assert [drawing.step for drawing in outcome.drawings] == [0, STEPS]
+    assert [(figure.name, figure.step) for figure in outcome.impossible] == [("input_wait", 20)]

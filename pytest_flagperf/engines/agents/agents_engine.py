@@ -24,7 +24,7 @@ from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.runtime import EngineRequirements, Interpreter, RuntimeSetupError, runtimes
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError, WriteError
-from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, runs_beside
+from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, earlier_tries, runs_beside
 
 from . import preflight
 from .agents import Acquisition, Agents, DeviceRequest, attach_agent
@@ -346,7 +346,9 @@ class AgentsEngine(Engine):
         self._rounds_with_missing_logs = [directory for directory in directories if RoundDir(directory).owes_logs]
 
     def _device_request(self, plan: Plan, directory: Path) -> DeviceRequest:
-        run = directory.parent.parent.name
+        run, tries = directory.parent.parent.name, len(earlier_tries(RoundDir(directory)))
+        # The logs of an earlier start may still be on the host.
+        start = f"{directory.name}-start{tries + 1}" if tries else directory.name
         return DeviceRequest(
             nnodes=plan.case.nnodes,
             nproc=plan.case.nproc,
@@ -355,7 +357,7 @@ class AgentsEngine(Engine):
             unfit=self._unfit,
             allowed=self._allocation.devices(plan),
             owner=device_lease.owner(run=run, case=str(plan.case)),
-            name=f"{run}-{self._suffix}-{plan.case.folder}-{directory.name}",
+            name=f"{run}-{self._suffix}-{plan.case.folder}-{start}",
             directory=directory,
             lease_s=self._settings.lease_time,
             lease_here_s=self._settings.lease_time if self._settings.given("lease_time") else 0.0,

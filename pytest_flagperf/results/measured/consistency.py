@@ -286,13 +286,13 @@ def _train_time_of_ranks(rank: RankFigures) -> FigureBounds:
 
 
 def _resumed_step(rank: RankFigures) -> FigureBounds | None:
-    if rank.chain is None or rank.log.first_step is None:
+    if rank.chain is None or not rank.chain.is_whole or rank.log.first_step is None:
         return None
     return FigureBounds(rank.log.first_step - 1, 0.0, rank.chain.last_step_before)
 
 
 def _resumed_time(rank: RankFigures) -> FigureBounds | None:
-    if rank.chain is None:
+    if rank.chain is None or not rank.chain.is_whole:
         return None
     return FigureBounds(rank.get("raw_train_time"), -INF, rank.chain.trained_s, rank.clock_set_s)
 

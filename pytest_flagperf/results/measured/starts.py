@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.figures.units import quantity
-from pytest_flagperf.results.logs.ranklog import Curve, Evaluation, RankLog, Step, Target
+from pytest_flagperf.results.logs.drawings import FirstAndLast
+from pytest_flagperf.results.logs.ranklog import Curve, Evaluation, Impossible, RankLog, Step, Target
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.plan import StoredPlan
@@ -38,32 +39,41 @@ class Start:
 
 @dataclass(frozen=True)
 class StartFiles:
-    """What a start left: the end of its round, and the first rank's log with the offset of its host's clock."""
+    """What a start left: the end of its round, and the first rank's log with the offset of its host's clock.
+
+    A killed controller leaves no record of the end, a lost host perhaps no log; one of both exists.
+    """
 
     folder: str
-    end: RoundRecord
+    end: RoundRecord | None
     log: RankLog
     offset_s: float
 
     @property
     def started_s(self) -> float:
-        return (self.end.started_ms or 0) / 1000
+        """The begin by the record, else by the log."""
+        recorded = self.end.started_ms if self.end else None
+        return self._at(self.log.init_start_ms) if recorded is None else recorded / 1000
 
     @property
     def ended_s(self) -> float:
-        return (self.end.ended_ms or 0) / 1000
+        recorded = self.end.ended_ms if self.end else None
+        return self._at(self.log.last_ms) if recorded is None else recorded / 1000
 
     @property
     def train_start_s(self) -> float | None:
-        """TRAIN_START by the controller's clock; None if it came not so far."""
-        start = self.log.train_start_ms
-        return None if start is None else start / 1000 - self.offset_s
+        """TRAIN_START by the controller's clock; None if it came not so far. Without a log all time is training."""
+        if not self.log.present:
+            return self.started_s
+        return None if self.log.train_start_ms is None else self._at(self.log.train_start_ms)
 
     @property
     def last_s(self) -> float:
         """TRAIN_END, else the last record."""
-        last = self.log.train_end_ms or self.log.last_ms or 0
-        return last / 1000 - self.offset_s
+        return self._at(self.log.train_end_ms or self.log.last_ms) if self.log.present else self.ended_s
+
+    def _at(self, time_ms: int | None) -> float:
+        return (time_ms or 0) / 1000 - self.offset_s
 
     @property
     def trained_s(self) -> float:
@@ -77,14 +87,25 @@ class StartFiles:
     def last_step(self) -> int:
         return self.log.totals.step
 
+    @property
+    def has_times(self) -> bool:
+        recorded = self.end is not None and self.end.started_ms is not None and self.end.ended_ms is not None
+        return recorded or self.log.init_start_ms is not None
+
+    @property
+    def log_is_whole(self) -> bool:
+        """Return False if the log, or its end, may be lost with its host."""
+        fault = self.end.fault if self.end else None
+        return self.log.present and not (fault and fault.kind == "lost")
+
     def described(self) -> Start:
-        fault, begun = self.end.fault, self.first_step
+        fault, begun = self.end.fault if self.end else None, self.first_step
         return Start(
             self.folder,
             from_step=None if begun is None else begun - 1,
             last_step=self.last_step,
-            started_ms=self.end.started_ms or 0,
-            ended_ms=self.end.ended_ms or 0,
+            started_ms=round(self.started_s * 1000),
+            ended_ms=round(self.ended_s * 1000),
             kind=fault.kind if fault else "",
             host=fault.host if fault else None,
             sentence=fault.sentence if fault else "",
@@ -96,6 +117,17 @@ class Chain:
     """All starts of a training, at least two; the last one is the round's own."""
 
     files: tuple[StartFiles, ...]
+    unknown: int = 0
+    """The number of further tries that left neither a record nor a log."""
+
+    @property
+    def count(self) -> int:
+        return len(self.files) + self.unknown
+
+    @property
+    def is_whole(self) -> bool:
+        """Return True if the logs say all that the last start can have continued."""
+        return not self.unknown and all(files.log_is_whole for files in self.files[:-1])
 
     @property
     def starts(self) -> tuple[Start, ...]:
@@ -109,17 +141,30 @@ class Chain:
     @property
     def last_step_before(self) -> int:
         """The last step that a start before the last one logged."""
-        return max(files.last_step for files in self.files[:-1])
+        return max((files.last_step for files in self.files[:-1]), default=0)
 
     def remarks(self) -> Iterator[str]:
-        """Yield a sentence for each start but the last one."""
+        """Yield a sentence for each start but the last one, and one if there were others."""
+        if self.unknown:
+            yield (
+                f"{self.unknown} of {self.count} starts left neither a record nor a log: the curve does not contain"
+                " their steps, and goodput is unknown"
+            )
         starts = self.starts
         for number_, (start, after) in enumerate(pairwise(starts), 1):
             end = f"start {number_} of {len(starts)} ended "
-            end += "before its first step" if start.from_step is None else f"at step {start.last_step:,}"
+            if not self.files[number_ - 1].log.present:
+                end += "and the log of its first rank is missing here, so that its steps are not in the curve"
+            else:
+                end += "before its first step" if start.from_step is None else f"at step {start.last_step:,}"
             reason = f": {start.sentence}" if start.sentence else ""
             continued = "" if after.from_step is None else f"; the next one continued from step {after.from_step:,}"
             yield f"{end}{reason}{continued}"
+
+    @property
+    def impossible(self) -> tuple[Impossible, ...]:
+        """The figures of earlier starts that are outside their range."""
+        return tuple(figure for files in self.files[:-1] for figure in files.log.impossible)
 
     # -- the curve -------------------------------------------------------------------------------------------
 
@@ -144,6 +189,7 @@ class Chain:
             untrained=next((files.log.untrained for files in self.files if files.log.untrained), None),
             reached=next((one for one in evaluations if target.reached_by(one.metrics)), None),
             best=best,
+            drawings=self._drawings(),
             last_evaluation=evaluations[-1] if evaluations else last.last_evaluation,
             logged_steps=max(last.logged_steps, len(steps)),
             num_evaluations=max(last.num_evaluations, len(evaluations)),
@@ -161,6 +207,13 @@ class Chain:
                     curve.add(_at(replace(point, time=point.time + later_s)))
         return curve.points()
 
+    def _drawings(self) -> FirstAndLast:
+        kept = FirstAndLast()
+        for files in self.files:
+            for drawn in files.log.drawings.all():
+                kept.add(drawn)
+        return kept
+
     def _kept_until(self) -> list[float]:
         """Return for each start the step up to which later ones kept its work."""
         kept, until = [], math.inf
@@ -174,8 +227,8 @@ class Chain:
 
     def figures(self, finished: Mapping[str, Any] | None) -> Iterator[MetricValue]:
         """Yield what the restarts cost; the times only for a training that finished."""
-        starts = f"{len(self.files)} starts"
-        yield MetricValue("restarts", float(len(self.files) - 1), "", "lower", f"{starts} of one training")
+        starts = f"{self.count} starts"
+        yield MetricValue("restarts", float(self.count - 1), "", "lower", f"{starts} of one training")
         kept_until = self._kept_until()
         repeated = sum(
             max(files.last_step - until, 0)
@@ -183,10 +236,11 @@ class Chain:
             if files.last_step
         )
         how = "steps after the checkpoint from which the next start continued, by the first rank's log"
+        how += "" if self.is_whole else "; at least so many, because a start's log is missing or cut short"
         yield MetricValue("steps_repeated", float(repeated), "steps", "lower", how)
         kept = number((finished or {}).get("raw_train_time"))
         wall = self.files[-1].ended_s - self.files[0].started_s
-        if not math.isfinite(kept) or wall <= 0:
+        if not math.isfinite(kept) or wall <= 0 or self.unknown:
             return
         how = f"controller's clock, from the begin of the first of {starts} to the end of the last one"
         yield MetricValue("wall_time", wall, "s", "lower", how)
@@ -223,11 +277,20 @@ def chain(
         return None
     if plan.throughput_only or not plan.training or not plan.config.get("checkpoint_dir"):
         return None
-    files = []
+    files, unknown = [], 0
     for earlier in earlier_tries(directory):
         with suppress(FormatError):
-            of, its_end = earlier.read_plan(), earlier.read_record()
-            if of.training == plan.training and its_end.started_ms is not None and its_end.ended_ms is not None:
-                files.append(StartFiles(earlier.path.name, its_end, read(earlier), of.host(0).clock_offset_s))
+            of = earlier.read_plan()
+            if of.training == plan.training:
+                one = StartFiles(earlier.path.name, _end_of(earlier), read(earlier), of.host(0).clock_offset_s)
+                files += [one] if one.has_times else []
+                unknown += not one.has_times
     own = StartFiles(directory.path.name, end, log, plan.host(0).clock_offset_s)
-    return Chain((*files, own)) if files else None
+    return Chain((*files, own), unknown) if files or unknown else None
+
+
+def _end_of(directory: RoundDir) -> RoundRecord | None:
+    """Return how a try ended; None without a record, as after a killed controller."""
+    with suppress(FormatError):
+        return directory.read_record()
+    return None
