@@ -20,6 +20,7 @@ from .pytest_html import PageHooks, clean_metadata, expanded, write_run_page
 from .reports import Attachments, JUnitFile
 from .shared import RUN, SESSION, is_worker, line_writer
 from .shown_command import without_secrets
+from .terminal import ReportLines
 from .writers import Writers, guard
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     clean_metadata(config)
     config.pluginmanager.register(Attachments(config), "flagperf-attachments")
     config.pluginmanager.register(JUnitFile(config), "flagperf-junit")
+    config.pluginmanager.register(ReportLines(config), "flagperf-report-lines")
     if not is_worker(config):
         config.pluginmanager.register(Writers(run), "flagperf-writers")
     if run.settings.starts_nothing and hasattr(config.option, "dist"):

@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flagperf.case import Case
+from pytest_flagperf.stored.layout import JUNIT, PAGE
 
 from .items import requested_cases, takes_case
 from .shared import RUN, SESSION, is_worker, line_writer
@@ -102,6 +103,28 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     summary = replace(summary, next_steps=tuple(_next_steps(run, summary, config, os.environ)))
     for line in summary.lines(width):
         write(line)
+
+
+class ReportLines:
+    """Leave out what pytest and pytest-html print about files that the summary lists; registered only for a run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._run = config.stash[RUN]
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> Generator[None]:
+        folder, write_sep = self._run.directory.path.resolve(), terminalreporter.write_sep
+        listed = (str(folder / JUNIT), (folder / PAGE).as_uri()) if self._run.requested else ()
+
+        def write_other(sep: str, title: str | None = None, *arguments: Any, **options: Any) -> None:
+            if not (title or "").endswith(listed):
+                write_sep(sep, title, *arguments, **options)
+
+        terminalreporter.write_sep = write_other
+        try:
+            yield
+        finally:
+            del terminalreporter.write_sep
 
 
 def _show_hints(run: Run, terminalreporter: Any, config: pytest.Config) -> None:

@@ -35,6 +35,7 @@ def test_a_run_passes_and_leaves_its_reports(toy: Toy) -> None:
         assert "alpha:plain:CPU:1:2:1" in page.read_text()
     for junit in (run / "junit.xml", toy.root / "mine.xml"):
         assert any("p_core" in (item.get("name") or "") for item in ET.parse(junit).iter("property"))
+    result.stdout.fnmatch_lines(["*generated xml file: *mine.xml*", "*Generated html report: *mine.html*"])
     result.stdout.fnmatch_lines(["*alpha:plain:CPU:1:2:1*", f"*{run.name}/report.html*"])
     assert not any("[rank 0]" in line for line in result.outlines)
 
@@ -123,6 +124,7 @@ def test_parallel_workers_share_the_cases_and_one_report(toy: Toy) -> None:
     result = toy.run("suites", "-n2", "-v")
     result.assert_outcomes(passed=10)
     (run,) = toy.runs
+    assert [result.stdout.str().count(name) for name in ("junit.xml", "results.json")] == [1, 1]
     with (run / "results.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 4
     assert (run / "report.html").is_file()
