@@ -312,3 +312,40 @@ def test_the_page_of_many_cases_stays_small_and_says_what_it_leaves_out(tmp_path
     capsys.readouterr()
     assert sizes["wide"] < 3_000_000
     assert sizes["narrow"] < sizes["wide"] / 2
+
+
+def history(folder: Path) -> list[Path]:
+    """Sixteen runs, each of another commit; the last six are 20 % slower."""
+    runs = []
+    for number in range(16):
+        factor = (0.8 if number >= 10 else 1.0) * (1 + 0.01 * (-1) ** number)
+        rounds: list[Change] = [
+            lambda one, change=change, number=number: replace(change(one), machine={"commit": f"{number:040}"})  # type: ignore[misc]
+            for change in dated(number + 1, factor)
+        ]
+        runs.append(run_of(folder / f"run202611{number + 1:02}", rounds=rounds, fingerprint={"key": "k"}))
+    return runs
+
+
+def test_the_change_of_the_level_is_named_with_its_run_and_commit(tmp_path: Path, capsys: Capture) -> None:
+    runs = history(tmp_path / "reports")
+    sentence = (
+        "p_core: 20.0 % lower from run20261111 (commit 000000000000) on; the run before is run20261110 (commit "
+        "000000000000)"
+    )
+    page, comment = tmp_path / "compared.html", tmp_path / "comment.md"
+    out = output_of(capsys, "compare", runs[0], runs[-1], "--html", page, "--markdown", comment, code=1)
+    assert sentence in " ".join(out.split())
+    assert f'<span class="advice">{sentence}</span>' in page.read_text(), "beside the regression"
+    assert sentence in comment.read_text()
+    assert "16 runs like this one" in page.read_text(), "also the stored runs between"
+    assert sentence not in " ".join(output_of(capsys, "compare", runs[0], runs[9]).split()), "before the change"
+
+
+def test_the_curves_of_both_runs_are_laid_over_each_other_in_the_overview(tmp_path: Path, capsys: Capture) -> None:
+    old, new = (run_of(tmp_path / name, rounds=faster(factor)) for name, factor in (("old", 1.0), ("new", 0.9)))
+    output_of(capsys, "compare", old, new, "--html", tmp_path / "compared.html", code=1)
+    text = (tmp_path / "compared.html").read_text()
+    curves = re.findall(r'<svg class="small apart".*?</svg>', text)
+    assert [curve.count("<polyline") for curve in curves] == [2, 2], "of the metric and the throughput"
+    assert text.count('<div class="stacked">') == 2, "where the time of each run went"

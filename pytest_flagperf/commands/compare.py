@@ -40,9 +40,11 @@ from pytest_flagperf.results.comparing.comparison import (
     certainty,
     match,
 )
-from pytest_flagperf.results.comparing.stored_runs import Rounds, StoredRuns, without_copies
+from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns, without_copies
+from pytest_flagperf.results.comparing.trend import trend_of
 from pytest_flagperf.results.figures.units import count, signed
 from pytest_flagperf.results.measured import limits
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import write_text
 from pytest_flagperf.stored.plan import THROUGHPUTS
@@ -89,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     page = _compare(_load(arguments.runs), arguments)
     written = []
     if arguments.html:
-        write_text(arguments.html, standalone(page))
+        write_text(arguments.html, standalone(page, arguments.html))
         written.append(f"wrote the page {arguments.html}")
     if arguments.markdown:
         write_text(arguments.markdown, comment.of_comparison(page))
@@ -113,10 +115,7 @@ def _compare(runs: Sequence[StoredRun], arguments: argparse.Namespace) -> Compar
             write_text(arguments.markdown, comment.of_refusal(names[0], names[-1], problems.problems))
         raise
     stored_runs = StoredRuns(old.directory.resolve().parent)
-    cases = [
-        Compared(row, row.changes(judged, arguments.threshold, _runs_for_noise(row, stored_runs), every=arguments.all))
-        for row in matched.rows
-    ]
+    cases = [_compared(row, stored_runs, judged, arguments) for row in matched.rows]
     rows = case_rows(cases, matched, common=arguments.common)
     regressions = [
         f"{names[-1]}: {case.row.new.case}: {text}" for case in cases for text in case.row.regressions(case.changes)
@@ -166,21 +165,38 @@ def _load(paths: Sequence[Path]) -> list[StoredRun]:
 
 def _started(run: StoredRun) -> int:
     """Return when the first round started, in ms; 0 for a run without times."""
-    times = [outcome.started_ms for case in run.cases for outcome in case.outcomes if outcome.started_ms is not None]
-    return min(times, default=0)
+    return _first_start([outcome for case in run.cases for outcome in case.outcomes])
 
 
-def _runs_for_noise(row: CaseRuns, stored_runs: StoredRuns) -> list[Rounds]:
+def _compared(row: CaseRuns, stored_runs: StoredRuns, judged: Sequence[str], arguments: argparse.Namespace) -> Compared:
+    like = _runs_for_noise(row, stored_runs)
+    changes = row.changes(judged, arguments.threshold, [rounds for _, rounds in like], every=arguments.all)
+    given = [(name, case.outcomes) for name, case in row.runs]
+    names, last = {name for name, _ in given}, max(_first_start(rounds) for _, rounds in given)
+    runs = [*(named for named in like if named[0] not in names and _first_start(named[1]) <= last), *given]
+    trends = [trend_of(change.name, runs) for change in changes if change.judged]
+    return Compared(row, changes, tuple(trend for trend in trends if trend is not None))
+
+
+def _first_start(rounds: Sequence[Outcome]) -> int:
+    """Return when the first of the rounds started, in ms; 0 if it is unknown."""
+    return min((outcome.started_ms for outcome in rounds if outcome.started_ms is not None), default=0)
+
+
+def _runs_for_noise(row: CaseRuns, stored_runs: StoredRuns) -> list[NamedRounds]:
     """Return the runs with the old run's fingerprint: those passed and those stored beside it, without the new run."""
     first = row.old.outcomes[0]
     if first.hardware != row.new.outcomes[0].hardware:
         return []
-    given = [tuple(outcome for outcome in case.outcomes if outcome.valid) for _, case in row.runs[:-1]]
-    between = [rounds for rounds in given if rounds and not config_differences(first, rounds[0])]
-    runs = [*stored_runs.like(first), *between]
+    given = [(name, tuple(outcome for outcome in case.outcomes if outcome.valid)) for name, case in row.runs[:-1]]
+    between = [(name, rounds) for name, rounds in given if rounds and not config_differences(first, rounds[0])]
     new = {outcome.identity for outcome in row.new.outcomes}
-    runs = [rounds for rounds in runs if not new & {outcome.identity for outcome in rounds}]
-    return sorted(without_copies(runs), key=lambda rounds: rounds[0].started_ms or 0)
+    runs = [
+        (name, rounds)
+        for name, rounds in (*between, *stored_runs.named(first))
+        if not new & {outcome.identity for outcome in rounds}
+    ]
+    return sorted(without_copies(runs), key=lambda named: named[1][0].started_ms or 0)
 
 
 def _explained(row: CaseRuns, old: StoredRun, new: StoredRun) -> str:
@@ -237,6 +253,8 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
     if shown < between:
         yield f"  {shown} of {count(between, 'run')} between shown; --html shows all"
     if text := certainty(case.changes, threshold):
+        yield from wrapped(f"  {text}", "    ")
+    for text in case.trend.sentences() if case.trend else ():
         yield from wrapped(f"  {text}", "    ")
 
 

@@ -69,7 +69,7 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
         for change in case.changes
     ]
     texts = [*(f"different: {text}" for text in case.row.differences), *case.row.invalid, *case.row.notes]
-    texts.append(certainty(case.changes, threshold))
+    texts += [certainty(case.changes, threshold), *(case.trend.sentences() if case.trend else ())]
     yield (
         blocks.lines([f"<details><summary>{blocks.code(case.row.name)}</summary>", ""]).rstrip("\n")
         + "\n\n"

@@ -61,11 +61,13 @@ class Level:
 
 @dataclass(frozen=True)
 class Band:
-    """A shaded part of the axis; each name has one colour."""
+    """A shaded part of the axis; each name has one colour. With ``low`` and ``high`` it is as high as these values."""
 
     name: str
     start: float
     end: float
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class Chart:
     summary: str = "median"
     """The value of a line that the legend shows while no point is selected: "last", "median" or "highest"."""
     note: str = ""
+    names: tuple[str, ...] = ()
+    """The names of the positions 1, 2, ... on the axis."""
 
     @property
     def drawable(self) -> bool:
@@ -335,7 +339,7 @@ def html(charts: Iterable[Chart | None]) -> str:
     figures = "".join(_figure(number, chart) for number, chart in enumerate(drawn))
     names = dict.fromkeys(band.name for chart in drawn for band in chart.bands)
     key = "".join(f'<span><i class="band" data-band="{escape(name)}"></i>{escape(name)}</span>' for name in names)
-    key = f'<p class="bands">Phases: {key}</p>' if key else ""
+    key = f'<p class="bands">{key}</p>' if key else ""
     return f'{key}<div class="charts"><script type="application/json">{dumped(spec(drawn))}</script>{figures}</div>'
 
 
@@ -357,8 +361,13 @@ def spec(charts: Sequence[Chart]) -> dict[str, Any]:
     xs: dict[tuple[float, ...], int] = {}
     bands: dict[tuple[Band, ...], int] = {}
     specs = [_chart_spec(chart, xs, bands) for chart in charts]
-    band_specs = [[[band.name, _on_axis(band.start), _on_axis(band.end)] for band in group] for group in bands]
+    band_specs = [[_band_spec(band) for band in group] for group in bands]
     return {"xs": [list(x) for x in xs], "bands": band_specs, "charts": specs}
+
+
+def _band_spec(band: Band) -> list[Any]:
+    heights = [rounded(value) for value in (band.low, band.high) if value is not None]
+    return [band.name, _on_axis(band.start), _on_axis(band.end), *heights]
 
 
 def _chart_spec(chart: Chart, xs: dict[tuple[float, ...], int], bands: dict[tuple[Band, ...], int]) -> dict[str, Any]:
@@ -382,6 +391,8 @@ def _chart_spec(chart: Chart, xs: dict[tuple[float, ...], int], bands: dict[tupl
         spec["floor"] = chart.floor
     if chart.dots:
         spec["dots"] = True
+    if chart.names:
+        spec["names"] = chart.names
     if chart.summary != Chart.summary:
         spec["summary"] = chart.summary
     return spec

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
-from pytest_flagperf.report.page import charts, machine, sampled_charts
-from pytest_flagperf.report.page.charts import Bar, Chart, ChartLine
-from pytest_flagperf.report.page.html import Markup, Name, Number, anchor, document, items, state, table
+from pytest_flagperf.report.page import charts, machine, sampled_charts, time_parts, trends
+from pytest_flagperf.report.page.case_table import CaseLine, case_table, cell
+from pytest_flagperf.report.page.charts import Bar, Chart
+from pytest_flagperf.report.page.html import (
+    Markup,
+    Name,
+    Number,
+    anchor,
+    css_class,
+    document,
+    folded,
+    items,
+    page_of,
+    state,
+    table,
+)
 from pytest_flagperf.report.page.section import MAX_SERIES_BYTES
-from pytest_flagperf.results.comparing.case_table import BAD, CHECK, HEAD, NOT_JUDGED, CaseRow, limit
+from pytest_flagperf.report.page.small_charts import POINTS, small
+from pytest_flagperf.results.comparing.case_table import ADDED, BAD, CHECK, LEFT_OUT, NOT_JUDGED, CaseRow, limit
 from pytest_flagperf.results.comparing.comparison import Change, Compared, certainty
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import meaning
@@ -29,6 +43,10 @@ _MAX_POINTS, _MIN_POINTS = 200, 15
 _CHART_BYTES = 2_000_000
 """The maximum size of all charts; with many cases their lines have fewer points, or samples are left out."""
 _BYTES_PER_POINT = 13
+_MAX_REASONS = 10
+"""The maximum number of regressions in the headline; the overview has all of them."""
+_MAX_OPEN = 3
+"""The number of cases up to which all are open at first."""
 _FULL_BAR = 0.5
 """The change that fills its bar; bars of larger changes have the same width."""
 
@@ -49,48 +67,121 @@ class ComparisonPage:
     """How many cases regressed, or the smallest change that the comparison could have seen."""
 
 
-def standalone(page: ComparisonPage) -> str:
-    """Return a complete page."""
+def standalone(page: ComparisonPage, to: Path) -> str:
+    """Return a complete page; its links to the runs are relative to the file ``to``."""
     old, *_, new = page.directories
+    page_dir = to.resolve().parent
+    cases = sorted(page.cases, key=lambda case: not _is_bad(page, case))
     parts = [
         _headline(page),
-        _case_table(page),
+        _facts(page, page_dir),
+        _overview(page),
         _lists(page),
-        _facts(page),
         _machines(page),
         _scaling(page),
-        "<h2>Cases</h2>",
+        '<h2 id="cases">Cases</h2>',
+        *(_case(page, case, page_dir) for case in cases),
     ]
-    parts += [_case(page, case) for case in page.cases]
     return document(f"flagperf: {old} and {new}", f'<main class="flagperf">{"".join(parts)}</main>')
 
 
+def _row(page: ComparisonPage, case: Compared) -> CaseRow:
+    return next(row for row in page.rows if row.case == case.row.name)
+
+
+def _is_bad(page: ComparisonPage, case: Compared) -> bool:
+    return _row(page, case).verdict in BAD
+
+
 def _headline(page: ComparisonPage) -> str:
+    """Return the verdict, and for each case that regressed its first reason."""
     suspect = sum(row.verdict == CHECK for row in page.rows)
     text = page.title[:1].upper() + page.title[1:] + (f"; {count(suspect, 'case')} {CHECK}" if suspect else "")
-    kind = "failed" if page.regressions else "passed"
-    return f'<div class="headline {kind}"><p>{escape(text)}</p></div>'
+    judged = any(row.verdict not in (NOT_JUDGED, LEFT_OUT, ADDED) for row in page.rows)
+    kind = "failed" if page.regressions else "passed" if judged else "failed-as-expected"
+    reasons = [_reason(page, row) for row in page.rows if row.verdict in BAD]
+    more = f"<li>and {count(len(reasons) - _MAX_REASONS, 'more case')}</li>" if len(reasons) > _MAX_REASONS else ""
+    listed = f"<ul>{''.join(reasons[:_MAX_REASONS])}{more}</ul>" if reasons else ""
+    return f'<div class="headline {kind}" id="summary"><p>{escape(text)}</p>{listed}</div>'
+
+
+def _reason(page: ComparisonPage, row: CaseRow) -> str:
+    """Return the reason with the figure that decides, else the first one, and how many more there are."""
+    case = next((case for case in page.cases if case.row.name == row.case), None)
+    reasons = list(case.row.regressions(case.changes)) if case else [f"is not in {list(page.directories)[-1]}"]
+    first = next((reason for reason in reasons if reason.startswith(f"{row.metric} ")), reasons[0])
+    more = f" <small>(and {count(len(reasons) - 1, 'more reason')})</small>" if len(reasons) > 1 else ""
+    since = case.trend.sentences()[:1] if case and case.trend and case.trend.is_worse else []
+    advice = "".join(f'<span class="advice">{escape(text)}</span>' for text in since)
+    return f"<li>{_linked(row, page)}: {escape(first)}{more}{advice}</li>"
 
 
 def _lists(page: ComparisonPage) -> str:
-    """Return the regressions, warnings and notes as sentences."""
-    parts = {"Regressions": (page.regressions, "bad"), "Warnings": (page.suspect, ""), "Notes": (page.notes, "soft")}
+    """Return the warnings and notes as sentences."""
+    parts = {"Warnings": (page.suspect, ""), "Notes": (page.notes, "soft")}
     return "".join(f"<h2>{name}</h2>{items(texts, kind)}" for name, (texts, kind) in parts.items() if texts)
 
 
-def _case_table(page: ComparisonPage) -> str:
-    """Return the table of all cases, with a link to the section of each compared case."""
-    names = {case.row.name for case in page.cases}
-    rows = [
-        (_linked(row, names), Name(row.metric), *map(Number, row.cells[2:6]), Markup(_labelled(row.verdict)))
-        for row in page.rows
-    ]
-    return f'<h2 id="overview">Overview</h2>{table(HEAD, rows, [row.verdict in BAD for row in page.rows])}'
+# -- the overview --------------------------------------------------------------------------------------------
 
 
-def _linked(row: CaseRow, names: Collection[str]) -> str:
+_COLUMNS = {
+    "verdict": "", "case": "",
+    "metric (target)": "the quality of the trainings over their steps, or the first figure of the measurements",
+    "throughput": "the throughput of all cards over the time of the trainings, from zero",
+    "figure": "the figure that decides the verdict", "old": "", "new": "",
+    "change": "the change of this figure; ? if its noise is unknown",
+    "trend": "the figure over the runs like these, with a line where its level changes",
+    "limit": "the smallest change for the worse that counts",
+}  # fmt: skip
+
+
+def _overview(page: ComparisonPage) -> str:
+    """Return the table of all cases, those that regressed first, with the curves of the old and the new run."""
+    rows = sorted(page.rows, key=lambda row: row.verdict not in BAD)
+    lines = [CaseLine(row.verdict, f"{row.case} {row.verdict}", _cells(page, row)) for row in rows]
+    return case_table(lines, _COLUMNS, list(dict.fromkeys(row.verdict for row in rows)))
+
+
+def _cells(page: ComparisonPage, row: CaseRow) -> dict[str, str]:
+    case = next((case for case in page.cases if case.row.name == row.case), None)
+    curves = _small_curves(case) if case else {}
+    change = case.change(row.metric) if case else None
+    share = change.judgement.change if change else None
+    trend = next((trend for trend in case.trends if trend.figure == row.metric), None) if case else None
+    cells = {
+        "verdict": cell(_labelled(row.verdict), row.verdict, number=False),
+        "case": cell(_linked(row, page), row.case, number=False),
+        **{name: cell(curve, number=False) for name, curve in curves.items()},
+        "figure": cell(escape(row.metric), number=False),
+        "old": cell(escape(row.old), change.old if change else None),
+        "new": cell(escape(row.new), change.new if change else None),
+        "change": cell(escape(row.change), share),
+        "trend": cell(small(trends.small_chart(trend)) if trend else "", number=False),
+        "limit": cell(escape(row.limit)),
+    }
+    return {name: text for name, text in cells.items() if text}
+
+
+def _small_curves(case: Compared) -> dict[str, str]:
+    """Return the first curves of the old and the new run, laid over each other, by column."""
+    rounds = [outcome for run in (case.row.old, case.row.new) if (outcome := _median_round(run)) is not None]
+    drawn = {
+        "metric (target)": map(_first_curve, rounds),
+        "throughput": (charts.throughput([outcome], POINTS) for outcome in rounds),
+    }
+    return {name: small(_combined([("", curve) for curve in curves]), apart=True) for name, curves in drawn.items()}
+
+
+def _first_curve(outcome: Outcome) -> Chart | None:
+    first = next(filter(None, [charts.metric([outcome], POINTS), *_curves(outcome, POINTS)]), None)
+    return first and replace(first, lines=first.lines[:1])
+
+
+def _linked(row: CaseRow, page: ComparisonPage) -> str:
     name = escape(row.case)
-    return Markup(f'<a href="#{anchor(row.case)}">{name}</a>' if row.case in names else name)
+    known = any(case.row.name == row.case for case in page.cases)
+    return Markup(f'<a href="#{anchor(row.case)}">{name}</a>' if known else name)
 
 
 def _labelled(verdict: str) -> str:
@@ -98,15 +189,28 @@ def _labelled(verdict: str) -> str:
     return state(kind or ("passed" if verdict == noise.BETTER else "none"), verdict)
 
 
-def _facts(page: ComparisonPage) -> str:
-    runs = page.directories.items()
-    old, *between, new = (f"{escape(name)} <small>{escape(str(path))}</small>" for name, path in runs)
+def _facts(page: ComparisonPage, page_dir: Path) -> str:
+    old, *between, new = (_run(name, path, page_dir) for name, path in page.directories.items())
     rule = (
         f"a change counts if it is at least {quantity(page.threshold, 'share')}, "
         f"and larger than random variation reaches once in {1 / noise.CHANCE:.0f} runs"
     )
-    facts = {"old": old, **({"between": "<br>".join(between)} if between else {}), "new": new, "rule": rule}
-    return f'<dl class="facts">{"".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items())}</dl>'
+    keys = {place: f'<i class="key c{place}"></i>' for place in range(2)}
+    facts = {
+        f"{keys[0]}old": old,
+        "between": folded(count(len(between), "run"), f"<p>{'<br>'.join(between)}</p>") if between else "",
+        f"{keys[1]}new": new,
+        "rule": rule,
+    }
+    texts = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items() if text)
+    return f'<dl class="facts">{texts}</dl>'
+
+
+def _run(name: str, directory: Path, page_dir: Path) -> str:
+    """Return the run's name, which leads to its page, and its directory."""
+    to = page_of(directory.resolve(), page_dir)
+    linked = f'<a href="{to}">{escape(name)}</a>' if to else escape(name)
+    return f"{linked} <small>{escape(str(directory))}</small>"
 
 
 # -- all cases -----------------------------------------------------------------------------------------------
@@ -163,30 +267,43 @@ def _rate(case: CaseResult) -> str:
 # -- a case --------------------------------------------------------------------------------------------------
 
 
-def _case(page: ComparisonPage, case: Compared) -> str:
-    worse = any(case.row.regressions(case.changes))
-    undecided = (NOT_JUDGED, "not-finished") if case.row.undecided else ("not worse", "passed")
-    label, kind = ("worse", "failed") if worse else undecided
+def _case(page: ComparisonPage, case: Compared, page_dir: Path) -> str:
+    verdict = _row(page, case).verdict
     p_core = case.change("p_core")
     share = f"<span>p_core {_change(p_core)}</span>" if p_core and p_core.judgement.change is not None else ""
-    body = "".join(_body(page, case))
-    opened = " open" if worse or len(page.cases) <= 3 else ""
+    body = "".join(_body(page, case, page_dir))
+    opened = " open" if verdict in BAD or len(page.cases) <= _MAX_OPEN else ""
+    about = escape(f"{case.row.name} {verdict}")
     return (
-        f'<details class="case" id="{anchor(case.row.name)}" data-state="{kind}"{opened}>'
-        f"<summary>{state(kind, label)}<strong>{escape(case.row.name)}</strong>{share}</summary>"
+        f'<details class="case" id="{anchor(case.row.name)}" data-state="{css_class(verdict)}" data-about="{about}"'
+        f"{opened}><summary>{_labelled(verdict)}<strong>{escape(case.row.name)}</strong>{share}</summary>"
         f"<div>{body}</div></details>"
     )
 
 
-def _body(page: ComparisonPage, case: Compared) -> Iterator[str]:
+def _body(page: ComparisonPage, case: Compared, page_dir: Path) -> Iterator[str]:
+    yield items(case.row.regressions(case.changes), "bad")
     yield "".join(f'<p class="warning">{escape(f"different: {text}")}</p>' for text in case.row.differences)
     yield "".join(f'<p class="warning">{escape(text)}</p>' for text in case.row.invalid)
     yield items(case.row.notes, "soft")
     yield _figures(case) if case.changes else ""
     if text := certainty(case.changes, page.threshold):
         yield f'<p class="soft">{escape(text)}</p>'
-    yield charts.html(_trend(change) for change in case.changes if change.judged)
+    yield _history(page, case, page_dir)
     yield _drawn(page, case)
+
+
+def _history(page: ComparisonPage, case: Compared, page_dir: Path) -> str:
+    """Return the trends of the judged figures, where the level changed, and the runs."""
+    drawn = charts.html(map(trends.chart, case.trends))
+    if case.trend is None:
+        return f"<h3>History</h3>{drawn}" if drawn else ""
+    beside = next(iter(page.directories.values())).resolve().parent
+
+    def address(name: str) -> str:
+        return page_of(page.directories.get(name, beside / name).resolve(), page_dir)
+
+    return f"<h3>History</h3>{items(case.trend.sentences())}{drawn}{trends.runs(case.trend, address)}"
 
 
 def _figures(case: Compared) -> str:
@@ -196,7 +313,7 @@ def _figures(case: Compared) -> str:
     rows = []
     for change in case.changes:
         before, *values, after = map(Number, change.texts)
-        rows.append((_named(change.name, case), before, after, *_cells(change), change.direction or "", *values))
+        rows.append((_named(change.name, case), before, after, *_judged(change), Name(change.direction or ""), *values))
     return table(head, rows, [change.word == noise.WORSE for change in case.changes])
 
 
@@ -206,16 +323,7 @@ def _named(name: str, case: Compared) -> str:
     return Markup(f'{escape(name)}<span class="spread">{escape(text)}</span>' if text else escape(name))
 
 
-def _trend(change: Change) -> Chart | None:
-    """Return a chart of the medians of all runs; None for two runs."""
-    medians = [math.nan if median is None else median for median in change.medians]
-    line = ChartLine("median of the rounds", [float(number) for number in range(1, len(medians) + 1)], medians)
-    if len(medians) < 3 or not line.drawable:
-        return None
-    return Chart(f"{change.name} over the runs", "run", change.unit, (line,), dots=True)
-
-
-def _cells(change: Change) -> tuple[str, ...]:
+def _judged(change: Change) -> tuple[str, ...]:
     """Return the change, a bar of the change over its limit, the limit, and the judgement."""
     bar = _bar(change) if change.judgement.change is not None else ""
     return (
@@ -253,10 +361,7 @@ def _drawn(page: ComparisonPage, case: Compared) -> str:
     shown = named if len(named) <= _MAX_RUNS else [named[0], *named[1 - _MAX_RUNS :]]
     numbers = _CHART_BYTES / max(len(page.cases), 1) / _BYTES_PER_POINT / 2
     points = max(min(int(numbers / 3 / max(len(shown), 1)), _MAX_POINTS), _MIN_POINTS)
-    curves = [
-        _combined([(name, draw([outcome], points)) for name, outcome in shown])
-        for draw in charts.of_training([outcome for _, outcome in shown])
-    ]
+    curves = _by_title((name, chart) for name, outcome in shown for chart in _curves(outcome, points))
     sampled = _sampled(page, shown, numbers)
     if not any(curves) and not sampled:
         return ""
@@ -265,7 +370,24 @@ def _drawn(page: ComparisonPage, case: Compared) -> str:
         about += f"; {len(shown)} of {len(named)} runs"
     if sampled is None:
         about += "; without the charts of hosts and devices, because there are too many cases"
-    return f"<h3>Training <small>({about})</small></h3>{charts.html(curves)}{charts.html(sampled or ())}"
+    title = "Training" if case.row.old.outcomes[0].is_training else "Measurement"
+    drawn = f"{charts.html(curves)}{charts.html(sampled or ())}{time_parts.html(dict(shown))}"
+    return f"<h3>{title} <small>({about})</small></h3>{drawn}"
+
+
+def _curves(outcome: Outcome, points: int) -> list[Chart | None]:
+    if not outcome.is_training:
+        return charts.of_measurement([outcome])
+    return [draw([outcome], points) for draw in charts.of_training([outcome])]
+
+
+def _by_title(named: Iterable[tuple[str, Chart | None]]) -> list[Chart | None]:
+    """Lay the charts of the same title over each other."""
+    groups: dict[str, list[tuple[str, Chart | None]]] = {}
+    for name, chart in named:
+        if chart is not None:
+            groups.setdefault(chart.title, []).append((name, chart))
+    return [_combined(group) for group in groups.values()]
 
 
 def _median_round(case: CaseResult) -> Outcome | None:
@@ -286,13 +408,11 @@ def _sampled(page: ComparisonPage, shown: Iterable[tuple[str, Outcome]], numbers
     points = min(int(numbers / max(lines, 1)), _MAX_POINTS)
     if points < _MIN_POINTS:
         return None
-    by_title: dict[str, list[tuple[str, Chart | None]]] = {}
-    for name, samples in monitored.items():
-        for chart in filter(
-            None, (*sampled_charts.devices(samples, (), points), *sampled_charts.hosts(samples, (), points))
-        ):
-            by_title.setdefault(chart.title, []).append((name, chart))
-    return [_combined(named) for named in by_title.values()]
+    return _by_title(
+        (name, chart)
+        for name, samples in monitored.items()
+        for chart in (*sampled_charts.devices(samples, (), points), *sampled_charts.hosts(samples, (), points))
+    )
 
 
 def _number_of_lines(hosts: Mapping[str, Samples]) -> int:

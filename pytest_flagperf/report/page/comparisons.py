@@ -8,7 +8,7 @@ from html import escape
 
 from pytest_flagperf.report.page import charts
 from pytest_flagperf.report.page.charts import Bar
-from pytest_flagperf.report.page.html import Markup, Number, anchor, figures, folded, table
+from pytest_flagperf.report.page.html import Markup, Number, figures, folded, table
 from pytest_flagperf.report.page.rows import Row
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.figures.units import compared, count, quantity
@@ -100,7 +100,7 @@ def _section(name: str, title: str, note: str, content: str, rows: int) -> str:
 
 
 def _link(row: Row) -> str:
-    return Markup(f'<a href="#{anchor(row.case)}">{escape(row.case)}</a>')
+    return Markup(f'<a href="{row.link}">{escape(row.case)}</a>')
 
 
 def _median(row: Row) -> float:
@@ -176,7 +176,7 @@ def machines(rows: Sequence[Row]) -> str:
 
 
 def _bar(row: Row) -> Bar:
-    return Bar(row.machine, _median(row), quantity(row.main.median, row.unit), f"#{anchor(row.case)}")
+    return Bar(row.machine, _median(row), quantity(row.main.median, row.unit), row.link)
 
 
 def _groups(rows: Iterable[Row], key: Callable[[Row], str]) -> Iterable[tuple[str, list[Row]]]:

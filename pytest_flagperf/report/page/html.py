@@ -13,6 +13,8 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
+from pytest_flagperf.stored.layout import PAGE
+
 _STYLES = ("vendored/uPlot.min.css", "page.css")
 _SCRIPTS = ("vendored/uPlot.iife.min.js", "page.js")
 
@@ -135,6 +137,12 @@ def address(file: Path, page_dir: Path) -> str:
         return escape(quote(Path(os.path.relpath(file, page_dir)).as_posix()))
     except ValueError:
         return escape(file.absolute().as_uri())
+
+
+def page_of(run_dir: Path, page_dir: Path) -> str:
+    """Return the address of a run's page, relative to another page; empty if the run has none."""
+    page = run_dir / PAGE
+    return address(page, page_dir) if page.is_file() else ""
 
 
 def css_class(state: str) -> str:

@@ -77,10 +77,11 @@
       context.beginPath();
       context.rect(left, top, width, height);
       context.clip();
-      for (const [name, start, end] of chart.bands) {
-        const from = plot.valToPos(start, "x", true);
-        context.fillStyle = ink(`band-${name}`) || ink("band-other");
-        context.fillRect(from, top, Math.max(plot.valToPos(end, "x", true) - from, 1), height);
+      for (const [name, start, end, low, high] of chart.bands) {
+        const from = plot.valToPos(start, "x", true), upper = low == null ? top : plot.valToPos(high, "y", true);
+        context.fillStyle = ink(`band-${name.replaceAll(" ", "-")}`) || ink("band-other");
+        context.fillRect(from, upper, Math.max(plot.valToPos(end, "x", true) - from, 2),
+          low == null ? height : plot.valToPos(low, "y", true) - upper);
       }
       context.restore();
     };
@@ -131,6 +132,7 @@
   function bounds(chart) {
     return (_, low, high) => {
       if (low == null || !isFinite(low)) return [0, 1];
+      [low, high] = ends([low, high, ...chart.bands.flatMap((band) => band.slice(3))]);
       const room = (high - low || Math.abs(high) || 1) * 0.08;
       if (chart.y === "%" && low >= 0 && high <= 100) return [0, 102];
       return chart.floor === 0 && low >= 0 ? [0, high + room] : [low - room, high + room];
@@ -142,7 +144,7 @@
     const axis = { stroke: text, font: "11px system-ui, sans-serif", labelFont: "11px system-ui, sans-serif",
       grid: { stroke: ink("grid"), width: 1 }, ticks: { stroke: ink("grid"), width: 1, size: 4 } };
     const count = chart.kind !== "time", sizes = chart.kind === "size";
-    const position = sizes ? size : count ? plain : time;
+    const position = sizes ? size : chart.names ? (x) => chart.names[Math.min(Math.max(Math.round(x), 1), chart.names.length) - 1] : count ? plain : time;
     return {
       width, height: HEIGHT,
       cursor: { sync: { key: `${group}-${chart.x}`, setSeries: false }, drag: { x: true, y: false }, points: { size: 6 }, y: false,

@@ -13,12 +13,13 @@ from html import escape
 from pathlib import Path
 
 from flagperf_driver.addresses import HIDDEN
-from pytest_flagperf.report.page import limits, machine
+from pytest_flagperf.report.page import limits, machine, trends
 from pytest_flagperf.report.page.comparisons import comparisons
-from pytest_flagperf.report.page.html import address, anchor, css_class, document, folded, script, style
-from pytest_flagperf.report.page.rows import EarlierRun, Row, overview, row_of
+from pytest_flagperf.report.page.html import address, anchor, css_class, document, folded, page_of, script, style
+from pytest_flagperf.report.page.rows import Row, overview, row_of
 from pytest_flagperf.report.page.section import Detail, section
-from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns
+from pytest_flagperf.results.comparing.trend import trend_of
 from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -83,16 +84,18 @@ def body(run_dir: Path, page_dir: Path, problems: list[str] | None = None) -> st
     for case in store.iterate_cases(run_dir, problems):
         summary = summarize_case(case, interrupted=info is not None and info.is_interrupted)
         case_dir = run_dir / case.outcomes[0].directory.parent
-        row = row_of(case, summary, earlier.runs(case, problems))
+        comparable = earlier.runs(case, problems)
+        row = row_of(case, summary, comparable)
         measurements += [outcome for outcome in case.outcomes if outcome.points]
         opened += summary.state in BAD
         opened_here = summary.state in BAD and opened <= _MAX_OPEN
-        sections.append((row, _section(case, summary, case_dir, page_dir, detail, opened_here)))
+        history = _history(case, comparable, run_dir, page_dir)
+        sections.append((row, _section(case, summary, case_dir, page_dir, detail, history, opened_here)))
     sections.sort(key=lambda pair: pair[0].order)
     rows = [row for row, _ in sections]
     of_rows = limits.of_rows(rows, measurements)
     parts = [
-        _headline(rows, info),
+        headline(rows, info),
         _machine_and_run(rows, info, run_dir, page_dir),
         "".join(f'<p class="warning">{escape(problem)}</p>' for problem in problems),
         overview(rows, of_rows),
@@ -115,7 +118,7 @@ class _Earlier:
         self._most = min(_MAX_EARLIER_RUNS, _MAX_EARLIER_ROUNDS // max(rounds, 1))
         self._run_dir = run_dir
 
-    def runs(self, case: CaseResult, problems: list[str]) -> list[EarlierRun]:
+    def runs(self, case: CaseResult, problems: list[str]) -> list[NamedRounds]:
         """Return the earlier runs, the oldest first."""
         first = case.outcomes[0]
         if self._most < 1 or first.started_ms is None:
@@ -126,22 +129,33 @@ class _Earlier:
             problems.append(f"{case.case}: cannot read earlier runs: {type(error).__name__}: {error}")
             return []
 
-    def _runs(self, first: Outcome, started_ms: int) -> list[EarlierRun]:
-        found: list[EarlierRun] = []
+    def _runs(self, first: Outcome, started_ms: int) -> list[NamedRounds]:
         # A new object for each case, so that the rounds of other cases are not kept in memory.
         stored_runs = StoredRuns(self._run_dir.parent, self._run_dir.name, newest=2 * _MAX_EARLIER_RUNS)
-        for name, rounds in stored_runs.named(first, self._most):
-            values = finite(outcome.value(first.main) for outcome in rounds)
-            if values and (rounds[0].started_ms or 0) < started_ms:
-                found.append((name, values))
-        return found
+        return [
+            (name, rounds)
+            for name, rounds in stored_runs.named(first, self._most)
+            if finite(outcome.value(first.main) for outcome in rounds) and (rounds[0].started_ms or 0) < started_ms
+        ]
+
+
+def _history(case: CaseResult, earlier: Sequence[NamedRounds], run_dir: Path, page_dir: Path) -> str:
+    """Return the trend of the case's main figure over the earlier runs and this one."""
+    found = trend_of(case.outcomes[0].main, [*earlier, (run_dir.name, case.outcomes)])
+    return trends.html(found, lambda name: page_of(run_dir.parent / name, page_dir) if name != run_dir.name else "")
 
 
 def _section(
-    case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail, opened: bool
+    case: CaseResult,
+    summary: CaseSummary,
+    case_dir: Path,
+    page_dir: Path,
+    detail: Detail,
+    history: str,
+    opened: bool,
 ) -> str:
     try:
-        return section(case, summary, case_dir, page_dir, detail, opened)
+        return section(case, summary, case_dir, page_dir, detail, history, opened)
     except Exception as error:  # unforeseen content of files must not affect other cases
         reason = f"{case_dir}: cannot show the details: {type(error).__name__}: {error}"
         return f'<p class="bad" id="{anchor(case.case)}">{escape(reason)}</p>'
@@ -165,7 +179,8 @@ def _detail(run_dir: Path) -> Detail:
 # -- the headline --------------------------------------------------------------------------------------------
 
 
-def _headline(rows: Sequence[Row], info: RunInfo | None) -> str:
+def headline(rows: Sequence[Row], info: RunInfo | None = None) -> str:
+    """Return the verdict in a sentence, and a line for each case that needs attention."""
     bad = [row for row in rows if row.summary.state in BAD]
     others = [row for row in rows if row.summary.state in (UNFINISHED, EXPECTED)]
     with_code = _with_code(rows)
@@ -243,7 +258,7 @@ def _reason(row: Row) -> str:
 
 
 def _link(row: Row) -> str:
-    return f'<a href="#{anchor(row.case)}">{escape(row.case)}</a>'
+    return f'<a href="{row.link}">{escape(row.case)}</a>'
 
 
 def _machine_and_run(rows: Sequence[Row], info: RunInfo | None, run_dir: Path, page_dir: Path) -> str:

@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from pytest_flagperf.report.page import charts, machine
-from pytest_flagperf.report.page.charts import ChartLine
+from pytest_flagperf.report.page import charts, machine, trends
+from pytest_flagperf.report.page.case_table import CaseLine, case_table, cell
 from pytest_flagperf.report.page.failures import advice
-from pytest_flagperf.report.page.html import anchor, css_class, folded, state
+from pytest_flagperf.report.page.html import anchor, state
 from pytest_flagperf.report.page.small_charts import POINTS, small
 from pytest_flagperf.report.page.time_parts import of_training
 from pytest_flagperf.report.terminal.table import converged, metric
 from pytest_flagperf.results.comparing.baselines import is_comparison
+from pytest_flagperf.results.comparing.stored_runs import NamedRounds
+from pytest_flagperf.results.comparing.trend import trend_of
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.figures.statistics import Summary, finite, summarize
@@ -23,9 +25,6 @@ from pytest_flagperf.results.measured.limits import Limits, StepWork, work_of
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.profile import NO_LOSS
 from pytest_flagperf.results.verdicts.case_result import BAD, STATES, CaseResult, CaseSummary
-
-EarlierRun = tuple[str, Sequence[float]]
-"""The name of a comparable earlier run, and the main figure of its rounds."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,8 @@ class Row:
     """What a step does, to compare it with the limits of the machine."""
     advice: str
     """What to do about the first failure."""
+    link: str
+    """The address of the case's section."""
 
     @property
     def case(self) -> str:
@@ -79,11 +80,16 @@ class Row:
         return machine.named(self.vendor, self.hardware)
 
 
-def row_of(case: CaseResult, summary: CaseSummary, earlier: Sequence[EarlierRun] = ()) -> Row:
-    """Return the row of a case; ``earlier``: the comparable runs before this one, the oldest first."""
+def row_of(case: CaseResult, summary: CaseSummary, earlier: Sequence[NamedRounds] = (), page: str = "") -> Row:
+    """Return the row of a case; ``earlier``: the comparable runs before this one, the oldest first.
+
+    ``page``: the address of the page with the case's section, by default this one.
+    """
+    link = f"{page}#{anchor(case.case)}"
     first = case.outcomes[0]
     values = finite(outcome.value(first.main) for outcome in case.outcomes if outcome.ok)
     cells = {name: cell(case) for name, (cell, _) in COLUMNS.items()}
+    cells["case"] = _case(case, link)
     cells |= {_STATE: _state(summary), _CHANGE: _change(case, earlier)}
     return Row(
         summary=summary,
@@ -105,6 +111,7 @@ def row_of(case: CaseResult, summary: CaseSummary, earlier: Sequence[EarlierRun]
         energy_per_sample=case.median("device_energy_per_sample"),
         work=work_of(case.outcomes),
         advice=advice(case),
+        link=link,
     )
 
 
@@ -123,26 +130,17 @@ def _group(outcome: Outcome) -> str:
 # -- the cells -----------------------------------------------------------------------------------------------
 
 
-def _cell(text: str, value: float | str | None = None, below: str = "", *, number: bool = True) -> str:
-    """Return a cell with a small text below; ``value`` is what the column is sorted by. Empty without a text."""
-    if not text:
-        return ""
-    sorted_by = "" if value is None else f' data-value="{value if isinstance(value, str) else f"{value:.6g}"}"'
-    small_text = f'<span class="spread">{escape(below)}</span>' if below else ""
-    return f"<td{' class=number' if number else ''}{sorted_by}>{text}{small_text}</td>"
-
-
 def _state(summary: CaseSummary) -> str:
     """Return the cell with the state and, below, the marks and the vendor code."""
     notes = [*summary.marks, *([f"with {summary.vendor_code}"] if summary.vendor_code else [])]
     code = "".join(f'<span class="spread">{escape(note)}</span>' for note in notes)
-    return _cell(f"{state(summary.state)}{code}", escape(summary.state), number=False)
+    return cell(f"{state(summary.state)}{code}", escape(summary.state), number=False)
 
 
-def _case(case: CaseResult) -> str:
+def _case(case: CaseResult, link: str) -> str:
     """Return the cell with the name and, below, the rounds unless it is one good round."""
-    name = f'<a href="#{anchor(case.case)}">{escape(case.case)}</a>'
-    return _cell(name, escape(case.case), ", ".join(_rounds(case)), number=False)
+    name = f'<a href="{link}">{escape(case.case)}</a>'
+    return cell(name, escape(case.case), ", ".join(_rounds(case)), number=False)
 
 
 def _rounds(case: CaseResult) -> Iterator[str]:
@@ -170,17 +168,17 @@ def _metric(case: CaseResult) -> str:
     value = case.quality if first.is_training else case.median(first.main)
     name = (first.target.name if first.is_training else first.main) if text else ""
     below = f'<span>{escape(text)}<span class="spread">{escape(name)}</span></span>'
-    return _cell(f'<span class="curve">{curve}{below}</span>' if curve or text else "", value, number=False)
+    return cell(f'<span class="curve">{curve}{below}</span>' if curve or text else "", value, number=False)
 
 
 def _over_time(case: CaseResult) -> str:
-    return _cell(small(charts.throughput(case.outcomes, POINTS)) if case.outcomes[0].is_training else "", number=False)
+    return cell(small(charts.throughput(case.outcomes, POINTS)) if case.outcomes[0].is_training else "", number=False)
 
 
 def _median(name: str) -> Callable[[CaseResult], str]:
     """Return a function for a cell with the median of the finished rounds, its unit, and how much they vary."""
 
-    def cell(case: CaseResult) -> str:
+    def of_case(case: CaseResult) -> str:
         metrics = [metric for outcome in case.outcomes if outcome.ok and (metric := outcome.metric(name)) is not None]
         summary = summarize(metric.value for metric in metrics)
         if summary.median is None or not math.isfinite(summary.median):
@@ -189,9 +187,9 @@ def _median(name: str) -> Callable[[CaseResult], str]:
         variation = "" if summary.variation is None else f"± {quantity(summary.variation, 'share')}"
         text = quantity(summary.median, unit)
         below = f"{rate} {variation}".strip() if unit == rate and text.endswith(f" {rate}") else variation
-        return _cell(escape(text.removesuffix(f" {rate}")), summary.median, below)
+        return cell(escape(text.removesuffix(f" {rate}")), summary.median, below)
 
-    return cell
+    return of_case
 
 
 def _speedup(case: CaseResult) -> str:
@@ -199,28 +197,29 @@ def _speedup(case: CaseResult) -> str:
     value = case.speedup
     text, _, noisy = case.speedup_text.partition(" (")
     efficiency = "" if value is None else f"{quantity(value / cards, 'share')} of {cards}x"
-    return _cell(escape(text), value, noisy.removesuffix(")") or efficiency)
+    return cell(escape(text), value, noisy.removesuffix(")") or efficiency)
 
 
-def _change(case: CaseResult, earlier: Sequence[EarlierRun]) -> str:
+def _change(case: CaseResult, earlier: Sequence[NamedRounds]) -> str:
     """Return the change of the main figure against the accepted baseline, else the run before, with the trend."""
     main = case.outcomes[0].main
+    trend = trend_of(main, [*earlier, ("", case.outcomes)])
+    drawn = small(trends.small_chart(trend)) if trend else ""
     for verdict in case.all_verdicts:
         if is_comparison(verdict) and verdict.name.endswith(f" {main}") and verdict.change is not None:
             word = noise.WORSE if not verdict.ok else "not worse"
-            return _cell(_changed(verdict.change, word), verdict.change, f"{word}, baseline")
-    values = finite(outcome.value(main) for outcome in case.outcomes if outcome.valid)
-    if not earlier or not values:
-        return ""
-    runs = [list(rounds) for _, rounds in earlier]
+            return cell(f"{drawn}{_changed(verdict.change, word)}", verdict.change, f"{word}, baseline")
+    *runs, values = [
+        finite(outcome.value(main) for outcome in rounds if outcome.valid)
+        for rounds in (*(rounds for _, rounds in earlier), case.outcomes)
+    ]
+    if not runs or not values:
+        return cell(drawn)
     judgement = noise.compare(runs[-1], values, [*runs, values], direction=_direction(case, main))
     if judgement.change is None:
-        return ""
+        return cell(drawn)
     word = judgement.word if judgement.error else "noise unknown"
-    medians = [summarize(run).median or math.nan for run in [*runs, values]]
-    line = ChartLine("median", range(len(medians)), medians)
-    trend = charts.make_chart(f"{main} of {count(len(medians), 'run')}", "run", "", [line]) if len(runs) > 1 else None
-    return _cell(f"{small(trend)}{_changed(judgement.change, word)}", judgement.change, f"{word}, {earlier[-1][0]}")
+    return cell(f"{drawn}{_changed(judgement.change, word)}", judgement.change, f"{word}, {earlier[-1][0]}")
 
 
 def _changed(change: float, word: str) -> str:
@@ -236,25 +235,25 @@ def _limited(case: CaseResult) -> str:
     """Return the largest loss of the profiled steps, else the part of the training that its steps wait longest for."""
     profile = next((outcome.profile for outcome in case.outcomes if outcome.ok and outcome.profile), None)
     if profile is not None and profile.largest_loss:
-        return _cell(escape(profile.largest_loss), number=False)
+        return cell(escape(profile.largest_loss), number=False)
     first = next((outcome for outcome in case.outcomes if outcome.ok), case.outcomes[0])
     parts = {**of_training(first), "waiting for a core": first.value("core_wait") or 0.0}
     largest = max(parts, key=lambda name: parts[name])
     share = parts[largest]
     below = f"{quantity(share, 'share')} of the time"
-    return _cell(largest, share, below, number=False) if share >= NO_LOSS else ""
+    return cell(largest, share, below, number=False) if share >= NO_LOSS else ""
 
 
 def of_limits(limits: Limits) -> str:
     """Return the cell of a training whose machine was measured: the limit that binds, as a share of its step."""
     share = limits.share(limits.least)
-    return _cell(limits.binds, share, f"{quantity(share, 'share')} of the step", number=False)
+    return cell(limits.binds, share, f"{quantity(share, 'share')} of the step", number=False)
 
 
 _STATE, _CHANGE, LIMITED = "state", "change", "limited by"
 COLUMNS: Mapping[str, tuple[Callable[[CaseResult], str], str]] = {
     _STATE: (lambda _: "", ""),
-    "case": (_case, "a round is invalid if a condition distorted it, such as throttled clocks"),
+    "case": (lambda _: "", "a round is invalid if a condition distorted it, such as throttled clocks"),
     "metric (target)": (
         _metric, "the quality of a training over its steps, with its target (dashed), or a measurement's first figure",
     ),
@@ -274,49 +273,21 @@ COLUMNS: Mapping[str, tuple[Callable[[CaseResult], str], str]] = {
     ),
     "e2e": (_median("e2e_time"), FIGURES["e2e_time"].meaning),
 }  # fmt: skip
-"""The columns, their cells and meanings; those of the state and the change need more than the case."""
+"""The columns, their cells and meanings; those of the state, the case and the change need more than the case."""
 _NOISE = "the coefficient of variation over the rounds: the standard deviation as a share of the mean"
 
 
-def overview(rows: Sequence[Row], limits: Mapping[str, Limits]) -> str:
-    """Return the table of the cases, without columns that are empty for all of them."""
-    if not rows:
-        return ""
-    cells = [{**row.cells, **({LIMITED: of_limits(limits[row.case])} if row.case in limits else {})} for row in rows]
-    names = [name for name in COLUMNS if any(name in row for row in cells)]
-    numbers = {name for name in names if any(row.get(name, "").startswith("<td class=number") for row in cells)}
-    empty = {name: "<td class=number></td>" if name in numbers else "<td></td>" for name in names}
-    head = "".join(
-        f"<th data-sort{' class=number' if name in numbers else ''}><button>{escape(name)}</button></th>"
-        for name in names
-    )
-    lines = "".join(
-        f'<tr data-state="{css_class(row.summary.state)}" '
-        f'data-about="{escape(f"{row.case} {row.vendor} {row.summary.state}")}">'
-        f"{''.join(_named(name, of_row.get(name, empty[name])) for name in names)}</tr>"
-        for row, of_row in zip(rows, cells, strict=True)
-    )
-    few = "" if len(rows) > 4 else " hidden"
+def overview(rows: Sequence[Row], limits: Mapping[str, Limits], further: Mapping[str, str] | None = None) -> str:
+    """Return the table of the cases, without columns that are empty for all of them; ``further``: more columns."""
+    lines = [
+        CaseLine(
+            row.summary.state,
+            f"{row.case} {row.vendor} {row.summary.state}",
+            {**row.cells, **({LIMITED: of_limits(limits[row.case])} if row.case in limits else {})},
+        )
+        for row in rows
+    ]
     states = [name for name in STATES if any(row.summary.state == name for row in rows)]
-    buttons = "".join(f'<button data-state="{css_class(name)}" aria-pressed="false">{name}</button>' for name in states)
-    return (
-        '<h2 id="overview">Overview</h2>'
-        f'<div class="filter-cases"{few}>'
-        '<input type="search" placeholder="filter by words of the case" aria-label="filter cases">'
-        f'<button data-state="" aria-pressed="true">all</button>{buttons}</div>'
-        f'<div class="wide" tabindex="0"><table id="flagperf-cases"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{lines}</tbody></table></div>"
-        f"{_legend(names)}"
-    )
-
-
-def _named(name: str, cell: str) -> str:
-    """Return the cell with the name of its column, which page.css shows on a phone."""
-    return cell if name in (_STATE, "case") else cell.replace("<td", f'<td data-of="{escape(name)}"', 1)
-
-
-def _legend(names: Sequence[str]) -> str:
-    """Return the meaning of each of these columns that is not clear by its name."""
-    meanings = {**{name: COLUMNS[name][1] for name in names}, "±": _NOISE}
-    terms = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in meanings.items() if text)
-    return folded("Meaning of the columns: medians over the finished rounds", f'<dl class="legend">{terms}</dl>')
+    meanings = {**{name: text for name, (_, text) in COLUMNS.items()}, **(further or {})}
+    legend = "Meaning of the columns: medians over the finished rounds"
+    return case_table(lines, meanings, states, legend, {"±": _NOISE})

@@ -74,11 +74,17 @@ class Detail:
 
 
 def section(
-    case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail, opened: bool = False
+    case: CaseResult,
+    summary: CaseSummary,
+    case_dir: Path,
+    page_dir: Path,
+    detail: Detail,
+    history: str = "",
+    opened: bool = False,
 ) -> str:
-    """Return the section of a case, which opens on a click or by a link to its anchor."""
+    """Return the section of a case, which opens on a click or by a link to its anchor; ``history``: of earlier runs."""
     about = escape(f"{case.case} {case.outcomes[0].vendor} {summary.state}")
-    body = "".join(_body(case, summary, case_dir, page_dir, detail))
+    body = "".join(_body(case, summary, case_dir, page_dir, detail, history))
     state_class, is_open = css_class(summary.state), " open" if opened else ""
     return (
         f'<details class="case" id="{anchor(case.case)}" data-state="{state_class}" data-about="{about}"{is_open}>'
@@ -99,7 +105,9 @@ def _summary(case: CaseResult, summary: CaseSummary) -> str:
     return f"{state(summary.state)}<strong>{escape(case.case)}</strong>{figures}"
 
 
-def _body(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail) -> Iterator[str]:
+def _body(
+    case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path, detail: Detail, history: str
+) -> Iterator[str]:
     rounds = case.outcomes
     plan, problem = _read_plan(case_dir / round_folder(rounds[0].round))
     yield _about(rounds)
@@ -111,7 +119,8 @@ def _body(case: CaseResult, summary: CaseSummary, case_dir: Path, page_dir: Path
         title, drawn = "Training", [draw(rounds, per_line) for draw in charts.of_training(rounds)]
     yield f"<h3>{title}</h3>{charts.html(drawn)}" if any(drawn) else ""
     yield drawings.html(rounds)
-    yield time_parts.html(rounds)
+    yield f"<h3>History</h3>{history}" if history else ""
+    yield time_parts.html({f"round {outcome.round}": outcome for outcome in rounds})
     yield _memory(rounds, plan.memory) if plan else ""
     yield _differences(plan) if plan else ""
     yield _figures(rounds)

@@ -16,8 +16,11 @@ _WIDTH, _HEIGHT, _MARGIN = 96, 28, 3
 _MOST_LINES = 3
 
 
-def small(chart: Chart | None) -> str:
-    """Return the chart as a picture without axes, whose label has its ends; empty without a chart."""
+def small(chart: Chart | None, *, apart: bool = False) -> str:
+    """Return the chart as a picture without axes, whose label has its ends; empty without a chart.
+
+    ``apart``: each line has a colour of its own.
+    """
     if chart is None:
         return ""
     lines = [_finite(line, chart.kind) for line in chart.lines if line.drawable and not line.dashed][:_MOST_LINES]
@@ -31,10 +34,14 @@ def small(chart: Chart | None) -> str:
     drawn = [_polyline([_place(point, (min(xs), max(xs)), (low, high)) for point in line]) for line in lines]
     targets = [_place((max(xs), level), (min(xs), max(xs)), (low, high))[1] for level in levels]
     marks = "".join(f'<path d="M0 {y:.1f}H{_WIDTH}"/>' for y in targets)
+    changes = [
+        _place((band.start, low), (min(xs), max(xs)), (low, high))[0] for band in chart.bands if band.start == band.end
+    ]
+    marks += "".join(f'<path class="change" d="M{x:.1f} 0V{_HEIGHT}"/>' for x in changes)
     label = f"{chart.title}: from {quantity(values[0])} to {quantity(lines[0][-1][1])}"
     return (
-        f'<svg class="small" role="img" aria-label="{escape(label)}" width="{_WIDTH}" height="{_HEIGHT}" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}">{marks}{"".join(drawn)}</svg>'
+        f'<svg class="small{" apart" if apart else ""}" role="img" aria-label="{escape(label)}" width="{_WIDTH}" '
+        f'height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}">{marks}{"".join(drawn)}</svg>'
     )
 
 

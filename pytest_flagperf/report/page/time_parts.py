@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from pytest_flagperf.report.page import charts
 from pytest_flagperf.results.measured import phases
@@ -44,9 +44,9 @@ def of_training(outcome: Outcome) -> dict[str, float]:
     return {text: parts.get(name, 0.0) / training for name, text in names.items()} if training else {}
 
 
-def html(rounds: Sequence[Outcome]) -> str:
-    """Return a bar for each round, all on the same scale; empty without times."""
-    named = {outcome.round: parts for outcome in rounds if (parts := parts_of(outcome))}
+def html(rounds: Mapping[str, Outcome]) -> str:
+    """Return a bar for each named round, all on the same scale; empty without times."""
+    named = {name: parts for name, outcome in rounds.items() if (parts := parts_of(outcome))}
     most = max((sum(parts.values()) for parts in named.values()), default=0.0)
-    bars = [charts.stacked(f"round {number}", parts, "s", most, PARTS) for number, parts in named.items()]
+    bars = [charts.stacked(name, parts, "s", most, PARTS) for name, parts in named.items()]
     return f"<h3>Time</h3>{''.join(bars)}" if bars else ""

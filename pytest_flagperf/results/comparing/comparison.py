@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_flagperf.results.comparing.comparable import config_differences, notes
+from pytest_flagperf.results.comparing.trend import Trend
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.noise import Judgement
 from pytest_flagperf.results.figures.statistics import finite
@@ -192,10 +193,16 @@ class CaseRuns:
 
 @dataclass(frozen=True)
 class Compared:
-    """A case in all runs, and its metrics."""
+    """A case in all runs, and its metrics; ``trends``: of the judged metrics over these runs and the stored ones."""
 
     row: CaseRuns
     changes: tuple[Change, ...]
+    trends: tuple[Trend, ...] = ()
+
+    @property
+    def trend(self) -> Trend | None:
+        """The trend of the figure that stands for the case."""
+        return next((trend for trend in self.trends if trend.figure == self.row.old.outcomes[0].main), None)
 
     def change(self, name: str) -> Change | None:
         return next((change for change in self.changes if change.name == name), None)

@@ -17,14 +17,16 @@ from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import OUTCOME
 
 Rounds = tuple[Outcome, ...]
+NamedRounds = tuple[str, Rounds]
+"""The rounds of a case in a run, with the run's name."""
 
 
-def without_copies(runs: Sequence[Rounds]) -> list[Rounds]:
+def without_copies(runs: Sequence[NamedRounds]) -> list[NamedRounds]:
     """Leave out runs of which every round is in others: copied runs would make the noise look smaller."""
     seen: set[object] = set()
     kept = set()
-    for place in sorted(range(len(runs)), key=lambda place: len(runs[place])):
-        rounds = [one.identity for one in runs[place]]
+    for place in sorted(range(len(runs)), key=lambda place: len(runs[place][1])):
+        rounds = [one.identity for one in runs[place][1]]
         if any(started_ms is None or (started_ms, *rest) not in seen for started_ms, *rest in rounds):
             kept.add(place)
         seen.update(rounds)
@@ -44,23 +46,21 @@ class StoredRuns:
         """Return the valid rounds of the newest comparable runs, the newest last; their code may differ."""
         return [rounds for _, rounds in self.named(outcome, most)]
 
-    def named(self, outcome: Outcome, most: int = noise.MEMORY) -> list[tuple[str, Rounds]]:
+    def named(self, outcome: Outcome, most: int = noise.MEMORY) -> list[NamedRounds]:
         """Return the names and rounds of the runs of ``like``."""
-        runs: list[Rounds] = []
-        names: dict[int, str] = {}
+        runs: list[NamedRounds] = []
         for name, rounds in self._of_case(outcome.without_repeat):
             if not config_differences(rounds[0], outcome):
-                names[id(rounds)] = name
-                runs = without_copies([*runs, rounds])
+                runs = without_copies([*runs, (name, rounds)])
             if len(runs) == most:
                 break
-        return [(names[id(rounds)], rounds) for rounds in runs[::-1]]
+        return runs[::-1]
 
     def of_case(self, case: str) -> Iterator[Rounds]:
         """Yield the rounds of a case without its repeat, the newest run first; runs are read one by one."""
         yield from (rounds for _, rounds in self._of_case(case))
 
-    def _of_case(self, case: str) -> Iterator[tuple[str, Rounds]]:
+    def _of_case(self, case: str) -> Iterator[NamedRounds]:
         folder = glob.escape(folder_of(case))
         for directory in self._directories:
             rounds = [one for place in sorted(directory.glob(f"{folder}_*")) for one in self._rounds(place)]

@@ -174,6 +174,11 @@ def spread(values: Sequence[float]) -> float | None:
     return _deviation(_differences(kept))
 
 
+def freedom(runs: int) -> float:
+    """Return the degrees of freedom of a deviation that was measured on so many runs."""
+    return max(1.0, _FREEDOM * (runs - 1))
+
+
 def outliers(values: Sequence[float]) -> Iterator[int]:
     """Yield the places of values that lie far from their four nearest neighbours."""
     rough = _rough(_differences(values))
@@ -257,7 +262,7 @@ def _error(old: Level, new: Run) -> Error | None:
     if measured is None:
         return _of_rounds(old, new)
     share = math.sqrt(measured.of(old.rounds) ** 2 + measured.of(len(new)) ** 2)
-    return Error(share, max(1.0, _FREEDOM * (measured.runs - 1)), FROM_RUNS, measured.runs)
+    return Error(share, freedom(measured.runs), FROM_RUNS, measured.runs)
 
 
 def of_rounds(old: Run, new: Run) -> Error | None:
