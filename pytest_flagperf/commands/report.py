@@ -1,7 +1,8 @@
-"""Write the HTML page of a stored run again.
+"""Write the HTML page of a stored run again, or an index page of all runs in a folder.
 
-The page is the same as the run's own page, but without the table of tests. It needs no network. The exit code is 1 if
-files of the run were changed after the run.
+The page is the same as the run's own page, but without the table of tests. The index has the newest run of each case
+with its trend over the earlier runs, and links to the pages of all runs; a run without a page gets one. The pages need
+no network. The exit code is 1 if files of a run were changed after the run.
 """
 
 from __future__ import annotations
@@ -10,23 +11,36 @@ import argparse
 from pathlib import Path
 
 from pytest_flagperf.commands import common
-from pytest_flagperf.report.page import page
+from pytest_flagperf.report.page import index, page
+from pytest_flagperf.results.tables.runs import find_runs
 from pytest_flagperf.stored import digests, write_text
-from pytest_flagperf.stored.layout import PAGE
+from pytest_flagperf.stored.layout import INDEX, PAGE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    common.add_run(parser)
-    parser.add_argument("--to", type=Path, metavar="FILE", help=f"the file to write (default: RUN/{PAGE})")
+    parser.add_argument("run", metavar="RUN", type=Path, help=f"{common.RUN}; with --all a folder of runs")
+    parser.add_argument("--all", action="store_true", help="write an index page of all runs in the folder")
+    parser.add_argument(
+        "--to", type=Path, metavar="FILE", help=f"the file to write (default: RUN/{PAGE}; with --all RUN/{INDEX})"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    folder = common.find_run(arguments.run)
-    to: Path = arguments.to or folder / PAGE
+    folder = arguments.run if arguments.all else common.find_run(arguments.run)
+    name = INDEX if arguments.all else PAGE
+    to: Path = arguments.to or folder / name
     if to.is_dir():
-        to = to / PAGE
+        to = to / name
     problems: list[str] = []
-    write_text(to, page.standalone(folder, to, problems))
+    if arguments.all:
+        runs = find_runs(folder)
+        for directory in runs:
+            if not (directory / PAGE).exists():
+                write_text(directory / PAGE, page.standalone(directory, directory / PAGE))
+        text = index.standalone(folder, runs, to, problems)
+    else:
+        text = page.standalone(folder, to, problems)
+    write_text(to, text)
     changed = [problem for problem in problems if digests.CHANGED in problem]
     print("\n".join([*changed, str(to)]))
     return 1 if changed else 0

@@ -26,6 +26,7 @@ __all__ = [
     "DEVICE_SERIES",
     "FILES",
     "HOST_SERIES",
+    "INDEX",
     "JUNIT",
     "LEFT_OUT",
     "LIVE",
@@ -67,6 +68,8 @@ __all__ = [
 # -- of a run ------------------------------------------------------------------------------------------------
 
 RESULTS, TABLE, PAGE, JUNIT = "results.json", "results.csv", "report.html", "junit.xml"
+INDEX = "index.html"
+"""The page of a folder of runs."""
 REPORTS = (PAGE, JUNIT, RESULTS, TABLE)
 """The reports of a run."""
 OPTIONS = "options.json"
@@ -167,6 +170,9 @@ def noderank_of(folder: str) -> int:
 # -- what the files contain -----------------------------------------------------------------------------------------
 
 FILES: Mapping[str, Mapping[str, str]] = {
+    "A folder of runs: reports/": {
+        INDEX: "the newest run of each case with its trend, and all runs; flagperf report --all writes it",
+    },
     "A run: run<timestamp>/": {
         PAGE: "the report: one page that opens without a network",
         JUNIT: "the tests, for CI systems",

@@ -57,7 +57,7 @@ def test_a_page_of_cases_breaks_no_rule(
         assert broken_rules(seen) == []
 
 
-@pytest.mark.parametrize(("dark", "name"), [(False, "compared"), (True, "trend")])
+@pytest.mark.parametrize(("dark", "name"), [(False, "compared"), (True, "trend"), (False, "index")])
 def test_a_comparison_breaks_no_rule(browser: Browser, pages: dict[str, Path], dark: bool, name: str) -> None:
     with shown(browser, pages[name], dark=dark) as seen:
         scroll_through(seen)

@@ -1,0 +1,202 @@
+"""The index page of a folder of runs: the newest run of each case with its trend, and all runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+
+from pytest_flagperf.report.page import charts, page, trends
+from pytest_flagperf.report.page.case_table import cell
+from pytest_flagperf.report.page.comparisons import machines, scaling
+from pytest_flagperf.report.page.html import (
+    Markup,
+    Name,
+    Number,
+    address,
+    document,
+    folded,
+    items,
+    page_of,
+    state,
+    table,
+)
+from pytest_flagperf.report.page.rows import Row, overview, row_of
+from pytest_flagperf.results.comparing.comparable import config_differences
+from pytest_flagperf.results.comparing.stored_runs import NamedRounds, without_copies
+from pytest_flagperf.results.comparing.trend import Trend, short_commit, trend_of
+from pytest_flagperf.results.figures import noise
+from pytest_flagperf.results.figures.units import count, quantity
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.store import RunInfo
+from pytest_flagperf.results.verdicts.case_result import STATES, CaseResult, summarize_case
+from pytest_flagperf.stored.layout import JUNIT, RESULTS, TABLE
+
+_MAX_SHOWN = 20
+"""The number of runs from which on older ones are folded."""
+_LEFT_OUT = ("throughput", "p_whole", "limited by", "e2e")
+"""The columns of a run's overview that only its own page has."""
+_NEWEST, _RUNS = "newest run", "runs"
+_COLUMNS = {_NEWEST: "the start (UTC) of the case's newest run", _RUNS: "how many runs have the case"}
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run without the curves of its rounds; ``states``: how many of its cases are in each state."""
+
+    directory: Path
+    started_ms: int
+    commits: tuple[str, ...]
+    states: Mapping[str, int]
+    info: RunInfo | None
+
+
+@dataclass
+class _Case:
+    """The newest run of a case, with curves; the valid rounds of earlier runs, without."""
+
+    newest: CaseResult
+    run: _Run
+    earlier: list[NamedRounds]
+    runs: int = 1
+
+    @property
+    def trend(self) -> Trend | None:
+        this = self.run.directory.name, self.newest.outcomes
+        return trend_of(self.newest.outcomes[0].main, [*self.earlier, this])
+
+
+def standalone(folder: Path, directories: Sequence[Path], to: Path, problems: list[str] | None = None) -> str:
+    """Return a complete page, with links relative to the file ``to``; ``problems``: what could not be read."""
+    problems = [] if problems is None else problems
+    page_dir = to.resolve().parent
+    cases: dict[tuple[str, ...], _Case] = {}
+    runs = sorted((_read(directory, cases, problems) for directory in directories), key=lambda run: -run.started_ms)
+    for case in cases.values():
+        _keep_comparable(case)
+    rows = sorted((_row(case, page_dir) for case in cases.values()), key=lambda row: row.order)
+    times = [trends.date(run.started_ms) for run in (runs[-1], runs[0]) if run.started_ms]
+    between = f" from {' to '.join(times)} UTC" if times else ""
+    about = f"{count(len(runs), 'run')}{between}; each case by its newest run"
+    parts = [
+        page.headline(rows),
+        f'<p class="soft">{escape(about)}</p>',
+        "".join(f'<p class="warning">{escape(problem)}</p>' for problem in problems),
+        overview(rows, {}, _COLUMNS),
+        _history(cases.values()),
+        _runs(runs, page_dir),
+        scaling(rows),
+        machines(rows),
+    ]
+    return document(f"flagperf {folder.resolve().name}", f'<main class="flagperf">{"".join(parts)}</main>')
+
+
+def _read(directory: Path, cases: dict[tuple[str, ...], _Case], problems: list[str]) -> _Run:
+    """Read a run, and add its cases to ``cases``: only the newest run of a case keeps its curves."""
+    stored = store.load_run(directory.resolve())
+    problems += stored.problems
+    rounds = [outcome for case in stored.cases for outcome in case.outcomes]
+    interrupted = stored.info is not None and stored.info.is_interrupted
+    run = _Run(
+        directory=stored.directory,
+        started_ms=min((outcome.started_ms for outcome in rounds if outcome.started_ms is not None), default=0),
+        commits=tuple(dict.fromkeys(commit for outcome in rounds if (commit := short_commit(outcome)))),
+        states=Counter(summarize_case(case, interrupted=interrupted).state for case in stored.cases),
+        info=stored.info,
+    )
+    for case in stored.cases:
+        first = case.outcomes[0]
+        key = (case.without_repeat, first.vendor, str(first.scale))
+        known = cases.get(key)
+        if known is None:
+            cases[key] = _Case(case, run, [])
+            continue
+        known.runs += 1
+        if run.started_ms > known.run.started_ms:
+            known.newest, known.run, case, older = case, run, known.newest, known.run
+        else:
+            older = run
+        valid = tuple(replace(one, steps=(), evaluations=(), drawings=()) for one in case.outcomes if one.valid)
+        if valid:
+            known.earlier.append((older.directory.name, valid))
+    return run
+
+
+def _keep_comparable(case: _Case) -> None:
+    """Leave out the earlier runs that are not comparable with the newest, and order the others by time."""
+    first = case.newest.outcomes[0]
+    like = [(name, rounds) for name, rounds in case.earlier if not config_differences(rounds[0], first)]
+    like.sort(key=lambda named: named[1][0].started_ms or 0)
+    case.earlier = without_copies(like)[-noise.MEMORY :]
+
+
+def _row(case: _Case, page_dir: Path) -> Row:
+    """Return the row of the newest run, with the trend over the earlier runs that are comparable with it."""
+    interrupted = case.run.info is not None and case.run.info.is_interrupted
+    to = page_of(case.run.directory, page_dir)
+    summary = summarize_case(case.newest, interrupted=interrupted)
+    row = row_of(case.newest, summary, case.earlier, to)
+    newest = cell(escape(trends.date(case.run.started_ms)), case.run.started_ms, case.run.directory.name, number=False)
+    cells = {_NEWEST: newest, _RUNS: cell(str(case.runs), case.runs)}
+    kept = {name: text for name, text in row.cells.items() if name not in _LEFT_OUT}
+    return replace(row, cells={**kept, **{name: text for name, text in cells.items() if text}})
+
+
+def _history(cases: Iterable[_Case]) -> str:
+    """Return the trend of each case as a chart, and where the level changed last."""
+    found = [(case.newest.without_repeat, trend) for case in cases if (trend := case.trend) is not None]
+    sentences = [f"{name}: {text}" for name, trend in found for text in trend.sentences()[:1]]
+    drawn = [(name, chart) for name, trend in found if (chart := trends.chart(trend)) is not None]
+    titled = [replace(chart, title=f"{name}: {chart.title}") for name, chart in drawn]
+    text = f"{items(sentences)}{charts.html(titled)}"
+    return f'<h2 id="history">History</h2>{text}' if text else ""
+
+
+# -- the runs ------------------------------------------------------------------------------------------------
+
+
+def _runs(runs: Sequence[_Run], page_dir: Path) -> str:
+    shown, older = runs[:_MAX_SHOWN], runs[_MAX_SHOWN:]
+    more = folded(count(len(older), "older run"), _table(older, page_dir)) if older else ""
+    return f'<h2 id="runs">Runs</h2>{_table(shown, page_dir)}{more}'
+
+
+def _table(runs: Sequence[_Run], page_dir: Path) -> str:
+    rows = [
+        (
+            Markup(_linked(run, page_dir)),
+            Name(trends.date(run.started_ms)),
+            Number(_duration(run.info)),
+            Markup(_states(run)),
+            Name(", ".join(run.commits)),
+            Markup(", ".join(_files(run, page_dir))),
+        )
+        for run in runs
+    ]
+    return table(("run", "start (UTC)", "took", "cases", "commit", "files"), rows)
+
+
+def _linked(run: _Run, page_dir: Path) -> str:
+    to, name = page_of(run.directory, page_dir), escape(run.directory.name)
+    return f'<a href="{to}">{name}</a>' if to else name
+
+
+def _duration(info: RunInfo | None) -> str:
+    if info is None or info.started_ms is None or info.ended_ms is None:
+        return ""
+    return quantity((info.ended_ms - info.started_ms) / 1000, "s")
+
+
+def _states(run: _Run) -> str:
+    """Return how many cases are in each state, the worst first, and how many were not run."""
+    labels = [state(name, f"{run.states[name]} {name}") for name in STATES if name in run.states]
+    labels += [f"{len(run.info.not_run)} not run"] if run.info and run.info.not_run else []
+    return " ".join(labels)
+
+
+def _files(run: _Run, page_dir: Path) -> Iterator[str]:
+    for name in (RESULTS, TABLE, JUNIT):
+        if (run.directory / name).is_file():
+            yield f'<a href="{address(run.directory / name, page_dir)}">{name}</a>'
