@@ -215,7 +215,8 @@ class Training:
     def _between_steps(self) -> str | None:
         """Check, log, evaluate and save when it is time; return the reason to stop, or None."""
         step = self.progress.step
-        if self.rank.world.world_size > 1 and step in self._replica_steps:
+        checked = self.rank.world.world_size > 1 and step in self._replica_steps
+        if checked:
             self._check_replicas()
         evaluates = self._eval_steps > 0 and step % self._eval_steps == 0 and self._may_evaluate()
         saves = self._checkpoint_steps > 0 and step % self._checkpoint_steps == 0
@@ -226,6 +227,9 @@ class Training:
         if evaluates and self._evaluate(events.EVALUATE):
             reason = "target"
         elif (saves or self._save_is_due) and not ends:
+            if self.rank.world.world_size > 1 and not checked:
+                # No start must continue from a damaged copy, which all ranks would then hold.
+                self._check_replicas()
             self._save()
         self.timeline.resume()
         return reason or (self._limit_reason() if ends else None)

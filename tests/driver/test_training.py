@@ -526,6 +526,26 @@ def test_a_changed_copy_of_the_weights_is_found_after_so_many_steps(monkeypatch:
     assert errors(None) == ["None"] * 3, "the control"
 
 
+def test_a_damaged_copy_of_the_weights_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DrawnSteps, "__contains__", lambda *_: False)
+    settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "max_steps": 11}
+
+    def results(damaged_at: int | None) -> list[str]:
+        exchange = Exchange(2)
+
+        def train(rank: int) -> Run:
+            at = damaged_at if rank == 0 else None
+            return Run(world=driver.World(rank, rank, 2, 2), exchange=exchange, damaged_at=at, **settings)
+
+        with ThreadPoolExecutor(2) as pool:
+            return [str(run.error).partition(":")[0] for run in pool.map(train, range(2))]
+
+    (error,) = set(results(6))
+    assert error.startswith("after step 8 the weights differ between ranks 0, 1")
+    assert [path.name for path in tmp_path.glob("*/step*")] == ["step4"]
+    assert results(None) == ["None"] * 2, "the control continues from step 4"
+
+
 def test_steps_are_drawn_from_a_key() -> None:
     def drawn(key: str, share: float = 0.0) -> list[int]:
         steps = DrawnSteps(key, 25, share)
