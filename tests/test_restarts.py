@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from flagperf_driver.heartbeat import EVALUATE, TRAIN
 from pytest_flagperf.engines.agents.allocation import Blamed, FixedHosts
+from pytest_flagperf.engines.agents.standstill import waiting_s
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.report.terminal.live import silent
@@ -58,3 +62,26 @@ def test_a_host_of_faults_is_left_out_while_others_suffice() -> None:
     blamed.leave_out(RoundFault("crash", "h3", 1, "rank 1 was killed"), 2, watch)
     assert pool.excluded == {"h3": "rank 1 was killed"}
     blamed.leave_out(RoundFault("agent", "", None, "no host"), 2, watch)
+
+
+def test_a_lost_host_is_gone_if_the_ranks_of_all_others_wait_within_the_training() -> None:
+    def host(name: str, **its: Any) -> SimpleNamespace:
+        return SimpleNamespace(**{"name": name, "started": True, "over": False, "gone": None, "lost": None, **its})
+
+    def waiting(*hosts: SimpleNamespace, **beats: tuple[int, int, float]) -> float:
+        for one in hosts:
+            step, phase, idle_s = beats.get(one.name, (0, 0, 0.0))
+            one.beats = {"0": {"step": step, "phase": phase, "idle_s": idle_s}} if one.name in beats else {}
+        agents: Any = SimpleNamespace(all=hosts)
+        return waiting_s(agents)
+
+    lost, two, three = host("h1", lost="cut"), host("h2"), host("h3")
+    assert waiting(lost, two, three, h1=(7, TRAIN, 0.1), h2=(7, TRAIN, 50.0), h3=(7, TRAIN, 60.0)) == 50.0
+    assert waiting(lost, two, three, h2=(7, TRAIN, 1.0), h3=(7, TRAIN, 60.0)) == 1.0, "one of them goes on"
+    assert waiting(lost, two, three, h2=(8, TRAIN, 1.0), h3=(7, TRAIN, 60.0)) == 60.0, "the one that is behind waits"
+    assert waiting(lost, two, three, h2=(7, EVALUATE, 50.0), h3=(7, TRAIN, 60.0)) == 0.0
+    assert waiting(lost, two, three, h2=(0, TRAIN, 50.0), h3=(0, TRAIN, 60.0)) == 0.0
+    assert waiting(lost, two, three, h3=(7, TRAIN, 60.0)) == 0.0, "h2 has told nothing"
+    assert waiting(host("h1"), two, three, h1=(7, TRAIN, 60.0), h2=(7, TRAIN, 60.0), h3=(7, TRAIN, 60.0)) == 0.0
+    assert waiting(host("h1", lost="cut", gone="cut"), two, h2=(7, TRAIN, 60.0)) == 0.0
+    assert waiting(lost) == 0.0

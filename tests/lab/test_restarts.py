@@ -11,17 +11,42 @@ from tests.lab.test_faults_links import prepare, ranks, reported_once, start
 from tests.waiting import until
 
 
+def with_checkpoints(cluster: ClusterToy) -> list[str]:
+    """Return options for a folder of checkpoints on each host; only the toy's first rank writes there."""
+    for host in cluster.hosts:
+        folder = host.root / "tmp" / cluster.root.name
+        folder.mkdir()
+        folder.chmod(0o777)
+    return [f"--set=checkpoint_dir=/tmp/{cluster.root.name}", "--set=checkpoint_steps=1"]
+
+
+@pytest.mark.slow
+def test_a_lost_host_for_which_the_others_wait_is_given_up_before_its_lease_ends(cluster: ClusterToy) -> None:
+    impatient = "from pytest_flagperf.engines.agents import standstill\nstandstill.PATIENCE_S = 2.0"
+    one, two, three = prepare(cluster, hosts=3, more=impatient)
+    options = with_checkpoints(cluster)
+    (three.root / "tmp" / cluster.root.name / "step").write_text("1")
+    cluster.set(lease_time=20)
+    # The second rank hangs in its third step, as if it waited for the first one.
+    going = start(cluster, "--restarts=1", "--set=fault=hang_once", "--set=step_s=0.3", *options)
+    one.link(up=False)
+    assert going.wait() == 0, going.text
+    reported_once(
+        going.text, r"h1 is left out of the next start: .*; the ranks of the other hosts have waited for \d+ s"
+    )
+    assert [host["name"] for host in cluster.round_json("alpha*")["hosts"]] == ["h2", "h3"]
+    one.link(up=True)
+    until(lambda: not ranks(one), "the end of the ranks, which their agent has to see to")
+    assert_nothing_left([two, three])
+
+
 @pytest.mark.slow
 def test_a_training_goes_on_after_each_fault_and_leaves_nothing(cluster: ClusterToy) -> None:
     one, two, three, four = prepare(cluster, hosts=4)
-    for host in cluster.hosts:
-        # Each host has its own: only the first rank of the toy reads and writes checkpoints.
-        (host.root / "tmp/checkpoints").mkdir(mode=0o777)
-        (host.root / "tmp/checkpoints").chmod(0o777)
     cluster.set(lease_time=2)
     going = start(
         cluster, "--restarts=4", "--set=step_s=0.3", "--set=learning_rate=0.025", "--set=max_steps=40",
-        "--set=checkpoint_dir=/tmp/checkpoints", "--set=checkpoint_steps=1",
+        *with_checkpoints(cluster),
     )  # fmt: skip
 
     def restarted(times: int, *hosts: LabHost) -> None:

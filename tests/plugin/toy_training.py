@@ -79,8 +79,8 @@ def main(rank):
 
 
 def fault(kind, rank, step, begun_after):
-    if kind == "kill_once" and begun_after == 0:
-        kind = "kill"
+    if kind.endswith("_once"):
+        kind = "" if begun_after else kind[: -len("_once")]
     if step != 3 or rank.world.rank != rank.world.world_size - 1:
         return
     if kind == "kill":

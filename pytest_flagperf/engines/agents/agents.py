@@ -95,6 +95,7 @@ class HostAgent:
     stream_ended: bool = False  # all its messages, the last one included, are queued
     removed: bool = False  # the round does not use it; its messages are ignored
     lost: str | None = None  # why it is unreachable at the moment
+    given_up: str | None = None  # why the round does not wait for the lost host any more
     losses: int = 0  # number of losses: requests from before a loss get no answer
     seq: int = 0
     answers: queue.SimpleQueue[Message] = field(default_factory=queue.SimpleQueue)
@@ -145,10 +146,11 @@ class HostAgent:
 class Agents:
     """All agents of a round, from the first message to the last."""
 
-    def __init__(self, live: Live | None = None, limits: LogLimits = DEFAULT_LIMITS) -> None:
+    def __init__(self, live: Live | None = None, limits: LogLimits = DEFAULT_LIMITS, *, restarts: bool = False) -> None:
         self.all: list[HostAgent] = []
         self.live = live or silent()
         self.limits = limits  # of the logs from one host
+        self.restarts = restarts  # whether a training that ends early is started again
         self._messages: queue.SimpleQueue[tuple[HostAgent, Message]] = queue.SimpleQueue()
         self._readers: list[threading.Thread] = []
         self._stopped_at: float | None = None
@@ -290,7 +292,7 @@ class Agents:
         agent.losses += 1
         self._report(agent, "lost", f"{agent.name} is lost ({why}); its ranks continue for {agent.lease_s:g} s")
         lease_ends = time.monotonic() + agent.lease_s
-        while not self._closing and time.monotonic() < self._give_up_time(lease_ends):
+        while not self._closing and not agent.given_up and time.monotonic() < self._give_up_time(lease_ends):
             try:
                 agent.host.reconnect()
             except HostGone as error:
@@ -311,8 +313,14 @@ class Agents:
             self._report(agent, "back", f"{agent.name} is back")
             self._resend_stop(agent)
             return True
-        agent.gone = why
+        agent.gone = f"{why}; {agent.given_up}" if agent.given_up else why
         return False
+
+    def give_up(self, reason: str) -> None:
+        """Stop waiting for the hosts that are lost at the moment."""
+        for agent in self.all:
+            if agent.lost and not agent.gone:
+                agent.given_up = reason
 
     def _give_up_time(self, lease_ends: float) -> float:
         """Return how long to wait for a lost host: until its lease ends, or shortly after the round was stopped."""

@@ -243,7 +243,7 @@ class AgentsEngine(Engine):
             request = self._device_request(plan, directory)
             self._fetch_missing_logs(watch)
             self._environments.build_ahead(plan, self._pool, watch)
-            with Agents(watch, self._limits) as agents:
+            with Agents(watch, self._limits, restarts=self._settings.restarts > 0) as agents:
                 code = self._environments.code(plan)
 
                 def on_wait(holders: str) -> None:

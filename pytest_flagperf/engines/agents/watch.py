@@ -19,6 +19,7 @@ from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import RoundFault
 from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
+from . import standstill
 from .agents import Agents, HostAgent
 
 _HANGS = ("hang", "init_timeout")
@@ -82,6 +83,8 @@ class Tracker:
         self._started_ms = started_ms
         self._samples = 0
         self._first_step: Mark | None = None
+        self.step_s = 0.0
+        """The mean time of a step, with the evaluations; 0 before it is known."""
 
     def take(self, event: str, value: Mapping[str, Any], time_ms: int) -> RoundProgress:
         now = replace(
@@ -97,6 +100,9 @@ class Tracker:
         mark = Mark(now.step, self._samples, time_ms)
         if event == events.STEP_END and self._first_step is None:
             self._first_step = mark
+        if self._first_step is not None and mark.step > self._first_step.step:
+            trained_s = (time_ms - self._first_step.time_ms) / 1000
+            self.step_s = trained_s / (mark.step - self._first_step.step)
         left = time_left(self._bounds, mark, self._first_step, now.elapsed_s) if self._first_step else None
         self.now = replace(now, time_left_s=left)
         return self.now
@@ -146,6 +152,8 @@ def watch(agents: Agents, tracker: Tracker, plan: StoredPlan) -> RoundFault | No
     live.progress(tracker.now)
     for agent, message in agents.messages():
         fault = _take(agent, message, tracker, live)
+        if agents.restarts and message["type"] == "beat":
+            _give_up_lost(agents, tracker.step_s)
         if fault is not None:
             if fault.kind in _HANGS and not faults:
                 agent, fault = _find_hanging_rank(agents, plan, agent, fault)
@@ -182,6 +190,13 @@ def _find_hanging_rank(
 def _heartbeat(entry: Mapping[str, Any] | None) -> RankHeartbeat:
     beat = None if entry is None else Beat(1, entry["step"], 0.0, entry["phase"])
     return RankHeartbeat(Path(), beat, 0.0 if entry is None else entry["idle_s"])
+
+
+def _give_up_lost(agents: Agents, step_s: float) -> None:
+    """Stop waiting for lost hosts if the ranks of the others wait for theirs: the training can start again sooner."""
+    seconds = standstill.waiting_s(agents)
+    if seconds > max(standstill.PATIENCE_S, standstill.STEPS * step_s):
+        agents.give_up(f"the ranks of the other hosts have waited for {seconds:.0f} s")
 
 
 def _priority(entry: tuple[HostAgent, RoundFault]) -> int:
