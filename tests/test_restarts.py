@@ -33,6 +33,7 @@ AT_START = Ended("crash", "rank 0 exited with code 1", 0, "ImportError")
         ([KILLED, AT_START], None),
         ([replace(AT_START, error="")], None),
         ([replace(KILLED, kind="interrupted")], "it was interrupted"),
+        ([replace(KILLED, kind="cancelled")], "it was cancelled"),
         ([replace(KILLED, error="NonFiniteLoss")], "another start would meet NonFiniteLoss again"),
         ([replace(KILLED, error="CheckpointError")], "another start would meet CheckpointError again"),
         ([RAISED, RAISED], "rank 1 failed twice with RuntimeError after step 120"),

@@ -71,6 +71,22 @@ def test_a_round_whose_job_has_ended_is_looked_for_in_the_present_job(
     )
 
 
+@pytest.mark.parametrize("state", ["CANCELLED", "TIMEOUT", "NODE_FAIL"])
+def test_a_job_that_a_user_cancelled_is_told_from_others(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, ended = "pytest_flagperf.engines.agents.slurm.allocation", replace(parse_job(JOB), state=state)
+    for name, value in (
+        ("require_commands", None),
+        ("read_job", ended),
+        ("wait_until_settled", ended),
+        ("read_nodes", {}),
+    ):
+        monkeypatch.setattr(f"{module}.{name}", lambda *_, value=value: value)
+    allocation = JobPerCase(SlurmConfig(), lambda _: False, 60)
+    allocation._job = replace(ended, state="RUNNING")
+    assert (allocation.explain() or "").startswith("job 12 on ")
+    assert allocation.was_cancelled is (state == "CANCELLED")
+
+
 def test_a_job_without_nodes_and_devices_is_read() -> None:
     job = parse_job("JobId=3 JobState=PENDING Reason=Resources NodeList=(null)")
     assert (job.reason, job.nodes, job.devices, job.has_ended) == ("Resources", (), {}, False)

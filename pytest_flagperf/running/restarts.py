@@ -47,8 +47,8 @@ def reason_to_end(starts: Sequence[Ended], restarts_left: int) -> str | None:
     last = starts[-1]
     if restarts_left < 1:
         return "no restart is left"
-    if last.kind == "interrupted":
-        return "it was interrupted"
+    if last.kind in ("interrupted", "cancelled"):
+        return f"it was {last.kind}"
     if last.error in FINAL:
         return f"another start would meet {last.error} again"
     if last.error and all(start.first_step is None for start in starts):

@@ -287,7 +287,8 @@ class AgentsEngine(Engine):
     def _explained(self, fault: RoundFault) -> RoundFault:
         """Return a fault with its cause, if the hosts' scheduler ended the round, and with the scheduler's job."""
         if reason := self._allocation.explain():
-            return RoundFault("lost", fault.host, None, f"{reason}: {fault.sentence}", fault.last_lines)
+            kind = "cancelled" if self._allocation.was_cancelled else "lost"
+            return RoundFault(kind, fault.host, None, f"{reason}: {fault.sentence}", fault.last_lines)
         held_by = self._allocation.held_by()
         return replace(fault, sentence=f"{fault.sentence} ({held_by})") if held_by else fault
 

@@ -27,6 +27,9 @@ class Allocation:
     the whole run.
     """
 
+    was_cancelled = False
+    """Whether a user ended what gave the hosts, as ``explain`` has found."""
+
     @property
     def host_count(self) -> int | None:
         """The number of hosts; None if each case requests its own."""

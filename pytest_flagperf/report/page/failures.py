@@ -28,7 +28,7 @@ _OF_FAILURE = {
     "init_timeout": "look at the end of its log for what it waits for",
     "agent": "check that host, and continue the run with --resume",
     "lost": "check that host and its network, and continue the run with --resume",
-    "interrupted": "continue the run with --resume",
+    **dict.fromkeys(("interrupted", "cancelled"), "continue the run with --resume"),
     "no_end": "continue the run with --resume",
     "unreadable": "restore the file, or run the case again",
 }

@@ -26,10 +26,12 @@ from . import request
 from .config import SlurmConfig
 from .host import SlurmHost, hosts_of, wait_until_settled
 from .jobs_and_nodes import (
+    CANCELLED,
     RUNNING,
     Job,
     SlurmError,
     cancel,
+    end_of,
     explain,
     read_job,
     read_nodes,
@@ -82,6 +84,7 @@ class SlurmAllocation(Allocation):
             if read_job(self._job.number).state != RUNNING:
                 self._pool.close()  # the relays would wait for it
             now = wait_until_settled(self._job.number, _SETTLE_S)
+            self.was_cancelled = end_of(now) == CANCELLED
             return explain(self._job, now, read_nodes(self._job.nodes))
         except SlurmError as error:
             _log.info("job %s: %s", self._job.number, error)

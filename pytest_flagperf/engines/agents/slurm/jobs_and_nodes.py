@@ -18,7 +18,7 @@ _ANSWER_S = 60.0
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER")
 _DEAD = ("DOWN", "FAIL", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN", "INVAL")
 _DRAINED = ("DRAIN", "DRAINED", "DRAINING", "MAINT", "RESERVED")
-RUNNING, PENDING = "RUNNING", "PENDING"
+RUNNING, PENDING, CANCELLED = "RUNNING", "PENDING", "CANCELLED"
 # A job in one of these states has its nodes, or still gives them back.
 _ENDING = ("COMPLETING", "STOPPED", "SUSPENDED", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT")
 
@@ -226,7 +226,7 @@ def read_partitions() -> tuple[str, ...]:
 
 
 _ENDS = {
-    "CANCELLED": "was cancelled (scancel)",
+    CANCELLED: "was cancelled (scancel)",
     "TIMEOUT": "reached its time limit of {limit}",
     "DEADLINE": "reached its deadline",
     "OUT_OF_MEMORY": "ran out of memory",
