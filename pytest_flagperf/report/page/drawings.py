@@ -19,9 +19,17 @@ _WHITE = 255
 
 def html(rounds: Sequence[Outcome]) -> str:
     """Return the first and the last drawings of each round; empty if no model draws."""
-    valid = ((outcome, drawings(vars(stored))) for outcome in rounds for stored in outcome.drawings)
-    pictures = "".join(_picture(outcome, one) for outcome, one in valid if one is not None)
-    return f'<h3>Drawings</h3><div class="charts">{pictures}</div>' if pictures else ""
+    pairs = "".join(_pairs(outcome) for outcome in rounds)
+    return f'<h3>Drawings</h3><div class="charts">{pairs}</div>' if pairs else ""
+
+
+def _pairs(outcome: Outcome) -> str:
+    """Return for each name the first drawings above the last ones."""
+    pictures: dict[str, str] = {}
+    for stored in outcome.drawings:
+        if drawn := drawings(vars(stored)):  # a stored outcome may be damaged
+            pictures[drawn.name] = pictures.get(drawn.name, "") + _picture(outcome, drawn)
+    return "".join(f"<div>{pair}</div>" for pair in pictures.values())
 
 
 def _picture(outcome: Outcome, drawn: Drawings) -> str:
