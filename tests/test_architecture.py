@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -96,17 +97,25 @@ def imports(path: Path, *, top_level_only: bool = False, run_time_only: bool = F
             yield f"{module}.{name}"
 
 
-def imported_names(path: Path, *, top_level_only: bool, run_time_only: bool = False) -> Iterator[tuple[str, str]]:
+def imported_names(path: Path, *, top_level_only: bool, run_time_only: bool = False) -> tuple[tuple[str, str], ...]:
     """The modules that a file imports, each with a name that it takes from the module; empty for the module itself."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     folder = path.relative_to(REPO).parent.parts if path.is_relative_to(REPO) else ()
+    return _imported_names(path.read_text(encoding="utf-8"), folder, top_level_only, run_time_only)
+
+
+@cache  # the rules read the same files
+def _imported_names(
+    text: str, folder: tuple[str, ...], top_level_only: bool, run_time_only: bool
+) -> tuple[tuple[str, str], ...]:
+    tree, found = ast.parse(text), []
     for node in _running(tree, functions=run_time_only) if top_level_only or run_time_only else ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
+            found += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = folder[: len(folder) - node.level + 1] if node.level else ()
             module = ".".join([*above, *([node.module] if node.module else [])])
-            yield from ((module, alias.name) for alias in node.names)
+            found += [(module, alias.name) for alias in node.names]
+    return tuple(found)
 
 
 def _running(tree: ast.AST, *, functions: bool = False) -> Iterator[ast.AST]:
