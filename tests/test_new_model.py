@@ -31,9 +31,9 @@ PAGE = REPO / "docs" / "models.md"
 
 @pytest.fixture(scope="module")
 def walked(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Copy:
-    """Run all steps of the page."""
+    """Run all steps of the page; the unchanged copy is planned only, because tests/test_how_to.py trains one."""
     copy = Copy(tmp_path_factory.mktemp("walked"))
-    copy.follow("models.md", end="suite.toml")
+    copy.follow("models.md", end="suite.toml", planned="pytest suites/gru -k converges --nodes=1x1")
     return copy
 
 
@@ -62,12 +62,11 @@ def test_adding_a_model_takes_one_folder_and_it_reaches_its_calibrated_target(wa
     assert outside(walked, "suites/gru") == [" M README.md", "?? suites/common/more.py"]
     (walked.root / "suites/common/more.py").unlink()
     walked.git("checkout", "README.md")
-    copied, trained, untrained, mislabelled, calibrating = (
+    trained, untrained, mislabelled, calibrating = (
         {(case["case"], round_["state"], case["converged"]) for case in run["cases"] for round_ in case["outcomes"]}
         for run in walked.runs
     )
     one, two = (f"gru:pytorch:CPU:1:{cards}:1" for cards in (1, 2))
-    assert copied == {(one, "finished", 1)}
     assert trained == {(one, "finished", 1), (two, "finished", 1)}
     assert untrained == mislabelled == {(one, "finished", 0)}
     assert {name for name, _, _ in calibrating} == {f"{name.rpartition(':')[0]}:5" for name in (one, two)}

@@ -72,13 +72,15 @@ class Copy:
         self.outputs[command] = output
         return output
 
-    def follow(self, page: str, end: str | None = None) -> None:
-        """Write the files and run the commands of a page, up to a heading if one is given."""
-        for name, text in steps(page, end):
+    def follow(self, page: str, end: str | None = None, planned: str = "") -> None:
+        """Write the files and run the commands of a page, up to a heading if one is given, one only with ``--plan``."""
+        found = list(steps(page, end))
+        assert not planned or ("", planned) in found
+        for name, text in found:
             if name:
                 self.write(name, text)
             else:
-                self.run(text)
+                self.run(f"{text} --plan" if text == planned else text)
 
     def write(self, name: str, text: str) -> None:
         file = self.root / name
