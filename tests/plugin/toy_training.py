@@ -26,7 +26,8 @@ def main(rank):
         import no_such_module  # noqa: F401
     saved = Path(config.checkpoint_dir, "step") if config.checkpoint_dir else None
     accuracy, step = 0.0, int(saved.read_text()) if saved and saved.exists() else 0
-    log(events.STEP_BEGIN, {"step": step + 1})
+    if saved:
+        log(events.STEP_BEGIN, {"step": step + 1})
     begun_after = step
     own = rank.case.seed * 1e-9  # rounds of different seeds differ
     while step < config.max_steps and not (accuracy >= rank.case.metric.target and not rank.case.throughput_only):
