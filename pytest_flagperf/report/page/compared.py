@@ -45,6 +45,8 @@ _CHART_BYTES = 2_000_000
 _BYTES_PER_POINT = 13
 _MAX_REASONS = 10
 """The maximum number of regressions in the headline; the overview has all of them."""
+_MAX_INVALID = 3
+"""The maximum number of invalid rounds of a case whose reasons are not folded."""
 _MAX_OPEN = 3
 """The number of cases up to which all are open at first."""
 _FULL_BAR = 0.5
@@ -130,9 +132,9 @@ _COLUMNS = {
     "metric (target)": "the quality of the trainings over their steps, or the first figure of the measurements",
     "throughput": "the throughput of all cards over the time of the trainings, from zero",
     "figure": "the figure that decides the verdict", "old": "", "new": "",
-    "change": "the change of this figure; ? if its noise is unknown",
+    "change": "",
     "trend": "the figure over the runs like these, with a line where its level changes",
-    "limit": "the smallest change for the worse that counts",
+    "limit": "the smallest change for the worse that counts; ? if the noise is unknown",
 }  # fmt: skip
 
 
@@ -284,7 +286,10 @@ def _case(page: ComparisonPage, case: Compared, page_dir: Path) -> str:
 def _body(page: ComparisonPage, case: Compared, page_dir: Path) -> Iterator[str]:
     yield items(case.row.regressions(case.changes), "bad")
     yield "".join(f'<p class="warning">{escape(f"different: {text}")}</p>' for text in case.row.differences)
-    yield "".join(f'<p class="warning">{escape(text)}</p>' for text in case.row.invalid)
+    invalid = "".join(f'<p class="warning">{escape(text)}</p>' for text in case.row.invalid)
+    yield (
+        folded(f"{len(case.row.invalid)} invalid rounds", invalid) if len(case.row.invalid) > _MAX_INVALID else invalid
+    )
     yield items(case.row.notes, "soft")
     yield _figures(case) if case.changes else ""
     if text := certainty(case.changes, page.threshold):
