@@ -51,5 +51,13 @@ def test_runs_of_another_config_are_no_trend_and_damaged_runs_are_named(tmp_path
     assert "p_core of 3 runs" in (tmp_path / "index.html").read_text(), "without that of the other config"
 
 
+def test_a_case_that_a_run_has_twice_is_listed_twice(tmp_path: Path, capsys: Capture) -> None:
+    add_case(tmp_path / "run1", "converged_1x2", faster(1.0, 1.0))
+    add_case(tmp_path / "run1", "crashed_rank")
+    finish(tmp_path / "run1")
+    output_of(capsys, "report", "--all", tmp_path)
+    assert "1 of 2 cases failed , 1 passed" in ParsedPage((tmp_path / "index.html").read_text()).content
+
+
 def test_a_folder_without_runs_has_no_index(tmp_path: Path, capsys: Capture) -> None:
     assert "not a run, and contains no runs" in errors_of(capsys, "report", "--all", tmp_path)[0]

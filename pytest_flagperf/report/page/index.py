@@ -108,8 +108,9 @@ def _read(directory: Path, cases: dict[tuple[str, ...], _Case], problems: list[s
     )
     for case in stored.cases:
         first = case.outcomes[0]
-        key = (case.without_repeat, first.vendor, str(first.scale))
-        known = cases.get(key)
+        key: tuple[str, ...] = (case.without_repeat, first.vendor, str(first.scale))
+        while (known := cases.get(key)) is not None and known.run is run:
+            key = (*key, case.case)  # the run also has the case with another number of rounds
         if known is None:
             cases[key] = _Case(case, run, [])
             continue
