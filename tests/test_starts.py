@@ -11,7 +11,7 @@ from flagperf_driver import events
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import converges
-from tests.recording import CONFIG, START_MS, Entry, Json, Training, write
+from tests.recording import CONFIG, START_MS, Entry, Json, Sampling, Training, write
 
 STEPS, SAVED, KILLED = 200, 100, 140
 FIELDS = {"training": "run1 a", "config": {**CONFIG, "checkpoint_dir": "/shared", "checkpoint_steps": 50}}
@@ -198,3 +198,13 @@ def test_the_drawings_and_impossible_figures_of_all_starts_count(tmp_path: Path)
     )
     assert [drawing.step for drawing in outcome.drawings] == [0, STEPS]
     assert [(figure.name, figure.step) for figure in outcome.impossible] == [("input_wait", 20)]
+
+
+def test_the_energy_of_a_continued_training_is_named_as_that_of_the_last_start(tmp_path: Path) -> None:
+    outcome = measured(tmp_path, replace(continued(KEPT), sampling=Sampling(devices=1)))
+    whole = measure(write(replace(WHOLE, sampling=Sampling(devices=1)), tmp_path / "whole" / "round1"))
+    assert outcome.value("device_energy") < whole.value("device_energy")
+    for one, named in ((outcome, True), (whole, False)):
+        hows = [metric.how for metric in one.metrics if metric.name.startswith(("device_", "host_"))]
+        assert hows
+        assert {how.endswith(", the last of 2 starts alone") for how in hows} == {named}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -33,6 +33,7 @@ from pytest_flagperf.results.measured import (
 from pytest_flagperf.results.measured import phases as phases_of
 from pytest_flagperf.results.measured import profile as profiles
 from pytest_flagperf.results.measured.consistency_pairs import RankFigures
+from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Losses, MetricQuality, Outcome, Quality, TrainingWork, unreadable
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.profile import FlopsAndPeaks, Profile
@@ -247,8 +248,7 @@ def _outcome(of: Round) -> Outcome:
             *of_ranks,
             *(chain.figures(first.finished) if chain else ()),
             *stragglers.spread(of.logs),
-            *sampled.figures(samples, of.sampled, rate),
-            *load,
+            *_of_last_start((*sampled.figures(samples, of.sampled, rate), *load), chain),
         ),
         steps=joined.steps,
         evaluations=joined.evaluations,
@@ -290,6 +290,13 @@ def _outcome(of: Round) -> Outcome:
         machine=machine.facts(of.path, plan, first.init_end),
         compared=compared,
     )
+
+
+def _of_last_start(sampled_metrics: tuple[MetricValue, ...], chain: Chain | None) -> Iterator[MetricValue]:
+    """Yield the metrics of samples; those of a restarted training say that they are of its last start alone."""
+    more = f", the last of {chain.count} starts alone" if chain else ""
+    for metric in sampled_metrics:
+        yield replace(metric, how=f"{metric.how}{more}")
 
 
 def _profile(plan: StoredPlan, log: RankLog) -> tuple[Profile | None, tuple[str, ...]]:

@@ -84,7 +84,8 @@ def restarted(starts: int) -> Iterator[ValidityWarning]:
     """Yield a warning if a training was started several times: its convergence counts, its throughput does not."""
     if starts > 1:
         sentence = (
-            f"the training was started {starts} times: p_core and the step times are those of the last start alone"
+            f"the training was started {starts} times: p_core, step times, energy and other samples are those of the"
+            " last start alone"
         )
         yield ValidityWarning(RESTARTED, sentence)
 
