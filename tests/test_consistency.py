@@ -25,6 +25,7 @@ GOOD = Training("good", nproc=2, token="0f1e", sampling=Sampling(devices=2, ever
 Change = Callable[[float], Training]
 OF_STARTS = {"resumed_step", "resumed_time"}
 """Pairs of trainings that were started several times, which test_starts.py tests."""
+OF_MIXTURES = {"expert_load"}
 
 
 def finished(name: str, of: str | None = None) -> Change:
@@ -116,6 +117,16 @@ def measuring(name: str = "", of: int = 1) -> Change:
     return change
 
 
+def of_mixture(load: float) -> Training:
+    """All STEP_END records have an expert's load of 1.5, FINISHED another one."""
+
+    def edit(_: int, found: list[Entry]) -> list[Entry]:
+        logged = {events.STEP_END: 1.5, events.FINISHED: load}
+        return [(at, what, {**its, "expert_load": logged[what]} if what in logged else its) for at, what, its in found]
+
+    return replace(GOOD, edit=edit)
+
+
 def with_log_freq(change: Change) -> Change:
     return lambda value: replace(change(value), plan_fields={"config": {**CONFIG, "log_freq": 10}})
 
@@ -187,6 +198,7 @@ CASES = [
     Case("ranks_steps", second_rank("steps"), 200, 199),
     Case("ranks_samples", second_rank("samples"), 12800, 12799),
     Case("ranks_time", second_rank("raw_train_time"), 6.559, 6.561),
+    Case("expert_load", of_mixture, 1.501, 1.502),
     Case("points", measuring("points", of=0), 2, 3),
     Case("points", measuring("points"), 2, 1),
     Case("left_out_points", measuring("left_out"), 1, 0),
@@ -202,9 +214,9 @@ def contradicted(outcome: Outcome) -> set[str]:
 def test_a_good_round_has_no_contradiction(tmp_path: Path) -> None:
     outcome = measure(write(GOOD, tmp_path / "round1"))
     assert outcome.failures == ()
-    # Of both ranks all but the three of points; of the first all but the three that compare it with itself, of the
-    # second all but the energy and the sums of the agent, which reads all records of the first rank only.
-    assert outcome.compared == 2 * (len(PAIRS) - len(OF_STARTS) - 3) - 3 - 1 - 3
+    # Of both ranks all but those of points and of other trainings; of the first all but three that compare it with
+    # itself, of the second all but the energy and the sums of the agent, which reads the first rank's records only.
+    assert outcome.compared == 2 * (len(PAIRS) - len(OF_STARTS | OF_MIXTURES) - 3) - 3 - 1 - 3
     for found in (converges(outcome), throughput([outcome])):
         assert failed(found) == []
         (consistent,) = [verdict for verdict in found if verdict.name == "consistent"]

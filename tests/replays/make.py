@@ -156,7 +156,7 @@ def mixture(name: str, load: float | None, unconverged: tuple[str, ...] = ()) ->
 
     def logged(found: list[Entry]) -> list[Entry]:
         return [
-            (at, kind, {**value, **figures, "expert_load": load and load + 1 / value["step"]})
+            (at, kind, {**value, **figures, "expert_load": load and load + 1 / value["step"] - 1 / 200})
             if kind == events.STEP_END
             else (at, kind, value)
             for at, kind, value in found

@@ -297,6 +297,15 @@ def _resumed_time(rank: RankFigures) -> FigureBounds | None:
     return FigureBounds(rank.get("raw_train_time"), -INF, rank.chain.trained_s, rank.clock_set_s)
 
 
+def _expert_load(rank: RankFigures) -> FigureBounds | None:
+    """Compare the load that is judged with the last one of the chart, of the same step."""
+    last = rank.log.steps[-1] if rank.log.steps else None
+    if last is None or (rank.log.finished or {}).get("expert_load") is None or last.step != rank.get("steps"):
+        return None
+    logged = last.expert_load or 0.0
+    return FigureBounds(rank.get("expert_load"), logged, logged)
+
+
 def _energy(rank: RankFigures) -> FigureBounds | None:
     """Compare the device with the largest deviation."""
     worst = max(rank.counted, key=lambda energy: abs(energy.counted - energy.integral) - energy.noise, default=None)
@@ -423,6 +432,10 @@ PAIRS: tuple[Pair, ...] = (
     Pair(
         "resumed_time", "`raw_train_time` of a restarted training",
         "the records from TRAIN_START to the last one, of all its starts, at most", _resumed_time, _RECORDS,
+    ),
+    Pair(
+        "expert_load", "`expert_load` of FINISHED", "the STEP_END of the last step", _expert_load,
+        Tolerance(share=0.001, unit="x"),
     ),
     Pair("points", "points of FINISHED", "the rank's MEASURED records", _points, _POINTS),
     Pair("left_out_points", "left-out points of FINISHED", "the rank's LEFT_OUT records", _left_out_points, _POINTS),
