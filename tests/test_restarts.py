@@ -12,9 +12,16 @@ from pytest_flagperf.engines.agents.allocation import Blamed, FixedHosts
 from pytest_flagperf.engines.agents.standstill import waiting_s
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import silent
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.running.records import Records
 from pytest_flagperf.running.restarts import Ended, reason_to_end
+from pytest_flagperf.running.rounds import Rounds
 from pytest_flagperf.stored.round_dir import RoundFault
+
+from .recording import write
+from .test_starts import FIELDS, FIRST
 
 KILLED = Ended("crash", "rank 1 was killed", 1, "", first_step=1, last_step=120, saved=True)
 STUCK = replace(KILLED, kind="hang", saved=False)
@@ -86,3 +93,23 @@ def test_a_lost_host_is_gone_if_the_ranks_of_all_others_wait_within_the_training
     assert waiting(host("h1"), two, three, h1=(7, TRAIN, 60.0), h2=(7, TRAIN, 60.0), h3=(7, TRAIN, 60.0)) == 0.0
     assert waiting(host("h1", lost="cut", gone="cut"), two, h2=(7, TRAIN, 60.0)) == 0.0
     assert waiting(lost) == 0.0
+
+
+def test_the_last_start_is_the_result_if_no_other_one_can_begin(tmp_path: Path) -> None:
+    folder, left = tmp_path / "run" / "case" / "round1", [FIRST]
+
+    def run(_plan: object, _number: int, directory: Path, _watch: object) -> None:
+        assert directory == folder
+        if not left:
+            raise Problems(["needs 2 hosts, 1 available"])
+        write(left.pop(), directory)
+
+    engine: Any = SimpleNamespace(run=run, leave_out=None)
+    of_run: Any = SimpleNamespace(path=tmp_path / "run")
+    plan: Any = SimpleNamespace(case="toy:pytorch:CPU:1:1:1", config=FIELDS["config"], is_training=True)
+    plan.throughput_only = False
+    rounds = Rounds(lambda _: plan, engine, of_run, Records(of_run), silent(), restarts=3)
+    with pytest.raises(Problems, match="1 available"):
+        rounds.run(plan, 1, folder)
+    assert [path.name for path in folder.parent.iterdir()] == ["round1"]
+    assert store.read_round(folder).failures[0].sentence.endswith("was killed")

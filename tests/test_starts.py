@@ -203,7 +203,6 @@ def test_the_drawings_and_impossible_figures_of_all_starts_count(tmp_path: Path)
 def test_the_energy_of_a_continued_training_is_named_as_that_of_the_last_start(tmp_path: Path) -> None:
     outcome = measured(tmp_path, replace(continued(KEPT), sampling=Sampling(devices=1)))
     whole = measure(write(replace(WHOLE, sampling=Sampling(devices=1)), tmp_path / "whole" / "round1"))
-    assert outcome.value("device_energy") < whole.value("device_energy")
     for one, named in ((outcome, True), (whole, False)):
         hows = [metric.how for metric in one.metrics if metric.name.startswith(("device_", "host_"))]
         assert hows

@@ -91,7 +91,13 @@ class Rounds:
         A training that ends early is started again as --restarts allows.
         """
         for done in itertools.count():
-            outcome = self._run_once(plan, number, folder)
+            try:
+                outcome = self._run_once(plan, number, folder)
+            except BaseException:
+                if done:
+                    # Too few hosts are left, or the user pressed Ctrl-C: the last start is the round's result.
+                    RoundDir(folder).take_back()
+                raise
             if outcome.ended_well or not set_aside(plan, number, folder, self._restarts, done, self.watch.note):
                 break
         return outcome

@@ -164,6 +164,13 @@ class RoundDir:
         with writing(target):
             self.path.rename(target)
 
+    def take_back(self) -> None:
+        """Undo the last ``move_aside``, unless another try has begun."""
+        tries = earlier_tries(self)
+        if tries and not self.is_planned:
+            with suppress(OSError):  # the folder contains files of another try
+                tries[-1].path.rename(self.path)
+
 
 def earlier_tries(directory: RoundDir) -> list[RoundDir]:
     """Return the tries of a round that were moved aside, the first one first."""
