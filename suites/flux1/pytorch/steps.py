@@ -139,7 +139,7 @@ def summarize(ctx: Context, sums: list[float]) -> dict[str, float | Drawings]:
         return {"validation_loss": loss}
     right, drawings, *shown = rest
     pixels = bytes(round(127.5 * (pixel + 1)) for pixel in shown[: ctx.config.drawings * SIDE * SIDE])
-    metrics = {"validation_loss": loss, "missed": 1 - right / max(drawings, 1)}
+    metrics = {"validation_loss": loss, "misread_drawings": 1 - right / max(drawings, 1)}
     return {**metrics, "digits_0_to_9": Drawings(SIDE, SIDE, pixels)}
 
 

@@ -23,4 +23,4 @@ def check_shuffled_labels_miss_both_targets() -> None:
 def _misses(**settings: object) -> None:
     trained = trials.train(checking.SUITE, checking.SCRATCH, scale="small", eval_samples=None, **settings)
     assert trained.metrics["validation_loss"] > SCALE["target"], trained.metrics
-    assert trained.metrics["missed"] > 2 * SCALE["also"]["missed"], "drawings show any digit"
+    assert trained.metrics["misread_drawings"] > 2 * SCALE["also"]["misread_drawings"], "drawings show any digit"

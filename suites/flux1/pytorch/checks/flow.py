@@ -135,7 +135,10 @@ def check_any_shape_and_batch_evaluates_the_same() -> None:
 
     alone = metric(1, 200)
     for other in (metric(2, 200), metric(3, 7), metric(1, 200, seed=43)):
-        assert (other["missed"], other["digits_0_to_9"]) == (alone["missed"], alone["digits_0_to_9"])
+        assert (other["misread_drawings"], other["digits_0_to_9"]) == (
+            alone["misread_drawings"],
+            alone["digits_0_to_9"],
+        )
         assert abs(other["validation_loss"] - alone["validation_loss"]) < 1e-6
     model = Known(lambda latents, times: 1.01 * latents * times[:, None, None, None])
     assert abs(metric(1, 200)["validation_loss"] - alone["validation_loss"]) > 1e-4, "the control"
@@ -168,15 +171,15 @@ def check_real_digits_as_drawings_are_found_and_others_missed() -> None:
     ctx, still = checking.context(), Known(lambda latents, times: torch.zeros_like(latents))  # noqa: ARG005
     text, pooled = torch.zeros(360, 4, 32), torch.zeros(360, 16)
 
-    def missed(wanted: Any) -> float:
+    def misread(wanted: Any) -> float:
         drawing = Drawing(torch.from_numpy(pixels), text, pooled, torch.from_numpy(wanted), torch.arange(360))
         right, count, *shown = steps.evaluate_batch(ctx, still, drawing)[2 * TIME_STEPS :].tolist()
         assert count == 360
         assert shown == pixels[:20].flatten().tolist(), "the first drawings are shown"
         return 1 - right / count
 
-    assert missed(classes) < 0.03
-    assert missed((classes + 1) % 10) > 0.9
+    assert misread(classes) < 0.03
+    assert misread((classes + 1) % 10) > 0.9
 
 
 def check_the_page_gets_the_first_drawings() -> None:
