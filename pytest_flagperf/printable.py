@@ -17,10 +17,15 @@ _COMMAND = re.compile(r"^([^\S\n]*):(?=:[\w-]+(?: [^\n]*)?::)|#(?=#\w*\[)", re.M
 
 def printable(text: str) -> str:
     r"""Return the text with each hidden character as Python writes it (``\x1b``); other text stays as it is."""
-    if text.isascii() and text.isprintable() and "::" not in text and "##" not in text:
-        return text  # true for nearly every text, so the fast way
+    if is_plain(text):
+        return text
     shown = _HIDDEN.sub(lambda match: _written(match[0]), text.replace("\r\n", "\n"))
     return _COMMAND.sub(lambda match: f"{match[1]}\\x3a" if match[0].endswith(":") else "\\x23", shown)
+
+
+def is_plain(text: str) -> bool:
+    """Return True for a line without anything to escape: true for nearly every text, and fast."""
+    return text.isascii() and text.isprintable() and "::" not in text and "##" not in text
 
 
 def printable_in(value: Any) -> Any:

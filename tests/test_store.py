@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flagperf.printable import printable
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.comparing.one_card import find_one_card
 from pytest_flagperf.results.measured.measure import measure
@@ -230,3 +231,13 @@ def test_a_round_judged_by_parity_did_not_converge_and_was_not_asked_to() -> Non
     assert not verdicts.has_converged(outcome)
     assert CaseResult(outcome.case, (outcome,)).converged is None
     assert columns.row("run1", outcome)["converged"] is None
+
+
+@pytest.mark.parametrize("text", ["\x1b[31mred", "::error ::x", "##[error]x", "caf\xe9\u202e"])
+def test_texts_of_a_stored_file_are_printable(text: str, tmp_path: Path) -> None:
+    for ascii_only in (True, False):
+        (tmp_path / "a.json").write_text(json.dumps({"name": [text]}, ensure_ascii=ascii_only), "utf-8")
+        assert files.read_printable(tmp_path / "a.json") == {"name": [printable(text)]}
+        assert printable(text) != text
+    (tmp_path / "a.json").write_text('{"name": ["plain"]}', "utf-8")
+    assert files.read_printable(tmp_path / "a.json") == {"name": ["plain"]}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from flagperf_driver import perflog
-from pytest_flagperf.printable import printable, printable_in
+from pytest_flagperf.printable import is_plain, printable, printable_in
 
 _CANNOT_BE_SYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
@@ -137,7 +137,10 @@ def parsed(text: str, path: Path) -> dict[str, Any]:
 
 def read_printable(path: Path, schema: int | None = None) -> dict[str, Any]:
     """Return the object in a JSON file with printable texts; ``schema`` is the newest supported version."""
-    body: dict[str, Any] = printable_in(read(path))
+    text = read_text(path)
+    body = parsed(text, path)
+    if "\\" in text or not all(map(is_plain, text.split("\n"))):
+        body = printable_in(body)  # slow, and hardly any file needs it
     if schema is not None:
         check_schema(body, schema, str(path))
     return body

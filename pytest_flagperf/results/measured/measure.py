@@ -217,7 +217,8 @@ def _outcome(of: Round) -> Outcome:
     rate = by_name.get("p_core" if plan.throughput_only else "p_whole")
     reports = monitors.reports(of.path)
     load = busy.figures(samples, reports, training)
-    reasons = {place.folder: milestone_times.not_confined(of.path / place.folder) for place in of.places}
+    folders = dict.fromkeys(place.folder for place in of.places)
+    reasons = {folder: milestone_times.not_confined(of.path / folder) for folder in folders}
     not_confined, remarks = vendor_code.confinement(plan, reasons)
     monitored = (
         *monitors.warnings(of.path),
