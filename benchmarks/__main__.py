@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 
 from flagperf_driver.node.sampling.host_counters import facts
 
-from . import collect, logs, preflight, report, rounds, sampler, slurm, step, whole_run
+from . import collect, logs, many_hosts, preflight, report, rounds, sampler, slurm, step, whole_run
 from .section import REPO, Section
 
 BENCHMARKS: Mapping[str, Callable[[], Section]] = {
@@ -26,6 +26,7 @@ BENCHMARKS: Mapping[str, Callable[[], Section]] = {
     "rounds": rounds.measure,
     "preflight": preflight.measure,
     "slurm": slurm.measure,
+    "many_hosts": many_hosts.measure,
     "sampler": sampler.measure,
     "step": step.measure,
     "collect": collect.measure,

@@ -1,14 +1,18 @@
 """The benchmarks of the harness: goals, the document that they write, and that they run at all."""
 
 import json
+import logging
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import collect, logs
+from benchmarks import collect, logs, many_hosts
 from benchmarks.section import Goal, Section, table, timed
+from tests.lab.simulated_hosts import SimulatedHosts
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 
@@ -101,3 +105,33 @@ def test_a_further_round_on_this_machine_starts_one_process(toy: Toy, monkeypatc
     assert counts[0] > 0
     assert counts[1] - counts[0] == 2, "expected one agent for each further round"
     assert counts[0] <= 4, "expected uname, the look at the interpreter, preflight and one agent"
+
+
+def test_the_share_of_the_square_is_that_of_the_curve() -> None:
+    for square, share in ((0.0, 0.0), (1e-4, 0.47)):
+        values = {hosts: 2.0 + 0.11 * hosts + square * hosts**2 for hosts in (16, 64, 256, 1024)}
+        assert many_hosts.fit(values) == pytest.approx((2.0, 0.11, square), abs=1e-6)
+        assert many_hosts.square_share(values, 1024) == pytest.approx(share, abs=0.01)
+
+
+@pytest.mark.slow
+def test_a_simulated_host_sends_what_the_real_one_sends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(many_hosts, "STEP_S", 0.1)
+    monkeypatch.setattr(many_hosts, "CARDS", 2)
+    many_hosts.set_up(tmp_path, monkeypatch.setenv)
+    caplog.set_level(logging.DEBUG, "flagperf")
+    with SimulatedHosts(tmp_path / "hosts", 2, 2) as hosts:
+        round_ = many_hosts.run_round(tmp_path, hosts.settings.toml(), 2)
+    said: dict[str, Counter[str]] = {"s0": Counter(), "s1": Counter()}
+    for record in caplog.records:
+        host, _, text = record.getMessage().partition(": ")
+        if host in said and not text.endswith(("beat", "samples", "ack")) and "connected" not in text:
+            said[host][text] += 1
+    # Only rank 0 sends the records of its training; the others send their last one.
+    assert said["s0"].pop("received perflog") > said["s1"].pop("received perflog") == 2
+    assert said["s1"] == said["s0"]
+    assert said["s1"]["received exit"] == 2
+    first, second = ({path.name for path in (round_ / f"s{number}_noderank{number}").iterdir()} for number in (0, 1))
+    assert {re.sub(r"rank[23]\.", lambda own: f"rank{int(own[0][4]) - 2}.", name) for name in second} == first

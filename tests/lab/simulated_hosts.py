@@ -1,0 +1,431 @@
+"""Many simulated hosts behind one real SSH server, for measurements of the controller.
+
+    python -m tests.lab.simulated_hosts FOLDER CARDS
+
+The first host is real: its sessions run on this machine, as sshd would run them. Each other host answers as the first
+one did: the same messages, with its own name, its own ranks and its own logs. A simulated host has no process, so that
+thousands fit on one machine. Each has an address of its own in 127.1.0.0/16. The folder has the keys; the program
+prints its port when it is ready.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import queue
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import paramiko
+
+from flagperf_driver.events import FAILED, FINISHED
+from pytest_flagperf.hosts.session import MARKER
+from tests.lab.lab import Cluster
+
+REPO = Path(__file__).resolve().parents[2]
+FINAL_EVENTS = (FAILED, FINISHED)
+ANSWERS = {
+    "check": "facts", "listen": "listening", "connect": "connected", "hello": "hello", "lease": "leased",
+    "release": "released", "collect": "chunk",
+}  # fmt: skip
+"""The answer of the first host that a simulated one gives to each order."""
+_NOT_FOR_OTHERS = {"need", "pong", "attached", "end", "busy", *ANSWERS.values()}
+_WAKE_S = 5.0
+_RANK = re.compile(rb'("rank": )(\d+)')
+_RANK_FILE = re.compile(r"rank(\d+)\.")
+Message = dict[str, Any]
+
+
+def address(number: int) -> str:
+    return f"127.1.{number // 250}.{number % 250 + 1}"
+
+
+class Wire:
+    """A socket from which paramiko's thread reads without waking up ten times a second."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def settimeout(self, _: float) -> None:
+        self._sock.settimeout(_WAKE_S)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+class Hosts:
+    """All hosts, and what the sessions of the first one said so far."""
+
+    def __init__(self, folder: Path, cards: int) -> None:
+        self.cards = cards
+        self.first = f"{folder.name}0"
+        self.name = folder.name
+        self.key = paramiko.Ed25519Key.from_private_key_file(str(folder / "host_key"))
+        self.user_key = paramiko.Ed25519Key.from_private_key_file(str(folder / "user_key"))
+        self.work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.patterns: dict[tuple[str, int], list[Message]] = defaultdict(list)
+        self.sessions: dict[tuple[str, int], list[Simulated]] = defaultdict(list)
+        self.counts: dict[tuple[int, str], int] = defaultdict(int)
+
+    def serve(self, listener: socket.socket) -> None:
+        threading.Thread(target=self._work, daemon=True).start()
+        while True:
+            sock, _ = listener.accept()
+            local = sock.getsockname()[0].split(".")
+            if local[:2] != ["127", "1"]:
+                sock.close()
+                continue
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            number = int(local[2]) * 250 + int(local[3]) - 1
+            transport = paramiko.Transport(Wire(sock))
+            transport.add_server_key(self.key)
+            # Without an event, paramiko waits for the login here; the next host should not.
+            transport.start_server(threading.Event(), Server(self, number))
+
+    def _work(self) -> None:
+        """Do everything for the simulated hosts in one thread, one thing after the other."""
+        while True:
+            self.work.get()()
+
+    def ordinal(self, number: int, what: str) -> tuple[str, int]:
+        """Return the name of a session: the same for the sessions of all hosts that correspond."""
+        self.counts[number, what] += 1
+        return what, self.counts[number, what]
+
+    def heard(self, session: tuple[str, int], message: Message) -> None:
+        """Take a message of the first host."""
+        self.patterns[session].append(message)
+        for other in self.sessions[session]:
+            other.proceed()
+
+
+class Server(paramiko.ServerInterface):  # type: ignore[misc]
+    """One host's sshd."""
+
+    def __init__(self, hosts: Hosts, number: int) -> None:
+        self._hosts = hosts
+        self._number = number
+
+    def get_allowed_auths(self, _: str) -> str:
+        return "publickey"
+
+    def check_auth_publickey(self, _: str, key: paramiko.PKey) -> int:
+        known = key.asbytes() == self._hosts.user_key.asbytes()
+        return int(paramiko.AUTH_SUCCESSFUL if known else paramiko.AUTH_FAILED)
+
+    def check_channel_request(self, _kind: str, _number: int) -> int:
+        return int(paramiko.OPEN_SUCCEEDED)
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        (Simulated if self._number else Real)(self._hosts, self._number, channel, command.decode())
+        return True
+
+
+class Session:
+    """One program that the controller starts on a host; its input is read when it arrives."""
+
+    def __init__(self, hosts: Hosts, number: int, channel: paramiko.Channel, command: str) -> None:
+        self.hosts = hosts
+        self.number = number
+        self.channel = channel
+        self.name: tuple[str, int] | None = None
+        self._input = b""
+        self._over = False
+        self.begin(command)
+        channel.in_buffer.set_event(Arrival(hosts.work, self._read))
+
+    def begin(self, command: str) -> None:
+        """Start the program, if there is one."""
+
+    def received(self, data: bytes) -> None:
+        """Take input as it is."""
+
+    def requested(self, request: Message) -> None:
+        """Take the shim's request, with which the session has its name."""
+
+    def ordered(self, order: Message) -> None:
+        """Take a line of input behind the request."""
+
+    def left(self) -> None:
+        """The controller has closed the input."""
+
+    def _read(self) -> None:
+        while self.channel.recv_ready():
+            data = self.channel.recv(1 << 18)
+            self.received(data)
+            self._input += data
+        self._parse()
+        if (self.channel.eof_received or self.channel.closed) and not self._over:
+            self._over = True
+            self.left()
+
+    def _parse(self) -> None:
+        if self.name is None:
+            parts = []
+            rest = self._input
+            for _ in range(2):  # the shim, then the request, each behind its length
+                size, newline, rest = rest.partition(b"\n")
+                if not newline or len(rest) < int(size):
+                    return
+                parts.append(rest[: int(size)])
+                rest = rest[int(size) :]
+            request = json.loads(parts[1])
+            self._input = rest
+            words = request["argv"][5:] if request["op"] == "start" else request.get("argv", [""])
+            self.name = self.hosts.ordinal(self.number, " ".join(words[2:3] or words[:1]))
+            self.requested(request)
+        *lines, self._input = self._input.split(b"\n")
+        for line in lines:
+            self.ordered(json.loads(line))
+
+
+class Arrival:
+    """What paramiko sets when data or the end of a stream has arrived."""
+
+    def __init__(self, work: queue.SimpleQueue[Callable[[], None]], read: Callable[[], None]) -> None:
+        self._work = work
+        self._read_it = read
+
+    def set(self) -> None:
+        self._work.put(self._read_it)
+
+    def clear(self) -> None:
+        pass
+
+
+class Real(Session):
+    """A session of the first host: a process of this machine."""
+
+    def begin(self, command: str) -> None:
+        self._output: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(["sh", "-c", command], stdin=pipe, stdout=pipe, stderr=pipe)
+        for work in (self._copy_errors, self._copy_output, self._feed):
+            threading.Thread(target=work, daemon=True).start()
+
+    def received(self, data: bytes) -> None:
+        self._output.put(data)
+
+    def left(self) -> None:
+        self._output.put(b"")
+
+    def _feed(self) -> None:
+        stdin = self._process.stdin
+        assert stdin is not None
+        with suppress(OSError):
+            while data := self._output.get():
+                stdin.write(data)
+                stdin.flush()
+            stdin.close()
+
+    def _copy_errors(self) -> None:
+        assert self._process.stderr is not None
+        with suppress(OSError):
+            while data := self._process.stderr.read1(1 << 16):  # type: ignore[attr-defined]
+                self.channel.sendall_stderr(data)
+
+    def _copy_output(self) -> None:
+        assert self._process.stdout is not None
+        rest = b""
+        with suppress(OSError):
+            while data := self._process.stdout.read1(1 << 18):  # type: ignore[attr-defined]
+                self.channel.sendall(data)
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    self._heard(line)
+        code = self._process.wait()
+        with suppress(OSError, EOFError, paramiko.SSHException):
+            self.channel.send_exit_status(code if code >= 0 else 128 - code)
+            self.channel.close()
+
+    def _heard(self, line: bytes) -> None:
+        with suppress(ValueError):
+            message = json.loads(line)
+            if isinstance(message, dict) and "type" in message:
+                self.hosts.work.put(lambda: self.hosts.heard(self.name or ("", 0), message))
+
+
+class Simulated(Session):
+    """A session of a simulated host: says what the first host said in the corresponding session."""
+
+    def begin(self, command: str) -> None:
+        self._said = 0  # how many of the first host's messages were dealt with
+        self._waiting: list[str] = []  # answers that the controller waits for
+        self._answers: dict[str, Message] = {}
+        self._started = False
+        assert shlex.split(command)[0] == "exec"
+
+    @property
+    def host(self) -> str:
+        return f"{self.hosts.name}{self.number}"
+
+    def requested(self, request: Message) -> None:
+        assert self.name is not None
+        if request["op"] != "start":
+            self._send_raw(MARKER + b"{}\n")
+            self._end()
+            return
+        self._send_raw(MARKER + b'{"pid": 1}\n')
+        self.hosts.sessions[self.name].append(self)
+        self.proceed()
+
+    def ordered(self, order: Message) -> None:
+        kind = order.get("op")
+        if kind == "ping":
+            self._send({"type": "pong", "t": order.get("t"), "clock_ms": time.time() * 1000})
+        elif kind == "leave":
+            self._send({"type": "end"})
+            self._end()
+        elif kind in ANSWERS:
+            self._waiting.append(ANSWERS[kind])
+        elif kind not in ("ack", "stop"):
+            self._started = True  # the order to start the ranks, or the one request of a module
+        self.proceed()
+
+    def left(self) -> None:
+        self._end()
+
+    def proceed(self) -> None:
+        """Say what can be said by now."""
+        if self.name is None or self._over:
+            return
+        messages = self.hosts.patterns[self.name]
+        while self._said < len(messages):
+            message = messages[self._said]
+            kind = message["type"]
+            if kind in _NOT_FOR_OTHERS:
+                self._answers[kind] = message
+            elif not self._started and kind != "ready":
+                break
+            elif kind != "perflog" or message["event"] in FINAL_EVENTS:  # the others are sent of rank 0 only
+                self._send(self._own(message))
+            self._said += 1
+        while self._waiting and self._waiting[0] in self._answers:
+            self._send(self._own(self._answers[self._waiting.pop(0)]))
+
+    def _own(self, message: Message) -> Message:
+        """Return a message of the first host as this host's."""
+        kind, first = message["type"], self.number * self.hosts.cards
+        message = dict(message)
+        if kind == "hello":
+            message["log_dir"] = message["log_dir"].replace(self.hosts.first, self.host)
+        elif kind == "chunk":
+            return {**message, **own_archive(message["data"], first)}
+        if message.get("event") == FINISHED:
+            message["value"] = {}
+        if isinstance(message.get("rank"), int):
+            message["rank"] += first
+        for name in ("ranks", "slow"):
+            if isinstance(message.get(name), dict):
+                message[name] = {str(int(rank) + first): value for rank, value in message[name].items()}
+        return message
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._send_raw(json.dumps(message).encode() + b"\n")
+
+    def _send_raw(self, data: bytes) -> None:
+        with suppress(OSError):
+            self.channel.sendall(data)
+
+    def _end(self) -> None:
+        self._over = True
+        with suppress(OSError, EOFError, paramiko.SSHException):
+            self.channel.send_exit_status(0)
+            self.channel.close()
+
+
+def own_archive(data: str, first: int) -> Message:
+    """Return the logs of the first host as those of the host whose first rank is ``first``."""
+    packed = io.BytesIO()
+    with (
+        tarfile.open(fileobj=io.BytesIO(base64.b64decode(data))) as source,
+        tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as target,
+    ):
+        for name, content, entry in _files(source):
+            entry.name = _RANK_FILE.sub(lambda found: f"rank{int(found[1]) + first}.", name)
+            if name == "milestones.json":
+                body = json.loads(content)
+                body["ranks"] = {str(int(rank) + first): its for rank, its in body["ranks"].items()}
+                content = json.dumps(body).encode()
+            elif name.startswith("rank"):
+                content = _RANK.sub(lambda found: found[1] + b"%d" % (int(found[2]) + first), content)
+            entry.size = len(content)
+            target.addfile(entry, io.BytesIO(content))
+    raw = packed.getvalue()
+    return {
+        "data": base64.b64encode(raw).decode(),
+        "size": len(raw),
+        "sha256": hashlib.sha256(raw).hexdigest(),
+    }
+
+
+def _files(archive: tarfile.TarFile) -> Iterator[tuple[str, bytes, tarfile.TarInfo]]:
+    for entry in archive:
+        file = archive.extractfile(entry)
+        if file is not None:
+            yield entry.name, file.read(), entry
+
+
+class SimulatedHosts:
+    """Hosts of another process, from the start of its server to its end."""
+
+    def __init__(self, folder: Path, count: int, cards: int, name: str = "s") -> None:
+        self.folder = folder / name
+        self.folder.mkdir(parents=True)
+        for key in ("host_key", "user_key"):
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", key, "-f", str(self.folder / key)], check=True
+            )
+        words = [sys.executable, "-m", "tests.lab.simulated_hosts", str(self.folder), str(cards)]
+        self._process = subprocess.Popen(words, cwd=REPO, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline())
+        self._count = count
+        key = " ".join((self.folder / "host_key.pub").read_text().split()[:2])
+        lines = (f"[{address(number)}]:{self.port} {key}\n" for number in range(count))
+        (self.folder / "known_hosts").write_text("".join(lines))
+
+    @property
+    def settings(self) -> Cluster:
+        """How to reach the hosts."""
+        named = [f"{self.folder.name}{number}={address(number)}" for number in range(self._count)]
+        return Cluster(named, "root", self.port, str(self.folder / "user_key"), str(self.folder / "known_hosts"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process.terminate()
+        self._process.wait()
+
+
+def main() -> None:
+    folder, cards = Path(sys.argv[1]), int(sys.argv[2])
+    # On all addresses, of which the server accepts those of its hosts.
+    with socket.create_server(("0.0.0.0", 0), backlog=1024) as listener:
+        print(listener.getsockname()[1], flush=True)
+        Hosts(folder, cards).serve(listener)
+
+
+if __name__ == "__main__":
+    main()
