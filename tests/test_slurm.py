@@ -16,6 +16,7 @@ import pytest
 
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.engines.agents.collect import LateLogs
+from pytest_flagperf.engines.agents.slurm import host as slurm_host
 from pytest_flagperf.engines.agents.slurm import jobs_and_nodes
 from pytest_flagperf.engines.agents.slurm.allocation import JobPerCase
 from pytest_flagperf.engines.agents.slurm.config import SlurmConfig, SlurmConfigError, read_slurm
@@ -135,6 +136,29 @@ def test_the_end_of_a_job_is_explained(state: str, more: dict[str, Any], nodes: 
 
 
 # -- [slurm] -------------------------------------------------------------------------------------------------------
+
+
+def test_many_lost_nodes_ask_slurm_once_and_only_the_one_that_is_down_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = tuple(f"n{number}" for number in range(64))
+    asked: list[str] = []
+
+    def read_nodes(nodes: tuple[str, ...]) -> dict[str, Node]:
+        asked.append(",".join(nodes))
+        return {name: Node(name, name, ("DOWN",) if name == "n7" else ("IDLE",), "no power") for name in nodes}
+
+    job = Job("12", "RUNNING", nodes=names)
+    monkeypatch.setattr(slurm_host, "read_job", lambda _: job)
+    monkeypatch.setattr(slurm_host, "read_nodes", read_nodes)
+    state = slurm_host.JobState(job)
+    problems = {name: problem for name in names if (problem := state.problem(name))}
+    assert [*problems] == ["n7"]
+    assert problems["n7"].endswith("lost a node: n7 is DOWN (no power)")
+    assert asked == [",".join(names)]
+    monkeypatch.setattr(slurm_host, "_ASK_S", 0.0)
+    monkeypatch.setattr(slurm_host, "read_job", lambda _: jobs_and_nodes.parse_job("no job"))
+    assert state.problem("n7") is None, "Slurm does not answer: the job may still run"
 
 
 def test_the_table_is_read() -> None:

@@ -2,26 +2,56 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from pytest_flagperf.hosts import HostError, HostGone, HostLost
 from pytest_flagperf.hosts.remote import RemoteHost
 from pytest_flagperf.hosts.session import BOOT
 
-from .jobs_and_nodes import Job, SlurmError, end_of, environment, explain, read_job, read_nodes
+from .jobs_and_nodes import Job, Node, SlurmError, end_of, environment, explain, read_job, read_nodes
 from .srun_link import CONNECT_S, RECONNECT_S, RelayLink
 
+_ASK_S = 2.0  # seconds between two questions to Slurm about the same job
 # srun would search the program on this machine's PATH.
 _RESOLVED_THERE = ("/bin/sh", "-c", 'exec "$0" "$@"')
+
+
+class JobState:
+    """The state of a job and its nodes. All hosts of the job ask Slurm together: many may be lost at once."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._lock = threading.Lock()
+        self._asked_at = -math.inf
+        self._answer: tuple[Job, Mapping[str, Node]] | None = None
+
+    def problem(self, node: str) -> str | None:
+        """Return why a node is lost for good; None for a job that runs, or that Slurm cannot tell."""
+        with self._lock:
+            if time.monotonic() - self._asked_at >= _ASK_S:
+                self._answer = None
+                with suppress(SlurmError):
+                    self._answer = read_job(self.job.number), read_nodes(self.job.nodes)
+                self._asked_at = time.monotonic()
+            if self._answer is None:
+                return None
+            now, nodes = self._answer
+        return explain(self.job, now, {node: nodes[node]} if node in nodes else {})
 
 
 class SlurmHost(RemoteHost):
     """A node of a job. A connection is one step of the job, which runs beside all others (``--overlap``)."""
 
-    def __init__(self, name: str, address: str, python: str, job: Job, *, own: bool, report: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, address: str, python: str, state: JobState, *, own: bool, report: Sequence[str]
+    ) -> None:
         super().__init__(name, address, python)
-        self.job = job
+        self.job = state.job
+        self._state = state
         self._own = own
         self._report = tuple(report)
         self._was_connected = False
@@ -70,12 +100,8 @@ class SlurmHost(RemoteHost):
         ]
 
     def _check_job(self) -> None:
-        """Raise HostGone if the job has ended or its node is down; a job that Slurm cannot tell is assumed to run."""
-        try:
-            job = read_job(self.job.number)
-            reason = explain(self.job, job, read_nodes([self.name]))
-        except SlurmError:
-            return
+        """Raise HostGone if the job has ended or its node is down."""
+        reason = self._state.problem(self.name)
         if reason is not None:
             raise HostGone(f"{self.name}: {reason}")
 
@@ -83,7 +109,8 @@ class SlurmHost(RemoteHost):
 def hosts_of(job: Job, python: str, *, own: bool, report: Sequence[str]) -> tuple[SlurmHost, ...]:
     """Return the hosts of a running job; ``report`` names the variables to read from its steps."""
     nodes = read_nodes(job.nodes)
-    return tuple(SlurmHost(name, nodes[name].address, python, job, own=own, report=report) for name in job.nodes)
+    state = JobState(job)
+    return tuple(SlurmHost(name, nodes[name].address, python, state, own=own, report=report) for name in job.nodes)
 
 
 def wait_until_settled(number: str, timeout_s: float) -> Job:
