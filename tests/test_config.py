@@ -346,6 +346,7 @@ def test_all_problems_are_reported_at_once_with_their_own_line(tmp_path: Path) -
         ("throughput_steps=-5", "expected at least 0"),
         ("hang_timeout_s=-0.5", "expected at least 0"),
         ("max_time_s=-1", "expected at least 0"),
+        ("failure_interval_s=-1", "expected at least 0"),
         ("min_efficiency=0", "expected more than 0 and at most 1.5"),
         ("min_efficiency=1.6", "expected more than 0 and at most 1.5"),
         ("precision=bf61", "expected 'fp32' or 'tf32' or 'bf16' or 'fp16'; did you mean bf16"),
@@ -537,6 +538,28 @@ def test_only_the_invalid_file_is_reported(tmp_path: Path, name: str) -> None:
     assert [problem.partition(" invalid")[0] for problem in problems_of(catalog, "ratio=0.1")] == [
         f"suites/toy/pytorch/config/{name}:1:"
     ]
+
+
+# -- checkpoints ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("checkpoint_steps=5",), "--set checkpoint_steps=5: a checkpoint needs a folder; pass --set=checkpoint_dir="),
+        (("failure_interval_s=60",), "--set failure_interval_s=60: a checkpoint needs a folder"),
+        (("checkpoint_steps=5", "checkpoint_dir=saved"), "--set checkpoint_dir=saved: expected an absolute path"),
+    ],
+)
+def test_checkpoints_need_a_folder_that_a_later_run_finds(
+    tmp_path: Path, settings: tuple[str, ...], message: str
+) -> None:
+    (problem,) = problems(tmp_path, settings=settings)
+    assert problem.startswith(message)
+
+
+def test_checkpoints_in_a_folder_are_accepted(tmp_path: Path) -> None:
+    assert resolved(tmp_path, settings=("checkpoint_steps=5", "checkpoint_dir=/saved")).config["checkpoint_steps"] == 5
 
 
 # -- evaluations ---------------------------------------------------------------------------------------------------

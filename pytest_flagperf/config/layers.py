@@ -31,6 +31,8 @@ NO_DEVIATION = (*CASES_OWN, "expected_time_s")
 """The case's own keys, and keys that do not change the training."""
 SUITES_OWN = ("defaults", "suite", "scale")
 """The layers that a suite's author writes."""
+SAVING = ("checkpoint_steps", "failure_interval_s")
+"""The keys that decide when a training saves a checkpoint, each alone."""
 PER_STEP = ("train_batch_size", "gradient_accumulation_steps", "samples_per_item")
 """The keys whose product is the largest number of samples of a step on one card."""
 # What a vendor's config file may not weaken: how a case is judged, and the bounds by which it is judged.
@@ -126,6 +128,7 @@ class _Resolver:
         self._set({"vendor": Value(self.vendor.name, f"case {self.case}", 0, "case")}, None)
         self._check_parallel()
         self._limit_evaluations()
+        self._check_checkpoints()
 
     @cached_property
     def _defaults(self) -> list[Path]:
@@ -427,6 +430,22 @@ class _Resolver:
                 self.values[key] = replace(limit, value=maximum)
             else:
                 self._problem(value, key, _long_interval(steps, per_step, limit, f"{minimum} to {maximum} steps"))
+
+    # -- checkpoints -------------------------------------------------------------------------------------
+
+    def _check_checkpoints(self) -> None:
+        """Check that checkpoints have a folder that a later run finds."""
+        folder = self.values.get("checkpoint_dir")
+        if self.problems or folder is None:
+            return
+        if folder.value and not Path(str(folder.value)).is_absolute():
+            self._problem(
+                folder, "checkpoint_dir", "expected an absolute path, so that a later run finds the checkpoint"
+            )
+        for key in SAVING:
+            value = self.values[key]
+            if value.value and not folder.value:
+                self._problem(value, key, "a checkpoint needs a folder; pass --set=checkpoint_dir=DIR")
 
     # -- problems ----------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from ..whole_numbers import LARGEST_INT
 
 AT_LEAST_ONE = ("train_batch_size", "eval_batch_size", "gradient_accumulation_steps", "parity_samples", "eval_samples")
 EFFICIENCIES = ("min_efficiency",)
-NEVER_NEGATIVE = ("_steps", "_epochs", "_samples", "_time_s", "_timeout_s", "_workers", "_freq")
+NEVER_NEGATIVE = ("_steps", "_epochs", "_samples", "_time_s", "_timeout_s", "_interval_s", "_workers", "_freq")
 """Suffixes of the names of counts and times."""
 
 _NAMES = {"bool": bool, "int": int, "float": float, "str": str, "list": list, "dict": dict}

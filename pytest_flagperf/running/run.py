@@ -213,16 +213,18 @@ class Run:
 
     def _check_restarts(self, selected: Selected) -> None:
         """Raise Problems if a training that would be started again saves no checkpoints."""
-        plan = self.plan(selected)
-        if not self.settings.restarts or not plan.is_training or plan.throughput_only:
+        if not self.settings.restarts:
             return
-        config = plan.config
-        missing = [] if config.get("checkpoint_dir") else ["checkpoint_dir=DIR"]
-        missing += [] if config.get("checkpoint_steps") or config.get("failure_interval_s") else ["checkpoint_steps=N"]
-        if missing:
-            keys = " ".join(f"--set={key}" for key in missing)
-            restarts = self.settings.as_written("restarts")
-            raise Problems([f"{restarts}: a training continues from its last checkpoint; pass {keys}"])
+        from .restarts import continues
+
+        plan = self.plan(selected)
+        if plan.is_training and not plan.throughput_only and not continues(plan):
+            raise Problems(
+                [
+                    f"{self.settings.as_written('restarts')}: a training continues from its last checkpoint; pass"
+                    " --set=checkpoint_dir=DIR, and --set=checkpoint_steps=N or --set=failure_interval_s=SECONDS"
+                ]
+            )
 
     def _check_hosts(self, selected: Selected) -> None:
         host_count = self.engine.host_count

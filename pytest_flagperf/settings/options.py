@@ -241,8 +241,8 @@ class Settings:
     )
     restarts: int = option(
         RUNS,
-        "start a training that ended early again so many times, from its last checkpoint: after a lost host, a killed"
-        " or hanging rank, a device error",
+        "start a training again at most N times from its last checkpoint, after a lost host, a killed or hanging rank"
+        " or a device error (docs/days.md)",
         "N",
         0,
     )
