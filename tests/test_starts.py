@@ -102,7 +102,13 @@ def test_a_continued_training_has_the_curve_of_an_undisturbed_one_and_tells_its_
     assert (second.from_step, second.last_step, second.kind) == (SAVED, STEPS, "")
     remark = "start 1 of 2 ended at step 140: rank 0 was killed; the next one continued from step 100"
     assert remark in outcome.warnings
-    assert [warning.kind for warning in outcome.validity_warnings] == ["restarted"]
+    assert [(warning.kind, warning.sentence) for warning in outcome.validity_warnings] == [
+        (
+            "restarted",
+            "the training was started 2 times (goodput 8.3 %, 40 steps done again): p_core, step times, energy and"
+            " other samples are those of the last start alone",
+        )
+    ]
     assert Outcome.from_json(outcome.to_json()).starts == outcome.starts
     parts = next(metric.how for metric in outcome.metrics if metric.name == "lost_time")
     assert parts == (

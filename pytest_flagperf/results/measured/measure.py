@@ -286,7 +286,7 @@ def _outcome(of: Round) -> Outcome:
             *validity.validity_warnings(of.path, plan, samples, training),
             *vendor_code.validity_warnings(plan, logs),
             *not_confined,
-            *validity.restarted(chain.count if chain else 1),
+            *([validity.restarted(chain.costs(first.finished))] if chain else []),
         ),
         machine=machine.facts(of.path, plan, first.init_end),
         compared=compared,

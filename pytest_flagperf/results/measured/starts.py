@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.results.figures.units import quantity
+from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.logs.drawings import FirstAndLast
 from pytest_flagperf.results.logs.ranklog import Curve, Evaluation, Impossible, RankLog, Step, Target
 from pytest_flagperf.results.measured.metrics import MetricValue
@@ -248,6 +248,12 @@ class Chain:
         how = ", ".join(f"{name} {text}" for name, text in parts.items())
         yield MetricValue("lost_time", wall - kept, "s", "lower", f"wall_time - raw_train_time: {how}")
         yield MetricValue("goodput", kept / wall, "share", "higher", f"raw_train_time over wall_time of {starts}")
+
+    def costs(self, finished: Mapping[str, Any] | None) -> str:
+        """Return the number of starts with the goodput and the repeated steps, as text."""
+        values = {figure.name: figure.value for figure in self.figures(finished)}
+        goodput = f"goodput {quantity(values['goodput'], 'share')}, " if "goodput" in values else ""
+        return f"{self.count} times ({goodput}{count(int(values['steps_repeated']), 'step')} done again)"
 
     def lost_s(self, kept_s: float) -> dict[str, float]:
         """Return the seconds that became no progress by their parts, which fill the wall time with ``kept_s``."""

@@ -80,14 +80,10 @@ def _of_host(
     yield from missing or _gaps(host, within, training)
 
 
-def restarted(starts: int) -> Iterator[ValidityWarning]:
-    """Yield a warning if a training was started several times: its convergence counts, its throughput does not."""
-    if starts > 1:
-        sentence = (
-            f"the training was started {starts} times: p_core, step times, energy and other samples are those of the"
-            " last start alone"
-        )
-        yield ValidityWarning(RESTARTED, sentence)
+def restarted(costs: str) -> ValidityWarning:
+    """Return the warning of a training that was started several times; ``costs``: how often, and what that cost."""
+    sentence = f"{costs}: p_core, step times, energy and other samples are those of the last start alone"
+    return ValidityWarning(RESTARTED, f"the training was started {sentence}")
 
 
 # -- throttled clocks ----------------------------------------------------------------------------------------
