@@ -80,6 +80,11 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, read: Callable[[Path], Row
     save(tmp_path, written(), pa.schema([*list(SCHEMA)[:5], ("timestep", pa.float32())]))
     with pytest.raises(SourceError, match="column 'timestep' has a type of number 3; expected text, bytes or whole"):
         read(tmp_path)
+    save(tmp_path, written(), SCHEMA)
+    first = tmp_path / "first.arrow"
+    first.write_bytes(first.read_bytes()[:-8])  # cut between two messages
+    with pytest.raises(SourceError, match=r"first\.arrow: ends after [0-9]+ bytes without the mark of its end; copy"):
+        read(tmp_path)
 
 
 def save(folder: Path, rows: Rows, schema: pa.Schema, compression: str | None = None) -> None:

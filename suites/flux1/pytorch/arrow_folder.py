@@ -190,6 +190,7 @@ def _messages(file: _File) -> Iterator[tuple[int, _Table, int]]:
             raise SourceError(f"{file.path}: {end} bytes, expected at least {body + length}; copy the file again")
         yield message.number(1, "<B"), header, body
         place = body + length
+    raise SourceError(f"{file.path}: ends after {end} bytes without the mark of its end; copy the file again")
 
 
 def _kinds(file: _File, schema: _Table) -> Iterator[tuple[str, tuple[str, int]]]:
