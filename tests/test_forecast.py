@@ -69,8 +69,8 @@ def test_the_duration_of_a_round_without_a_stored_run_is_from_the_peak(
 
 
 def test_the_interval_of_checkpoints_follows_from_a_stored_pause(tmp_path: Path) -> None:
-    setting = "failure_interval_s = 225000.0\n"
-    plan = planned(tmp_path, setting, throughput_only=False)
+    settings = ["failure_interval_s=225000", "checkpoint_dir=/checkpoints"]
+    plan = planned(tmp_path, "", throughput_only=False, settings=settings)
     (line,) = checkpoints(plan, no_stored_runs(tmp_path))
     assert line == (
         "a checkpoint after 50 steps, then at the interval that follows from its pause and one failure in 2 d 14 h"
@@ -89,15 +89,9 @@ def test_the_interval_of_checkpoints_follows_from_a_stored_pause(tmp_path: Path)
     assert line == (
         "a checkpoint every 22 min 18 s: a pause of 4 s in 1 stored round, one failure in 2 d 14 h (failure_interval_s)"
     )
-    assert (
-        list(
-            checkpoints(
-                planned(tmp_path, setting + "checkpoint_steps = 9\n", throughput_only=False), no_stored_runs(tmp_path)
-            )
-        )
-        == []
-    )
-    assert list(checkpoints(planned(tmp_path, ""), no_stored_runs(tmp_path))) == []
+    for others in ([*settings, "checkpoint_steps=9"], []):
+        plan = planned(tmp_path, "", throughput_only=False, settings=others)
+        assert not list(checkpoints(plan, no_stored_runs(tmp_path)))
 
 
 @pytest.mark.parametrize(

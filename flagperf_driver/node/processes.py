@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import resource
 import signal
 import subprocess
 import time
@@ -64,6 +63,8 @@ def spawn(
 
 def allow_descriptors() -> None:
     """Let the ranks open more files: rank 0 has a connection to each rank of the round, which may be thousands."""
+    import resource  # Windows lacks it, where the controller imports this module, too
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _MOST_FILES:
         allowed = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
