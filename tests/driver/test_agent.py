@@ -319,6 +319,6 @@ def test_little_is_sent_of_ranks_that_end_well(lab: Lab) -> None:
     assert sorted(sent, key=str) == [
         (0, "FINISHED", {"steps": 2}),
         (0, "INIT_END", {"init_time": 1.5}),
-        (1, "FINISHED", {}),
+        (1, "FINISHED", {"steps": 2}),
     ]
     assert [message["last_lines"] for message in lab.of("exit")] == [[], []]

@@ -110,8 +110,7 @@ class WatchedRank:
             self.finished = self.finished or record.event == events.FINISHED
             final = record.event in _FINAL_EVENTS
             if self._rank == 0 or final:
-                value = dict(record.value) if self._rank == 0 or record.event == events.FAILED else {}
-                message = {"event": record.event, "value": value, "time_ms": record.time_ms}
+                message = {"event": record.event, "value": dict(record.value), "time_ms": record.time_ms}
                 self._messages.send({"type": "perflog", "rank": self._rank, **message}, expendable=not final)
         if self._tail.at_the_end:
             self.milestones.read_completely(begin)

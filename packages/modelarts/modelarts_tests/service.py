@@ -28,6 +28,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import boto3
+from botocore.exceptions import ClientError
 
 ACCESS, SECRET, PROJECT = "AKTESTKEY0000000001", "SecretOfTheTestAccount0123456789abcdefgh", "0123456789abcdef"
 _LOG_S = 0.1
@@ -350,7 +351,8 @@ class ModelArts:
             for item in page.get("Contents", ()):
                 target = folder / item["Key"].removeprefix(prefix)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                self.s3.download_file(bucket, item["Key"], str(target))
+                with suppress(ClientError):  # it was removed meanwhile, as the orders of a job that ended
+                    self.s3.download_file(bucket, item["Key"], str(target))
 
     def upload(self, folder: Path, path: str) -> None:
         bucket, prefix = split(path)
