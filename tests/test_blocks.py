@@ -26,7 +26,6 @@ from packaging.requirements import Requirement
 from docsite import blocks
 from docsite.blocks import Block
 from pytest_flagperf.catalog import toml_reader
-from pytest_flagperf.catalog.suite import _SuiteTable
 from pytest_flagperf.catalog.vendor import VendorToml
 from pytest_flagperf.commands import main as flagperf
 from pytest_flagperf.engines.agents.slurm.config import read_slurm
@@ -274,15 +273,13 @@ def read_toml(block: Block, folder: Path) -> None:
     """Read a block with the reader of its file."""
     text, file = block.text, folder / "flagperf.toml"
     table = tomllib.loads(text)
-    if block.page == "docs/models.md":
-        toml_reader.read(_SuiteTable, write(folder / "suite.toml", text))
-    elif "project" in table:
+    if "project" in table:
         assert table["project"]["entry-points"]["flagperf_roots"]
     elif "applied" in table or "without_effect" in table:
         assert table.keys() <= {"applied", "without_effect", "base"}
         original = tomllib.loads((REPO / "suites/glm/pytorch/config/original.toml").read_text(encoding="utf-8"))
         assert all(any(entry.items() <= one.items() for one in original["applied"]) for entry in table["applied"])
-    elif block is VENDOR or (block.page in ("docs/vendors.md", "docs/frameworks.md") and "expected" not in table):
+    elif block is VENDOR or (block.page == "docs/vendors.md" and "expected" not in table):
         toml_reader.read(VendorToml, write(folder / "vendor.toml", text if block is VENDOR else VENDOR.text + text))
     else:
         (folder / "suites").mkdir(exist_ok=True)
