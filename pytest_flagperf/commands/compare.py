@@ -40,11 +40,10 @@ from pytest_flagperf.results.comparing.comparison import (
     certainty,
     match,
 )
-from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns, without_copies
+from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns, first_start_ms, without_copies
 from pytest_flagperf.results.comparing.trend import trend_of
 from pytest_flagperf.results.figures.units import count, signed
 from pytest_flagperf.results.measured import limits
-from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import write_text
 from pytest_flagperf.stored.plan import THROUGHPUTS
@@ -165,22 +164,17 @@ def _load(paths: Sequence[Path]) -> list[StoredRun]:
 
 def _started(run: StoredRun) -> int:
     """Return when the first round started, in ms; 0 for a run without times."""
-    return _first_start([outcome for case in run.cases for outcome in case.outcomes])
+    return first_start_ms([outcome for case in run.cases for outcome in case.outcomes])
 
 
 def _compared(row: CaseRuns, stored_runs: StoredRuns, judged: Sequence[str], arguments: argparse.Namespace) -> Compared:
     like = _runs_for_noise(row, stored_runs)
     changes = row.changes(judged, arguments.threshold, [rounds for _, rounds in like], every=arguments.all)
     given = [(name, case.outcomes) for name, case in row.runs]
-    names, last = {name for name, _ in given}, max(_first_start(rounds) for _, rounds in given)
-    runs = [*(named for named in like if named[0] not in names and _first_start(named[1]) <= last), *given]
+    names, last = {name for name, _ in given}, max(first_start_ms(rounds) for _, rounds in given)
+    runs = [*(named for named in like if named[0] not in names and first_start_ms(named[1]) <= last), *given]
     trends = [trend_of(change.name, runs) for change in changes if change.judged]
     return Compared(row, changes, tuple(trend for trend in trends if trend is not None))
-
-
-def _first_start(rounds: Sequence[Outcome]) -> int:
-    """Return when the first of the rounds started, in ms; 0 if it is unknown."""
-    return min((outcome.started_ms for outcome in rounds if outcome.started_ms is not None), default=0)
 
 
 def _runs_for_noise(row: CaseRuns, stored_runs: StoredRuns) -> list[NamedRounds]:

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from pytest_flagperf.report.page.html import (
     document,
     folded,
     items,
+    linked,
     page_of,
     state,
     table,
@@ -68,12 +70,21 @@ class ComparisonPage:
     title: str
     """How many cases regressed, or the smallest change that the comparison could have seen."""
 
+    @cached_property
+    def by_name(self) -> Mapping[str, Compared]:
+        return {case.row.name: case for case in self.cases}
+
+    @cached_property
+    def verdicts(self) -> Mapping[str, str]:
+        """The verdict of each case by its name."""
+        return {row.case: row.verdict for row in self.rows}
+
 
 def standalone(page: ComparisonPage, to: Path) -> str:
     """Return a complete page; its links to the runs are relative to the file ``to``."""
     old, *_, new = page.directories
     page_dir = to.resolve().parent
-    cases = sorted(page.cases, key=lambda case: not _is_bad(page, case))
+    cases = sorted(page.cases, key=lambda case: page.verdicts[case.row.name] not in BAD)
     parts = [
         _headline(page),
         _facts(page, page_dir),
@@ -85,14 +96,6 @@ def standalone(page: ComparisonPage, to: Path) -> str:
         *(_case(page, case, page_dir) for case in cases),
     ]
     return document(f"flagperf: {old} and {new}", f'<main class="flagperf">{"".join(parts)}</main>')
-
-
-def _row(page: ComparisonPage, case: Compared) -> CaseRow:
-    return next(row for row in page.rows if row.case == case.row.name)
-
-
-def _is_bad(page: ComparisonPage, case: Compared) -> bool:
-    return _row(page, case).verdict in BAD
 
 
 def _headline(page: ComparisonPage) -> str:
@@ -109,7 +112,7 @@ def _headline(page: ComparisonPage) -> str:
 
 def _reason(page: ComparisonPage, row: CaseRow) -> str:
     """Return the reason with the figure that decides, else the first one, and how many more there are."""
-    case = next((case for case in page.cases if case.row.name == row.case), None)
+    case = page.by_name.get(row.case)
     reasons = list(case.row.regressions(case.changes)) if case else [f"is not in {list(page.directories)[-1]}"]
     first = next((reason for reason in reasons if reason.startswith(f"{row.metric} ")), reasons[0])
     more = f" <small>(and {count(len(reasons) - 1, 'more reason')})</small>" if len(reasons) > 1 else ""
@@ -146,7 +149,7 @@ def _overview(page: ComparisonPage) -> str:
 
 
 def _cells(page: ComparisonPage, row: CaseRow) -> dict[str, str]:
-    case = next((case for case in page.cases if case.row.name == row.case), None)
+    case = page.by_name.get(row.case)
     curves = _small_curves(case) if case else {}
     change = case.change(row.metric) if case else None
     share = change.judgement.change if change else None
@@ -181,9 +184,7 @@ def _first_curve(outcome: Outcome) -> Chart | None:
 
 
 def _linked(row: CaseRow, page: ComparisonPage) -> str:
-    name = escape(row.case)
-    known = any(case.row.name == row.case for case in page.cases)
-    return Markup(f'<a href="#{anchor(row.case)}">{name}</a>' if known else name)
+    return linked(row.case, f"#{anchor(row.case)}" if row.case in page.by_name else "")
 
 
 def _labelled(verdict: str) -> str:
@@ -210,9 +211,7 @@ def _facts(page: ComparisonPage, page_dir: Path) -> str:
 
 def _run(name: str, directory: Path, page_dir: Path) -> str:
     """Return the run's name, which leads to its page, and its directory."""
-    to = page_of(directory.resolve(), page_dir)
-    linked = f'<a href="{to}">{escape(name)}</a>' if to else escape(name)
-    return f"{linked} <small>{escape(str(directory))}</small>"
+    return f"{linked(name, page_of(directory.resolve(), page_dir))} <small>{escape(str(directory))}</small>"
 
 
 # -- all cases -----------------------------------------------------------------------------------------------
@@ -270,7 +269,7 @@ def _rate(case: CaseResult) -> str:
 
 
 def _case(page: ComparisonPage, case: Compared, page_dir: Path) -> str:
-    verdict = _row(page, case).verdict
+    verdict = page.verdicts[case.row.name]
     p_core = case.change("p_core")
     share = f"<span>p_core {_change(p_core)}</span>" if p_core and p_core.judgement.change is not None else ""
     body = "".join(_body(page, case, page_dir))

@@ -139,6 +139,11 @@ def address(file: Path, page_dir: Path) -> str:
         return escape(file.absolute().as_uri())
 
 
+def linked(name: str, to: str) -> Markup:
+    """Return a name as a link to an escaped address; the name alone if it is empty."""
+    return Markup(f'<a href="{to}">{escape(name)}</a>' if to else escape(name))
+
+
 def page_of(run_dir: Path, page_dir: Path) -> str:
     """Return the address of a run's page, relative to another page; empty if the run has none."""
     page = run_dir / PAGE

@@ -19,14 +19,15 @@ from pytest_flagperf.report.page.html import (
     document,
     folded,
     items,
+    linked,
     page_of,
     state,
     table,
 )
 from pytest_flagperf.report.page.rows import Row, overview, row_of
 from pytest_flagperf.results.comparing.comparable import config_differences
-from pytest_flagperf.results.comparing.stored_runs import NamedRounds, without_copies
-from pytest_flagperf.results.comparing.trend import Trend, short_commit, trend_of
+from pytest_flagperf.results.comparing.stored_runs import NamedRounds, first_start_ms, without_copies
+from pytest_flagperf.results.comparing.trend import Trend, short_commit
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.tables import store
@@ -51,6 +52,7 @@ class _Run:
     commits: tuple[str, ...]
     states: Mapping[str, int]
     info: RunInfo | None
+    is_interrupted: bool
 
 
 @dataclass
@@ -62,11 +64,6 @@ class _Case:
     earlier: list[NamedRounds]
     runs: int = 1
 
-    @property
-    def trend(self) -> Trend | None:
-        this = self.run.directory.name, self.newest.outcomes
-        return trend_of(self.newest.outcomes[0].main, [*self.earlier, this])
-
 
 def standalone(folder: Path, directories: Sequence[Path], to: Path, problems: list[str] | None = None) -> str:
     """Return a complete page, with links relative to the file ``to``; ``problems``: what could not be read."""
@@ -76,7 +73,9 @@ def standalone(folder: Path, directories: Sequence[Path], to: Path, problems: li
     runs = sorted((_read(directory, cases, problems) for directory in directories), key=lambda run: -run.started_ms)
     for case in cases.values():
         _keep_comparable(case)
-    rows = sorted((_row(case, page_dir) for case in cases.values()), key=lambda row: row.order)
+    of_cases = [_row(case, page_dir) for case in cases.values()]
+    named = [(case.newest.without_repeat, row.trend) for case, row in zip(cases.values(), of_cases, strict=True)]
+    rows = sorted(of_cases, key=lambda row: row.order)
     times = [trends.date(run.started_ms) for run in (runs[-1], runs[0]) if run.started_ms]
     between = f" from {' to '.join(times)} UTC" if times else ""
     about = f"{count(len(runs), 'run')}{between}; each case by its newest run"
@@ -85,7 +84,7 @@ def standalone(folder: Path, directories: Sequence[Path], to: Path, problems: li
         f'<p class="soft">{escape(about)}</p>',
         "".join(f'<p class="warning">{escape(problem)}</p>' for problem in problems),
         overview(rows, {}, _COLUMNS),
-        _history(cases.values()),
+        _history(named),
         _runs(runs, page_dir),
         scaling(rows),
         machines(rows),
@@ -98,13 +97,13 @@ def _read(directory: Path, cases: dict[tuple[str, ...], _Case], problems: list[s
     stored = store.load_run(directory.resolve())
     problems += stored.problems
     rounds = [outcome for case in stored.cases for outcome in case.outcomes]
-    interrupted = stored.info is not None and stored.info.is_interrupted
     run = _Run(
         directory=stored.directory,
-        started_ms=min((outcome.started_ms for outcome in rounds if outcome.started_ms is not None), default=0),
+        started_ms=first_start_ms(rounds),
         commits=tuple(dict.fromkeys(commit for outcome in rounds if (commit := short_commit(outcome)))),
-        states=Counter(summarize_case(case, interrupted=interrupted).state for case in stored.cases),
+        states=Counter(summarize_case(case, interrupted=stored.is_interrupted).state for case in stored.cases),
         info=stored.info,
+        is_interrupted=stored.is_interrupted,
     )
     for case in stored.cases:
         first = case.outcomes[0]
@@ -135,19 +134,17 @@ def _keep_comparable(case: _Case) -> None:
 
 def _row(case: _Case, page_dir: Path) -> Row:
     """Return the row of the newest run, with the trend over the earlier runs that are comparable with it."""
-    interrupted = case.run.info is not None and case.run.info.is_interrupted
-    to = page_of(case.run.directory, page_dir)
-    summary = summarize_case(case.newest, interrupted=interrupted)
-    row = row_of(case.newest, summary, case.earlier, to)
+    summary = summarize_case(case.newest, interrupted=case.run.is_interrupted)
+    row = row_of(case.newest, summary, case.earlier, case.run.directory.name, page_of(case.run.directory, page_dir))
     newest = cell(escape(trends.date(case.run.started_ms)), case.run.started_ms, case.run.directory.name, number=False)
     cells = {_NEWEST: newest, _RUNS: cell(str(case.runs), case.runs)}
     kept = {name: text for name, text in row.cells.items() if name not in _LEFT_OUT}
     return replace(row, cells={**kept, **{name: text for name, text in cells.items() if text}})
 
 
-def _history(cases: Iterable[_Case]) -> str:
+def _history(named: Iterable[tuple[str, Trend | None]]) -> str:
     """Return the trend of each case as a chart, and where the level changed last."""
-    found = [(case.newest.without_repeat, trend) for case in cases if (trend := case.trend) is not None]
+    found = [(name, trend) for name, trend in named if trend is not None]
     sentences = [f"{name}: {text}" for name, trend in found for text in trend.sentences()[:1]]
     drawn = [(name, chart) for name, trend in found if (chart := trends.chart(trend)) is not None]
     titled = [replace(chart, title=f"{name}: {chart.title}") for name, chart in drawn]
@@ -167,7 +164,7 @@ def _runs(runs: Sequence[_Run], page_dir: Path) -> str:
 def _table(runs: Sequence[_Run], page_dir: Path) -> str:
     rows = [
         (
-            Markup(_linked(run, page_dir)),
+            linked(run.directory.name, page_of(run.directory, page_dir)),
             Name(trends.date(run.started_ms)),
             Number(_duration(run.info)),
             Markup(_states(run)),
@@ -177,11 +174,6 @@ def _table(runs: Sequence[_Run], page_dir: Path) -> str:
         for run in runs
     ]
     return table(("run", "start (UTC)", "took", "cases", "commit", "files"), rows)
-
-
-def _linked(run: _Run, page_dir: Path) -> str:
-    to, name = page_of(run.directory, page_dir), escape(run.directory.name)
-    return f'<a href="{to}">{name}</a>' if to else name
 
 
 def _duration(info: RunInfo | None) -> str:
@@ -200,4 +192,4 @@ def _states(run: _Run) -> str:
 def _files(run: _Run, page_dir: Path) -> Iterator[str]:
     for name in (RESULTS, TABLE, JUNIT):
         if (run.directory / name).is_file():
-            yield f'<a href="{address(run.directory / name, page_dir)}">{name}</a>'
+            yield linked(name, address(run.directory / name, page_dir))

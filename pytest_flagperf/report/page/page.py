@@ -19,7 +19,7 @@ from pytest_flagperf.report.page.html import address, anchor, css_class, documen
 from pytest_flagperf.report.page.rows import Row, overview, row_of
 from pytest_flagperf.report.page.section import Detail, section
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns
-from pytest_flagperf.results.comparing.trend import trend_of
+from pytest_flagperf.results.comparing.trend import Trend
 from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -84,12 +84,11 @@ def body(run_dir: Path, page_dir: Path, problems: list[str] | None = None) -> st
     for case in store.iterate_cases(run_dir, problems):
         summary = summarize_case(case, interrupted=info is not None and info.is_interrupted)
         case_dir = run_dir / case.outcomes[0].directory.parent
-        comparable = earlier.runs(case, problems)
-        row = row_of(case, summary, comparable)
+        row = row_of(case, summary, earlier.runs(case, problems), run_dir.name)
         measurements += [outcome for outcome in case.outcomes if outcome.points]
         opened += summary.state in BAD
         opened_here = summary.state in BAD and opened <= _MAX_OPEN
-        history = _history(case, comparable, run_dir, page_dir)
+        history = _history(row.trend, run_dir, page_dir)
         sections.append((row, _section(case, summary, case_dir, page_dir, detail, history, opened_here)))
     sections.sort(key=lambda pair: pair[0].order)
     rows = [row for row, _ in sections]
@@ -139,10 +138,9 @@ class _Earlier:
         ]
 
 
-def _history(case: CaseResult, earlier: Sequence[NamedRounds], run_dir: Path, page_dir: Path) -> str:
-    """Return the trend of the case's main figure over the earlier runs and this one."""
-    found = trend_of(case.outcomes[0].main, [*earlier, (run_dir.name, case.outcomes)])
-    return trends.html(found, lambda name: page_of(run_dir.parent / name, page_dir) if name != run_dir.name else "")
+def _history(trend: Trend | None, run_dir: Path, page_dir: Path) -> str:
+    """Return the trend of a case's main figure, with links to the pages of the earlier runs."""
+    return trends.html(trend, lambda name: page_of(run_dir.parent / name, page_dir) if name != run_dir.name else "")
 
 
 def _section(

@@ -16,7 +16,7 @@ from pytest_flagperf.report.page.time_parts import of_training
 from pytest_flagperf.report.terminal.table import converged, metric
 from pytest_flagperf.results.comparing.baselines import is_comparison
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds
-from pytest_flagperf.results.comparing.trend import trend_of
+from pytest_flagperf.results.comparing.trend import Trend, trend_of
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.figures.statistics import Summary, finite, summarize
@@ -60,6 +60,8 @@ class Row:
     """What to do about the first failure."""
     link: str
     """The address of the case's section."""
+    trend: Trend | None
+    """The trend of the main figure over the comparable runs before this one, and this one."""
 
     @property
     def case(self) -> str:
@@ -80,8 +82,10 @@ class Row:
         return machine.named(self.vendor, self.hardware)
 
 
-def row_of(case: CaseResult, summary: CaseSummary, earlier: Sequence[NamedRounds] = (), page: str = "") -> Row:
-    """Return the row of a case; ``earlier``: the comparable runs before this one, the oldest first.
+def row_of(
+    case: CaseResult, summary: CaseSummary, earlier: Sequence[NamedRounds] = (), run: str = "", page: str = ""
+) -> Row:
+    """Return the row of a case of a run; ``earlier``: the comparable runs before this one, the oldest first.
 
     ``page``: the address of the page with the case's section, by default this one.
     """
@@ -90,7 +94,8 @@ def row_of(case: CaseResult, summary: CaseSummary, earlier: Sequence[NamedRounds
     values = finite(outcome.value(first.main) for outcome in case.outcomes if outcome.ok)
     cells = {name: cell(case) for name, (cell, _) in COLUMNS.items()}
     cells["case"] = _case(case, link)
-    cells |= {_STATE: _state(summary), _CHANGE: _change(case, earlier)}
+    trend = trend_of(first.main, [*earlier, (run, case.outcomes)])
+    cells |= {_STATE: _state(summary), _CHANGE: _change(case, earlier, trend)}
     return Row(
         summary=summary,
         meets_baseline=_meets_baseline(case),
@@ -112,6 +117,7 @@ def row_of(case: CaseResult, summary: CaseSummary, earlier: Sequence[NamedRounds
         work=work_of(case.outcomes),
         advice=advice(case),
         link=link,
+        trend=trend,
     )
 
 
@@ -200,10 +206,9 @@ def _speedup(case: CaseResult) -> str:
     return cell(escape(text), value, noisy.removesuffix(")") or efficiency)
 
 
-def _change(case: CaseResult, earlier: Sequence[NamedRounds]) -> str:
+def _change(case: CaseResult, earlier: Sequence[NamedRounds], trend: Trend | None) -> str:
     """Return the change of the main figure against the accepted baseline, else the run before, with the trend."""
     main = case.outcomes[0].main
-    trend = trend_of(main, [*earlier, ("", case.outcomes)])
     drawn = small(trends.small_chart(trend)) if trend else ""
     for verdict in case.all_verdicts:
         if is_comparison(verdict) and verdict.name.endswith(f" {main}") and verdict.change is not None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from html import escape
 
 from pytest_flagperf.report.page import charts
 from pytest_flagperf.report.page.charts import Band, Chart, ChartLine
-from pytest_flagperf.report.page.html import Markup, Name, Number, folded, items, table
-from pytest_flagperf.results.comparing.trend import Trend, TrendRun
+from pytest_flagperf.report.page.html import Name, Number, folded, items, linked, table
+from pytest_flagperf.results.comparing.trend import Trend
 from pytest_flagperf.results.figures.units import count, quantity, scale_of
 
 NOISE, CHANGE = "noise of a run", "change"
@@ -50,8 +49,8 @@ def html(trend: Trend | None, address: Address) -> str:
 def runs(trend: Trend, address: Address) -> str:
     """Return the folded table of the runs, the newest first."""
     rows = [
-        (_link(run, address), Name(date(run.started_ms)), Name(run.commit), Number(quantity(run.median, trend.unit)),
-         Number(len(run.values)))
+        (linked(run.name, address(run.name)), Name(date(run.started_ms)), Name(run.commit),
+         Number(quantity(run.median, trend.unit)), Number(len(run.values)))
         for run in reversed(trend.runs)
     ]  # fmt: skip
     marked = [place in trend.changes for place in reversed(range(len(trend.runs)))]
@@ -61,8 +60,3 @@ def runs(trend: Trend, address: Address) -> str:
 
 def date(started_ms: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(started_ms / 1000)) if started_ms else ""
-
-
-def _link(run: TrendRun, address: Address) -> str:
-    to, name = address(run.name), escape(run.name)
-    return Markup(f'<a href="{to}">{name}</a>' if to else name)

@@ -113,9 +113,8 @@ def summarize_run(
     run: StoredRun, not_run: Sequence[str] = (), notes: Sequence[str] = (), reports: Sequence[str] = ()
 ) -> RunSummary:
     """Return the summary of a stored run."""
-    interrupted = run.info is not None and run.info.is_interrupted
-    summaries = tuple(summarize_case(case, interrupted=interrupted) for case in run.cases)
-    return RunSummary(run.cases, summaries, tuple(not_run), interrupted, tuple(notes), tuple(reports))
+    summaries = tuple(summarize_case(case, interrupted=run.is_interrupted) for case in run.cases)
+    return RunSummary(run.cases, summaries, tuple(not_run), run.is_interrupted, tuple(notes), tuple(reports))
 
 
 def all_lines(summaries: Sequence[CaseSummary]) -> Iterator[str]:

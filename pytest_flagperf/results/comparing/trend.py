@@ -61,17 +61,23 @@ class Trend:
         """The places of the runs at which a new level begins."""
         return change_points.find(self.medians)
 
-    @property
+    @cached_property
     def levels(self) -> list[TrendLevel]:
-        return [self._level(places) for places in change_points.levels(len(self.runs), self.changes)]
+        reach = self._reach
+        found = []
+        for places in change_points.levels(len(self.runs), self.changes):
+            value = statistics.median(self.medians[place] for place in places)
+            low, high = (None, None) if reach is None else (value - reach, value + reach)
+            found.append(TrendLevel(places, value, low, high))
+        return found
 
-    def _level(self, places: range) -> TrendLevel:
-        value = statistics.median(self.medians[place] for place in places)
+    @property
+    def _reach(self) -> float | None:
+        """Return how far runs lie from their level by noise; None if the noise is unknown."""
         deviation = noise.spread(self.medians)
         if deviation is None or len(self.runs) < noise.FEWEST:
-            return TrendLevel(places, value, None, None)
-        reach = deviation * student_limit(noise.CHANCE, noise.freedom(len(self.runs)))
-        return TrendLevel(places, value, value - reach, value + reach)
+            return None
+        return deviation * student_limit(noise.CHANCE, noise.freedom(len(self.runs)))
 
     @property
     def change(self) -> float | None:

@@ -55,6 +55,10 @@ class StoredRun:
     """The readable files that have no digest, as those of runs before digests were stored."""
 
     @property
+    def is_interrupted(self) -> bool:
+        return self.info is not None and self.info.is_interrupted
+
+    @property
     def changed(self) -> tuple[str, ...]:
         """The problems of files that were changed after the run."""
         return tuple(problem for problem in self.problems if digests.CHANGED in problem)
