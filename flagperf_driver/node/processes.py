@@ -61,15 +61,21 @@ def spawn(
     return child
 
 
-def allow_descriptors() -> None:
-    """Let the ranks open more files: rank 0 has a connection to each rank of the round, which may be thousands."""
+def allow_descriptors(needed: int = _MOST_FILES) -> int:
+    """Let this process and its children open so many files; return how many of them they may open.
+
+    Rank 0 has a connection to each rank of the round, which may be thousands.
+    """
     import resource  # Windows lacks it, where the controller imports this module, too
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < _MOST_FILES:
-        allowed = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return needed
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        return allowed
+    return soft
 
 
 def die_with(parent: int) -> None:

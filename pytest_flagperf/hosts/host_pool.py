@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
+from flagperf_driver.node import processes
 from pytest_flagperf.packages import need
 
 from . import Host, HostError
@@ -118,15 +119,10 @@ def allow_descriptors(hosts: int) -> list[str]:
     """Let this process open as many files as the connections to so many hosts need; a warning if it may not."""
     needed = _OTHER_FILES + _FILES_PER_HOST * hosts
     with suppress(ImportError):  # Windows
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if soft != resource.RLIM_INFINITY and soft < needed:
-            allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-            if allowed < needed:
-                need_words = f"the connections to {hosts:,} hosts need about {needed:,}"
-                return [f"warning: this process may open {allowed:,} files; {need_words}: raise ulimit -Hn"]
+        allowed = processes.allow_descriptors(needed)
+        if allowed < needed:
+            need_words = f"the connections to {hosts:,} hosts need about {needed:,}"
+            return [f"warning: this process may open {allowed:,} files; {need_words}: raise ulimit -Hn"]
     return []
 
 
@@ -139,4 +135,5 @@ def cluster_pool(conf: ClusterConfig) -> HostPool:
     need("fabric")
     from .ssh import ssh_hosts  # imported only for clusters, since it is slow
 
+    allow_descriptors(len(conf.hosts))
     return HostPool(ssh_hosts(conf))

@@ -35,3 +35,8 @@ def every_s(seconds: float, hosts: int) -> float:
 def controller_s(hosts: int) -> float:
     """Return the silence of the controller after which the agents of so many hosts consider it lost."""
     return max(CONTROLLER_S, 3 * hosts / RATE)
+
+
+def word_s(hosts: int) -> float:
+    """Return the seconds between two messages to an agent, at most: three until it considers the controller lost."""
+    return controller_s(hosts) / 3

@@ -10,6 +10,7 @@ from pathlib import Path
 from flagperf_driver.driver import DriverError
 from flagperf_driver.training.checkpoint import CheckpointError
 from flagperf_driver.training.loop import DataError, NonFiniteLoss
+from pytest_flagperf.config.layers import SAVING
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.results.measured.measure import Round
 from pytest_flagperf.stored import FormatError
@@ -64,8 +65,8 @@ def reason_to_end(starts: Sequence[Ended], restarts_left: int) -> str | None:
 def continues(plan: Plan) -> bool:
     """Return True if a case's training saves checkpoints, from which it can continue."""
     config = plan.config
-    saves = config.get("checkpoint_steps") or config.get("failure_interval_s")
-    return plan.is_training and not plan.throughput_only and bool(config.get("checkpoint_dir") and saves)
+    saves = config.get("checkpoint_dir") and any(config.get(key) for key in SAVING)
+    return plan.is_training and not plan.throughput_only and bool(saves)
 
 
 def ended_starts(folder: Path) -> list[Ended]:

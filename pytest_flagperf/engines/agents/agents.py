@@ -73,7 +73,7 @@ class HostAgent:
     directory: Path  # the round's directory on this machine
     channel: Channel
     lease_s: float
-    word_s: float = silence.CONTROLLER_S / 3  # seconds between two messages to it, at most
+    word_s: float = silence.word_s(1)  # seconds between two messages to it, at most
     code: Code | None = None  # the deployed code that it runs; None for an agent of another controller
     docker: str | None = None  # socket of the container engine of the round's container
     log_dir: str = ""
@@ -348,7 +348,7 @@ def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float
         directory,
         connect_to_agent(host, placed.log_dir, 0),
         lease_s,
-        silence.controller_s(hosts) / 3,
+        silence.word_s(hosts),
         log_dir=placed.log_dir,
         code_root=placed.code_root,
         clock_offset_s=placed.clock_offset_s,
@@ -510,7 +510,7 @@ class Acquisition:
     def _open(self, host: Host) -> HostAgent:
         noderank, directory = self.pool.hosts.index(host), self.request.directory.absolute()
         lease_s = self.request.lease_here_s if host.is_local else self.request.lease_s
-        word_s = silence.controller_s(self.request.nnodes) / 3
+        word_s = silence.word_s(self.request.nnodes)
         agent = HostAgent(host, noderank, directory, self._open_channel(host), lease_s, word_s, self.code)
         self.agents.join(agent)
         try:

@@ -258,8 +258,10 @@ class LateLogs:
         messages, still, warnings = list[str](), list[MissingLogs](), list[str]()
 
         def fetch_one(missing: MissingLogs) -> tuple[MissingLogs | None, str]:
-            """Return the logs if they are still missing, and what happened."""
+            """Return the logs if they are still missing, and what happened; nothing new of logs that are gone."""
             name = missing.host
+            if missing.gone:
+                return missing, ""
             try:
                 if name in unreachable:
                     raise HostError(unreachable[name])
@@ -274,9 +276,8 @@ class LateLogs:
 
         expected = RoundDir(directory).read_record().missing
         with ThreadPoolExecutor(_AT_ONCE) as pool:  # a host that is off takes ten seconds
-            results = iter(list(pool.map(fetch_one, (missing for missing in expected if not missing.gone))))
-        for missing in expected:
-            after, how = (missing, "") if missing.gone else next(results)
+            results = list(pool.map(fetch_one, expected))
+        for missing, (after, how) in zip(expected, results, strict=True):
             still += [after] if after else []
             messages += [f"{RoundDir(directory).label}: the logs of {missing.host} {how}"] if how else []
         RoundDir(directory).write_missing(still, warnings)

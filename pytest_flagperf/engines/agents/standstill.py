@@ -20,9 +20,9 @@ def waiting_s(agents: Agents) -> float:
     """
     running = [agent for agent in agents.all if agent.started and not agent.over and not agent.gone]
     there = [agent for agent in running if agent.lost is None]
-    of_ranks = [beat for agent in there for beat in agent.beats.values()]
-    if len(there) == len(running) or not of_ranks or not all(agent.beats for agent in there):
+    if not there or len(there) == len(running) or not all(agent.beats for agent in there):
         return 0.0
+    of_ranks = [beat for agent in there for beat in agent.beats.values()]
     behind = min(beat["step"] for beat in of_ranks)
     waiting = [beat for beat in of_ranks if beat["step"] == behind]
     if behind < 1 or any(beat["phase"] != TRAIN for beat in waiting):

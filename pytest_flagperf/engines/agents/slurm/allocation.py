@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_flagperf import stored
 from pytest_flagperf.hosts import Host, HostError
-from pytest_flagperf.hosts.host_pool import SHOWN, HostPool, run_on_each
+from pytest_flagperf.hosts.host_pool import SHOWN, HostPool, allow_descriptors, run_on_each
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import Problems, some
 from pytest_flagperf.report.terminal.live import Live
@@ -126,7 +126,9 @@ class SlurmAllocation(Allocation):
 
     def _connected(self, job: Job, visible_devices: str | None = None) -> HostPool:
         report = [visible_devices] if visible_devices else []
-        return HostPool(hosts_of(job, self._conf.python, own=self._own, report=report))
+        hosts = hosts_of(job, self._conf.python, own=self._own, report=report)
+        allow_descriptors(len(hosts))
+        return HostPool(hosts)
 
 
 def _devices(host: Host, variable: str | None) -> tuple[int, ...] | None:
