@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from mlperf_logging.mllog import mllog as official
 from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker
 
 from pytest_flagperf.case import Case, Shape
-from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.commands import main
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.problems import Problems
@@ -28,6 +28,7 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Target
 from pytest_flagperf.results.measured.starts import Start
 from pytest_flagperf.results.tables.store import load_run
+from pytest_flagperf.results.verdicts.reference import Reference
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.round_dir import RoundDir
 from pytest_flagperf_mlperf import mllog
@@ -159,14 +160,19 @@ def closed_round(at: Path, model: str = "llama31_8b", target: float = 3.3, **cha
     return run
 
 
+def by_newest_rules(run: Path) -> bool:
+    """Return whether MLPerf's closed rules accept the export of a run; its own rules must accept it in any case."""
+    to = run.with_name("to")
+    (case,) = export([load_run(run)], to, suites=SUITES).cases
+    file, own = (to / path for path in (case.files[0], case.rules))
+    assert case.ruleset == "6.1.0"
+    assert accepted(file, config=own)
+    return accepted(file, case.ruleset)
+
+
 def test_mlperfs_closed_rules_hold_the_suites_hyper_parameters(tmp_path: Path) -> None:
     def checked(name: str, **changes: Any) -> bool:
-        run = closed_round(tmp_path / name / "run", **changes)
-        (case,) = export([load_run(run)], tmp_path / name / "to", suites=SUITES).cases
-        file, own = (tmp_path / name / "to" / path for path in (case.files[0], case.rules))
-        assert case.ruleset == "6.1.0"
-        assert accepted(file, config=own)
-        return accepted(file, case.ruleset)
+        return by_newest_rules(closed_round(tmp_path / name / "run", **changes))
 
     assert checked("own")
     samples = last(next((tmp_path / "own/to/results").rglob("*.txt")), "run_stop")["metadata"]["samples_count"]
@@ -186,12 +192,8 @@ def test_mlperfs_closed_rules_hold_flux1s_hyper_parameters(tmp_path: Path) -> No
     often = 262_144 // (8 * 8)  # the batch of one card
 
     def checked(name: str, **changes: object) -> bool:
-        run = closed_round(tmp_path / name / "run", "flux1", 0.586, **{"eval_steps": often, **changes})
-        (case,) = export([load_run(run)], tmp_path / name / "to", suites=SUITES).cases
-        file, own = (tmp_path / name / "to" / path for path in (case.files[0], case.rules))
-        assert case.ruleset == "6.1.0"
-        assert accepted(file, config=own)
-        return accepted(file, case.ruleset)
+        settings = {"eval_steps": often, **changes}
+        return by_newest_rules(closed_round(tmp_path / name / "run", "flux1", 0.586, **settings))
 
     assert checked("own")
     free = {"gradient_accumulation_steps": 3, "learning_rate": 2.5e-4, "lr_warmup": 800}
@@ -207,36 +209,49 @@ def test_mlperfs_closed_rules_hold_flux1s_hyper_parameters(tmp_path: Path) -> No
     assert len(caught.value.problems) == len(fixed), "the suite itself refuses each of them"
 
 
-def test_flux1s_reference_and_configs_are_mlperfs_convergence_points() -> None:
-    suite, benchmark = CATALOG.suite("flux1", "pytorch"), benchmark_of("flux1", SUITES)
-    points = OFFICIAL.parent / f"rcp_checker/training_{benchmark.ruleset}/rcps_{benchmark.name}.json"
-    by_batch = {each["BS"]: each for each in json.loads(points.read_text()).values()}
-    readme = (suite.path / "README.md").read_text()
-    made = of_points(suite, json.loads(points.read_text()))
+def reference_of(model: str) -> tuple[Suite, Mapping[int, Any], Reference]:
+    """Return a suite with MLPerf's convergence points by batch, from which its reference is made."""
+    suite, benchmark = CATALOG.suite(model, "pytorch"), benchmark_of(model, SUITES)
+    points = json.loads(
+        (OFFICIAL.parent / f"rcp_checker/training_{benchmark.ruleset}/rcps_{benchmark.name}.json").read_text()
+    )
+    made = of_points(suite, points)
     assert suite.reference_file("reference").read_text() == made.text()
+    return suite, {each["BS"]: each for each in points.values()}, made
+
+
+def configs_of(suite: Suite) -> Iterator[tuple[Case, Mapping[str, Any], int]]:
+    """Yield all cases that have a vendor's config, with the config and the batch of all cards."""
+    configs = {(vendor, key) for vendor in CATALOG.vendors for key in CATALOG.configs(suite, CATALOG.vendor(vendor))}
+    assert len(configs) >= 4
+    for vendor, (hardware, shape) in configs:
+        plan = planned(hardware, shape, vendor, model=suite.model)
+        yield (
+            plan.case,
+            plan.config,
+            plan.config["train_batch_size"] * plan.config["gradient_accumulation_steps"] * shape.cards,
+        )
+
+
+def test_flux1s_reference_and_configs_are_mlperfs_convergence_points() -> None:
+    suite, by_batch, made = reference_of("flux1")
+    readme = (suite.path / "README.md").read_text()
     for batch, each in by_batch.items():
         bound, reached = made.earliest(batch) or 0, each["samples to converge"]
         assert 0.8 * min(reached) < bound < min(reached)
         row = f"{min(reached):,} to {max(reached):,} | {math.ceil(bound):,} |"
         assert f"| {each['Hyperparams']['opt_learning_rate_warmup_steps']:,} | {row}" in readme, batch
-    for vendor in CATALOG.vendors:
-        for hardware, shape in CATALOG.configs(suite, CATALOG.vendor(vendor)):
-            config = planned(hardware, shape, vendor, model="flux1").config
-            batch = config["train_batch_size"] * config["gradient_accumulation_steps"] * shape.cards
-            rates = by_batch[batch]["Hyperparams"]
-            assert config["learning_rate"] == rates["opt_base_learning_rate"], (hardware, shape)
-            assert config["lr_warmup"] == rates["opt_learning_rate_warmup_steps"], (hardware, shape)
-            assert config["eval_steps"] * batch == 262_144, (hardware, shape)
+    for case, config, batch in configs_of(suite):
+        rates = by_batch[batch]["Hyperparams"]
+        assert config["learning_rate"] == rates["opt_base_learning_rate"], case
+        assert config["lr_warmup"] == rates["opt_learning_rate_warmup_steps"], case
+        assert config["eval_steps"] * batch == 262_144, case
 
 
 @pytest.mark.parametrize("model", ["llama31_8b", "gpt_oss_20b"])
 def test_the_reference_and_the_configs_are_mlperfs_convergence_points(model: str) -> None:
-    suite, benchmark = CATALOG.suite(model, "pytorch"), benchmark_of(model, SUITES)
-    points = OFFICIAL.parent / f"rcp_checker/training_{benchmark.ruleset}/rcps_{benchmark.name}.json"
-    by_batch = {each["BS"]: each for each in json.loads(points.read_text()).values()}
-    readme = (suite.path / "README.md").read_text()
-    made = of_points(suite, json.loads(points.read_text()))
-    assert suite.reference_file("reference").read_text() == made.text()
+    suite, by_batch, made = reference_of(model)
+    readme, benchmark = (suite.path / "README.md").read_text(), benchmark_of(model, SUITES)
     for name, each in RCP_Checker("training", benchmark.ruleset, benchmark.name, verbose=False).rcp_data.items():
         bound = (made.earliest(each["BS"]) or 0) / 8192
         quickest = min(each["Epochs to converge"])
@@ -244,15 +259,11 @@ def test_the_reference_and_the_configs_are_mlperfs_convergence_points(model: str
         assert 0.8 * quickest < bound < min(quickest, each["Min Epochs"]), name
         row = f"{quickest:,} to {max(each['Epochs to converge']):,} | {math.ceil(bound):,} |"
         assert f"| {each['Hyperparams']['opt_learning_rate_warmup_samples']:,} | {row}" in readme, name
-    configs = {(vendor, key) for vendor in CATALOG.vendors for key in CATALOG.configs(suite, CATALOG.vendor(vendor))}
-    assert len(configs) >= 4
-    for vendor, (hardware, shape) in configs:
-        config = planned(hardware, shape, vendor, model=model).config
-        batch = config["train_batch_size"] * config["gradient_accumulation_steps"] * shape.cards
+    for case, config, batch in configs_of(suite):
         rates = by_batch[batch]["Hyperparams"]
-        assert config["learning_rate"] == rates["opt_base_learning_rate"], (hardware, shape)
-        assert config["lr_warmup"] * batch == rates["opt_learning_rate_warmup_samples"], (hardware, shape)
-        assert config["eval_steps"] * batch == 12_288, (hardware, shape)
+        assert config["learning_rate"] == rates["opt_base_learning_rate"], case
+        assert config["lr_warmup"] * batch == rates["opt_learning_rate_warmup_samples"], case
+        assert config["eval_steps"] * batch == 12_288, case
 
 
 @pytest.mark.integration
