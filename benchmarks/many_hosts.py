@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,12 +93,12 @@ def run_round(root: Path, cluster: str, hosts: int) -> Path:
     run = Run.open(root, root, {"repeat": 1}, root / "reports" / f"run{hosts}")
     assert run is not None
     (case,) = run.selection.cases
-    run.prepare([case])
-    outcome = run.rounds.outcome(case, 1)
+    with closing(run.engine):
+        run.prepare([case])
+        outcome = run.rounds.outcome(case, 1)
     # One machine with hundreds of hosts reads a record up to half a second late.
     failures = [failure for failure in outcome.failures if failure.kind != "contradiction"]
     assert not failures, failures[:3]
-    run.engine.close()
     return run.rounds.folder(case, 1)
 
 

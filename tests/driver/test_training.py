@@ -226,6 +226,18 @@ class Run:
         return value
 
 
+def on_ranks(count: int, of_rank: Callable[[int], Mapping[str, Any]] = lambda _: {}, **settings: Any) -> list[Run]:
+    """Train on so many ranks, each in its thread; ``of_rank``: the settings of one rank."""
+    exchange = Exchange(count)
+
+    def train(rank: int) -> Run:
+        world = driver.World(rank, rank, count, count)
+        return Run(world=world, exchange=exchange, **{**settings, **of_rank(rank)})
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(train, range(count)))
+
+
 @pytest.mark.parametrize(
     ("settings", "reason", "steps"),
     [
@@ -403,15 +415,9 @@ def test_a_profiled_step_that_fails_leaves_the_figures_of_a_single_rank(monkeypa
 def test_all_ranks_train_the_same_steps_whatever_the_first_ones_profiler_does(
     profiler: CountedKernels | None, problem: str | None
 ) -> None:
-    exchange, profilers = Exchange(2), [profiler, CountedKernels()]
-
-    def train(rank: int) -> Run:
-        world = driver.World(rank, rank, 2, 2)
-        settings: dict[str, Any] = {"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}
-        return Run(profiler=profilers[rank], world=world, exchange=exchange, **settings)
-
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(train, range(2))
+    profilers = [profiler, CountedKernels()]
+    settings: dict[str, Any] = {"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}
+    first, second = on_ranks(2, lambda rank: {"profiler": profilers[rank]}, **settings)
     assert first.trainer.weight == second.trainer.weight
     assert second.finished["profile"] is None
     assert (first.finished["profile"] or {}).get("problem") == problem
@@ -511,14 +517,10 @@ def test_a_changed_copy_of_the_weights_is_found_after_so_many_steps(monkeypatch:
     monkeypatch.setattr(DrawnSteps, "__contains__", lambda *_: False)
 
     def errors(every: int | None) -> list[str]:
-        exchange = Exchange(3)
-
-        def train(rank: int) -> Run:
-            world, damaged_at = driver.World(rank, rank, 3, 3), 5 if rank == 2 else None
-            return Run(world=world, exchange=exchange, damaged_at=damaged_at, replica_check_steps=every, max_steps=12)
-
-        with ThreadPoolExecutor(3) as pool:
-            return [str(run.error).partition(";")[0] for run in pool.map(train, range(3))]
+        runs = on_ranks(
+            3, lambda rank: {"damaged_at": 5 if rank == 2 else None}, replica_check_steps=every, max_steps=12
+        )
+        return [str(run.error).partition(";")[0] for run in runs]
 
     named = "the weights of rank 2 differ from those of ranks 0, 1"
     assert errors(4) == [f"after step 8 {named}"] * 3
@@ -531,14 +533,8 @@ def test_a_damaged_copy_of_the_weights_is_not_saved(tmp_path: Path, monkeypatch:
     settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "max_steps": 11}
 
     def results(damaged_at: int | None) -> list[str]:
-        exchange = Exchange(2)
-
-        def train(rank: int) -> Run:
-            at = damaged_at if rank == 0 else None
-            return Run(world=driver.World(rank, rank, 2, 2), exchange=exchange, damaged_at=at, **settings)
-
-        with ThreadPoolExecutor(2) as pool:
-            return [str(run.error).partition(":")[0] for run in pool.map(train, range(2))]
+        runs = on_ranks(2, lambda rank: {"damaged_at": None if rank else damaged_at}, **settings)
+        return [str(run.error).partition(":")[0] for run in runs]
 
     (error,) = set(results(6))
     assert error.startswith("after step 8 the weights differ between ranks 0, 1")
@@ -658,17 +654,11 @@ def test_the_interval_between_checkpoints_follows_from_their_cost_and_the_time_b
     assert not CheckpointInterval(None).is_due(999, 1e9)
 
     def saved(failure_interval_s: float, **settings: Any) -> list[list[int]]:
-        exchange = Exchange(2)
-
-        def train(rank: int) -> Run:
-            return Run(
-                batches=9999, max_steps=120, failure_interval_s=failure_interval_s, eval_steps=None, exchange=exchange,
-                world=driver.World(rank, rank, 2, 2), checkpoint_dir=str(tmp_path / str(failure_interval_s)),
-                **settings,
-            )  # fmt: skip
-
-        with ThreadPoolExecutor(2) as pool:
-            return [[value["step"] for value in run.of("CHECKPOINT")] for run in pool.map(train, range(2))]
+        runs = on_ranks(
+            2, batches=9999, max_steps=120, failure_interval_s=failure_interval_s, eval_steps=None,
+            checkpoint_dir=str(tmp_path / str(failure_interval_s)), **settings,
+        )  # fmt: skip
+        return [[value["step"] for value in run.of("CHECKPOINT")] for run in runs]
 
     assert saved(1e12) == [[50], []], "the first rank logs and decides"
     monkeypatch.setattr(Checkpoints, "is_writing", property(lambda _: False))

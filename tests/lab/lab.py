@@ -438,7 +438,7 @@ class Lab:
     def _build(self) -> None:
         self.shared.mkdir(mode=0o755)
         subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=700", self.place.name, str(self.place.disks)], check=True)
-        _keygen(self.key)
+        keygen(self.key)
         self.known_hosts.touch()
         name = self.place.name
         ip(f"link add {name} type bridge", f"addr add {self.address}/24 dev {name}", f"link set {name} up")
@@ -473,7 +473,7 @@ class Lab:
         host = LabHost(self.place, len(self._hosts) + 1)
         key = self.folder / host.name / "host_key"
         key.parent.mkdir()
-        _keygen(key)
+        keygen(key)
         public = " ".join(Path(f"{key}.pub").read_text().split()[:2])
         with self.known_hosts.open("a") as file:
             file.write(f"{host.address},{host.name} {public}\n")
@@ -508,7 +508,7 @@ class Lab:
         return file
 
 
-def _keygen(file: Path) -> None:
+def keygen(file: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(file)], check=True)
 
 

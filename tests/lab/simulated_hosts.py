@@ -32,8 +32,9 @@ from typing import Any, Self
 import paramiko
 
 from flagperf_driver.events import FAILED, FINISHED
+from pytest_flagperf.hosts import ssh
 from pytest_flagperf.hosts.session import MARKER
-from tests.lab.lab import Cluster
+from tests.lab.lab import Cluster, keygen
 
 REPO = Path(__file__).resolve().parents[2]
 FINAL_EVENTS = (FAILED, FINISHED)
@@ -53,22 +54,11 @@ def address(number: int) -> str:
     return f"127.1.{number // 250}.{number % 250 + 1}"
 
 
-class Wire:
+class Wire(ssh._Wire):
     """A socket from which paramiko's thread reads without waking up ten times a second."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
 
     def settimeout(self, _: float) -> None:
         self._sock.settimeout(_WAKE_S)
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
 
 
 class Hosts:
@@ -391,9 +381,7 @@ class SimulatedHosts:
         self.folder = folder / name
         self.folder.mkdir(parents=True)
         for key in ("host_key", "user_key"):
-            subprocess.run(
-                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", key, "-f", str(self.folder / key)], check=True
-            )
+            keygen(self.folder / key)
         words = [sys.executable, "-m", "tests.lab.simulated_hosts", str(self.folder), str(cards)]
         self._process = subprocess.Popen(words, cwd=REPO, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
