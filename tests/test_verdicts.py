@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.results.measured.outcome import Losses, Outcome, Quality, Target
+from pytest_flagperf.results.measured.starts import Start
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed, speedup, throughput, valid
 from pytest_flagperf.results.verdicts.throughput import MIN_MEASURED_STEPS
@@ -152,6 +153,15 @@ def test_uncounted_work_fails_the_throughput(field: str) -> None:
     outcome = recorded("converged_1x1")
     nothing: dict[str, Any] = {field: None}
     assert failed(throughput([replace(outcome, work=replace(outcome.work, **nothing))]))
+
+
+def test_a_short_last_start_of_a_restarted_training_is_no_failure() -> None:
+    outcome = recorded("converged_1x1")
+    short = replace(with_metric(outcome, "p_core", None), work=replace(outcome.work, measured_steps=None))
+    assert names(throughput([short])) == ["p_core", "measured_steps"]
+    assert not names(
+        throughput([replace(short, starts=(Start("failed1-round1", 0, 40, 0, 1), Start("round1", 20, 60, 2, 3)))])
+    )
 
 
 def test_the_speed_up_is_of_the_median_round_against_one_card() -> None:
