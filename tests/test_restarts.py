@@ -1,5 +1,6 @@
 """Whether a training that ended early is started again."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,13 +97,15 @@ def test_a_lost_host_is_gone_if_the_ranks_of_all_others_wait_within_the_training
 
 
 def test_the_last_start_is_the_result_if_no_other_one_can_begin(tmp_path: Path) -> None:
-    folder, left = tmp_path / "run" / "case" / "round1", [FIRST]
+    folder, left, given_back = tmp_path / "run" / "case" / "round1", [FIRST], list[str]()
 
-    def run(_plan: object, _number: int, directory: Path, _watch: object) -> None:
+    def run(_plan: object, _number: int, directory: Path, _watch: object) -> Callable[[], None]:
         assert directory == folder
+        assert not given_back, "the next start needs the hosts"
         if not left:
             raise Problems(["needs 2 hosts, 1 available"])
         write(left.pop(), directory)
+        return lambda: given_back.append("hosts")
 
     engine: Any = SimpleNamespace(run=run, leave_out=None)
     of_run: Any = SimpleNamespace(path=tmp_path / "run")
@@ -111,5 +114,6 @@ def test_the_last_start_is_the_result_if_no_other_one_can_begin(tmp_path: Path) 
     rounds = Rounds(lambda _: plan, engine, of_run, Records(of_run), silent(), restarts=3)
     with pytest.raises(Problems, match="1 available"):
         rounds.run(plan, 1, folder)
+    assert given_back == ["hosts"]
     assert [path.name for path in folder.parent.iterdir()] == ["round1"]
     assert store.read_round(folder).failures[0].sentence.endswith("was killed")

@@ -6,7 +6,7 @@ have defaults, for an engine that contacts no other machine before a round and l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -95,8 +95,11 @@ class Engine(Protocol):
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
-    def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> None:
-        """Run one round to its end and write its directory. Problems if the round cannot start."""
+    def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> Callable[[], None] | None:
+        """Run one round to its end and write its directory. Problems if the round cannot start.
+
+        Return what gives the hosts back, if they are kept for another start of this round (``--restarts``).
+        """
 
     def resume(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:  # noqa: ARG002
         """Resume a round that another process left running, or end it at once for the reason ``end_because``.

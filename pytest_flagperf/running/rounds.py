@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from pytest_flagperf import stored
@@ -90,24 +90,26 @@ class Rounds:
 
         A training that ends early is started again as --restarts allows.
         """
-        for done in itertools.count():
-            try:
-                outcome = self._run_once(plan, number, folder)
-            except BaseException:
-                if done:
-                    # Too few hosts are left, or the user pressed Ctrl-C: the last start is the round's result.
-                    RoundDir(folder).take_back()
-                raise
-            if outcome.ended_well or not set_aside(plan, number, folder, self._restarts, done, self.watch.note):
-                break
+        with ExitStack() as after_the_last:
+            for done in itertools.count():
+                try:
+                    outcome = self._run_once(plan, number, folder, after_the_last)
+                except BaseException:
+                    if done:
+                        # Too few hosts are left, or the user pressed Ctrl-C: the last start is the round's result.
+                        RoundDir(folder).take_back()
+                    raise
+                if outcome.ended_well or not set_aside(plan, number, folder, self._restarts, done, self.watch.note):
+                    break
         return outcome
 
-    def _run_once(self, plan: Plan, number: int, folder: Path) -> Outcome:
+    def _run_once(self, plan: Plan, number: int, folder: Path, after_the_last: ExitStack) -> Outcome:
         self.watch.begin_round(str(plan.case), folder)
         try:
             if not self._continued(folder):
                 self._exclude()
-                self._engine.run(plan, number, folder, self.watch)
+                if give_back := self._engine.run(plan, number, folder, self.watch):
+                    after_the_last.callback(give_back)
         except BaseException as error:
             self.watch.end_round(*_end_of(folder, error))
             if RoundDir(folder).is_planned:

@@ -234,7 +234,7 @@ class AgentsEngine(Engine):
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
-    def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> None:
+    def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> Callable[[], None] | None:
         """Run a round on free hosts and devices; its directory records how it ended."""
         end = None
         self._blamed.begin(directory)
@@ -269,10 +269,13 @@ class AgentsEngine(Engine):
             watch.clear()
             if end is None or end.fault:
                 self._environments.forget()  # an image or an environment may have been removed meanwhile
-            if end is not None and end.fault is not None and self._settings.restarts:
-                self._blamed.leave_out(end.fault, plan.case.nnodes, watch)
-            elif end is None or number >= plan.case.repeat:
+            kept = end is not None and end.fault is not None and self._settings.restarts > 0
+            if end is None or (number >= plan.case.repeat and not kept):
                 self._allocation.release()
+        if end.fault is None or not kept:
+            return None
+        self._blamed.leave_out(end.fault, plan.case.nnodes, watch)
+        return self._allocation.release if number >= plan.case.repeat else None
 
     def _obtain(self, plan: Plan, watch: Live) -> None:
         """Hold the hosts of a case. New hosts are checked; Problems if they are unfit."""
