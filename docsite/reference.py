@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docsite.tables import dataclass_keys, module_keys, table, type_in_toml
+from flagperf_driver.node.logs import ranges
 from pytest_flagperf.catalog.suite import (
     DataItem,
     Goal,
@@ -25,7 +26,7 @@ from pytest_flagperf.engines.agents.slurm.config import SlurmConfig
 from pytest_flagperf.expected import Expected, KnownProblem
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
-from pytest_flagperf.results.logs import ranges
+from pytest_flagperf.results.logs import range_texts
 from pytest_flagperf.results.measured.consistency import PAIRS
 from pytest_flagperf.results.measured.validity import WARNINGS
 from pytest_flagperf.results.tables.columns import COLUMNS
@@ -263,7 +264,7 @@ def _ranges() -> Iterator[list[str]]:
     for source, quantities in sources.items():
         for allowed in dict.fromkeys(quantities.values()):
             names = ", ".join(f"`{name}`" for name, range_ in quantities.items() if range_ == allowed)
-            yield [source, names, str(allowed)]
+            yield [source, names, range_texts.range_text(allowed)]
 
 
 def _files() -> str:

@@ -14,8 +14,9 @@ from enum import Enum
 from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from flagperf_driver.node.logs.whole_numbers import LARGEST_INT
+
 from .problems import near, shown
-from .whole_numbers import LARGEST_INT
 
 At = tuple[str, ...]
 """The keys that lead to a value, and its number in a list."""

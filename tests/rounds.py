@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node.device_lease import owner
+from flagperf_driver.node.logs.metric import StoredMetric
 from pytest_flagperf.case import Case
 from pytest_flagperf.engines.agents.agents import Acquisition, Agents, DeviceRequest
 from pytest_flagperf.engines.agents.run_round import RoundOptions, run_round
@@ -18,7 +19,7 @@ from pytest_flagperf.plan import Plan
 from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.runtime import Interpreter
-from pytest_flagperf.stored.plan import LeftOut, StoredMetric, Value
+from pytest_flagperf.stored.plan import LeftOut, Value
 from pytest_flagperf.stored.round_dir import RoundRecord
 from tests.processes import running
 

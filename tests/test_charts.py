@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from flagperf_driver.node.logs.samples import Samples, Series
 from pytest_flagperf.report.page import charts, sampled_charts
 from pytest_flagperf.report.page.charts import MAX_POINTS, Band, Bar, Chart, ChartLine, Level
 from pytest_flagperf.report.page.small_charts import small
 from pytest_flagperf.report.page.step_times import RankStepTimes
 from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.logs.samples import Samples, Series
 from pytest_flagperf.results.measured.outcome import Outcome, Step
 from pytest_flagperf.results.measured.phases import Phase
 from tests.results_help import recorded

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flagperf_driver import events
-from pytest_flagperf.results.logs.ranklog import RankLog
+from flagperf_driver.node.logs.ranklog import RankLog
 from pytest_flagperf.results.measured.consistency import CONTRADICTION, PAIRS
 from pytest_flagperf.results.measured.consistency_pairs import RankFigures
 from pytest_flagperf.results.measured.measure import measure

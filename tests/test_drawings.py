@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from flagperf_driver.node.logs.drawings import Drawings, FirstAndLast, drawings
 from flagperf_driver.training.steps import MOST_PIXELS
 from pytest_flagperf.report.page import drawings as page
-from pytest_flagperf.results.logs.drawings import Drawings, FirstAndLast, drawings
 from pytest_flagperf.results.measured.outcome import Outcome
 
 from .results_help import recorded

@@ -15,6 +15,7 @@ from pytest_flagperf.plan import PlanRequest, describe, make_plan
 from pytest_flagperf.report.export.junit import properties
 from pytest_flagperf.report.page import charts
 from pytest_flagperf.report.terminal.table import metric
+from pytest_flagperf.results.logs.range_texts import impossible_figure
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import Verdict, converges
@@ -92,7 +93,7 @@ def test_a_further_metric_reached_apart_missing_impossible_or_contradicted_fails
     outcome = outcome_of(tmp_path, lambda step: 0.98, also={"other": 0.5}, converged=False)
     assert "top1 or other was missing or not a number in 4 of 4 evaluations" in target(outcome)["target"].sentence
     outcome = outcome_of(tmp_path, lambda step: 1.5)
-    assert "logged top5 = 1.5" in " ".join(one.sentence for one in outcome.impossible)
+    assert "logged top5 = 1.5" in " ".join(impossible_figure(one) for one in outcome.impossible)
     outcome = outcome_of(tmp_path, lambda step: 0.98, top5=0.99)
     assert "FINISHED has top5 0.990, expected 0.980 by the last evaluation" in target(outcome)["agrees"].sentence
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.results.logs.ranklog import Evaluation, RankLog
+from flagperf_driver.node.logs.ranklog import Evaluation, RankLog
 from pytest_flagperf.results.measured import left_out
 from pytest_flagperf.results.measured.consistency_pairs import RankFigures
 from pytest_flagperf.stored.plan import LeftOut

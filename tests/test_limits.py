@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from flagperf_driver.node.logs.points import MeasuredPoint
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.report.page import page
-from pytest_flagperf.results.logs.points import MeasuredPoint
 from pytest_flagperf.results.measured.limits import (
     ALL_REDUCE,
     MEMORY_FIGURES,

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from flagperf_driver.node.logs.points import LeftOutPoint, MeasuredPoint, Turn, measured_point
 from pytest_flagperf.report.page import charts, pairs, points
 from pytest_flagperf.report.page.rows import overview, row_of
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.figures.units import quantity
-from pytest_flagperf.results.logs.points import LeftOutPoint, MeasuredPoint, Turn, measured_point, of_ranks, point_of
+from pytest_flagperf.results.logs.points import of_ranks, point_of
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome, Target
 from pytest_flagperf.results.measured.validity import ValidityWarning

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from flagperf_driver.node.logs.samples import Energy, Samples
 from flagperf_driver.node.sampling import devices, host_counters
 from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.logs.samples import Energy, Samples
 from tests.results_help import edit_json, replay_dir
 
 START = 1_700_000_000.0
@@ -110,7 +110,7 @@ def test_times_without_samples_are_gaps_once_for_all_devices(tmp_path: Path) -> 
     device_rows(folder(tmp_path), *((when + 0.01, device, 100, "", "") for when in times for device in range(3)))
     found = read(tmp_path)
     assert [(gap.start - START, round(gap.seconds, 1)) for gap in found.gaps] == [(3, 5.0), (10, 3.0)]
-    assert "2 gaps between the samples, 8.0 s in total" in found.notes
+    assert "2 gaps between the samples, 8.0 s in total" in monitors.notes(found)
 
 
 def test_the_samplers_messages_are_reported(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_the_samplers_messages_are_reported(tmp_path: Path) -> None:
     }
     (folder(tmp_path) / "monitors.json").write_text(json.dumps(report))
     found = read(tmp_path)
-    assert found.notes == [
+    assert monitors.notes(found) == [
         "device 3 is lost: GPU is lost",
         "tool: bad (3 times)",
         "2 lines of x were lost: full",

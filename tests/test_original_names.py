@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from flagperf_driver import events, perflog
+from flagperf_driver.node.logs.ranklog import RankLog, read_rank
 from flagperf_driver.original_names import TABLE, Names, Translator
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
-from pytest_flagperf.results.logs.ranklog import RankLog, read_rank
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Target
 from tests.recording import Training, write

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver import perflog
-from pytest_flagperf.results.logs import ranklog
-from pytest_flagperf.results.logs.ranklog import CURVE_POINTS, Curve, Target, read_rank
+from flagperf_driver.node.logs import ranklog
+from flagperf_driver.node.logs.metric import Target
+from flagperf_driver.node.logs.ranklog import CURVE_POINTS, Curve, read_rank
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome
 from pytest_flagperf.stored import FormatError

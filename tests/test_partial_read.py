@@ -3,7 +3,7 @@
 import itertools
 from pathlib import Path
 
-from pytest_flagperf.results.logs import partial_read
+from flagperf_driver.node.logs import partial_read
 
 
 def numbered(path: Path, lines: int) -> Path:

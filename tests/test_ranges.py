@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 from flagperf_driver import events
+from flagperf_driver.node.logs.metric import StoredMetric
+from flagperf_driver.node.logs.ranges import DEVICE, HOST, LOGGED, Range
+from flagperf_driver.node.logs.ranklog import RangeChecker
+from flagperf_driver.node.logs.samples import Samples
 from flagperf_driver.node.sampling import devices, host_counters
 from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.logs.ranges import DEVICE, HOST, LOGGED, Range
-from pytest_flagperf.results.logs.ranklog import RangeChecker
-from pytest_flagperf.results.logs.samples import Samples
+from pytest_flagperf.results.logs.range_texts import impossible_figure, range_text
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import converges, failed, throughput
-from pytest_flagperf.stored.plan import StoredMetric
 from tests.results_help import edit_json, recorded, replay_dir
 
 START = 1_700_000_000.0
@@ -76,7 +77,7 @@ def test_a_reading_at_its_bounds_stays_and_one_beyond_is_dropped_counted_and_rep
     (sentence,) = monitors.dropped({"h1_noderank0": found})
     source = "h1: " if file == "host" else "h1: device 3: "
     assert sentence.startswith(f"{source}dropped 3 readings of {name} outside the possible range: the first ")
-    assert sentence.endswith(f", expected {allowed}")
+    assert sentence.endswith(f", expected {range_text(allowed)}")
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
@@ -122,7 +123,7 @@ def test_a_device_holds_at_most_the_memory_it_has(tmp_path: Path) -> None:
     write(tmp_path / "h1_noderank0", "devices", "memory_used", [80_000, 80_001, 5], memory_total=80_000)
     found = read(tmp_path)
     assert kept(found, "devices", "memory_used") == [80_000, 5]
-    assert [(each.first, str(each.allowed)) for each in found.dropped] == [(80_001, "0 to 80,000 MiB")]
+    assert [(each.first, range_text(each.allowed)) for each in found.dropped] == [(80_001, "0 to 80,000 MiB")]
     write(tmp_path / "h1_noderank0", "devices", "memory_used", [80_001], memory_total=80_000)
     assert "memory_used" not in read(tmp_path).devices[3]
 
@@ -172,7 +173,10 @@ def test_a_logged_figure_at_its_bounds_is_possible_and_one_beyond_is_not(event: 
         limits.check(event, {"step": 30, **record(name, value)})
     (found,) = [each for each in limits.impossible() if each.name == name]
     assert (found.event, found.times, found.first) == (event, 3, below)
-    assert found.sentence.endswith(f"in {event} at step 30 (3 records), expected {allowed}") or name == "step"
+    assert (
+        impossible_figure(found).endswith(f"in {event} at step 30 (3 records), expected {range_text(allowed)}")
+        or name == "step"
+    )
     if math.isfinite(allowed.high):
         limits.check(event, record(name, math.nextafter(allowed.high, math.inf)))
         assert [each.times for each in limits.impossible() if each.name == name] == [4]

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.node.logs.metric import Target
+from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.figures.units import count, plain
-from pytest_flagperf.results.logs.ranklog import Target
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.reference import EVALUATIONS, FEWEST, Batch, Reference, global_batch, of_rounds
 from pytest_flagperf.stored import read_printable
@@ -110,7 +111,7 @@ def _kept(file: Path, target: Target, batches: Sequence[Batch], notes: list[str]
     replaced = {batch.global_batch for batch in batches}
     others = [batch for batch in before.batches if batch.global_batch not in replaced]
     if others and before.target != target:
-        notes.append(f"{file}: removed the curves for another target, {before.target.text}")
+        notes.append(f"{file}: removed the curves for another target, {targets.text(before.target)}")
         return []
     return others
 

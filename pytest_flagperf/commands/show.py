@@ -11,13 +11,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import orjson
+
+from flagperf_driver.node.logs.metric import Target
+from flagperf_driver.node.logs.ranklog import RankLog, read_rank
 from flagperf_driver.perflog import number
 from pytest_flagperf.commands import common
 from pytest_flagperf.printable import printable
 from pytest_flagperf.report.terminal.summary import all_lines, summarize_run
 from pytest_flagperf.report.terminal.table import MAIN, console_table, over_rounds
 from pytest_flagperf.results.figures.units import plain, quantity
-from pytest_flagperf.results.logs.ranklog import RankLog, Target, read_rank
 from pytest_flagperf.results.measured.metrics import TIMES
 from pytest_flagperf.results.tables.runs import is_run
 from pytest_flagperf.results.tables.store import StoredRun
@@ -83,7 +86,7 @@ def lines(run: StoredRun, width: int, *, every: bool = False) -> Iterator[str]:
 
 def log_lines(path: Path) -> Iterator[str]:
     """Yield the figures of the log; FormatError if the file has no records."""
-    log = read_rank(path, 0, _NO_TARGET)
+    log = read_rank(path, 0, _NO_TARGET, loads=orjson.loads)
     if log.last_ms is None:
         raise FormatError(f"{path}: no [PerfLog] record; expected the log of a rank, such as {rank_log(0)}")
     kind = "rank log of FlagPerf, with names of pytest-flagperf" if log.names.original else "rank log"

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from flagperf_driver.node.logs.whole_numbers import LARGEST_INT
+
 from ..problems import Problems
-from ..whole_numbers import LARGEST_INT
 
 MAX_BYTES = 1 << 20
 """Maximum size of a config file."""

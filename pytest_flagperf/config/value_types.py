@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from flagperf_driver.node.logs.whole_numbers import LARGEST_INT
+
 from ..catalog import BEST_EFFICIENCY
-from ..whole_numbers import LARGEST_INT
 
 AT_LEAST_ONE = ("train_batch_size", "eval_batch_size", "gradient_accumulation_steps", "parity_samples", "eval_samples")
 EFFICIENCIES = ("min_efficiency",)

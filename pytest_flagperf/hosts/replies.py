@@ -12,9 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from flagperf_driver.node.logs.whole_numbers import LARGEST_INT
 from flagperf_driver.node.sampling import health
 from pytest_flagperf.typed import Check, Either, Rule
-from pytest_flagperf.whole_numbers import LARGEST_INT
 
 from . import Channel, InvalidReply, Message
 

@@ -14,6 +14,7 @@ from typing import Any
 import flagperf_driver
 from flagperf_driver.driver import SCHEMA as CASE_SCHEMA
 from flagperf_driver.driver import RunCase
+from flagperf_driver.node.logs.metric import StoredMetric
 from flagperf_driver.training import schedules
 from flagperf_driver.training.parallel import DDP
 
@@ -24,7 +25,7 @@ from ..problems import Problems
 from ..runtime import runtimes
 from ..settings import COMMAND_LINE
 from ..stored import to_json_types
-from ..stored.plan import MEASUREMENT, SCHEMA, TRAINING, Addition, MeasuredFigure, PlanFacts, StoredMetric
+from ..stored.plan import MEASUREMENT, SCHEMA, TRAINING, Addition, MeasuredFigure, PlanFacts
 from . import vendor_settings
 from .additions import find_additions
 from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch

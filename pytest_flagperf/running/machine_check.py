@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from flagperf_driver.node.logs.points import MeasuredPoint
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Suite
 from pytest_flagperf.engines import Engine
@@ -20,7 +21,7 @@ from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.comparing.comparable import is_code
 from pytest_flagperf.results.figures.units import compared, count, quantity
-from pytest_flagperf.results.logs.points import MeasuredPoint, point_of
+from pytest_flagperf.results.logs.points import point_of
 from pytest_flagperf.results.measured import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store

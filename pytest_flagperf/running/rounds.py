@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from flagperf_driver.node.logs.samples import Samples
 from pytest_flagperf import stored
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver import addresses
+from flagperf_driver.node.logs.whole_numbers import LARGEST_INT
 
 from .. import expected as expectations
 from .. import redaction
 from ..expected import Expected
 from ..packages import advice
 from ..problems import kind, near, shown, unusable_path
-from ..whole_numbers import LARGEST_INT
 from .options import COMMAND_LINE, DEFAULT, OPTIONS, REMOVED, RENAMED, SITE, Option, Settings, SettingsError, SiteTable
 
 

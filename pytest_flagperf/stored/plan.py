@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.node.logs.metric import StoredMetric
 from flagperf_driver.training.parallel import DDP, Parallel, ParallelError
 from pytest_flagperf.case import Case, CaseError
 from pytest_flagperf.printable import printable_in
@@ -29,21 +30,6 @@ THROUGHPUTS = ("p_whole", "p_train", "p_core")
 MAIN_THROUGHPUT = "p_core"
 BEST, WORST, LAST = "best", "worst", "last"
 """Which point of a figure is the case's: the best one, the worst one, or the one with the largest value of ``over``."""
-
-
-@dataclass(frozen=True)
-class StoredMetric:
-    """The metric of the suite with its target, as the plan has it."""
-
-    name: str
-    direction: str = ""
-    unit: str = ""
-    target: float | None = None
-    also: Mapping[str, float] = field(default_factory=dict)
-    """Further metrics with their targets."""
-    range: tuple[float, ...] | None = None
-    loss_range: tuple[float, ...] | None = None
-    original_name: str = ""
 
 
 MOST_OF_PEAK = 1.05

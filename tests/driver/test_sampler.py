@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 
 from flagperf_driver.node import run_tool
+from flagperf_driver.node.logs import samples
 from flagperf_driver.node.sampling import host_counters, power, probe, sampler, schedule, series
 from flagperf_driver.node.sampling.devices import COLUMNS, QUANTITIES, DeviceFiles
 from flagperf_driver.node.sampling.notes import MOST_KEPT, Notes
 from flagperf_driver.node.sampling.nvml.quantities import throttle_names
 from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
-from pytest_flagperf.results.logs import monitors, samples
+from pytest_flagperf.results.logs import monitors
 from tests.driver.test_old_python import old_pythons
 from tests.lab.nvml import GPU_IS_LOST, Nvml
 from tests.processes import running as living
@@ -404,7 +405,7 @@ def test_a_lost_device_is_reported_once_and_the_others_are_sampled(
     assert event["time"] == pytest.approx(lost, abs=0.6)
     read = monitors.read(tmp_path)["h1_noderank0"]
     assert read.devices[5]["power"].times[-1] <= event["time"] < lost + 0.6 < read.devices[4]["power"].times[-1]
-    assert "device 5 is lost: GPU is lost" in read.notes
+    assert "device 5 is lost: GPU is lost" in monitors.notes(read)
     assert not any(gap.devices == (5,) for gap in read.gaps)
 
 

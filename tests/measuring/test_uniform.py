@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.results.logs.points import Turn
+from flagperf_driver.node.logs.points import Turn
 from pytest_flagperf.results.verdicts.uniform import SLOW, WAITS, slow_ranks
 from tests.measuring import live_ranks
 

@@ -7,10 +7,10 @@ import re
 import statistics
 from pathlib import Path
 
+from flagperf_driver.node.logs.metric import Target
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.plan import PlanRequest, make_plan
-from pytest_flagperf.results.logs.ranklog import Target
 from pytest_flagperf.results.verdicts.reference import FEWEST
 from tools import markers
 from tools.calibration import DEVIATIONS, LATEST, FullTraining, table

@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from flagperf_driver import events, perflog
+from flagperf_driver.node.logs.ranklog import whole
 from flagperf_driver.perflog import Record, number
 from pytest_flagperf.catalog import REFERENCE
-from pytest_flagperf.results.logs.ranklog import whole
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import has_converged

@@ -11,13 +11,13 @@ from typing import Any
 from flagperf_driver import events
 from flagperf_driver.heartbeat import Beat
 from flagperf_driver.node.agent.rank_watch import RankHeartbeat, find_suspect
+from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
 from flagperf_driver.perflog import number
 from pytest_flagperf.hosts import Message
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import RoundFault
-from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 from . import standstill
 from .agents import Agents, HostAgent

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
+from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.figures.units import plain, quantity
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -202,7 +203,7 @@ def _notes(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[str]
     first = entries[0].first
     yield words["unit" if first.is_training else "worst"].format(unit=first.rate_unit, scale=first.scale)
     if first.target.value is not None:
-        yield words["target"].format(target=words["and"].join(first.target.texts))
+        yield words["target"].format(target=words["and"].join(targets.texts(first.target)))
     if any(len(entry.finished) > 1 for entry in entries):
         rounds = [words["round"].format(shape=_shape(entry.shape), number=len(entry.finished)) for entry in entries]
         yield words["rounds"].format(rounds=words["and"].join(rounds))

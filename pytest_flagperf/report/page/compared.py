@@ -10,6 +10,7 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 
+from flagperf_driver.node.logs.samples import Samples
 from pytest_flagperf.report.page import charts, machine, sampled_charts, time_parts, trends
 from pytest_flagperf.report.page.case_table import CaseLine, case_table, cell
 from pytest_flagperf.report.page.charts import Bar, Chart
@@ -35,7 +36,6 @@ from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import meaning
 from pytest_flagperf.results.figures.units import count, quantity, signed
 from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from pytest_flagperf.results.logs.drawings import Drawings, drawings
+from flagperf_driver.node.logs.drawings import Drawings, drawings
 from pytest_flagperf.results.measured.outcome import Outcome
 
 _IN_A_ROW = 10

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from flagperf_driver.node.logs.points import MeasuredPoint
 from pytest_flagperf.report.page.html import Name, Number, folded, table
 from pytest_flagperf.results.figures.units import count, plain, quantity
-from pytest_flagperf.results.logs.points import MeasuredPoint
 from pytest_flagperf.results.measured.outcome import Outcome
 
 _MOST = 500

@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
+from flagperf_driver.node.logs.samples import Samples, Series
 from pytest_flagperf.report.page.charts import MAX_LINES, MAX_POINTS, Band, Chart, ChartLine, envelope, make_chart
-from pytest_flagperf.results.logs.samples import Samples, Series
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.stored.layout import host_of
 

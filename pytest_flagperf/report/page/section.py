@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.node.logs.samples import Samples
 from pytest_flagperf.report.page import (
     charts,
     drawings,
@@ -37,7 +38,6 @@ from pytest_flagperf.results.figures.kinds import meaning
 from pytest_flagperf.results.figures.statistics import Summary, few, summarize
 from pytest_flagperf.results.figures.units import SCALED, compared, count, quantity
 from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import MetricValue, Outcome
 from pytest_flagperf.results.verdicts import Verdict
@@ -342,7 +342,7 @@ def _course(outcome: Outcome) -> str:
 
 def _notes(monitored: Mapping[str, Samples]) -> str:
     """Return the notes of the samplers, and the devices whose clocks were throttled."""
-    notes = [f"{folder}: {note}" for folder, samples in monitored.items() for note in samples.notes]
+    notes = [f"{folder}: {note}" for folder, samples in monitored.items() for note in monitors.notes(samples)]
     throttled = [line for folder, samples in monitored.items() for line in _throttled(folder, samples)]
     return items([*notes, *throttled], "soft")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import orjson
 
 from flagperf_driver import events, perflog
+from flagperf_driver.node.logs import partial_read
 from flagperf_driver.perflog import number
-from pytest_flagperf.results.logs import partial_read
 from pytest_flagperf.results.measured.outcome import Outcome
 
 AT_MOST = 64 * 1024

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flagperf_driver.heartbeat import PHASES
+from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
 from flagperf_driver.perflog import number
 from pytest_flagperf.case import folder as folder_of
 from pytest_flagperf.printable import printable
 from pytest_flagperf.report.terminal.progress import RoundProgress, round_title
 from pytest_flagperf.stored import layout, live_record, objects
-from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 _MOST_POINTS = 512
 _MOST_NOTES = 50

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flagperf_driver import perflog
-from pytest_flagperf.results.logs.ranklog import RankLog
+from flagperf_driver.node.logs.ranklog import RankLog
 from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.round_dir import RoundFault, RoundRecord
 

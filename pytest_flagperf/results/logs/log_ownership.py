@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from flagperf_driver import events
+from flagperf_driver.node.logs.ranklog import RankLog
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.logs.failures import Failure, RankLocation
 from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
-from pytest_flagperf.results.logs.ranklog import RankLog
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import RoundRecord
 

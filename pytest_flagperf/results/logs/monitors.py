@@ -6,38 +6,25 @@ subtracted.
 
 from __future__ import annotations
 
-import re
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from typing import Any, TypedDict
 
+from flagperf_driver.node.logs.sample_files import events_of, read_samples
+from flagperf_driver.node.logs.samples import Samples
 from flagperf_driver.node.sampling.notes import KINDS
-from flagperf_driver.perflog import number
 from pytest_flagperf.printable import printable
+from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.stored import FormatError, files, type_check
-from pytest_flagperf.stored.layout import (
-    DEVICE_SERIES,
-    HOST_SERIES,
-    LOAD_SERIES,
-    MONITORS,
-    host_folder,
-    host_of,
-    noderank_of,
-)
+from pytest_flagperf.stored.layout import MONITORS, host_folder, host_of, noderank_of
 from pytest_flagperf.stored.round_dir import RoundDir
 
-from . import partial_read, ranges
-from .ranges import DropCounter, Range
-from .samples import Event, Reasons, Samples, Series, find_gaps
+from . import range_texts
 
 _MOST_REPORTS = 4096
 """The reports in memory, at most: as many as a large round has hosts, since each is read for several figures."""
-_COLUMN = re.compile(r"(\w+)(?: \[(.*)\])?$")
-_TRUNCATED = "#"
-"""The last character of a line that was truncated because the disk was full."""
 
 
 class DeviceReport(TypedDict, total=False):
@@ -69,14 +56,23 @@ def warnings(round_dir: Path) -> list[str]:
     return [
         f"{host_of(folder.name)}: {event.sentence}"
         for folder in _folders(round_dir)
-        for event in _events(_report(folder), 0.0)
+        for event in events_of(_report(folder), 0.0)
         if event.kind not in KINDS
     ]
 
 
 def dropped(samples: Mapping[str, Samples]) -> list[str]:
     """Sentences on the readings outside their possible range."""
-    return [text for folder, own in samples.items() for text in ranges.sentences(host_of(folder), own.dropped)]
+    return [
+        text for folder, own in samples.items() for text in range_texts.dropped_readings(host_of(folder), own.dropped)
+    ]
+
+
+def notes(samples: Samples) -> list[str]:
+    """Sentences on events, gaps, errors and missing quantities."""
+    lost = sum(gap.seconds for gap in samples.gaps)
+    gaps = [f"{count(len(samples.gaps), 'gap')} between the samples, {lost:.1f} s in total"] if samples.gaps else []
+    return [*(event.sentence for event in samples.events), *gaps, *samples.errors, *samples.missing]
 
 
 def reports(round_dir: Path) -> dict[str, Mapping[str, Any]]:
@@ -92,7 +88,9 @@ def read(round_dir: Path, at_most: float = inf) -> dict[str, Samples]:
     """Return the samples by host folder; only parts of a series of more than ``at_most`` bytes."""
     offsets = _offsets(round_dir)
     return {
-        folder.name: _host(folder, offsets.get(noderank_of(folder.name), 0.0), at_most)
+        folder.name: read_samples(
+            folder, _report(folder), offsets.get(noderank_of(folder.name), 0.0), at_most, printable
+        )
         for folder in _folders(round_dir)
     }
 
@@ -103,29 +101,6 @@ def _offsets(round_dir: Path) -> dict[int, float]:
         return {host.noderank: host.clock_offset_s for host in RoundDir(round_dir).read_plan().hosts}
     except FormatError:
         return {}
-
-
-def _host(folder: Path, offset: float, at_most: float) -> Samples:
-    report = _report(folder)
-    paths = folder / HOST_SERIES, folder / DEVICE_SERIES
-    drops, limits = DropCounter(), _power_limits(report)
-    host, devices, load = (read_series(path, offset, at_most, drops, limits) for path in (*paths, folder / LOAD_SERIES))
-    is_partial = any(path.is_file() and path.stat().st_size > at_most for path in paths)
-    return Samples(
-        host=host[None].series() if None in host else {},
-        devices={index: table.series() for index, table in devices.items() if index is not None},
-        held={index: table.reasons() for index, table in devices.items() if index is not None},
-        gaps=()
-        if is_partial
-        else tuple(find_gaps((device, table.times) for device, table in [*host.items(), *devices.items()])),
-        events=tuple(_events(report, offset)),
-        missing=tuple(map(str, _list(report, "missing"))),
-        errors=tuple(_errors(report)),
-        load=load[None].series() if None in load else {},
-        means={str(name): str(means) for name, means in _dict(report, "means").items()},
-        dropped=drops.dropped(),
-        is_partial=is_partial,
-    )
 
 
 # -- the sampler's report ------------------------------------------------------------------------------------
@@ -150,144 +125,3 @@ def _read_report(path: Path, *_stamp: int) -> Mapping[str, Any]:
     except FormatError as error:
         return {"missing": [str(error)]}
     return report
-
-
-def _list(report: Mapping[str, Any], name: str) -> list[Any]:
-    value = report.get(name)
-    return value if isinstance(value, list) else []
-
-
-def _dict(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = report.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _power_limits(report: Mapping[str, Any]) -> dict[int, float]:
-    """The largest power limit of each device, in W."""
-    by_device: dict[int, float] = {}
-    for facts in _list(report, "devices"):
-        if isinstance(facts, dict) and isinstance(facts.get("index"), int):
-            limits = [number(facts.get(name)) for name in ("power_limit", "usual_power_limit")]
-            by_device[facts["index"]] = max((limit for limit in limits if isfinite(limit)), default=0.0)
-    return by_device
-
-
-def _events(report: Mapping[str, Any], offset: float) -> Iterator[Event]:
-    for entry in _list(report, "events"):
-        if isinstance(entry, dict) and isfinite(when := number(entry.get("time"))):
-            device, kind = entry.get("device"), entry.get("kind")
-            yield Event(
-                when - offset,
-                device if isinstance(device, int) else None,
-                str(entry.get("sentence")),
-                kind if isinstance(kind, str) else None,
-                number(entry.get("seconds", 0.0)),
-            )
-
-
-def _errors(report: Mapping[str, Any]) -> Iterator[str]:
-    for entry in _list(report, "errors"):
-        if isinstance(entry, dict):
-            yield f"{entry.get('sentence')} ({entry.get('times')} times)"
-    yield from map(str, _list(report, "lost_lines"))
-
-
-class SampleTable:
-    """The rows of one device or of the host."""
-
-    def __init__(
-        self,
-        columns: Sequence[tuple[str, str]],
-        device: int | None,
-        allowed: Mapping[str, Range],
-        dropped: DropCounter,
-    ) -> None:
-        self.times = array("d")
-        self._device, self._dropped = device, dropped
-        first = 1 if device is None else 2
-        self._reasons: dict[str, int] = {}
-        self._held_times, self._held_codes = array("d"), array("H")
-        self._columns = [
-            (place, name, unit, array("d"), array("d"), allowed.get(name, ranges.ANY_NUMBER))
-            for place, (name, unit) in enumerate(columns)
-        ]
-        self._numbers = [column for column in self._columns[first:] if column[1] != "throttle"]
-        self._throttle = next((place for place, name, *_ in self._columns if name == "throttle"), None)
-
-    def add(self, when: float, cells: Sequence[str]) -> None:
-        """Add a row; raise ValueError if a cell is not a number."""
-        self.times.append(when)
-        for place, name, _, times, values, allowed in self._numbers:
-            if not cells[place]:
-                continue
-            value = float(cells[place])
-            if allowed.low <= value <= allowed.high:
-                values.append(value)
-                times.append(when)
-            else:
-                self._dropped.drop(self._device, name, value, allowed)
-        if self._throttle is not None and cells[self._throttle]:
-            self._hold(when, cells[self._throttle])
-
-    def _hold(self, when: float, reasons: str) -> None:
-        self._held_times.append(when)
-        self._held_codes.append(self._reasons.setdefault(reasons, len(self._reasons)))
-
-    def series(self) -> dict[str, Series]:
-        columns = [column for column in self._columns if column[4]]
-        series = {name: Series(name, unit, times, values) for _, name, unit, times, values, _ in columns}
-        return series if self._device is None else _within_total(series, self._device, self._dropped)
-
-    def reasons(self) -> Reasons:
-        return Reasons(self._held_times, self._held_codes, tuple(map(printable, self._reasons)))
-
-
-def read_series(
-    path: Path, offset: float, at_most: float, dropped: DropCounter, power_limits: Mapping[int, float]
-) -> dict[int | None, SampleTable]:
-    """Return a table for each device (None: the host); truncated rows are skipped."""
-    tables: dict[int | None, SampleTable] = {}
-    if not path.is_file():
-        return tables
-    source = (line.decode("utf-8", "replace") for line in partial_read.read_lines(path, at_most))
-    columns = [_column(printable(text)) for text in next(source, "").rstrip("\n").split(",")]
-    of_devices = columns[1:2] == [("device", "")]
-    for line in source:
-        cells = line[:-1].split(",")
-        if len(cells) != len(columns) or line[-1] != "\n" or line[-2:-1] == _TRUNCATED:
-            continue
-        try:
-            when, device = float(cells[0]) - offset, int(cells[1]) if of_devices else None
-            if not isfinite(when):
-                continue
-            if device not in tables:
-                allowed = (
-                    {**ranges.HOST, **ranges.LOAD} if device is None else ranges.of_device(power_limits.get(device))
-                )
-                tables[device] = SampleTable(columns, device, allowed, dropped)
-            tables[device].add(when, cells)
-        except ValueError:
-            continue
-    return tables
-
-
-def _within_total(by_name: dict[str, Series], device: int, dropped: DropCounter) -> dict[str, Series]:
-    """Drop readings of more used memory than the device has."""
-    used, total = by_name.get("memory_used"), by_name.get("memory_total")
-    if used is None or total is None or used.highest <= total.highest:
-        return by_name
-    allowed = Range(0, total.highest, used.unit)
-    for value in used.values:
-        if value not in allowed:
-            dropped.drop(device, used.name, value, allowed)
-    kept = [(when, value) for when, value in zip(used.times, used.values, strict=True) if value in allowed]
-    if not kept:
-        return {name: series for name, series in by_name.items() if name != used.name}
-    times, values = array("d", [when for when, _ in kept]), array("d", [value for _, value in kept])
-    return {**by_name, used.name: Series(used.name, used.unit, times, values)}
-
-
-def _column(text: str) -> tuple[str, str]:
-    """A column's name and unit."""
-    match = _COLUMN.match(text)
-    return (match.group(1), match.group(2) or "") if match else (text, "")

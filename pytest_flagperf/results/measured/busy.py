@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flagperf_driver.node.logs.samples import Samples
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.figures.units import plain, quantity
-from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.stored import files
 from pytest_flagperf.stored.layout import host_of
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from flagperf_driver import events
+from flagperf_driver.node.logs.ranklog import whole
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.logs.failures import Failure, RankLocation
-from pytest_flagperf.results.logs.ranklog import whole
 from pytest_flagperf.results.measured import left_out
 from pytest_flagperf.results.measured.consistency_pairs import FigureBounds, Pair, RankFigures, Tolerance
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flagperf_driver.node.logs.ranklog import RankLog, whole
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.figures.units import compared, quantity
 from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
-from pytest_flagperf.results.logs.ranklog import RankLog, whole
 from pytest_flagperf.results.measured.sampled import Counted
 from pytest_flagperf.results.measured.starts import Chain
 from pytest_flagperf.stored.plan import LeftOut

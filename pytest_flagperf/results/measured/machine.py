@@ -8,9 +8,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.node.logs.ranklog import whole
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.logs.ranklog import whole
 from pytest_flagperf.stored import objects
 from pytest_flagperf.stored.layout import host_of, noderank_of
 from pytest_flagperf.stored.plan import StoredPlan, is_cpu

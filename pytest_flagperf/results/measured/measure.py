@@ -10,14 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import orjson
+
+from flagperf_driver.node.logs.metric import Target
+from flagperf_driver.node.logs.ranklog import RankLog, read_rank, whole
+from flagperf_driver.node.logs.samples import Samples
 from flagperf_driver.perflog import number
 from pytest_flagperf.printable import printable_in
 from pytest_flagperf.results.logs import failures as failures_of
 from pytest_flagperf.results.logs import log_ownership, milestone_times, monitors
 from pytest_flagperf.results.logs.failures import Exit, Failure, RankLocation
 from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
-from pytest_flagperf.results.logs.ranklog import RankLog, Target, read_rank, whole
-from pytest_flagperf.results.logs.samples import Samples
 from pytest_flagperf.results.measured import (
     busy,
     consistency,
@@ -73,7 +76,7 @@ class Round:
         """Read the log of one rank."""
         plan, warmup = self.plan, whole(self.plan.config.get("timing_warmup_steps"))
         path = self.path / place.folder / rank_log(place.rank)
-        return read_rank(path, place.rank, self.target, warmup, plan.metric, plan.sample_unit)
+        return read_rank(path, place.rank, self.target, warmup, plan.metric, plan.sample_unit, orjson.loads)
 
     @property
     def first(self) -> RankLog:

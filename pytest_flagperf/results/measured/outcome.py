@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.node.logs.drawings import Drawings
+from flagperf_driver.node.logs.metric import Target
+from flagperf_driver.node.logs.points import LeftOutPoint, MeasuredPoint
+from flagperf_driver.node.logs.ranklog import Evaluation, Impossible, Step, whole
+from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
 from flagperf_driver.perflog import number
 from pytest_flagperf import case as case_names
 from pytest_flagperf.case import Case
-from pytest_flagperf.results.logs.drawings import Drawings
 from pytest_flagperf.results.logs.failures import Failure
-from pytest_flagperf.results.logs.points import LeftOutPoint, MeasuredPoint
-from pytest_flagperf.results.logs.ranklog import Evaluation, Impossible, Step, Target, whole
 from pytest_flagperf.results.measured import consistency, validity, vendor_code
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.phases import Phase
@@ -23,7 +25,6 @@ from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored import FormatError, files, type_check
 from pytest_flagperf.stored.layout import round_folder
 from pytest_flagperf.stored.plan import CaseFacts
-from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 __all__ = ["SCHEMA", "Evaluation", "Failure", "MetricValue", "Outcome", "Step", "Target"]
 

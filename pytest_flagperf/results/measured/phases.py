@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from flagperf_driver import events
+from flagperf_driver.node.logs.ranklog import RankLog
 from flagperf_driver.perflog import number
-from pytest_flagperf.results.logs.ranklog import RankLog
 
 INIT, WARM_UP, TRAIN, EVALUATE, MEASURE = "init", "warm-up", "train", "evaluate", "measure"
 

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from flagperf_driver.node.logs.samples import Energy, Reasons, Samples, Series
 from flagperf_driver.node.sampling.devices import NO_THROTTLING
 from pytest_flagperf.results.figures.units import signed
-from pytest_flagperf.results.logs.samples import Energy, Reasons, Samples, Series
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.stored.layout import host_of

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from flagperf_driver.node.logs.drawings import FirstAndLast
+from flagperf_driver.node.logs.metric import Target
+from flagperf_driver.node.logs.ranklog import Curve, Evaluation, Impossible, RankLog, Step
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.figures.units import count, quantity
-from pytest_flagperf.results.logs.drawings import FirstAndLast
-from pytest_flagperf.results.logs.ranklog import Curve, Evaluation, Impossible, RankLog, Step, Target
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.plan import StoredPlan

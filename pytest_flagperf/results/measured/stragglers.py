@@ -6,10 +6,10 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 
+from flagperf_driver.node.logs.ranklog import RankLog, whole
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.logs.failures import RankLocation
-from pytest_flagperf.results.logs.ranklog import RankLog, whole
 from pytest_flagperf.results.measured.metrics import MetricValue
 
 LEAST_STEPS = 20

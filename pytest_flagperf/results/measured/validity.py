@@ -8,11 +8,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.node.logs.samples import Gap, Reasons, Samples
 from flagperf_driver.node.sampling.devices import NO_THROTTLING, POWER_CAP
 from flagperf_driver.node.sampling.notes import CHANGED, CLOCK_SET, FOREIGN, KINDS
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.logs.samples import Gap, Reasons, Samples
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import host_of, round_number
 from pytest_flagperf.stored.plan import StoredPlan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pytest_flagperf.results.logs.ranklog import RankLog
+from flagperf_driver.node.logs.ranklog import RankLog
 from pytest_flagperf.results.measured.validity import NOT_CONFINED, VENDOR_CODE, ValidityWarning
 from pytest_flagperf.stored.layout import host_of
 from pytest_flagperf.stored.plan import KNOWN_PROBLEM, StoredPlan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.figures.units import compared, count, plain, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.reference import step_samples
@@ -70,7 +71,7 @@ def reached(outcome: Outcome) -> Iterator[Verdict]:
         sentence = f"{where}: the plan has an invalid target: {got}; expected {expected}, as in suite.toml"
         yield Verdict("target", False, got, expected, sentence, kind=_KIND)
         return
-    expected = target.text
+    expected = targets.text(target)
     if quality.bad:
         sentence = (
             f"{where}: {' or '.join(target.values)} was missing or not a number in {quality.bad} of"

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import median, median_low
 
+from flagperf_driver.node.logs.points import MeasuredPoint, Turn
 from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import compared, count, quantity
-from pytest_flagperf.results.logs.points import MeasuredPoint, Turn, point_of
+from pytest_flagperf.results.logs.points import point_of
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.uniform import BOUND, WAITS, Slow, slow_ranks
 from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind, finished, in_range

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from flagperf_driver.node.logs.metric import Target
 from pytest_flagperf.results.figures.statistics import student_limit
 from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.logs.curves import CurveDistance
-from pytest_flagperf.results.logs.ranklog import Target
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.stored import FormatError, files, type_check
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.figures.units import compared, count, plain, quantity
 from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.measured.outcome import Evaluation, Outcome
@@ -150,7 +151,7 @@ def _other_target(outcome: Outcome, reference: Reference) -> str | None:
         got, expected = compared(other.value, own.value, own.unit)
         return f"it was made for a target of {got}; the round's target is {expected}"
     if own.also != other.also:
-        return f"it was made for {other.text}; the round's targets are {own.text}"
+        return f"it was made for {targets.text(other)}; the round's targets are {targets.text(own)}"
     return None
 
 

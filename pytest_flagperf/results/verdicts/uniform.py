@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, median_low
 
-from pytest_flagperf.results.logs.points import Turn
+from flagperf_driver.node.logs.points import Turn
 
 BOUND = 0.10
 """By which share a rank must be slower than the median of the others."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pytest_flagperf.results.figures.units import count
+from pytest_flagperf.results.logs import range_texts
 from pytest_flagperf.results.logs.log_ownership import LOG
 from pytest_flagperf.results.measured.consistency import CONTRADICTION
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -97,7 +98,7 @@ def in_range(outcome: Outcome) -> Verdict:
     impossible, expected = outcome.impossible, "each figure within its range"
     if not impossible:
         return Verdict("in_range", True, "all", expected, kind=VerdictKind.FIGURES)
-    sentences = "; ".join(figure.sentence for figure in impossible[:_AT_MOST])
+    sentences = "; ".join(range_texts.impossible_figure(figure) for figure in impossible[:_AT_MOST])
     more = f"; and {len(impossible) - _AT_MOST} more" if len(impossible) > _AT_MOST else ""
     names = ", ".join(dict.fromkeys(figure.name for figure in impossible))
     sentence = f"round {outcome.round}: impossible figures: {sentences}{more}"

@@ -16,8 +16,9 @@ import pytest
 
 from flagperf_driver import perflog
 from flagperf_driver.heartbeat import read_heartbeat
+from flagperf_driver.node.logs.metric import Target
+from flagperf_driver.node.logs.ranklog import read_rank
 from pytest_flagperf.results.logs.failures import RankLocation
-from pytest_flagperf.results.logs.ranklog import Target, read_rank
 from pytest_flagperf.results.measured import consistency, consistency_pairs
 from tests.driver.frameworks import toy_data, toy_reference
 from tests.driver.frameworks.ranks import HERE, RankResults, Trained, distance, run_ranks, run_scenarios, wait

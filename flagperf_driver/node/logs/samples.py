@@ -5,12 +5,9 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from math import inf, isfinite, isinf
-
-from pytest_flagperf.results.figures.units import count
+from typing import Iterable, Iterator, Mapping, Sequence
 
 from .ranges import DroppedReadings
 
@@ -164,12 +161,10 @@ class Samples:
             if quantities:
                 yield device, max((series.times for series in quantities.values()), key=len)
 
-    @property
-    def notes(self) -> list[str]:
-        """Sentences on events, gaps, errors and missing quantities."""
-        lost = sum(gap.seconds for gap in self.gaps)
-        gaps = [f"{count(len(self.gaps), 'gap')} between the samples, {lost:.1f} s in total"] if self.gaps else []
-        return [*(event.sentence for event in self.events), *gaps, *self.errors, *self.missing]
+
+def _pairs(values: Sequence[float]) -> Iterable[tuple[float, float]]:
+    """Yield each value with the next one."""
+    return zip(values, values[1:])
 
 
 def _within(quantities: Mapping[str, Series], start: float, end: float) -> dict[str, Series]:
@@ -198,10 +193,10 @@ def find_gaps(tables: Iterable[tuple[int | None, Sequence[float]]], start: float
 
 def _gaps_of(device: int | None, times: Sequence[float], start: float, end: float) -> Iterator[Gap]:
     """Yield the gaps between the samples; finite ends count as samples."""
-    steps = [later - earlier for earlier, later in pairwise(times)]
+    steps = [later - earlier for earlier, later in _pairs(times)]
     least = _GAP_INTERVALS * statistics.median(steps) if len(steps) > 2 else inf
     inside = [*_finite(start), *times[_span(times, start, end)], *_finite(end)]
-    for earlier, later in pairwise(inside):
+    for earlier, later in _pairs(inside):
         if later - earlier > least:
             yield Gap(earlier, later - earlier, () if device is None else (device,))
 
@@ -222,7 +217,7 @@ def _counted(
     begin, finish = max(start, counter.times[0]), min(end, counter.times[-1])
     first = max(bisect_right(counter.times, begin) - 1, 0)
     last = min(bisect_left(counter.times, finish), len(counter.times) - 1)
-    if finish <= begin or any(later < earlier for earlier, later in pairwise(counter.values[first : last + 1])):
+    if finish <= begin or any(later < earlier for earlier, later in _pairs(counter.values[first : last + 1])):
         return None
     joules = _at(counter, last - 1, finish) - _at(counter, first, begin)
     return Energy(joules, how, _share(finish - begin, start, end, counter.times))
@@ -232,9 +227,9 @@ def _integral(power: Series | None, start: float = -inf, end: float = inf) -> En
     """The integral of the power by trapezoids, without gaps."""
     if power is None or len(power.times) < 2:
         return None
-    usual = statistics.median(later - earlier for earlier, later in pairwise(power.times))
+    usual = statistics.median(later - earlier for earlier, later in _pairs(power.times))
     joules = covered = 0.0
-    for place, (before, after) in enumerate(pairwise(power.times)):
+    for place, (before, after) in enumerate(_pairs(power.times)):
         begin, finish = max(start, before), min(end, after)
         if begin < finish and after - before <= _GAP_INTERVALS * usual:
             joules += (finish - begin) * (_at(power, place, begin) + _at(power, place, finish)) / 2

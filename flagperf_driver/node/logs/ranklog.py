@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
-
-import orjson
+from typing import Any, Callable, Generic, Mapping, Sequence, TypeVar
 
 from flagperf_driver import events, perflog
 from flagperf_driver.node.agent.milestones import MILESTONES
+from flagperf_driver.node.logs.drawings import FirstAndLast, drawings
+from flagperf_driver.node.logs.metric import StoredMetric, Target
+from flagperf_driver.node.logs.points import MOST_POINTS, LeftOutPoint, MeasuredPoint, left_out_point, measured_point
+from flagperf_driver.node.logs.ranges import LOGGED, NOT_NEGATIVE, Range
+from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
 from flagperf_driver.original_names import Names, Translator
 from flagperf_driver.perflog import number
-from pytest_flagperf.results.figures.units import count, quantity
-from pytest_flagperf.results.logs.drawings import FirstAndLast, drawings
-from pytest_flagperf.results.logs.points import MOST_POINTS, LeftOutPoint, MeasuredPoint, left_out_point, measured_point
-from pytest_flagperf.results.logs.ranges import LOGGED, NOT_NEGATIVE, Range
-from pytest_flagperf.stored.plan import StoredMetric
-from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 CURVE_POINTS = 2000
 TAIL_LINES = 20
@@ -162,12 +158,6 @@ class Impossible:
     step: int | None
     allowed: Range
 
-    @property
-    def sentence(self) -> str:
-        where = f"rank {self.rank} logged {self.name} = {self.allowed.text(self.first)} in {self.event}"
-        where += "" if self.step is None else f" at step {self.step:,}"
-        return f"{where} ({count(self.times, 'record')}), expected {self.allowed}"
-
 
 class RangeChecker:
     """Check one rank's records against the ranges, and count the figures that are outside."""
@@ -297,58 +287,6 @@ class RankLog:
         return tail(self.path)
 
 
-@dataclass(frozen=True)
-class Target:
-    """The target of the plan's suite with its further targets; never taken from a log."""
-
-    name: str
-    direction: str
-    unit: str
-    value: float | None
-    also: Mapping[str, float] = field(default_factory=dict)
-    """Further metrics with their targets; direction and unit are the same."""
-
-    @property
-    def sign(self) -> str:
-        return "<=" if self.direction == "lower" else ">="
-
-    @property
-    def values(self) -> Mapping[str, float | None]:
-        """All targets by the names of their metrics."""
-        return {self.name: self.value, **self.also}
-
-    @property
-    def text(self) -> str:
-        """All targets as text: ``map_bbox >= 0.380 and map_segm >= 0.340``."""
-        return " and ".join(self.texts)
-
-    @property
-    def texts(self) -> list[str]:
-        return [f"{name} {self.sign} {quantity(value, self.unit)}" for name, value in self.values.items()]
-
-    def reached_by(self, metrics: Mapping[str, float]) -> bool:
-        """Return True if one evaluation's metrics reach all targets."""
-        return not self.missed_by(metrics)
-
-    def missed_by(self, metrics: Mapping[str, float]) -> list[str]:
-        """Return the names of the metrics that do not reach their targets."""
-        return [name for name in self.values if not self.met(name, metrics.get(name))]
-
-    def met(self, name: str, value: float | None) -> bool:
-        """Return True if a value of this metric reaches its target."""
-        target = self.values[name]
-        if value is None or target is None or not (math.isfinite(value) and math.isfinite(target)):
-            return False
-        if self.direction == "higher":
-            return value >= target
-        return self.direction == "lower" and value <= target
-
-    def better(self, value: float, than: float) -> bool:
-        if math.isnan(than) or not math.isfinite(value):
-            return math.isfinite(value)
-        return value < than if self.direction == "lower" else value > than
-
-
 def read_rank(
     path: Path,
     rank: int,
@@ -356,10 +294,12 @@ def read_rank(
     warmup: int = 0,
     metric: StoredMetric | None = None,
     sample_unit: str = "",
+    loads: perflog.Loads | None = None,
 ) -> RankLog:
     """Read the rank's log and translate FlagPerf's names; a missing file is a log without lines.
 
     ``metric`` is from the plan, with the ranges that the suite declares and FlagPerf's name.
+    ``loads`` is a faster JSON parser than the standard library's.
     """
     names = Translator(Names(target.name, metric.original_name if metric else "", sample_unit))
     log = RankLog(rank, path, names=names)
@@ -368,7 +308,7 @@ def read_rank(
     reader = _Reader(log, target, warmup)
     try:
         with path.open("rb") as stream:
-            for record in perflog.read_records(stream, skipped, loads=orjson.loads):
+            for record in perflog.read_records(stream, skipped, loads=loads):
                 value = names.translate(record.event, record.value)
                 ranges.check(record.event, value)
                 reader.take(record if value is record.value else record._replace(value=value))
@@ -494,9 +434,9 @@ class _Reader:
         values = {name: evaluation.metrics.get(name, math.nan) for name in target.values}
         if not all(map(math.isfinite, values.values())):
             log.bad_metrics += 1
-        log.best |= {
-            name: value for name, value in values.items() if target.better(value, log.best.get(name, math.nan))
-        }
+        log.best.update(
+            {name: value for name, value in values.items() if target.better(value, log.best.get(name, math.nan))}
+        )
         if log.reached is None and target.reached_by(values):
             log.reached = evaluation
         log.last_evaluation = evaluation

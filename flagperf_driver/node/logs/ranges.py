@@ -6,11 +6,10 @@ A reading outside its range is dropped, counted and reported; a logged figure ou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Mapping
 
 from flagperf_driver import events
-from pytest_flagperf.results.figures.units import SCALED, count, quantity
 
 POWER_FACTOR = 2.0
 """A board may draw this many times its power limit for the length of one reading."""
@@ -26,16 +25,6 @@ class Range:
 
     def __contains__(self, value: float) -> bool:
         return self.low <= value <= self.high
-
-    def __str__(self) -> str:
-        if math.isinf(self.high):
-            return f"{self.text(self.low)} or more"
-        low = quantity(self.low, self.unit if self.unit in SCALED else "")
-        return f"{low} to {self.text(self.high)}"
-
-    def text(self, value: float) -> str:
-        """The value with the range's unit."""
-        return quantity(value, self.unit)
 
 
 _BYTES = Range(0, 1e13, "B/s")
@@ -103,19 +92,6 @@ class DropCounter:
 
     def dropped(self) -> tuple[DroppedReadings, ...]:
         return tuple(self._dropped.values())
-
-
-def sentences(host: str, dropped: Iterable[DroppedReadings]) -> Iterator[str]:
-    """A sentence for each quantity of a host, with all its devices."""
-    of_quantity: dict[tuple[str, bool], list[DroppedReadings]] = {}
-    for readings in dropped:
-        of_quantity.setdefault((readings.name, readings.device is None), []).append(readings)
-    for (name, of_host), group in of_quantity.items():
-        first, devices = group[0], ", ".join(str(readings.device) for readings in group)
-        source = host if of_host else f"{host}: device{'s' if len(group) > 1 else ''} {devices}"
-        times = count(sum(readings.times for readings in group), "reading")
-        got = f"the first {first.allowed.text(first.first)}, expected {first.allowed}"
-        yield f"{source}: dropped {times} of {name} outside the possible range: {got}"
 
 
 # -- logged figures ------------------------------------------------------------------------------------------

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import binascii
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, Mapping
 
+from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
 from flagperf_driver.training.steps import MOST_PIXELS
-from pytest_flagperf.whole_numbers import LARGEST_COUNT
 
 MOST_SETS = 4
 """The largest number of sets of drawings with different names."""
@@ -34,7 +34,7 @@ class Drawings:
 def drawings(value: Mapping[str, Any]) -> Drawings | None:
     """Return the drawings of a DRAWINGS record; None if the record is not valid."""
     name, pixels = value.get("name"), value.get("pixels")
-    step, rows, columns = (value.get(key) for key in ("step", "rows", "columns"))
+    step, rows, columns = value.get("step", -1), value.get("rows", 0), value.get("columns", 0)
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isidentifier():
         return None
     if not isinstance(pixels, str) or len(pixels) > 2 * MOST_PIXELS:
@@ -44,7 +44,7 @@ def drawings(value: Mapping[str, Any]) -> Drawings | None:
     if not _is_count(columns, 1, MOST_PIXELS):
         return None
     try:
-        size = len(binascii.a2b_base64(pixels, strict_mode=True))
+        size = len(base64.b64decode(pixels, validate=True))
     except (binascii.Error, ValueError):
         return None
     if not size or size > MOST_PIXELS or size % (rows * columns):
@@ -52,7 +52,7 @@ def drawings(value: Mapping[str, Any]) -> Drawings | None:
     return Drawings(name, step, rows, columns, pixels)
 
 
-def _is_count(value: object, lowest: int, highest: int) -> TypeGuard[int]:
+def _is_count(value: object, lowest: int, highest: int) -> bool:
     return type(value) is int and lowest <= value <= highest
 
 
