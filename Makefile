@@ -55,9 +55,9 @@ test: setup-dev ## run all tests, including trainings
 
 check: lint unit ## run lint, types and unit tests: under two minutes
 
-train: setup-dev ## test all suites, train those beside bench's to their targets, and record in tests/trained.toml what they used
-	$(BIN)/python -m pytest tests/suites --train-all -n 2
-	$(BIN)/python -m pytest tests/test_trainings.py -k test_every_other_suite --train-all
+train: setup-dev ## test and train all suites and trainers, and record in tests/trained.toml what they used
+	$(BIN)/python -m pytest tests/suites tests/driver/frameworks --train-all -n 2 --dist loadfile
+	$(BIN)/python -m pytest tests/test_trainings.py --train-all
 
 unit: setup-dev
 	$(BIN)/python -m pytest $(TESTS) -m 'not slow and not integration' -q -n auto

@@ -86,7 +86,8 @@ def test_a_suite_is_selected_when_its_target_or_what_it_uses_changes_and_only_th
 def test_only_slow_tests_of_an_unchanged_suite_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = Catalog.scan([REPO])
     changed, unchanged = (catalog.suite(model, "pytorch") for model in ("vit", "cpm"))
-    monkeypatch.setattr(trained, "recorded", lambda: {unchanged.name: trained.hash_of(catalog, unchanged)})
+    hashes = {suite.name: trained.hash_of(catalog, suite) for suite in catalog.suites.values()}
+    monkeypatch.setattr(trained, "recorded", lambda: {**hashes, changed.name: "of another time"})
 
     def item(suite: object, **markers: object) -> SimpleNamespace:
         added: list[object] = []
@@ -106,6 +107,10 @@ def test_only_slow_tests_of_an_unchanged_suite_are_skipped(monkeypatch: pytest.M
     config = SimpleNamespace(getoption=lambda _: False)
     of_suites.pytest_collection_modifyitems(config, items)  # type: ignore[arg-type]
     assert [bool(one.added) for one in items] == [False, True, True, False, False]
+    monkeypatch.setattr(trained, "recorded", lambda: hashes)
+    (of_none,) = nothing_changed = [item(7, slow=1)]
+    of_suites.pytest_collection_modifyitems(config, nothing_changed)  # type: ignore[arg-type]
+    assert of_none.added, "a test of many suites runs if any of them changed"
     everything = SimpleNamespace(getoption=lambda _: True)
     (other,) = others = [item(unchanged, slow=1)]
     of_suites.pytest_collection_modifyitems(everything, others)  # type: ignore[arg-type]

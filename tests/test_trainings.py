@@ -2,7 +2,8 @@
 
 The suites of ``make bench`` train to their targets on one card and on two. Of the others, those train that changed
 since they last did (tests/trained.py), or all with ``--train-all``. They train on two cards only; a short round
-measures one card for their speed-up.
+measures one card for their speed-up. Controls are trainings of the suites that changed; tests/test_new_model.py has
+some that always run.
 """
 
 import json
@@ -136,19 +137,13 @@ def test_the_suites_of_make_bench_converge_on_one_card_and_on_two(bench: Finishe
 
 
 @alone
-def test_every_other_suite_that_changed_converges_on_two_cards(
-    others: Finished | None, measured: Finished | None, training: list[Suite], request: pytest.FixtureRequest
-) -> None:
+def test_every_other_suite_that_changed_converges_on_two_cards(others: Finished | None, training: list[Suite]) -> None:
     if others is None:
         pytest.skip(trained.SKIPPED)
     assert others.code == 0, others.out
     assert {case["case"]: case["converged"] for case in cases(others)} == {
         trained.CASE.format(suite.name): 1 for suite in training
     }
-    if request.config.getoption("--train-all"):
-        assert measured is not None
-        assert measured.code == 0, measured.out
-        trained.record(CATALOG, [*training, *MEASUREMENTS])
 
 
 @alone
@@ -235,6 +230,11 @@ def test_other_work_causes_a_warning_prevents_a_baseline_and_fails_no_speed_up(
 # -- controls: trainings that do not learn must fail -----------------------------------------------------------
 
 
+def due(config: pytest.Config, suites: Sequence[Suite]) -> list[Suite]:
+    """Return those that must train in this run; skip the test if there are none."""
+    return trained.due(config, CATALOG, suites) or pytest.skip(trained.SKIPPED)
+
+
 def two_at_a_time(repo: Path, folder: Path) -> list[str]:
     """Return the arguments to train two cases at a time, for tests that do not judge the speed."""
     return ["-n2", *site(repo, folder, lease="device")]
@@ -254,7 +254,7 @@ def test_a_learning_rate_of_zero_fails(
     repo: Path, torch_python: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     arguments = ["--set=learning_rate=0", "--set=max_steps=20", *two_at_a_time(repo, tmp_path)]
-    suites = trained.due(pytestconfig, CATALOG, OF_HOMES_AND_FRAMEWORKS)
+    suites = due(pytestconfig, OF_HOMES_AND_FRAMEWORKS)
     failed_converging(run(repo, tmp_path, *arguments, tests="converges and 1:1:1", suites=suites), len(suites))
 
 
@@ -300,7 +300,7 @@ def test_synthetic_data_measure_throughput_only(
     repo: Path, torch_python: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     arguments = ["--nodes=1x1", "--synthetic", "--set=throughput_steps=20", "-v"]
-    suites = trained.due(pytestconfig, CATALOG, OF_HOMES_AND_FRAMEWORKS)
+    suites = due(pytestconfig, OF_HOMES_AND_FRAMEWORKS)
     finished = run(repo, tmp_path, *arguments, *two_at_a_time(repo, tmp_path), suites=suites)
     assert finished.code == 0, finished.out
     assert "test_converges" not in finished.out
@@ -389,3 +389,13 @@ def test_a_killed_harness_leaves_no_rank(started: subprocess.Popen[str], tmp_pat
     started.kill()
     started.communicate(timeout=2 * MINUTES)
     until(lambda: ranks(tmp_path) == {}, "the end of the ranks", MINUTES)
+
+
+# -- the record --------------------------------------------------------------------------------------------------
+
+
+def test_suites_that_all_passed_are_recorded(request: pytest.FixtureRequest) -> None:
+    if not request.config.getoption("--train-all"):
+        pytest.skip("make train records")
+    assert request.session.testsfailed == 0
+    trained.record(CATALOG, [*SMALL, *MEASUREMENTS])

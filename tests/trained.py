@@ -1,7 +1,7 @@
 """What the tests of a suite and its training to the target depend on, and the suites that passed with it.
 
-``make train`` checks and trains all suites and writes tests/trained.toml. Other runs of tests check and train what has
-changed since, and always the suites of ``make bench``.
+``make train`` tests and trains all suites and writes tests/trained.toml. Other runs test and train what has changed
+since; those of ``make bench`` train always.
 """
 
 import hashlib
@@ -31,11 +31,12 @@ def hash_of(catalog: Catalog, suite: Suite) -> str:
 
 
 def _checks(suite: Suite) -> Iterator[str]:
-    """Yield digests of the checks of a suite and of the code that it shares, and of the tests of all suites."""
+    """Yield digests of the checks of a suite and of the code that it shares, and of all suites' and trainers' tests."""
     common = suite.path.parents[1] / "common"
     folders = [suite.path, common, *(common / name for name in suite.common)]
     files = [file for folder in folders for name in ("checks", "reference") for file in (folder / name).rglob("*")]
-    for file in sorted([*files, *FILE.with_name("suites").glob("*.py")]):
+    tests = [*FILE.with_name("suites").rglob("*.py"), *FILE.parent.glob("driver/frameworks/*.py")]
+    for file in sorted([*files, *tests]):
         if file.is_file() and file.suffix != ".pyc":
             yield hashlib.sha256(file.read_bytes()).hexdigest()
 
@@ -50,10 +51,8 @@ def recorded() -> dict[str, str]:
 
 
 def due(config: pytest.Config, catalog: Catalog, suites: Iterable[Suite]) -> list[Suite]:
-    """Return the suites that this run of the tests must check and train."""
-    every = list(suites)
-    missing = every if config.getoption("--train-all") else changed(catalog, every, recorded())
-    return [suite for suite in every if suite in missing or is_benched(suite)]
+    """Return the suites that this run of the tests must check and train: those that changed, or all."""
+    return list(suites) if config.getoption("--train-all") else changed(catalog, suites, recorded())
 
 
 def changed(catalog: Catalog, suites: Iterable[Suite], hashes: Mapping[str, str]) -> list[Suite]:
@@ -62,7 +61,7 @@ def changed(catalog: Catalog, suites: Iterable[Suite], hashes: Mapping[str, str]
 
 
 def record(catalog: Catalog, suites: Iterable[Suite]) -> None:
-    """Write the hashes of suites that have trained."""
+    """Write the hashes of suites that passed their tests and trained."""
     lines = [f'"{name}" = "{value}"\n' for name, value in sorted((s.name, hash_of(catalog, s)) for s in suites)]
     FILE.write_text(HEAD + "".join(lines), encoding="utf-8")
 

@@ -1,9 +1,9 @@
 """Train the reference scale through the plugin on tiny data, and look for what is wrong with damaged data.
 
-One suite of each data set trains; the checks of every suite train it on its data, too. The suites are copies whose
-``_base.py`` ends with a smaller model, and whose ``suite.toml`` has the numbers of the tiny files, a target that the
-first evaluation reaches, and room in ``left_out``: a training of a second waits for the start of the workers for much
-of its time.
+The first suite of each data set trains if it changed; the checks of every suite train it on its data, too. The suites
+are copies whose ``_base.py`` ends with a smaller model, and whose ``suite.toml`` has the numbers of the tiny files, a
+target that the first evaluation reaches, and room in ``left_out``: a training of a second waits for the start of the
+workers for much of its time.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ import pytest
 
 from flagperf_driver.node import manifest
 from pytest_flagperf.catalog import Catalog, Suite
+from tests import trained
 from tests.suites import programs
 from tests.trees import set_options
 
 pytestmark = pytest.mark.slow
 REPO = Path(__file__).parents[2]
-SUITES = [suite for suite in Catalog.scan([REPO]).trainings.values() if suite.framework == "pytorch"]
+CATALOG = Catalog.scan([REPO])
+SUITES = [suite for suite in CATALOG.trainings.values() if suite.framework == "pytorch"]
 TRAINED = list({tuple(suite.scales["reference"].data): suite for suite in reversed(SUITES)}.values())
 """The first suite of each data set."""
 CUT = programs.first_of_homes(SUITES)
 """The suites that a test trains on a damaged file; their readers are those of the others."""
+DAMAGED = [CATALOG.suite(model, "pytorch") for model in ("bert", "glm", "resnet50")]
+"""Suites with several kinds of files that may be missing."""
 STEPS = 20
 LEFT_OUT = """
 [scales.reference.left_out]
@@ -56,10 +60,10 @@ class Site:
 
     root: Path
     data: Path
-    to_cut: list[str]
-    """A file of the data of each suite of CUT."""
+    to_cut: dict[Path, str]
+    """A file of the data of each suite that may train, by the suite's folder."""
 
-    def run(self, suites: Sequence[Suite] = TRAINED) -> Finished:
+    def run(self, suites: Sequence[Suite]) -> Finished:
         """Train each of the suites once."""
         reports = self.root / "reports"
         shutil.rmtree(reports, ignore_errors=True)
@@ -75,18 +79,20 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(suite_python: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory) -> Site:
-    site = Site(tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("data"), [])
+def site(
+    suite_python: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Site:
+    site = Site(tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("data"), {})
     ignored = shutil.ignore_patterns("__pycache__", "reference", "checks")
     for folder in ("suites", "vendors/cpu"):
         shutil.copytree(REPO / folder, site.root / folder, ignore=ignored)
     set_options(site.root, roots=["."])
-    tasks = {suite.path: () for suite in SUITES}
+    suites = [*trained.due(pytestconfig, CATALOG, {*TRAINED, *CUT}), *DAMAGED]
+    tasks = {suite.path: () for suite in suites}
     written = programs.run(suite_python, tasks, "checking", "write", str(site.data))
-    for suite in SUITES:
+    for suite in set(suites):
         make_smaller(site, suite, written[suite.path]["smaller"])
-        if suite in CUT:
-            site.to_cut.append(written[suite.path]["cut"])
+        site.to_cut[suite.path] = written[suite.path]["cut"]
     return site
 
 
@@ -121,32 +127,40 @@ def damaged(site: Site, tmp_path: Path) -> Iterator[Site]:
     shutil.rmtree(tmp_path / "data")
 
 
-def test_suites_train_on_their_published_formats(site: Site) -> None:
+def due(config: pytest.Config, suites: Sequence[Suite]) -> list[Suite]:
+    """Return the suites that changed; skip the test if none of them did."""
+    return trained.due(config, CATALOG, suites) or pytest.skip(trained.SKIPPED)
+
+
+def test_suites_train_on_their_published_formats(site: Site, pytestconfig: pytest.Config) -> None:
+    suites = due(pytestconfig, TRAINED)
     for folder in ("train/n01440764", "2048_shards_uncompressed"):
         (site.data / folder / ".DS_Store").write_text("hidden files are not data")
-    finished = site.run()
+    finished = site.run(suites)
     assert finished.code == 0, finished.out
     converged = {case["case"]: case["converged"] for case in finished.cases}
-    assert converged == {f"{suite.name}:CPU:1:1:1": 1 for suite in TRAINED}
+    assert converged == {f"{suite.name}:CPU:1:1:1": 1 for suite in suites}
 
 
-def test_a_cut_file_of_each_format_is_named_with_the_fix(damaged: Site) -> None:
-    for name in damaged.to_cut:
+def test_a_cut_file_of_each_format_is_named_with_the_fix(damaged: Site, pytestconfig: pytest.Config) -> None:
+    suites = due(pytestconfig, CUT)
+    names = [damaged.to_cut[suite.path] for suite in suites]
+    for name in set(names):
         (damaged.data / name).write_bytes((damaged.data / name).read_bytes()[:900])
-    finished = damaged.run(CUT)
+    finished = damaged.run(suites)
     assert finished.code == 1, finished.out
-    for name in damaged.to_cut:
+    for name in names:
         sentences = [line for line in finished.out.splitlines() if line.startswith("round 1: ") and name in line]
-        assert len(sentences) == damaged.to_cut.count(name), finished.out
+        assert len(sentences) == names.count(name), finished.out
         assert re.search(f"Error: {damaged.data / name}: .* again", sentences[0]), sentences
     assert "Original Traceback" not in finished.out
 
 
-def test_missing_and_surplus_files_of_all_suites_are_named_before_a_rank_starts(damaged: Site) -> None:
+def test_missing_and_surplus_files_are_named_before_a_rank_starts(damaged: Site) -> None:
     (damaged.data / "2048_shards_uncompressed/part_1_of_3.hdf5").unlink()
     (damaged.data / "train/n01440764/README.txt").write_text("surplus")
     shutil.rmtree(damaged.data / "val/n01443537")
-    finished = damaged.run(SUITES)
+    finished = damaged.run(DAMAGED)
     assert finished.code == pytest.ExitCode.USAGE_ERROR, finished.out
     assert finished.cases == []
     for words in (
@@ -157,6 +171,6 @@ def test_missing_and_surplus_files_of_all_suites_are_named_before_a_rank_starts(
         assert words in finished.out, finished.out
     encoded = damaged.data / "ReCoRD/glm_train_eval_hdf5_sparse/train_hdf5/train_sparse.hdf5"
     encoded.unlink()
-    finished = damaged.run(SUITES)
+    finished = damaged.run(DAMAGED)
     assert finished.code == pytest.ExitCode.USAGE_ERROR, finished.out
     assert f"{encoded} does not exist" in finished.out, finished.out

@@ -18,8 +18,10 @@ from flagperf_driver import perflog
 from flagperf_driver.heartbeat import read_heartbeat
 from flagperf_driver.node.logs.metric import Target
 from flagperf_driver.node.logs.ranklog import read_rank
+from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.results.logs.failures import RankLocation
 from pytest_flagperf.results.measured import consistency, consistency_pairs
+from tests import trained
 from tests.driver.frameworks import toy_data, toy_reference
 from tests.driver.frameworks.ranks import HERE, RankResults, Trained, distance, run_ranks, run_scenarios, wait
 from tests.driver.frameworks.table import MISSING_ON_CPU, ROUNDING, TABLE, Scenario
@@ -61,9 +63,19 @@ def run(
 
 
 @pytest.fixture(params=FRAMEWORKS)
-def framework(request: pytest.FixtureRequest, run: Callable[[str], Framework]) -> Framework:
-    """Each framework in turn."""
-    return run(request.param)
+def name(request: pytest.FixtureRequest, repo: Path) -> str:
+    """PyTorch, and each other framework whose trainer or suites have changed since they passed."""
+    catalog = Catalog.scan([repo])
+    suites = [suite for suite in catalog.suites.values() if suite.framework == request.param]
+    if request.param != "pytorch" and not trained.due(request.config, catalog, suites):
+        pytest.skip(trained.SKIPPED)
+    return str(request.param)
+
+
+@pytest.fixture
+def framework(name: str, run: Callable[[str], Framework]) -> Framework:
+    """Each of them in turn."""
+    return run(name)
 
 
 def test_every_training_of_the_table_ends_as_declared(framework: Framework) -> None:
@@ -182,9 +194,9 @@ def test_a_resumed_training_continues_bit_for_bit(framework: Framework) -> None:
 def test_no_training_contradicts_itself(framework: Framework, tmp_path: Path) -> None:
     seen = 0
     for number, results in framework.ranks:
-        for name, trained in trainings(results.scenarios):
+        for name, training in trainings(results.scenarios):
             seen += 1
-            assert contradictions(tmp_path, number, trained) == [], name
+            assert contradictions(tmp_path, number, training) == [], name
     assert seen >= 24
 
 
@@ -236,10 +248,10 @@ def _records(folder: Path, rank: int) -> list[Any]:
         return list(perflog.read_records(stream))
 
 
-@pytest.fixture(params=FRAMEWORKS)
-def toy(request: pytest.FixtureRequest, framework_python: Any) -> tuple[str, list[str]]:
+@pytest.fixture
+def toy(name: str, framework_python: Callable[[str], str]) -> tuple[str, list[str]]:
     """A framework and the command of its toy."""
-    return request.param, [framework_python(request.param), str(HERE / f"toy_{request.param}.py")]
+    return name, [framework_python(name), str(HERE / f"toy_{name}.py")]
 
 
 def test_a_program_ends_with_its_last_event_and_leaves_no_process(
