@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from flagperf_driver.node.agent.archive import LogLimits
+from pytest_flagperf.engines.agents.allocation import Loss
 from pytest_flagperf.engines.agents.collect import LateLogs
 from pytest_flagperf.engines.agents.slurm import host as slurm_host
 from pytest_flagperf.engines.agents.slurm import jobs_and_nodes
@@ -29,8 +30,10 @@ from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.remote import RemoteHost
 from pytest_flagperf.hosts.session import BOOT
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.settings import SettingsError, read_settings
 from pytest_flagperf.stored.round_dir import MissingLogs
+from tests.rounds import tiny_plan
 from tests.trees import tree
 
 # As Slurm 22.05 prints them, shortened.
@@ -84,8 +87,48 @@ def test_a_job_that_a_user_cancelled_is_told_from_others(state: str, monkeypatch
         monkeypatch.setattr(f"{module}.{name}", lambda *_, value=value: value)
     allocation = JobPerCase(SlurmConfig(), lambda _: False, 60)
     allocation._job = replace(ended, state="RUNNING")
-    assert (allocation.explain() or "").startswith("job 12 on ")
-    assert allocation.was_cancelled is (state == "CANCELLED")
+    loss = allocation.explain()
+    assert loss is not None
+    assert loss.sentence.startswith("job 12 on ")
+    assert (loss.kind == "cancelled", loss.host) == (state == "CANCELLED", None)
+
+
+def test_a_job_that_loses_a_node_is_kept_as_long_as_enough_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, names = "pytest_flagperf.engines.agents.slurm.allocation", ("h1", "h2", "h3", "h4")
+    before = replace(parse_job(JOB), nodes=names)
+    nodes = {name: Node(name, "", ("IDLE",)) for name in names}
+    now = [before]
+    cancelled: list[str] = []
+    for name, answer in (
+        ("require_commands", lambda: None),
+        ("read_job", lambda _: now[-1]),
+        ("wait_until_settled", lambda *_: now[-1]),
+        ("read_nodes", lambda _: nodes),
+        ("cancel", cancelled.append),
+    ):
+        monkeypatch.setattr(f"{module}.{name}", answer)
+    monkeypatch.setattr(slurm_host, "read_nodes", lambda _: nodes)
+    monkeypatch.setattr(f"{module}.request.submit", lambda *_: "12")
+    monkeypatch.setattr(f"{module}.request.wait_until_it_runs", lambda *_: before)
+    allocation, plan = JobPerCase(SlurmConfig(spares=2), lambda _: False, 60), tiny_plan(nnodes=2)
+    assert allocation.obtain(plan, silent())
+    assert not allocation.obtain(plan, silent())
+    assert allocation.explain() is None
+    nodes["h2"] = Node("h2", "", ("DOWN",), "no power")
+    assert allocation.explain() == Loss("job 12 on h1, h2, h3, h4 lost a node: h2 is DOWN (no power)", host="h2")
+    assert allocation.explain() is None, "it has been told"
+    # Slurm took it from the job; it is back, but not in the job.
+    now.append(replace(before, nodes=("h1", "h3", "h4")))
+    nodes["h2"] = Node("h2", "", ("IDLE",))
+    assert not allocation.obtain(plan, silent())
+    assert [host.name for host in allocation.pool.usable] == ["h1", "h3", "h4"]
+    now.append(replace(before, nodes=("h1",)))
+    assert cancelled == []
+    assert allocation.obtain(plan, silent()), "one node is not enough"
+    assert cancelled == ["12"]
+    assert len(allocation.pool.usable) == 4
+    now.append(replace(before, state="NODE_FAIL"))
+    assert allocation.obtain(plan, silent())
 
 
 def test_a_job_without_nodes_and_devices_is_read() -> None:
@@ -111,6 +154,7 @@ def test_a_node_that_only_does_not_respond_may_come_back(state: str, down: bool)
 
 
 BEFORE = Job("12", "RUNNING", nodes=("h1", "h2"))
+UP = {"h2": Node("h2", "", ("IDLE",))}
 DOWN = {"h2": Node("h2", "", ("DOWN",), "no power")}
 
 
@@ -118,6 +162,8 @@ DOWN = {"h2": Node("h2", "", ("DOWN",), "no power")}
     ("state", "more", "nodes", "reason"),
     [
         ("RUNNING", {}, {}, None),
+        ("RUNNING", {"nodes": ("h1", "h2")}, UP, None),
+        ("RUNNING", {"nodes": ("h1",)}, UP, "lost a node: h2 is IDLE"),
         ("RUNNING", {}, DOWN, "lost a node: h2 is DOWN (no power)"),
         ("CANCELLED", {}, {}, "was cancelled (scancel)"),
         ("TIMEOUT", {"time_limit": "00:30:00"}, {}, "reached its time limit of 00:30:00"),
@@ -172,6 +218,8 @@ def test_the_table_is_read() -> None:
     [
         ({"partitoin": "gpu"}, "unknown setting slurm.partitoin; did you mean partition or options?"),
         ({"partition": "two words"}, "slurm.partition = 'two words': expected the name of a partition"),
+        ({"spares": -1}, "slurm.spares = -1: expected a number of nodes, 0 or more"),
+        ({"spares": True}, "slurm.spares = True: expected a number of nodes, 0 or more"),
         ({"time": 30}, "expected a time limit as for sbatch"),
         ({"time": "soon"}, "slurm.time = 'soon': expected a time limit"),
         ({"gres": "gpu:a100:8"}, "expected the name of a generic resource"),
@@ -217,6 +265,8 @@ def test_a_job_requests_what_its_case_needs_and_commands_do_not_see_another_job(
     assert not [word for word in words if word.startswith("--gres")]
     words = arguments(SlurmConfig(options=("--gpus-per-node=8", "--requeue")))
     assert words[-2:] == ["--gpus-per-node=8", "--requeue"]
+    assert "--no-kill" not in words
+    assert {"--nodes=4", "--no-kill"} <= set(arguments(SlurmConfig(spares=2)))
     assert not [word for word in words if word.startswith("--gres")]
     for name in ("SLURM_NTASKS", "SRUN_CPUS_PER_TASK", "SBATCH_PARTITION", "SLURM_CONF", "HOME"):
         monkeypatch.setenv(name, "/1")

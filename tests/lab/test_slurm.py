@@ -24,6 +24,7 @@ from tests.lab.lab import PYTHON, Lab
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs
 from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.lab.slurm import Slurm
+from tests.lab.test_restarts import with_checkpoints
 from tests.plugin.conftest import Going, Toy, ignore_other_load
 from tests.test_runtime import write_wheel
 from tests.waiting import until
@@ -183,6 +184,22 @@ def test_lost_nodes_and_controllers(toy: SlurmToy, slurm: Slurm) -> None:
     for host in slurm.hosts:  # its logs wait for --resume
         host.run(["sh", "-c", "rm -rf /tmp/pytest-flagperf-0/rounds/*"])
     assert_nothing_left(slurm.hosts)  # slurmd ends a lost job's steps some time after its node is back
+
+
+def test_a_training_goes_on_in_its_job_on_a_spare_node(toy: SlurmToy, slurm: Slurm) -> None:
+    toy.settings(slurm="spares = 1")
+    going = toy.start("-k", "converges", "--restarts=2", "--set=step_s=0.3", *with_checkpoints(toy))
+    going.wait_for(lambda: toy.trains(slurm.hosts[1]), "training", 40)
+    (job,) = slurm.queue
+    slurm.update(slurm.hosts[1], state="down", reason="bad disk")
+    assert going.wait() == 0, going.text
+    assert f"job {job} on h1, h2, h3 lost a node: h2 is " in going.text
+    assert going.text.count("has job") == 1, "no second one"
+    outcome = json.loads(next(toy.toy.runs[-1].glob("*/round1/outcome.json")).read_text())
+    assert outcome["hosts"] == ["h1", "h3"]
+    assert [(start["kind"], start["host"]) for start in outcome["starts"]] == [("lost", "h2"), ("", None)]
+    # The logs and the temporary files of the lost node wait there for a week.
+    slurm.hosts[1].run(["sh", "-c", "rm -rf /tmp/pytest-flagperf-0/rounds/* /tmp/pytest-flagperf-0/tmp/*"])
 
 
 def test_memory_beyond_the_jobs_is_named(toy: SlurmToy, slurm: Slurm) -> None:

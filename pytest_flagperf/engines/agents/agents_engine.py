@@ -264,7 +264,7 @@ class AgentsEngine(Engine):
             raise
         except (HostError, device_lease.LeaseError, OSError) as error:
             why = self._allocation.explain()
-            raise Problems([f"case {plan.case}: {why + ': ' if why else ''}{error}"]) from error
+            raise Problems([f"case {plan.case}: {why.sentence + ': ' if why else ''}{error}"]) from error
         finally:
             watch.clear()
             if end is None or end.fault:
@@ -289,9 +289,9 @@ class AgentsEngine(Engine):
 
     def _explained(self, fault: RoundFault) -> RoundFault:
         """Return a fault with its cause, if the hosts' scheduler ended the round, and with the scheduler's job."""
-        if reason := self._allocation.explain():
-            kind = "cancelled" if self._allocation.was_cancelled else "lost"
-            return RoundFault(kind, fault.host, None, f"{reason}: {fault.sentence}", fault.last_lines)
+        if why := self._allocation.explain():
+            sentence = f"{why.sentence}: {fault.sentence}"
+            return RoundFault(why.kind, why.host or fault.host, None, sentence, fault.last_lines)
         held_by = self._allocation.held_by()
         return replace(fault, sentence=f"{fault.sentence} ({held_by})") if held_by else fault
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,23 @@ FAULTS_OF_HOSTS = ("lost", "agent", "disk")
 """Kinds of faults that a host has, not the training."""
 
 
+@dataclass(frozen=True)
+class Loss:
+    """Why hosts are not available any more."""
+
+    sentence: str
+    kind: str = "lost"
+    """The kind of the fault of a round that ran there: also ``cancelled``, if a user ended what gave the hosts."""
+    host: str | None = None
+    """The host that is lost while others stay; None if all are."""
+
+
 class Allocation:
     """Gives hosts and devices; contacts a host or a scheduler only when a case needs it.
 
     A subclass defines ``host_count``, ``pool`` and ``header``; the other methods are those of hosts that are given for
     the whole run.
     """
-
-    was_cancelled = False
-    """Whether a user ended what gave the hosts, as ``explain`` has found."""
 
     @property
     def host_count(self) -> int | None:
@@ -62,8 +71,8 @@ class Allocation:
         """Return what gives the hosts, for messages about them; empty for this machine and for hosts over SSH."""
         return ""
 
-    def explain(self) -> str | None:
-        """Return why hosts are not available any more; None if nothing is known to have happened."""
+    def explain(self) -> Loss | None:
+        """Return why hosts are not available any more; None if nothing new is known to have happened."""
         return None
 
     def record(self) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import PLAN
 
-from ..allocation import Allocation
+from ..allocation import Allocation, Loss
 from . import request
 from .config import SlurmConfig
 from .host import SlurmHost, hosts_of, wait_until_settled
@@ -33,6 +33,7 @@ from .jobs_and_nodes import (
     cancel,
     end_of,
     explain,
+    lost_nodes,
     read_job,
     read_nodes,
     require_commands,
@@ -60,6 +61,7 @@ class SlurmAllocation(Allocation):
         self._conf = conf
         self._job: Job | None = None
         self._pool = HostPool(())
+        self._lost: set[str] = set()  # nodes of the job, as ``explain`` has found
         self._others: list[tuple[Job, HostPool]] = []  # of stored rounds
 
     @property
@@ -76,19 +78,32 @@ class SlurmAllocation(Allocation):
     def held_by(self) -> str:
         return f"job {self._job.number}" if self._job else ""
 
-    def explain(self) -> str | None:
-        """Return why the job does not run any more; a job that ends has no connections afterwards."""
+    def explain(self) -> Loss | None:
+        """Return why the job does not run any more, or which node it has lost since the last question.
+
+        A job that ends has no connections afterwards, and a lost node is not used again.
+        """
         if self._job is None:
             return None
         try:
             if read_job(self._job.number).state != RUNNING:
                 self._pool.close()  # the relays would wait for it
             now = wait_until_settled(self._job.number, _SETTLE_S)
-            self.was_cancelled = end_of(now) == CANCELLED
-            return explain(self._job, now, read_nodes(self._job.nodes))
+            nodes = read_nodes(self._job.nodes)
         except SlurmError as error:
             _log.info("job %s: %s", self._job.number, error)
             return None
+        if now.state != RUNNING or now.restarts > self._job.restarts:
+            sentence = explain(self._job, now, nodes)
+            return Loss(sentence, CANCELLED.lower() if end_of(now) == CANCELLED else "lost") if sentence else None
+        lost = lost_nodes(self._job, now, nodes)
+        for host in self._pool.hosts:
+            if host.name in lost:
+                self._pool.exclude(host, str(nodes[host.name]))
+        new = [name for name in lost if name not in self._lost]
+        self._lost.update(new)
+        sentence = explain(self._job, now, {name: nodes[name] for name in new})
+        return Loss(sentence, host=new[0]) if sentence and new else None
 
     def record(self) -> Mapping[str, Any]:
         return {_RECORD: self._job.number} if self._job else {}
@@ -232,9 +247,11 @@ class JobPerCase(SlurmAllocation):
             raise Problems([f"{problem} (case {case})" for problem, case in problems.items()])
 
     def obtain(self, plan: Plan, watch: Live) -> bool:
-        """Request a job for a case and wait for it, unless the case still has one."""
-        if self._job is not None and self._case == str(plan.case) and self.explain() is None:
-            return False
+        """Request a job for a case and wait for it, unless the case still has one with enough nodes."""
+        if self._job is not None and self._case == str(plan.case):
+            loss = self.explain()
+            if (loss is None or loss.host) and len(self._pool.usable) >= plan.case.nnodes:
+                return False
         self.release()
         self._close_others()
         wanted = self._request(plan, f"flagperf-{plan.case.folder}-{secrets.token_hex(4)}")
@@ -259,7 +276,7 @@ class JobPerCase(SlurmAllocation):
 
     def release(self) -> None:
         pool, submitted = self._pool, self._submitted
-        self._job, self._pool, self._case, self._submitted = None, HostPool(()), "", None
+        self._job, self._pool, self._lost, self._case, self._submitted = None, HostPool(()), set(), "", None
         pool.close()
         if submitted is not None:
             cancel(submitted)

@@ -40,6 +40,8 @@ class SlurmConfig:
     time: str | None = None  # time limit of a job, as sbatch takes it
     gres: str = "gpu"  # the name, or name:type, of the accelerators in Slurm
     options: tuple[str, ...] = ()  # further options of sbatch
+    spares: int = 0
+    """Nodes of a job beyond those of its case, which then survives the loss of a node (``--no-kill``)."""
     python: str = "python3"
     """The Python >= 3.8 that runs the agent on the nodes."""
     source: str = "--cluster=slurm"
@@ -82,6 +84,9 @@ def _problem(name: str, value: object) -> str | None:
             if option in _RESERVED or short in _RESERVED:
                 return f"{option} is set by the harness or by another key of [slurm]; remove it"
         return None
+    if name == "spares":
+        whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        return None if whole else "expected a number of nodes, 0 or more"
     pattern, expected = _EXPECTED[name]
     if not isinstance(value, str):
         return f"expected {expected}, a string; got {kind(value)}"

@@ -253,10 +253,16 @@ def end_of(job: Job) -> str:
     return _STATE_OF_REASON.get(job.reason, job.state) if job.state == "COMPLETING" else job.state
 
 
+def lost_nodes(before: Job, now: Job, nodes: Mapping[str, Node]) -> tuple[str, ...]:
+    """Return those of the nodes that a job has lost. Slurm takes a node that was down from a job with ``--no-kill``."""
+    taken = set(before.nodes).difference(now.nodes) if now.state == RUNNING and now.nodes else set()
+    return tuple(name for name in before.nodes if name in nodes and (nodes[name].is_down or name in taken))
+
+
 def explain(before: Job, now: Job, nodes: Mapping[str, Node]) -> str | None:
     """Return why a job that ran does not run any more, or lacks a node; None if it runs on all its nodes."""
     where = f"job {now.number} on {', '.join(before.nodes)}"
-    down = "; ".join(str(node) for node in nodes.values() if node.name in before.nodes and node.is_down)
+    down = "; ".join(str(nodes[name]) for name in lost_nodes(before, now, nodes))
     if now.restarts > before.restarts:
         return f"{where} was requeued: restart {now.restarts}, now {now.state}{_because(now)}"
     if now.state == RUNNING:

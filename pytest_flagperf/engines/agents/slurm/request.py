@@ -57,7 +57,7 @@ class JobRequest:
         options = [option.partition("=")[0] for option in conf.options]
         words = [
             f"--job-name={self.name}",
-            f"--nodes={self.nnodes}",
+            f"--nodes={self.nnodes + conf.spares}",
             "--ntasks-per-node=1",
             "--chdir=/",
             "--output=/dev/null",
@@ -69,6 +69,8 @@ class JobRequest:
             words.append(f"--cpus-per-task={self.nproc}")
         if self.exclusive:
             words.append("--exclusive")
+        if conf.spares:
+            words.append("--no-kill")  # the job goes on without a node that is down
         for name in ("partition", "account", "time"):
             if value := getattr(conf, name):
                 words.append(f"--{name}={value}")
