@@ -16,7 +16,6 @@ OF_ONE_PART = {
     "fabric": "--cluster needs",
     "pandas": "tables need",
     "pyarrow": "tables need",
-    "rich": "flagperf watch needs",
     "uv": "--runtime=venv and flagperf wheels need",
 }
 """The packages that only one part imports; a run on this machine with --runtime=host needs none of them."""
@@ -28,6 +27,7 @@ _ADVICE = {
         " command flagperf-modelarts"
     ),
     "mlperf": "pip install pytest-flagperf-mlperf; it has flagperf export --format=mlperf",
+    "watch": "pip install pytest-flagperf-watch; it has the command flagperf watch",
 }
 
 

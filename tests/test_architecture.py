@@ -263,7 +263,7 @@ LIBRARIES = [
     ({"pytest", "_pytest", "xdist", "pytest_html"}, ["plugin/*.py", "benchmark.py"]),
     ({"fabric", "invoke", "paramiko"}, ["hosts/ssh.py"]),
     ({path.name for path in (REPO / "packages").glob("*/pytest_flagperf_*")}, []),
-    ({"rich"}, ["report/watch/view.py", "commands/watch.py"]),
+    ({"rich"}, []),
     ({"docker"}, ["runtime/docker/*.py"]),
     ({"boto3", "botocore"}, []),
 ]
@@ -300,8 +300,8 @@ def needed_packages(path: Path) -> list[str]:
 
 
 PUBLIC = {
-    "case", "catalog", "commands", "engines", "hooks", "hosts", "plan", "problems", "report", "results", "runtime",
-    "settings", "stored",
+    "case", "catalog", "commands", "engines", "hooks", "hosts", "plan", "printable", "problems", "report", "results",
+    "runtime", "settings", "stored", "whole_numbers",
 }  # fmt: skip
 """The parts of the harness that the packages of packages/ may import."""
 

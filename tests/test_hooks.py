@@ -213,3 +213,30 @@ def test_names_of_formats_that_are_taken_or_invalid_are_reported(site: Site, tmp
         "'two words' is invalid; expected letters, digits, - and _; fix or uninstall the package",
         "'text' is also used by the installed made_2 1.2; uninstall one of them",
     ]
+
+
+# -- commands --------------------------------------------------------------------------------------------------
+
+COMMAND = """
+import types
+def module():
+    made = types.ModuleType("made", "A command that was made.")
+    made.add_arguments = lambda parser: parser.add_argument("word")
+    made.run = lambda arguments: print(arguments.word) or 1
+    return made
+
+@hookimpl
+def flagperf_commands():
+    return [Command("{name}", module())]
+"""
+
+
+def test_a_package_adds_a_command_and_cannot_replace_one(site: Site, capsys: Capture) -> None:
+    assert main(["watch"]) == 2
+    assert capsys.readouterr().err.startswith("flagperf: watch was removed; pip install pytest-flagperf-watch")
+    site.install(COMMAND.format(name="made"))
+    assert main(["made", "word"]) == 1
+    assert capsys.readouterr().out == "word\n"
+    site.install(COMMAND.format(name="show"), "made_other", "other")
+    assert main(["made", "word"]) == 2
+    assert "flagperf_commands(): the name 'show' belongs to pytest-flagperf" in capsys.readouterr().err

@@ -1,5 +1,7 @@
 """The ``flagperf`` command: lists suites and vendors, and reads stored runs. One module per command.
 
+Installed packages may add commands.
+
 Exit codes: 0, success; 1, the command found a problem, such as a regression; 2, the command failed.
 """
 
@@ -11,7 +13,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -24,7 +26,6 @@ from pytest_flagperf.commands import (
     report,
     show,
     verify,
-    watch,
     wheels,
 )
 from pytest_flagperf.commands import list as list_
@@ -40,7 +41,6 @@ COMMANDS: dict[str, ModuleType] = {
     "new-model": new_model,
     "new-vendor": new_vendor,
     "show": show,
-    "watch": watch,
     "report": report,
     "verify": verify,
     "compare": compare,
@@ -75,11 +75,25 @@ _EPILOG = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line of ``flagperf``; return the exit code."""
     words = sys.argv[1:] if argv is None else argv
-    if words and (instead := _REMOVED.get(words[0]) or advice(words[0])):
-        _print_error(f"{words[0]} was removed; {instead}")
+    first = words[0] if words else ""
+    try:
+        commands = COMMANDS if first in COMMANDS else {**COMMANDS, **_of_packages()}
+    except Problems as error:
+        _print_error(str(error))
         return COMMAND_FAILED
-    arguments = parser().parse_args(words)
+    if first not in commands and (instead := _REMOVED.get(first) or advice(first)):
+        _print_error(f"{first} was removed; {instead}")
+        return COMMAND_FAILED
+    arguments = parser(commands).parse_args(words)
     return run_guarded(arguments.command.run, arguments)
+
+
+def _of_packages() -> dict[str, ModuleType]:
+    """Return the commands of installed packages by name."""
+    from pytest_flagperf.hooks import Command  # the own commands need no package
+    from pytest_flagperf.hooks.plugins import named
+
+    return {name: command.module for name, (_, command) in named("flagperf_commands", Command, COMMANDS).items()}
 
 
 def run_guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
@@ -113,7 +127,7 @@ def run_guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Na
     return code
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(modules: Mapping[str, ModuleType] = COMMANDS) -> argparse.ArgumentParser:
     main_parser = argparse.ArgumentParser(
         prog="flagperf",
         description="List suites and vendors, and read the results of stored runs. To start a run, use pytest.",
@@ -121,7 +135,7 @@ def parser() -> argparse.ArgumentParser:
     )
     main_parser.add_argument("--version", action="version", version=f"pytest-flagperf {__version__}")
     commands = main_parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, module in COMMANDS.items():
+    for name, module in modules.items():
         about = (module.__doc__ or name).strip()  # without a docstring under PYTHONOPTIMIZE=2
         command = commands.add_parser(name, help=about.splitlines()[0].rstrip("."), description=about, epilog=_EPILOG)
         module.add_arguments(command)

@@ -1,4 +1,4 @@
-"""Hooks: an installed package adds roots, verdicts, exporters and engines (docs/extending.md).
+"""Hooks: an installed package adds roots, verdicts, exporters, engines and commands (docs/extending.md).
 
 >>> from pytest_flagperf import hooks
 >>> @hooks.hookimpl
@@ -9,9 +9,10 @@
 from __future__ import annotations
 
 from .plugins import Plugin, installed_plugins
-from .specs import EngineFactory, Exporter, hookimpl
+from .specs import Command, EngineFactory, Exporter, hookimpl
 
 __all__ = [
+    "Command",
     "EngineFactory",
     "Exporter",
     "Plugin",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pluggy
@@ -55,6 +56,18 @@ class EngineFactory:
     defaults: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command ``flagperf NAME``.
+
+    ``module`` has ``add_arguments(parser)`` and ``run(arguments)``, which returns the exit code. Its docstring is the
+    help.
+    """
+
+    name: str
+    module: ModuleType
+
+
 @hookspec
 def flagperf_roots() -> Iterable[str | Path]:  # type: ignore[empty-body]
     """Return folders with vendors/ or suites/, as ``--roots`` adds them."""
@@ -76,3 +89,8 @@ def flagperf_exporters() -> Iterable[Exporter]:  # type: ignore[empty-body]
 @hookspec
 def flagperf_engines() -> Iterable[EngineFactory]:  # type: ignore[empty-body]
     """Return further engines."""
+
+
+@hookspec
+def flagperf_commands() -> Iterable[Command]:  # type: ignore[empty-body]
+    """Return further commands of ``flagperf``."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_flagperf.report.watch.follow import FollowedRun
-from pytest_flagperf.report.watch.state import HostState
+from typing import Any
+
+from pytest_flagperf.stored.live_record import HOST, LiveFile, live_files
 from tests.lab.runs import ClusterToy, assert_nothing_left, leftovers
 from tests.trees import PLAIN_MEASUREMENT_TOML
 
@@ -21,22 +22,24 @@ def test_a_run_on_another_host_can_be_watched_while_it_runs(cluster: ClusterToy)
     cluster.use_nvidia(nodes="1x2")
     going = cluster.start("-k", "converges", "--set=step_s=0.7")
 
-    def hosts() -> dict[str, HostState]:
-        runs = [FollowedRun(path) for path in cluster.toy.runs]
-        for run in runs:
-            run.poll()
-        return {name: host for run in runs for here in run.state.running for name, host in here.hosts.items()}
+    def hosts() -> dict[str, dict[str, Any]]:
+        """The latest values of each host."""
+        latest: dict[str, dict[str, Any]] = {}
+        for entry in (
+            entry for path in cluster.toy.runs for file in live_files(path) for entry in LiveFile(file).new()
+        ):
+            if entry["kind"] == HOST:
+                latest.setdefault(entry["host"], {}).update(entry)
+        return latest
 
-    def are_sampled() -> bool:
-        return {name for name, host in hosts().items() if host.devices and host.ranks} == {"h1"}
-
-    going.wait_for(are_sampled, "the ranks and the samples of h1", 60)
+    going.wait_for(lambda: hosts().get("h1", {}).keys() >= {"ranks", "samples"}, "the ranks and the samples of h1", 60)
+    assert hosts().keys() == {"h1"}
     host = hosts()["h1"]
-    assert list(host.ranks) == [0, 1]
-    assert len(host.devices) == 2
-    for device in host.devices.values():
+    assert list(host["ranks"]) == ["0", "1"]
+    assert len(host["samples"]["devices"]) == 2
+    for device in host["samples"]["devices"].values():
         assert device.keys() >= {"power", "temperature", "utilization", "memory_used", "memory_total"}
-    assert host.load.keys() == {"cpu", "memory"}
+    assert host["samples"]["host"].keys() == {"cpu", "memory"}
     assert going.wait() == 0, going.text
 
 

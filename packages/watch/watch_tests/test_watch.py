@@ -3,21 +3,26 @@
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from pytest_flagperf.report.watch.curves import plot, sparkline
-from pytest_flagperf.report.watch.follow import DIED, ENDED, REMOVED, RUNS, SILENT, FollowedRun
-from pytest_flagperf.report.watch.state import FAILED, PASSED, RUNNING, UNFINISHED, WAITING
-from pytest_flagperf.report.watch.view import Frame
 from pytest_flagperf.stored import live_record
+from pytest_flagperf_watch.curves import plot, sparkline
+from pytest_flagperf_watch.follow import DIED, ENDED, REMOVED, RUNS, SILENT, FollowedRun
+from pytest_flagperf_watch.state import FAILED, PASSED, RUNNING, UNFINISHED, WAITING
+from pytest_flagperf_watch.view import Frame
 from tests.live_runs import CASES, LiveRun, training_run
 from tests.stored_runs import run_of
 from tests.test_commands import Capture, errors_of, flagperf, output_of
+
+
+@pytest.fixture
+def installed(install: Callable[[str], None]) -> None:
+    install("watch")
 
 
 def followed(run: LiveRun, alive: bool | None = True) -> FollowedRun:
@@ -280,6 +285,7 @@ def test_curves() -> None:
 # -- the command ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("installed")
 def test_a_run_that_ended_shows_its_results_and_the_exit_code(tmp_path: Path, capsys: Capture) -> None:
     passed = run_of(tmp_path / "reports" / "run1")
     assert "1 of 1 case passed" in output_of(capsys, "watch", passed)
@@ -291,6 +297,7 @@ def test_a_run_that_ended_shows_its_results_and_the_exit_code(tmp_path: Path, ca
     assert "0 of 1 case passed, 1 failed" in output_of(capsys, "watch", failed, code=1)
 
 
+@pytest.mark.usefixtures("installed")
 def test_a_killed_run_is_shown_as_such(tmp_path: Path, capsys: Capture) -> None:
     run = LiveRun(tmp_path / "run1")
     run.close()
@@ -300,6 +307,7 @@ def test_a_killed_run_is_shown_as_such(tmp_path: Path, capsys: Capture) -> None:
     assert "died" in output_of(capsys, "watch", run.path, "--once", code=1)
 
 
+@pytest.mark.usefixtures("installed")
 def test_errors_name_the_folder_and_the_reason(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,6 +322,7 @@ def test_errors_name_the_folder_and_the_reason(
     assert "was written by a newer pytest-flagperf" in errors_of(capsys, "watch")[0]
 
 
+@pytest.mark.usefixtures("installed")
 def test_the_newest_run_is_the_default(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("run20260101000000", "run20260102000000", "run20260102000000-2"):
@@ -322,6 +331,7 @@ def test_the_newest_run_is_the_default(tmp_path: Path, capsys: Capture, monkeypa
     assert "run20260102000000-2" in output_of(capsys, "watch", "--once")
 
 
+@pytest.mark.usefixtures("installed")
 def test_without_a_terminal_the_present_state_is_shown_once(tmp_path: Path, capsys: Capture) -> None:
     run = training_run(tmp_path / "run1")
     assert flagperf("watch", run.path) == 0

@@ -64,7 +64,7 @@ def environment(root: Path) -> dict[str, str]:
         "FLAGPERF_CACHE": str(root / "cache"),
         "FLAGPERF_LEASES": str(root / "leases"),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": os.pathsep.join([str(QUIET), str(Path.cwd())]),
+        "PYTHONPATH": os.pathsep.join([str(QUIET), str(Path.cwd()), os.environ.get("PYTHONPATH", "")]),
         "PYTEST_PLUGINS": "quiet_machine",
     }
 

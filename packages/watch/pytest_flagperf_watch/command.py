@@ -19,11 +19,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
 
 from pytest_flagperf.commands import common, show
 from pytest_flagperf.commands.source_tree import tree
-from pytest_flagperf.packages import need
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results.tables import store
@@ -32,8 +33,8 @@ from pytest_flagperf.results.verdicts.case_result import BAD
 from pytest_flagperf.settings import read_settings
 from pytest_flagperf.stored import layout
 
-if TYPE_CHECKING:  # the modules of the view load slowly, and the other commands do not need them
-    from pytest_flagperf.report.watch.follow import FollowedRun
+from .follow import FollowedRun
+from .view import Frame
 
 _POLL_S = 1.0
 _KEYS = "q"
@@ -46,13 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from pytest_flagperf.report.watch.follow import FollowedRun
-
     followed = FollowedRun(_directory(arguments.run))
     followed.poll()
     if not followed.has_record or (followed.status().is_over and not arguments.once):
         return _show_end(followed)
-    need("rich")
     once = arguments.once
     if not once and not _is_terminal():
         print("expected a terminal to follow the run; this is its state now", file=sys.stderr)
@@ -109,10 +107,6 @@ def _exit_code(followed: FollowedRun) -> int:
 
 
 def _print_frame(followed: FollowedRun) -> None:
-    from rich.console import Console
-
-    from pytest_flagperf.report.watch.view import Frame
-
     Console(width=common.width(), highlight=False).print(Frame(followed, is_whole=True))
 
 
@@ -125,11 +119,6 @@ def _is_terminal() -> bool:
 
 def _watch_terminal(followed: FollowedRun) -> bool:
     """Draw the run until it is over; return True if the user left before."""
-    from rich.console import Console
-    from rich.live import Live
-
-    from pytest_flagperf.report.watch.view import Frame
-
     console = Console(highlight=False)
     frame = Frame(followed, f"{_KEYS} or Ctrl-C: leave; the run goes on")
     with _ending_in_order(), _keys() as pressed, Live(frame, console=console, screen=True, auto_refresh=False) as live:

@@ -2,21 +2,22 @@
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.pseudo_terminal import Terminal
-from tests.watched_run import start_run, toy_tree, watch
+from watch_tests.watched_run import start_run, toy_tree, watch
 
 pytestmark = pytest.mark.slow
 Run = subprocess.Popen[bytes]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
+def run(tmp_path: Path, install: Callable[[str], None]) -> Iterator[Run]:
     """A run of three cases in three workers, whose record exists."""
+    install("watch")
     toy_tree(tmp_path, base="step_s = 0.02\n")
     process = start_run(tmp_path, "-m", "converges", "-k", "1x1", "-n", "3")
     deadline = time.monotonic() + 60
