@@ -301,7 +301,7 @@ def needed_packages(path: Path) -> list[str]:
 
 PUBLIC = {
     "case", "catalog", "commands", "engines", "hooks", "hosts", "plan", "printable", "problems", "report", "results",
-    "runtime", "settings", "stored", "whole_numbers",
+    "runtime", "settings", "stored",
 }  # fmt: skip
 """The parts of the harness that the packages of packages/ may import."""
 
