@@ -6,7 +6,9 @@ import resource
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import fabric
@@ -28,7 +30,7 @@ def test_all_hosts_wait_for_one_attempt_at_an_unreachable_gateway(monkeypatch: p
         raise HostError("port 22: no answer within 10 s")
 
     monkeypatch.setattr(ssh, "Link", away)
-    gateway = ssh.Gateway(Address("login", "login", None, None), ClusterConfig())
+    gateway = ssh.Gateway(Address("login", "login", None, None), ClusterConfig(), fabric.Config())
     together = threading.Barrier(8)
 
     def enter(number: int) -> str:
@@ -70,6 +72,35 @@ def test_a_closed_connection_ends_the_thread_that_reads_it() -> None:
     reader.join(10)
     there.close()
     assert received == [b""]
+
+
+def test_a_silent_end_is_pinged_once_and_given_up_for_the_reading_and_for_a_blocked_writing_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(silence, "LINK_S", 0.2)
+    monkeypatch.setattr(ssh, "_LOOK_S", 0.02)
+
+    def repeat(action: Callable[[], object]) -> str:
+        """Do it again after each timeout, as paramiko does, and return why it fails."""
+        while True:
+            try:
+                action()
+            except TimeoutError:
+                continue
+            except OSError as error:
+                return str(error.strerror)
+
+    pings: list[float] = []
+    for action in (lambda wire: wire.recv(1), lambda wire: wire.send(b"x" * 100_000)):
+        here, there = socket.socketpair()
+        wire = ssh._Wire(here)
+        wire.watch(0.05, lambda: pings.append(time.monotonic()))
+        there.sendall(b"12")
+        assert (wire.recv(1), wire.recv(1)) == (b"1", b"2")
+        assert repeat(partial(action, wire)) == wire.reason == "no answer for 0.2 s"
+        here.close()
+        there.close()
+    assert len(pings) == 1, "data that cannot be sent are a ping"
 
 
 def test_a_channel_of_a_gateway_that_has_ended_is_closed_without_an_error() -> None:

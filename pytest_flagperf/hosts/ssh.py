@@ -2,6 +2,8 @@
 
 paramiko waits forever on a connection that is cut or whose host hangs, and its keepalive requests no answer.
 Therefore each connection that is silent is pinged, and given up after eight seconds without an answer (silence.py).
+The thread of paramiko that reads the connection does that when it has nothing to read: with 1,024 hosts, one more
+thread each keeps a core busy.
 """
 
 from __future__ import annotations
@@ -10,18 +12,20 @@ import base64
 import errno
 import hmac
 import logging
+import math
 import shlex
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import fabric
 import paramiko
+from paramiko.common import cMSG_GLOBAL_REQUEST
 from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
 from flagperf_driver.ports import reach
@@ -35,8 +39,10 @@ CONNECT_S = 10.0
 # sshd allows ten sessions a connection by default; the other two may still be ending.
 SESSIONS = 8
 _BUSY_S = 0.05
+_KEEPALIVE = "keepalive@openssh.com"
 # How long paramiko's thread waits for data before it looks around; its own 0.1 s keep a core busy with 1,000 hosts.
 _LOOK_S = 1.0
+_READ_BYTES = 1 << 16
 # Faster than paramiko's first choice: 100 MB in 0.6 s instead of 0.9 to 1.4 s.
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 
@@ -49,35 +55,87 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 def ssh_hosts(conf: ClusterConfig) -> tuple[SSHHost, ...]:
     """Return the hosts of a cluster, not connected yet; they share the gateway."""
     address = parse_host(conf.gateway) if conf.gateway else None
-    gateway = Gateway(address, conf) if address else None
-    return tuple(SSHHost(address, conf, gateway) for address in conf.addresses())
+    config = fabric.Config()  # reads ~/.ssh/config, once for all hosts
+    gateway = Gateway(address, conf, config) if address else None
+    return tuple(SSHHost(address, conf, config, gateway) for address in conf.addresses())
 
 
 class _Wire:
-    """A connection's socket, which records when data last arrived, and on which paramiko waits ``_LOOK_S``."""
+    """A connection's socket: it reads ahead for paramiko, and pings the other end while that is silent."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
+        self._ahead = b""
+        self._writing = False
+        self._every_s, self._ping = math.inf, _no_ping
         self.received_at = time.monotonic()
         self.pinged_at: float | None = None  # time of a ping without an answer yet
         self.reason = "the other end closed it"  # the reason of a loss
 
     def recv(self, size: int) -> bytes:
-        """Receive data; paramiko's thread calls this again and again."""
+        """Return received data; paramiko's thread calls this twice for each message."""
+        if not self._ahead:
+            self._ahead = self._receive()
+        data, self._ahead = self._ahead[:size], self._ahead[size:]
+        return data
+
+    def _receive(self) -> bytes:
         try:
-            data: bytes = self._sock.recv(size)
+            data: bytes = self._sock.recv(_READ_BYTES)
         except OSError as error:
             if isinstance(error, TimeoutError):
-                pinged_at = self.pinged_at  # read once: another thread resets it
-                late = pinged_at is not None and time.monotonic() - max(pinged_at, self.received_at) > silence.LINK_S
                 # paramiko ignores a TimeoutError, also the kernel's when it gives up the connection.
-                if not late and error.errno is None:
+                if not self._is_late() and error.errno is None:
                     raise
-                error = ConnectionAbortedError(errno.ECONNABORTED, f"no answer for {silence.LINK_S:g} s")
+                error = self._given_up()
             self.reason = _text(error)
             raise error from None
         self.received_at = time.monotonic()
+        if self.pinged_at is not None:
+            self.pinged_at = None
+            self._sock.settimeout(self._look_s)
         return data
+
+    def send(self, data: bytes) -> int:
+        """Send data; after a TimeoutError, paramiko's writing thread keeps its lock and calls this again."""
+        self._writing = True
+        try:
+            sent: int = self._sock.send(data)
+        except TimeoutError:
+            if not self._is_late():
+                raise
+            raise self._given_up() from None
+        self._writing = False
+        return sent
+
+    def watch(self, every_s: float, ping: Callable[[], None]) -> None:
+        """From now on, ping the other end when it has been silent for so long."""
+        self._every_s, self._ping = every_s, ping
+        self._sock.settimeout(self._look_s)
+
+    def expect(self) -> None:
+        """Expect an answer, from now on."""
+        self.pinged_at = time.monotonic()
+        self._sock.settimeout(_LOOK_S)
+
+    @property
+    def _look_s(self) -> float:
+        return min(self._every_s / 2, _LOOK_S * 10)
+
+    def _is_late(self) -> bool:
+        """Return True if the other end has not answered in time; ping it if it has been silent for long."""
+        pinged_at, now = self.pinged_at, time.monotonic()  # read once: another thread sets it
+        if pinged_at is not None:
+            return now - max(pinged_at, self.received_at) > silence.LINK_S
+        if now - self.received_at >= self._every_s:
+            self.expect()
+            if not self._writing:  # else the data that wait are as good as a ping
+                self._ping()
+        return False
+
+    def _given_up(self) -> OSError:
+        self.reason = f"no answer for {silence.LINK_S:g} s"
+        return ConnectionAbortedError(errno.ECONNABORTED, self.reason)
 
     def settimeout(self, _: float) -> None:
         self._sock.settimeout(_LOOK_S)
@@ -93,21 +151,26 @@ class _Wire:
         return getattr(self._sock, name)
 
 
+def _no_ping() -> None:
+    """Send nothing: the connection is being made."""
+
+
 class Link:
     """An open connection; a lost connection is not reopened."""
 
     errors = (paramiko.SSHException,)
 
-    def __init__(self, address: Address, conf: ClusterConfig, by: fabric.Connection | None = None) -> None:
+    def __init__(
+        self, address: Address, conf: ClusterConfig, config: fabric.Config, by: fabric.Connection | None = None
+    ) -> None:
         self._name = address.name
         self._conf = conf
         self._lost_because = ""
         self._sessions = 0
         self._free = threading.Condition()
         self._pinging = threading.Lock()
-        self._closed = threading.Event()
         self._wires: list[_Wire] = []
-        self.connection = connection(address, conf, by)
+        self.connection = connection(address, conf, config, by)
         self._chain = [link for link in _connection_chain(self.connection) if link is not by]
         try:
             self._open()
@@ -115,8 +178,9 @@ class Link:
             self._hang_up()
             raise
         self.transport: paramiko.Transport = self.connection.transport
-        self._pinger = threading.Thread(target=self._ping, name=f"ping {address.name}", daemon=True)
-        self._pinger.start()
+        every_s = silence.every_s(silence.PING_S, len(conf.hosts))
+        for link, wire in zip(reversed(self._chain), self._wires, strict=True):
+            wire.watch(every_s, partial(_ping, link.transport))
 
     def start(self, command: str, deadline: float) -> paramiko.Channel:
         """Start a command in a session of its own; wait if too many are in use. ``release`` closes it."""
@@ -167,10 +231,8 @@ class Link:
     def close(self) -> None:
         with self._free:
             self._lost_because = self._lost_because or "it was closed"
-        self._closed.set()
         self._hang_up()
         self.transport.join(CONNECT_S)
-        self._pinger.join(CONNECT_S)
 
     def _raise_lost(self) -> NoReturn:
         with self._free:
@@ -182,23 +244,12 @@ class Link:
             self._sessions -= 1
             self._free.notify_all()
 
-    def _ping(self) -> None:
-        every_s = silence.every_s(silence.PING_S, len(self._conf.hosts))
-        wait_s = every_s
-        while not self._closed.wait(wait_s) and self.transport.is_active():
-            wait_s = self._wires[-1].received_at + every_s - time.monotonic()
-            if wait_s <= 0:
-                self._wait_for_answer()
-                wait_s = every_s
-
     def _wait_for_answer(self) -> None:
         """Ping the other end; return when it answers or the connection is lost."""
         with self._pinging, suppress(paramiko.SSHException, OSError, EOFError):
             for wire in self._wires:
-                wire.pinged_at = time.monotonic()
-            self.transport.global_request("keepalive@openssh.com", wait=True)
-            for wire in self._wires:
-                wire.pinged_at = None
+                wire.expect()
+            self.transport.global_request(_KEEPALIVE, wait=True)
 
     def _open(self) -> None:
         for link in reversed(self._chain):
@@ -244,12 +295,23 @@ class Link:
             link.client.close()
 
 
+def _ping(transport: paramiko.Transport) -> None:
+    """Ask for an answer without waiting for it; paramiko can only do one of the two."""
+    if transport.clear_to_send.is_set():  # else keys are exchanged, which needs answers anyway
+        message = paramiko.Message()
+        message.add_byte(cMSG_GLOBAL_REQUEST)
+        message.add_string(_KEEPALIVE)
+        message.add_boolean(True)
+        transport.packetizer.send_message(message)
+
+
 class Gateway:
     """A gateway to other hosts: one shared connection, open as long as any of them is in use."""
 
-    def __init__(self, address: Address, conf: ClusterConfig) -> None:
+    def __init__(self, address: Address, conf: ClusterConfig, config: fabric.Config) -> None:
         self._address = address
         self._conf = conf
+        self._config = config
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._users: set[object] = set()
@@ -265,7 +327,7 @@ class Gateway:
                 if self._refused_at > since:  # another thread failed while this one waited
                     raise HostError(self._refusal)
                 try:
-                    self._link = Link(self._address, self._conf)
+                    self._link = Link(self._address, self._conf, self._config)
                 except HostError as error:
                     self._refused_at, self._refusal = time.monotonic(), f"gateway {error}"
                     raise HostError(self._refusal) from error
@@ -283,10 +345,14 @@ class Gateway:
 class SSHHost(RemoteHost):
     """A machine at the other end of a permanent SSH connection, which is opened when it is first needed."""
 
-    def __init__(self, address: Address, conf: ClusterConfig, gateway: Gateway | None = None) -> None:
-        super().__init__(address.name, connection(address, conf).host, conf.python)
+    def __init__(
+        self, address: Address, conf: ClusterConfig, config: fabric.Config, gateway: Gateway | None = None
+    ) -> None:
+        own = config.base_ssh_config.lookup(address.host)
+        super().__init__(address.name, own.get("hostname", address.host), conf.python)
         self._address = address
         self._conf = conf
+        self._config = config
         self._gateway = gateway
 
     def close(self) -> None:
@@ -297,7 +363,7 @@ class SSHHost(RemoteHost):
 
     def _open_link(self) -> Link:
         by = self._gateway.enter(self) if self._gateway is not None else None
-        return Link(self._address, self._conf, by)
+        return Link(self._address, self._conf, self._config, by)
 
 
 class _Refuse:
@@ -314,13 +380,21 @@ class _Refuse:
         )
 
 
-def connection(address: Address, conf: ClusterConfig, by: fabric.Connection | None = None) -> fabric.Connection:
+def connection(
+    address: Address, conf: ClusterConfig, config: fabric.Config, by: fabric.Connection | None = None
+) -> fabric.Connection:
     """Return an unopened connection; settings that the cluster does not have are read from ~/.ssh/config."""
-    kwargs: dict[str, Any] = {}
+    # A dict of its own that is not empty: fabric would hand out the one that all connections share.
+    kwargs: dict[str, Any] = {"look_for_keys": conf.key is None}
     if conf.key is not None:
-        kwargs = {"key_filename": conf.key, "look_for_keys": False}
+        kwargs["key_filename"] = conf.key
     return fabric.Connection(
-        address.host, user=address.user or conf.user, port=address.port or conf.port, gateway=by, connect_kwargs=kwargs
+        address.host,
+        user=address.user or conf.user,
+        port=address.port or conf.port,
+        config=config,
+        gateway=by,
+        connect_kwargs=kwargs,
     )
 
 

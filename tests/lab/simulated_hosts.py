@@ -55,7 +55,7 @@ def address(number: int) -> str:
 
 
 class Wire(ssh._Wire):
-    """A socket from which paramiko's thread reads without waking up ten times a second."""
+    """A socket from which paramiko's thread reads without waking up ten times a second; it never pings."""
 
     def settimeout(self, _: float) -> None:
         self._sock.settimeout(_WAKE_S)
