@@ -6,12 +6,14 @@ A *source* reads the batch that a ``Draw`` selects; a *share* yields one rank's 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from flagperf_driver.training.batches import converted
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -189,6 +191,10 @@ class Repeated:
 
     def __len__(self) -> int:
         return self._samples
+
+    def converted(self, convert: Callable[[Any], Any]) -> Repeated:
+        """Return the same batches with other arrays."""
+        return Repeated([converted(batch, convert) for batch in self._batches], self._samples)
 
     def __getitem__(self, draw: Draw) -> Any:
         self._turn = (self._turn + 1) % len(self._batches)

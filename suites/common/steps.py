@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from common.reading import Reader
-from common.shares import Draw, Share, Source, SourceError
+from common.shares import Draw, Repeated, Share, Source, SourceError
 from flagperf_driver.pytorch import Context
 
 
@@ -19,7 +20,10 @@ class Loader:
     """Reads a rank's share of a source, in this process or in advance by worker processes."""
 
     def __init__(self, source: Source, share: Share, num_workers: int = 0, *, pin: bool = False) -> None:
+        """With ``pin`` workers' batches, and repeated ones, are in memory from which the device copies faster."""
         self._share = share
+        if pin and isinstance(source, Repeated):
+            source = source.converted(_pinned)
         self._batches: Iterable[Any] = (
             _parallel(source, share, num_workers, pin=pin) if num_workers else Reader(source, share)
         )
@@ -31,6 +35,11 @@ class Loader:
     def skip(self, batches: int) -> None:
         """Leave out the first batches of the next pass, without reading them."""
         self._share.skip(batches)
+
+    @property
+    def any_ranks(self) -> bool:
+        """Whether a training may continue on another number of ranks."""
+        return getattr(self._share, "any_ranks", False)
 
     def __len__(self) -> int:
         return len(self._share)
@@ -53,6 +62,10 @@ class _ErrorsAsBatches:
             return self._source[draw]
         except SourceError as error:
             return error
+
+
+def _pinned(part: Any) -> Any:
+    return torch.as_tensor(part).pin_memory() if isinstance(part, (np.ndarray, Tensor)) else part
 
 
 def _parallel(source: Source, share: Share, num_workers: int, *, pin: bool) -> DataLoader[Any]:

@@ -76,20 +76,13 @@ def synthetic(
     count = ctx.config.eval_batch_size if training is None else ctx.config.train_batch_size
     rng = np.random.default_rng(seeds.derive(ctx.seed, seeds.RANK, ctx.data_rank))
     batches = [draw(count, rng) for _ in range(SYNTHETIC_BATCHES)]
-    return Repeated([_ready(ctx, batch) for batch in batches], training or count * ctx.data_ranks)
+    return Repeated(batches, training or count * ctx.data_ranks)
 
 
 def noise(rng: np.random.Generator, *shape: int) -> Array:
     """Return noise as loud as speech."""
     audio: Array = rng.normal(0, 0.1, shape).astype(np.float32)
     return audio
-
-
-def _ready(ctx: Context, batch: tuple[Any, ...]) -> Any:
-    """Return the batch with tensors instead of arrays, in memory that is fast to copy to the device."""
-    pins = devices.pins(ctx.device)
-    tensors = (torch.from_numpy(part) if isinstance(part, np.ndarray) else part for part in batch)
-    return type(batch)(*(part.pin_memory() if pins and isinstance(part, Tensor) else part for part in tensors))  # type: ignore[arg-type]
 
 
 def _workers(ctx: Context) -> int:

@@ -71,8 +71,7 @@ def _synthetic(ctx: Context, *, training: bool) -> Source:
     batches = []
     for _ in range(SYNTHETIC_BATCHES):
         drawn = torch.from_numpy(rng.integers(0, config.vocab_size, (count, config.seq_length + 1)))
-        parts = (part.contiguous() for part in (drawn[:, :-1], drawn[:, 1:]))
-        batches.append(Text(*(part.pin_memory() if devices.pins(ctx.device) else part for part in parts)))
+        batches.append(Text(*(part.contiguous() for part in (drawn[:, :-1], drawn[:, 1:]))))
     return Repeated(batches, config.synthetic_texts if training else count * ctx.data_ranks)
 
 

@@ -52,7 +52,7 @@ def create_train_data(ctx: Context) -> Loader:
     """Return this rank's share of every epoch."""
     size = ctx.config.train_batch_size
     if ctx.synthetic:
-        source: Any = _random(ctx, size, SYNTHETIC_STEPS)
+        source: Any = _random(ctx, size, training=True)
     else:
         shuffle_seed = ctx.seed if ctx.config.shuffle_labels else None
         source = Samples(_album(ctx, ctx.config.train_data, training=True), ctx.config, ctx.seed, shuffle_seed)
@@ -64,7 +64,7 @@ def create_eval_data(ctx: Context) -> Loader:
     """Return this rank's share of the pictures of the evaluation; at the small scale also of drawings."""
     size = ctx.config.eval_batch_size
     if ctx.synthetic:
-        source: Any = _random(ctx, size, _random_batches(size))
+        source: Any = _random(ctx, size, training=False)
     else:
         album = _album(ctx, ctx.config.eval_data, training=False)
         if isinstance(album, DigitPictures):
@@ -92,10 +92,10 @@ def _random_batches(size: int) -> int:
     return max(SYNTHETIC_BATCHES, math.ceil(TIME_STEPS / size))
 
 
-def _random(ctx: Context, size: int, steps: int) -> Repeated:
+def _random(ctx: Context, size: int, *, training: bool) -> Repeated:
     """Return batches that cost no more than the copy to the device."""
     seed, count = seeds.derive(ctx.seed, seeds.RANK, ctx.data_rank), _random_batches(size)
-    training = steps == SYNTHETIC_STEPS
+    steps = SYNTHETIC_STEPS if training else count
     samples = Samples(RandomPictures(ctx.config, seed, size * count), ctx.config, seed if training else None)
     numbers = np.arange(size * count).reshape(count, size)
     return Repeated([samples[Draw(0, row)] for row in numbers], size * ctx.data_ranks * steps)

@@ -7,13 +7,14 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
 from checking import SCRATCH, context, raises
 from common.images import digits, folders, steps
 from common.images.folders import ImagesError
-from common.shares import Draw, TrainShare
+from common.shares import Draw, Repeated, TrainShare
 from common.steps import Loader
 from PIL import Image
 
@@ -178,6 +179,17 @@ def check_workers_read_what_one_process_reads() -> None:
     assert len(here) == len(there) == 8
     assert all((a == b).all() for a, b in zip(here, there, strict=True))
     assert (here[0] != here[4]).any(), "the second epoch is the same as the first"
+
+
+def check_repeated_batches_are_pinned_once_if_the_device_wants_it() -> None:
+    source = Repeated([folders.Images(np.zeros((3, 2, 2, 3), np.uint8), np.arange(3), None)] * 2, 12)
+    pinned: list[torch.Tensor] = []
+    with mock.patch.object(torch.Tensor, "pin_memory", lambda tensor: (pinned.append(tensor), tensor)[1]):
+        assert len(list(Loader(source, TrainShare(12, 3, 0, 1, seed=1)))) == 4
+        assert not pinned
+        loader = Loader(source, TrainShare(12, 3, 0, 1, seed=1), pin=True)
+        assert [type(batch.pixels) for batch in loader] == [torch.Tensor] * 4
+    assert len(pinned) == 2 * 2, "pixels and labels of two batches"
 
 
 def check_skipped_images_are_not_read() -> None:
