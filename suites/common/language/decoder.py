@@ -169,8 +169,13 @@ class Decoder(nn.Module):
         """Return the residual stream after the last block."""
         x = self._embedded(tokens)
         for block in self.blocks:
-            x = block(x, *self._turned(tokens.shape[1], tokens.device))
+            x = self._after(block, x, *self._turned(tokens.shape[1], tokens.device))
         return x
+
+    def _after(self, block: nn.Module, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        """Return the residual stream after a block."""
+        after: Tensor = block(x, cosines, sines)
+        return after
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         x: Tensor = self.embedding(tokens)

@@ -109,12 +109,11 @@ class MixtureDecoder(Decoder):
         uneven = torch.stack([routing.unevenness for routing in routings]).mean()
         return result + self.shape.balance_factor * uneven
 
-    def _stream(self, tokens: Tensor) -> Tensor:
-        x = self._embedded(tokens)
-        for block in self.blocks:
-            x, routing = block(x, *self._turned(tokens.shape[1], tokens.device))
-            self._routings.append(routing)
-        return x
+    def _after(self, block: nn.Module, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        after, routing = block(x, cosines, sines)
+        self._routings.append(routing)
+        stream: Tensor = after
+        return stream
 
     def take_load(self) -> Tensor | None:
         """Return the tokens of each expert (blocks x experts) since the last call; None without a training step."""
