@@ -67,7 +67,7 @@ eval_at_start = True  # evaluate the untrained model
 checkpoint_steps: int | None = None  # steps between two checkpoints; None: no checkpoint
 failure_interval_s: float | None = None  # mean time between failures: sets the checkpoints without checkpoint_steps
 checkpoint_dir: str | None = None  # folder of the checkpoints; --resume continues a training from its own one there
-replica_check_steps: int | None = None  # steps between two comparisons of the ranks' weights; None: at drawn steps
+replica_check_steps: int | None = None  # steps between two checks of all weights; None: copies only, at drawn steps
 
 # -- measurement -----------------------------------------------------------------------------------------
 throughput_only = False  # measure throughput only: few steps, no target

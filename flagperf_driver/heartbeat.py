@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-INIT, TRAIN, EVALUATE, DONE = range(4)
-PHASES = ("init", "training", "evaluation", "done")
+INIT, TRAIN, EVALUATE, DONE, CHECKPOINT = range(5)
+PHASES = ("init", "training", "evaluation", "done", "checkpoint")
 
 _LAYOUT = struct.Struct("<QQdB")
 _SIZE = 32

@@ -17,7 +17,7 @@ from flagperf_driver.pytorch.context import Context
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.schedules import Scheduler
 from flagperf_driver.pytorch.steps import Steps
-from flagperf_driver.training.batches import steps_per_epoch
+from flagperf_driver.training.batches import any_ranks, steps_per_epoch
 from flagperf_driver.training.steps import context_fields
 
 
@@ -100,6 +100,7 @@ def description(ctx: Context, parts: Parts) -> dict[str, Any]:
         "compile": ctx.config.compile,
         "optimizer": type(parts.optimizer).__name__,
         "parallel": ctx.parallel.name if ctx.world_size > 1 else None,
+        "any_ranks": any_ranks(parts.train_data),
         "replaced": parts.replaced,
         "deviations": parts.deviations,
     }

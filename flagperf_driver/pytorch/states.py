@@ -6,15 +6,16 @@ import os
 import random
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping
+from typing import Any, Callable, Dict, Mapping, Sequence
 
 import torch
 from torch import distributed as dist
 
+from flagperf_driver import seeds
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed
 from flagperf_driver.pytorch.context import Context
-from flagperf_driver.pytorch.parts import Parts
+from flagperf_driver.pytorch.parts import Parts, seed
 
 Tensors = Dict[str, torch.Tensor]
 _REST = "rest.pt"
@@ -59,8 +60,8 @@ class TorchStates:
 
         return write
 
-    def load(self, folder: Path) -> Mapping[str, Any] | None:
-        """Read the state and return this rank's random state; None if fewer ranks wrote the checkpoint."""
+    def load(self, folder: Path) -> Sequence[Mapping[str, Any]]:
+        """Read the state and return the random states of the ranks that wrote it."""
         from flagperf_driver.pytorch import storage
 
         rest = torch.load(folder / _REST, map_location="cpu", weights_only=True)
@@ -72,8 +73,8 @@ class TorchStates:
         self._parts.scheduler.load_state_dict(state["scheduler"])
         if self._parts.scaler:
             self._parts.scaler.load_state_dict(state["scaler"])
-        of_ranks = rest["random"]
-        return of_ranks[self._ctx.rank] if self._ctx.rank < len(of_ranks) else None
+        of_ranks: Sequence[Mapping[str, Any]] = rest["random"]
+        return of_ranks
 
     def _state(self) -> dict[str, Any]:
         parts = self._parts
@@ -163,6 +164,14 @@ def random_state(device: torch.device) -> dict[str, Any]:
         kind, keys, *rest = sys.modules["numpy"].random.get_state()
         state["numpy"] = [kind, keys.tolist(), *rest]
     return state
+
+
+def continue_random(ctx: Context, of_ranks: Sequence[Mapping[str, Any]]) -> None:
+    """Set this rank's random generators to the state of a checkpoint; derive another one if the ranks are others."""
+    if len(of_ranks) == ctx.world_size:
+        restore_random(of_ranks[ctx.rank], ctx.device)
+    else:
+        seed(ctx, f"{seeds.RANK} after step {ctx.progress.step}", ctx.data_rank)
 
 
 def restore_random(state: Mapping[str, Any], device: torch.device) -> None:

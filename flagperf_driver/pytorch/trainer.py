@@ -43,8 +43,10 @@ class TorchTrainer:
         self.weights_digests: Callable[[], Mapping[str, str]] = lambda: replicas.digests(self.parts.model)
         self._rank, self._ctx, self._steps, self._own = rank, ctx, steps, own or steps
         self._is_counted = ctx.parallel.is_counted(ctx.rank)
+        watches = ctx.world_size > 1 and ctx.config.replica_check_steps
+        self._at_rest = replicas.AtRest(self.parts.model, ctx.world_size) if watches else None
         self._states = states.TorchStates(ctx, self.parts)
-        self._random_state: Mapping[str, Any] | None = None
+        self._random_states: Sequence[Mapping[str, Any]] | None = None
         self._prepared = preparation(ctx, steps)
         self._autocast = forward_context(ctx.hooks, ctx.config.precision, ctx.device)
         self._vendors = (
@@ -72,9 +74,9 @@ class TorchTrainer:
 
     def epoch(self, number: int, start: int) -> Iterator[Any]:
         batches = epoch_batches(self._ctx, self.parts.train_data, number, start)
-        if self._random_state is not None:
-            states.restore_random(self._random_state, self._ctx.device)
-            self._random_state = None
+        if self._random_states is not None:
+            states.continue_random(self._ctx, self._random_states)
+            self._random_states = None
         return batches
 
     def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
@@ -137,6 +139,8 @@ class TorchTrainer:
     def _update(self) -> None:
         """Update the weights and the learning rate."""
         optimizer, scaler = self.parts.optimizer, self.parts.scaler
+        if self._at_rest:
+            self._at_rest.before_update(self.progress.step + 1)
         if self._max_norm is not None:
             if scaler is not None:
                 scaler.unscale_(optimizer)
@@ -146,6 +150,8 @@ class TorchTrainer:
         else:
             scaler.step(optimizer)
             scaler.update()
+        if self._at_rest:
+            self._at_rest.after_update()
         optimizer.zero_grad(set_to_none=True)
         self.learning_rate = optimizer.param_groups[0]["lr"]
         self.parts.scheduler.step()
@@ -153,6 +159,9 @@ class TorchTrainer:
     def losses(self, steps: int) -> list[float]:
         values: list[float] = torch.stack(self._losses[:steps]).tolist()
         return values
+
+    def changed_at_rest(self) -> tuple[str, int] | None:
+        return self._at_rest.changed() if self._at_rest else None
 
     def expert_load(self) -> list[list[float]] | None:
         step = self._steps.expert_load
@@ -163,7 +172,7 @@ class TorchTrainer:
     def _own_trainer(self) -> Trainer:
         rank, ctx, own = self._rank, self._ctx, self._own
         # The name is the only reference to the parts after the training.
-        del self.parts, self._states, self._trained, self.comparison, self._vendors, self.weights_digests
+        del self.parts, self._states, self._trained, self.comparison, self._vendors, self.weights_digests, self._at_rest
         self._free_memory()
         config = Config({**ctx.config.as_dict(), "compile": False})
         return TorchTrainer(rank, replace(ctx, config=config, progress=TrainingProgress()), own)
@@ -236,4 +245,4 @@ class TorchTrainer:
         return self._states.copy()
 
     def load_state(self, folder: Path) -> None:
-        self._random_state = self._states.load(folder)
+        self._random_states = self._states.load(folder)

@@ -13,7 +13,7 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, Mapping, Proto
 import numpy as np
 
 from flagperf_driver.driver import Rank
-from flagperf_driver.training.batches import begin_epoch, steps_per_epoch
+from flagperf_driver.training.batches import any_ranks, begin_epoch, steps_per_epoch
 from flagperf_driver.training.checks import replicas
 from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.evaluation import Loading
@@ -118,6 +118,7 @@ class BaseTrainer(ABC):
             "compile": self.compiles,
             "optimizer": type(optimizer).__name__,
             "parallel": "data" if self._ctx.world_size > 1 else None,
+            "any_ranks": any_ranks(self._train_data),
             "replaced": (),
             "deviations": {},
             "replaced_hooks": (),
@@ -159,6 +160,9 @@ class BaseTrainer(ABC):
     def expert_load(self) -> None:
         return None
 
+    def changed_at_rest(self) -> None:
+        return None  # every rank holds all weights
+
     # -- evaluation ----------------------------------------------------------------------------------------
 
     def evaluate(self, beat: Callable[[], None]) -> RankEvaluation:
@@ -190,8 +194,7 @@ class BaseTrainer(ABC):
         """Average the statistics over all ranks: each rank has seen only its share."""
         if self._ctx.world_size == 1:
             return
-        ranks = self.gather(self.states.statistics())
-        self.states.set_statistics({name: np.mean([rank[name] for rank in ranks], axis=0) for name in ranks[0]})
+        self.states.set_statistics(_mean(self.gather(self.states.statistics())))
 
     # -- all ranks, and the device -------------------------------------------------------------------------
 
@@ -229,11 +232,17 @@ class BaseTrainer(ABC):
         return write
 
     def load_state(self, folder: Path) -> None:
-        parts: dict[str, Arrays] = {"all": {}, f"rank{self._ctx.rank}": {}}
+        parts: dict[str, Arrays] = {}
         with np.load(folder / _ARRAYS, allow_pickle=False) as file:
             for stored in file.files:
                 part, _, name = stored.partition("/")
-                if part in parts:
-                    parts[part][name] = file[stored]
-        self.states.set_arrays(parts["all"])
-        self.states.set_statistics(parts[f"rank{self._ctx.rank}"])
+                parts.setdefault(part, {})[name] = file[stored]
+        self.states.set_arrays(parts.pop("all"))
+        if len(parts) == self._ctx.world_size:
+            self.states.set_statistics(parts[f"rank{self._ctx.rank}"])
+        elif parts:
+            self.states.set_statistics(_mean([*parts.values()]))
+
+
+def _mean(ranks: Sequence[Arrays]) -> Arrays:
+    return {name: np.mean([rank[name] for rank in ranks], axis=0) for name in ranks[0]}

@@ -37,6 +37,11 @@ def begin_epoch(data: Any, epoch: int, start: int, minimum: Callable[[int], int]
     return start, end
 
 
+def any_ranks(data: Any) -> bool:
+    """Return whether any number of ranks reads the same samples in each step, if a step has as many samples."""
+    return bool(getattr(data, "any_ranks", False))
+
+
 def steps_per_epoch(data: Any, accumulation: int, minimum: Callable[[int], int]) -> int | None:
     """Return the number of optimizer steps in an epoch, which is the smallest of all ranks; None if unknown."""
     return minimum(len(data)) // accumulation if hasattr(data, "__len__") else None

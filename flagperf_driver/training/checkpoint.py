@@ -13,9 +13,10 @@ from typing import Any, Callable
 
 from flagperf_driver import events
 from flagperf_driver.driver import Rank
+from flagperf_driver.training.parallel import DDP, Parallel
 from flagperf_driver.training.trainer import Trainer
 
-SCHEMA = 3
+SCHEMA = 4
 _TRAINING = "training.json"
 _COMPLETE = re.compile(r"step(\d+)")
 
@@ -37,15 +38,18 @@ class Checkpoints:
         self.write_times: list[float] = []
         """How long each took to write, while the training continued."""
         self._rank, self._trainer = rank, trainer
-        self._folder = _folder(rank) if enabled else None
+        self._folder = _folder(rank) if enabled and rank.config.checkpoint_dir else None
         self._writing: _Writing | None = None
 
     def save(self, progress: dict[str, Any], evaluation: dict[str, Any]) -> None:
         """Copy the state and begin to write it; every rank must call this method."""
-        assert self._folder is not None, "_folder() raised no error when the training began"
+        assert self._folder is not None, "the plan has no checkpoints without a folder"
         start = time.perf_counter()
         self.wait()
-        body = {"schema": SCHEMA, "identity": _identity(self._rank), "progress": progress, "evaluation": evaluation}
+        body = {
+            "schema": SCHEMA, "identity": _identity(self._rank), "ranks": self._rank.world.world_size,
+            "progress": progress, "evaluation": evaluation,
+        }  # fmt: skip
         complete = self._folder / f"step{progress['step']}"
         begun = complete.with_name(f"{complete.name}.begun")
         if self._rank.world.rank == 0:
@@ -84,8 +88,11 @@ class Checkpoints:
     def is_writing(self) -> bool:
         return self._writing is not None and self._writing.goes_on
 
-    def load(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Restore the trainer from the last complete checkpoint and return what ``save`` got; None without one."""
+    def load(self, *, any_ranks: bool) -> tuple[dict[str, Any], dict[str, Any], int] | None:
+        """Restore the trainer from the last complete checkpoint; return what ``save`` got, and on how many ranks.
+
+        None without a checkpoint. With ``any_ranks`` another number of ranks continues with the same samples.
+        """
         if self._folder is None:
             return None
         last = self._last_on_all_ranks(self._folder)
@@ -96,10 +103,10 @@ class Checkpoints:
             body = json.loads((last / _TRAINING).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{last / _TRAINING}: cannot be read: {error}; remove {last}") from error
-        _check(last, body, self._rank)
+        _check(last, body, self._rank, any_ranks=any_ranks)
         self._take_over(last)
         self._trainer.load_state(last)
-        return body["progress"], body["evaluation"]
+        return body["progress"], body["evaluation"], body["ranks"]
 
     def finish(self) -> None:
         """Rename the folder of a finished training, so that the next training starts from the beginning."""
@@ -168,20 +175,9 @@ class _Writing:
         return self._size, self._seconds
 
 
-def _folder(rank: Rank) -> Path | None:
-    """Return the folder of this round's checkpoints; None if the config requests no checkpoints."""
-    folder = rank.config.checkpoint_dir
-    requests = {key: getattr(rank.config, key) for key in ("checkpoint_steps", "failure_interval_s")}
-    key = next((key for key, value in requests.items() if value), None)
-    if folder is None and key is None:
-        return None
-    if folder is None or not Path(folder).is_absolute():
-        key = key or "checkpoint_steps"
-        raise CheckpointError(
-            f"checkpoint_dir is {folder!r} and {key} is {requests[key]!r}; "
-            "set checkpoint_dir to an absolute path, so that a later run finds the checkpoint"
-        )
-    return Path(folder) / f"{rank.case.case.replace(':', '_')}_round{rank.case.round}"
+def _folder(rank: Rank) -> Path:
+    """Return the folder of this round's checkpoints."""
+    return Path(rank.config.checkpoint_dir) / f"{rank.case.case.replace(':', '_')}_round{rank.case.round}"
 
 
 def _owner(folder: Path) -> Path:
@@ -213,20 +209,20 @@ def _synchronize(folder: Path) -> None:
 
 
 def _identity(rank: Rank) -> dict[str, Any]:
+    """Return what stays the same from start to start; the number of ranks may change."""
     config = rank.config
+    parallel = Parallel.of(getattr(config, "parallel", DDP), rank.world.world_size)
     return {
         "training": rank.case.training,
         "case": rank.case.case,
         "scale": rank.case.scale,
         "seed": rank.case.seed,
-        "world_size": rank.world.world_size,
-        "train_batch_size": config.train_batch_size,
-        "gradient_accumulation_steps": config.gradient_accumulation_steps,
+        "samples of a step": config.train_batch_size * config.gradient_accumulation_steps * parallel.data_ranks,
         "optimizer": config.optimizer,
     }
 
 
-def _check(target: Path, body: dict[str, Any], rank: Rank) -> None:
+def _check(target: Path, body: dict[str, Any], rank: Rank, *, any_ranks: bool) -> None:
     if body.get("schema") != SCHEMA:
         raise CheckpointError(f"{target}: schema is {body.get('schema')!r}; expected {SCHEMA}")
     expected, stored = _identity(rank), body["identity"]
@@ -239,4 +235,9 @@ def _check(target: Path, body: dict[str, Any], rank: Rank) -> None:
         raise CheckpointError(
             f"{target} belongs to another training: {'; '.join(differences)}. Remove it or set another"
             " checkpoint_dir; to continue an interrupted training, pass its run with --resume"
+        )
+    if body["ranks"] != rank.world.world_size and not any_ranks:
+        raise CheckpointError(
+            f"{target} was written on {body['ranks']} ranks; expected {rank.world.world_size}, because the order of"
+            " this suite's samples depends on the number of ranks"
         )

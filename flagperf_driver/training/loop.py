@@ -21,7 +21,7 @@ from flagperf_driver.training.checks.speed import own_step_time
 from flagperf_driver.training.evaluation import ModelTime, evaluate
 from flagperf_driver.training.expert_load import ExpertLoad
 from flagperf_driver.training.profiled_steps import profile
-from flagperf_driver.training.progress import LastEvaluation
+from flagperf_driver.training.progress import OF_ONE_RANK, LastEvaluation
 from flagperf_driver.training.steps import Drawings
 from flagperf_driver.training.timeline import Timeline, Window
 from flagperf_driver.training.trainer import Trainer
@@ -64,8 +64,7 @@ class Training:
         self._expert_load = ExpertLoad()
         self._resumed: dict[str, Any] = {}
         self._checkpoints = Checkpoints(rank, trainer, enabled=not self.for_throughput)
-        self._interval, self._save_is_due = CheckpointInterval(self._failure_interval_s), False
-        self._first_step = 1
+        self._save_is_due = False
         self._last_step = self._step_limit()
         # The closed windows since the last log point, each with the losses of its steps.
         self._closed: list[tuple[Window, list[float]]] = []
@@ -82,8 +81,11 @@ class Training:
     # -- the training, in order --------------------------------------------------------------------------
 
     def run(self) -> None:
-        self.log(events.INIT_END, self.trainer.describe())
-        self._resume()
+        described = self.trainer.describe()
+        self.log(events.INIT_END, described)
+        self._resume(any_ranks=bool(described["any_ranks"]))
+        self._first_step = self.progress.step + 1
+        self._interval = CheckpointInterval(self._failure_interval_s, self.progress.step)
         try:
             self._run()
         except Exception:
@@ -110,10 +112,12 @@ class Training:
         self.log(events.TRAIN_END, {"reason": reason})
         if self.trainer.comparison and not self.trainer.comparison.compared:
             self._compare_at_end(self.trainer.comparison)
+        self._beat(heartbeat.CHECKPOINT)
         self._checkpoints.wait()
         if reason != "deadline":
             # After a deadline the checkpoint is kept, so that a later run can continue the training.
             self._checkpoints.finish()
+        self._beat(heartbeat.TRAIN)
         finished = self._finished(reason)
         if self.config.vendor_factor:
             finished.update(self._vendor_factor())
@@ -128,7 +132,7 @@ class Training:
         while True:
             epoch = self.progress.epoch + 1
             self.log(events.EPOCH_BEGIN, {"epoch": epoch})
-            batches = self.trainer.epoch(self.progress.epoch, self.progress.position)
+            batches = self.trainer.epoch(self.progress.epoch, self.progress.position * self._accumulation)
             first = self.progress.step
             while self._step(batches):
                 reason = self._between_steps()
@@ -165,9 +169,12 @@ class Training:
             return False
         self.timeline.step(samples)
         self.progress.step = number
-        self.progress.position += self._accumulation
-        self.rank.heartbeat.beat(number, heartbeat.TRAIN)
+        self.progress.position += 1
+        self._beat(heartbeat.TRAIN)
         return True
+
+    def _beat(self, phase: int) -> None:
+        self.rank.heartbeat.beat(self.progress.step, phase)
 
     def _compare(self, compared: comparison.Comparison, step: int) -> Any:
         """Compare the vendor's steps with the suite's own and return the step's own batch; in no window."""
@@ -191,8 +198,7 @@ class Training:
         totals = self.timeline.totals
         if self.trainer.own is None or not totals.measured:
             return {}
-        beat = functools.partial(self.rank.heartbeat.beat, self.progress.step, heartbeat.TRAIN)
-        own = own_step_time(self.trainer.own(), beat)
+        own = own_step_time(self.trainer.own(), functools.partial(self._beat, heartbeat.TRAIN))
         return {"own_step_time": own, "vendor_factor": own / (totals.measured_compute / len(totals.measured))}
 
     def _profile(self) -> dict[str, Any] | None:
@@ -200,7 +206,7 @@ class Training:
         of_rank = None if self.rank.world.rank else self._profiler
         if not self.trainer.gather(of_rank is not None)[0]:
             return None
-        beat = functools.partial(self.rank.heartbeat.beat, self.progress.step, heartbeat.TRAIN)
+        beat = functools.partial(self._beat, heartbeat.TRAIN)
         try:
             # The factor's measurement has freed the trainer.
             trainer = self.trainer.vendors() if self.config.vendor_factor and self.trainer.vendors else self.trainer
@@ -247,10 +253,13 @@ class Training:
         return reason or ("max_epochs" if ends else None)
 
     def _check_replicas(self) -> None:
-        """Raise an error if the ranks hold different weights; the time of the check is in no window."""
+        """Raise an error if a rank's weights are damaged; the time of the check is in no window."""
         self._close_window()
         with self._apart("check_time"):
-            replicas.check(self.trainer.gather(self.trainer.weights_digests()), self.progress.step)
+            own = self.trainer.weights_digests(), self.trainer.changed_at_rest()
+            digests, changes = zip(*self.trainer.gather(own))
+            replicas.check(digests, self.progress.step)
+            replicas.check_at_rest(changes)
         self.timeline.resume()
 
     def _close_window(self) -> None:
@@ -325,16 +334,19 @@ class Training:
         return not self.for_throughput and self.progress.step >= self.config.eval_start_steps
 
     @contextlib.contextmanager
-    def _apart(self, part: str) -> Iterator[None]:
+    def _apart(self, part: str, phase: int = heartbeat.TRAIN) -> Iterator[None]:
         """Add the time of this block to a named part of the training's time, a field of ``progress``.
 
-        No window is open meanwhile: a log point comes before the block, and ``timeline.resume`` after it.
+        No window is open meanwhile: a log point comes before the block, and ``timeline.resume`` after it. In another
+        phase than the training the ranks of other hosts do not judge whether a host is lost.
         """
         assert not self.timeline.open_steps, f"{part} is not the time of steps"
         self.trainer.synchronize()
         begin = time.perf_counter()
+        self._beat(phase)
         yield
         self.trainer.synchronize()
+        self._beat(heartbeat.TRAIN)
         setattr(self.progress, part, getattr(self.progress, part) + time.perf_counter() - begin)
 
     def _evaluate(self, event: str) -> bool:
@@ -344,9 +356,9 @@ class Training:
         """
         step, part = self.progress.step, "eval_time" if event == events.EVALUATE else "init_eval_time"
         before: float = getattr(self.progress, part)
-        beat = functools.partial(self.rank.heartbeat.beat, step, heartbeat.EVALUATE)
+        beat = functools.partial(self._beat, heartbeat.EVALUATE)
         model_time = self._evaluated if event == events.EVALUATE else ModelTime()
-        with self._apart(part):
+        with self._apart(part, heartbeat.EVALUATE):
             found = evaluate(self.trainer, self.rank.world.rank, self.rank.case.metric.targets, beat, model_time)
         metrics, seconds = found.metrics, getattr(self.progress, part) - before
         self.last_evaluation = LastEvaluation(step, self.progress.samples, metrics)
@@ -391,7 +403,8 @@ class Training:
         state["train_time"] += time.perf_counter() - self._begin
         state["compute_time"] += totals.compute
         state["input_wait_time"] += totals.waiting
-        with self._apart("save_time"):
+        with self._apart("save_time", heartbeat.CHECKPOINT):
+            state.update(zip(OF_ONE_RANK, map(int, self.trainer.total([state[name] for name in OF_ONE_RANK]))))
             self._checkpoints.save(state, asdict(self.last_evaluation))
         self._interval.saved(self._checkpoints.pauses[-1], time.perf_counter())
 
@@ -406,16 +419,17 @@ class Training:
         """Return True if the interval is over and the last checkpoint is written: two must not overlap."""
         return not self._checkpoints.is_writing and self._interval.is_due(self.progress.step, time.perf_counter())
 
-    def _resume(self) -> None:
-        """Continue from the checkpoint, if one exists."""
-        loaded = self._checkpoints.load()
+    def _resume(self, *, any_ranks: bool) -> None:
+        """Continue from the checkpoint, if one exists; ``any_ranks``: also from that of another number of ranks."""
+        loaded = self._checkpoints.load(any_ranks=any_ranks)
         if loaded is None:
             return
-        progress, evaluation = loaded
-        self._resumed, self.last_evaluation = progress, LastEvaluation(**evaluation)
+        progress, evaluation, ranks = loaded
+        self._resumed, self.last_evaluation = {**progress, "ranks": ranks}, LastEvaluation(**evaluation)
         self.progress.set(progress)
-        self._first_step = self.progress.step + 1
-        self._interval = CheckpointInterval(self._failure_interval_s, self.progress.step)
+        if self.rank.world.rank:
+            # The first rank keeps the sums over all ranks.
+            self.progress.set(dict.fromkeys(OF_ONE_RANK, 0))
 
     def _finished(self, reason: str) -> dict[str, Any]:
         progress, totals = self.progress, self.timeline.totals

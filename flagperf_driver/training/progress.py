@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Mapping
 
+OF_ONE_RANK = ("tokens", "full_tokens", "computed_tokens")
+"""Fields of the progress that each rank counts for itself; a checkpoint has their sums."""
+
 
 @dataclass
 class TrainingProgress:
@@ -24,7 +27,7 @@ class TrainingProgress:
     epoch: int = 0
     """Completed epochs."""
     position: int = 0
-    """Completed batches of the current epoch."""
+    """Completed steps of the current epoch."""
     next_log: int = 1
     """The step after which the next STEP_END is logged."""
     loss: float = math.nan

@@ -66,8 +66,17 @@ class Trainer(Protocol):
     Ranks that hold the same part must have the same digest after each step.
     """
 
+    def changed_at_rest(self) -> tuple[str, int] | None:
+        """Return the first weight that no other rank holds and that changed between two updates, and in which step.
+
+        None without such a weight, and unless the config sets ``replica_check_steps``.
+        """
+
     def describe(self) -> Mapping[str, Any]:
-        """Return the fields of INIT_END: parameters, libraries, device, optimizer, ..."""
+        """Return the fields of INIT_END: parameters, libraries, device, optimizer, ...
+
+        ``any_ranks``: whether any number of ranks reads the same samples in each step (``batches.any_ranks``).
+        """
 
     def epoch(self, number: int, start: int) -> Iterator[Any]:
         """Return the prepared batches of an epoch from batch ``start``, the same number on every rank."""
@@ -122,5 +131,6 @@ class Trainer(Protocol):
     def load_state(self, folder: Path) -> None:
         """Continue from a written state, without running any code in it; every rank must call it.
 
-        Random states are set when the next epoch begins.
+        Other numbers of ranks may have written it. Random states are set when the next epoch begins; on another number
+        of ranks they are new ones.
         """

@@ -27,6 +27,11 @@ class Reader:
         """Leave out the first batches of the next pass, without reading them."""
         self._share.skip(batches)
 
+    @property
+    def any_ranks(self) -> bool:
+        """Whether a training may continue on another number of ranks."""
+        return getattr(self._share, "any_ranks", False)
+
     def __len__(self) -> int:
         return len(self._share)
 

@@ -87,6 +87,8 @@ class TrainShare:
     ) -> None:
         self._samples, self._batch_size, self._rank, self._world_size = samples, batch_size, rank, world_size
         self._seed, self._epoch, self._start, self._repeats = seed, 0, 0, repeats
+        self.any_ranks = repeats == 1
+        """Whether any number of ranks reads the same samples in each step, if a step has as many samples."""
         if not len(self):
             raise TooFewSamples(
                 f"{samples} samples are too few for one batch of {batch_size} on each of {world_size} ranks; "
@@ -129,6 +131,7 @@ class GroupedTrainShare(TrainShare):
         self._together = batch_size * world_size
         self._groups = [np.flatnonzero(groups == group) for group in np.unique(groups)]
         super().__init__(len(groups), batch_size, rank, world_size, seed)
+        self.any_ranks = False
 
     def __len__(self) -> int:
         return sum(len(group) // self._together for group in self._groups)
@@ -189,12 +192,12 @@ class Repeated:
     def __init__(self, batches: Sequence[Any], samples: int) -> None:
         self._batches, self._samples, self._turn = batches, samples, 0
 
-    def __len__(self) -> int:
-        return self._samples
-
     def converted(self, convert: Callable[[Any], Any]) -> Repeated:
         """Return the same batches with other arrays."""
         return Repeated([converted(batch, convert) for batch in self._batches], self._samples)
+
+    def __len__(self) -> int:
+        return self._samples
 
     def __getitem__(self, draw: Draw) -> Any:
         self._turn = (self._turn + 1) % len(self._batches)

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from flagperf_driver import driver, perflog
-from flagperf_driver.heartbeat import Heartbeat
+from flagperf_driver.heartbeat import PHASES, Heartbeat
 from flagperf_driver.training import timeline
 from flagperf_driver.training.checkpoint import CheckpointError, Checkpoints
 from flagperf_driver.training.checkpoint_interval import CheckpointInterval, interval_s
@@ -88,8 +88,9 @@ class CountingTrainer:
         writing: Callable[[CountingTrainer], object] = lambda _: None,
         damaged_at: int | None = None,
         loads: Iterable[list[list[float]]] = (),
+        any_ranks: bool = False,
     ) -> None:
-        self._loads = iter(loads)
+        self._loads, self._any_ranks = iter(loads), any_ranks
         self.progress = TrainingProgress()
         self.marks: Marks = Clock()
         self.learning_rate = 0.0
@@ -111,7 +112,10 @@ class CountingTrainer:
         self._damaged_at = damaged_at
 
     def describe(self) -> Mapping[str, Any]:
-        return {"parameters": 1}
+        return {"parameters": 1, "any_ranks": self._any_ranks}
+
+    def changed_at_rest(self) -> tuple[str, int] | None:
+        return None
 
     def epoch(self, number: int, start: int) -> Iterator[int]:
         self.epochs.append((number, start))
@@ -201,12 +205,15 @@ class Run:
         writing: Callable[[CountingTrainer], object] = lambda _: None,
         damaged_at: int | None = None,
         loads: Iterable[list[list[float]]] = (),
+        any_ranks: bool = False,
         **settings: Any,
     ) -> None:
         stream = io.StringIO()
         run_case = driver.RunCase.from_json({**case("pytorch", **settings), "training": training})
         rank = driver.Rank(run_case, world or driver.World(), perflog.PerfLog(0, stream), Heartbeat(None))
-        self.trainer = CountingTrainer(rank, batches, nan_at, profiler, exchange, writing, damaged_at, loads)
+        self.trainer = CountingTrainer(
+            rank, batches, nan_at, profiler, exchange, writing, damaged_at, loads, any_ranks=any_ranks
+        )
         trainer: Trainer = self.trainer
         self.error: Exception | None = None
         try:
@@ -611,6 +618,34 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     assert [end["step"] for end in Run(max_steps=8, **settings).of("STEP_END")][-1] == 8, "the control"
 
 
+def test_other_ranks_continue_a_training_with_the_same_samples_in_a_step(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "eval_steps": None}
+    first = on_ranks(4, nan_at=6, log_freq=1, train_batch_size=32, **settings)
+    assert isinstance(first[0].error, NonFiniteLoss)
+    settings |= {"gradient_accumulation_steps": 2, "batches": 2 * BATCHES}
+    others = on_ranks(2, train_batch_size=32, max_steps=12, **settings)
+    assert "written on 4 ranks; expected 2, because the order of this suite's samples" in str(others[0].error)
+    smaller = on_ranks(2, train_batch_size=16, max_steps=12, any_ranks=True, **settings)
+    assert "samples of a step is 128, expected 64" in str(smaller[0].error)
+    same = on_ranks(2, train_batch_size=32, max_steps=12, any_ranks=True, **settings)
+    for run in same:
+        assert run.trainer.epochs == [(0, 2 * 4), (1, 0)], "after four steps of two batches"
+        assert (run.finished["resumed"]["step"], run.finished["resumed"]["ranks"]) == (4, 4)
+        assert run.finished["samples"] == 12 * 128
+
+
+def test_a_rank_is_not_training_while_it_saves_or_evaluates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beats: list[tuple[int, str]] = []
+    monkeypatch.setattr(Heartbeat, "beat", lambda _, step, phase: beats.append((step, PHASES[phase])))
+    Run(checkpoint_dir=str(tmp_path), checkpoint_steps=4, eval_steps=2, eval_at_start=False, max_steps=4)
+    around = [(step, phase) for (step, phase), _ in itertools.groupby(beats) if step in (2, 3)]
+    assert around == [(2, "training"), (2, "evaluation"), (2, "training"), (3, "training")]
+    Run(checkpoint_dir=str(tmp_path), checkpoint_steps=3, eval_steps=None, eval_at_start=False, max_steps=4)
+    assert [phase for (step, phase), _ in itertools.groupby(beats) if step == 3][1:] == [
+        "training", "checkpoint", "training",
+    ]  # fmt: skip
+
+
 def test_a_training_that_ran_out_of_time_keeps_its_checkpoint(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "eval_steps": None}
     Run(nan_at=6, log_freq=1, **settings)
@@ -741,10 +776,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_training(tmp_path: Path) -
     assert isinstance(diverged.error, NonFiniteLoss), "the first error is the one to report"
 
 
-def test_a_missing_checkpoint_dir_and_an_unknown_parameter_are_errors_before_the_training() -> None:
-    run = Run(checkpoint_steps=5)
-    assert str(run.error).startswith("checkpoint_dir is None and checkpoint_steps is 5; set")
-    assert run.of("TRAIN_START") == []
+def test_a_parameter_that_no_name_contains_is_an_error() -> None:
     config = driver.Config({"no_decay": ["2.weight"], "weight_decay": 0.1, "decay_vectors": False})
     with pytest.raises(ValueError, match=r"no_decay: no parameter's name contains '2\.weight'"):
         without_decay({"1.weight": 2}, config)

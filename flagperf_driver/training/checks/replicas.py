@@ -1,4 +1,4 @@
-"""Check that all ranks hold the same weights."""
+"""Check that all ranks hold the same weights, and that weights without a copy change in updates only."""
 
 from __future__ import annotations
 
@@ -44,11 +44,25 @@ def check(parts_of_ranks: Sequence[Mapping[str, str]], step: int) -> None:
 
     ``parts_of_ranks`` are in the order of the ranks. The ranks that differ from most others are named.
     """
-    for part in dict.fromkeys(part for parts in parts_of_ranks for part in parts):
-        digests = {rank: parts[part] for rank, parts in enumerate(parts_of_ranks) if part in parts}
+    digests_of: dict[str, dict[int, str]] = {}
+    for rank, parts in enumerate(parts_of_ranks):
+        for part, digest in parts.items():
+            digests_of.setdefault(part, {})[rank] = digest
+    for part, digests in digests_of.items():
         counts = Counter(digests.values())
         if len(counts) > 1:
             raise ReplicaError(_difference(part, digests, counts, step))
+
+
+def check_at_rest(changes: Sequence[tuple[str, int] | None]) -> None:
+    """Raise an error if a rank's own weights changed between two updates: ``Trainer.changed_at_rest`` of each rank."""
+    found = [(step, rank, name) for rank, (name, step) in ((r, change) for r, change in enumerate(changes) if change)]
+    if found:
+        step, rank, name = min(found)
+        raise ReplicaError(
+            f"{name} changed on rank {rank} between the updates of steps {step - 1} and {step}; expected equal bits "
+            "until the next update: memory was damaged, or other code wrote to it"
+        )
 
 
 def _difference(part: str, digests: Mapping[int, str], counts: Mapping[str, int], step: int) -> str:

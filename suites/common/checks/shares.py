@@ -38,6 +38,12 @@ def check_the_global_order_does_not_depend_on_the_ranks() -> None:
     one = order(TrainShare(100, 20, 0, 1, seed=4))
     two = [order(TrainShare(100, 10, rank, 2, seed=4)) for rank in range(2)]
     assert one == [left + right for left, right in zip(*two, strict=True)]
+    parts = order(TrainShare(100, 10, 0, 1, seed=4))  # a step of two batches
+    assert one == [left + right for left, right in zip(parts[::2], parts[1::2], strict=True)]
+    groups = np.arange(100) // 50
+    assert TrainShare(100, 20, 0, 1, seed=4).any_ranks
+    assert not GroupedTrainShare(groups, 20, 0, 1, seed=4).any_ranks, "the groups' batches are another order"
+    assert not TrainShare(100, 20, 0, 1, seed=4, repeats=3).any_ranks
 
 
 def check_a_resumed_epoch_continues_after_the_skipped_batches() -> None:

@@ -84,6 +84,7 @@ class TrainData:
     """Data whose global batches are the same for any number of ranks. The mean of ``added`` is added to the loss."""
 
     convert: Callable[[Any], Any] = staticmethod(lambda array: array)
+    any_ranks = True
 
     def __init__(self, ctx: Any) -> None:
         self.ctx, self.epoch, self.read = ctx, 0, 0

@@ -234,11 +234,30 @@ def sharded(scenarios: Any) -> dict[str, Any]:
         "fsdp": train(**fsdp, eval_shares="one"),
         "fsdp_accumulated": train(**{**fsdp, "gradient_accumulation_steps": 2, "train_batch_size": 8}),
         "fsdp_resumed": scenarios.resumed(parallel="fsdp", blocks=2, norm=False),
+        "flipped": {
+            f"{parallel} {rank}": flipped(scenarios, rank, **{**how, "parallel": parallel})
+            for parallel, rank in (("fsdp", 1), ("fsdp", None), ("ddp", 1))
+        },
         "ddp_lamb": train(**how, optimizer="lamb"),
         "fsdp_lamb": train(**fsdp, optimizer="lamb"),
         "tensor": tensor_group(scenarios, **{**how, "train_batch_size": 32}),
         "no_tensor": train(**how, parallel={"tensor": 2}),
     }
+
+
+def flipped(scenarios: Any, of_rank: int | None, **how: Any) -> str | None:
+    """Return the error of a training in which a bit of one rank's weights flips before the sixth step's forward."""
+
+    def calculate_loss(ctx: Context, model: Any, batch: Any) -> Any:
+        if ctx.progress.step == 5 and ctx.rank == of_rank:
+            weight = next(weight for name, weight in model.named_parameters() if name.endswith("first.bias")).detach()
+            own = weight.to_local() if hasattr(weight, "to_local") else weight
+            own.view(torch.int32)[3] ^= 1 << 5
+        return STEPS.calculate_loss(ctx, model, batch)
+
+    changed = replace(STEPS, calculate_loss=calculate_loss)
+    error: str | None = scenarios.train(changed, replica_check_steps=4, max_steps=12, **how)["error"]
+    return error
 
 
 def tensor_group(scenarios: Any, **how: Any) -> Any:

@@ -9,14 +9,42 @@ from pathlib import Path
 
 import pytest
 
+from tests.driver.frameworks.ranks import RankResults, distance
+
 pytestmark = pytest.mark.slow
 
 
-def test_a_checkpoint_of_two_ranks_is_read_by_four_and_by_one(torch_python: str, repo: Path, tmp_path: Path) -> None:
-    program = [torch_python, str(Path(__file__).with_name("reshaped.py")), str(tmp_path)]
+def run(program: str, python: str, repo: Path, folder: Path) -> None:
+    argv = [python, str(Path(__file__).with_name(program)), str(folder)]
     env = {**os.environ, "PYTHONPATH": str(repo), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(program, env=env, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_fewer_ranks_continue_a_training_and_reach_what_it_reaches_undisturbed(
+    torch_python: str, repo: Path, tmp_path: Path
+) -> None:
+    run("other_ranks.py", torch_python, repo, tmp_path)
+    found = {
+        ranks: [RankResults(json.loads((tmp_path / f"{ranks}-{rank}.json").read_text())) for rank in range(ranks)]
+        for ranks in (4, 3, 2)
+    }
+    whole = found[4][0]["whole"]
+    assert (found[4][0]["first"].error or "").startswith("Stopped")
+    for ranks in (3, 2):
+        second = found[ranks][0]["second"]
+        assert (second.finished["resumed"]["step"], second.finished["resumed"]["ranks"]) == (5, 4)
+        assert second.losses.keys() == {*range(6, 21)}, "into the second epoch"
+        assert second.losses == pytest.approx({step: whole.losses[step] for step in second.losses}, rel=1e-4)
+        assert distance(second.weights, whole.weights) < 1e-5
+        for name in ("samples", "steps", "epochs", "final_metrics"):
+            assert second.finished[name] == pytest.approx(whole.finished[name], rel=1e-4), name
+        assert len({rank.value("draw") for rank in found[ranks]}) == ranks, "each rank has other random numbers"
+    assert abs(whole.losses[5] - whole.losses[20]) > 1e-2, "the control: the training changes the loss"
+
+
+def test_a_checkpoint_of_two_ranks_is_read_by_four_and_by_one(torch_python: str, repo: Path, tmp_path: Path) -> None:
+    run("reshaped.py", torch_python, repo, tmp_path)
     two, four, one = (json.loads((tmp_path / f"{ranks}.json").read_text()) for ranks in (2, 4, 1))
     assert two["trained"] == two["own"] == two["replicate"] == four["shard"] == four["shard x tensor"]
     assert one["two"] == one["four"] == {**two["trained"], "shared": True}

@@ -33,6 +33,14 @@ def test_two_ranks_train_like_one_sharded_or_not(pair: list[RankResults]) -> Non
     assert one[1] != other[1]
 
 
+def test_a_flipped_bit_of_the_weights_is_found_and_named(pair: list[RankResults]) -> None:
+    for rank in pair:
+        shard, undamaged, copy = (rank.value("flipped", how) for how in ("fsdp 1", "fsdp None", "ddp 1"))
+        assert shard.startswith("ReplicaError: first.bias changed on rank 1 between the updates of steps 5 and 6")
+        assert undamaged is None, "the control"
+        assert "the weights differ between ranks 0, 1" in copy
+
+
 def test_samples_that_two_ranks_share_count_once(pair: list[RankResults]) -> None:
     for rank in pair:
         shared, plain = rank["tensor"], rank["ddp"]
