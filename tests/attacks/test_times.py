@@ -10,7 +10,8 @@ import pytest
 from tests.attacks import HONEST, failed, trained
 from tests.test_trainings import Finished
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
+alone = pytest.mark.alone  # nothing else may take its core
 
 SLOW_CLOCK = """
 import time
@@ -109,26 +110,23 @@ def _faster(self):
 
 Timeline.close = _faster
 """
-COPY = """
-import os, sys
-from pathlib import Path
-sys.stdout.write(Path({log!r}).read_text())
-sys.stdout.flush()
-os._exit(0)
-"""
 
 
 def pairs(verdicts: set[tuple[str, str]]) -> set[str]:
     return {sentence.rpartition("(pair ")[2].rstrip(")") for _, sentence in verdicts}
 
 
-@pytest.fixture(scope="module")
-def honest(repo: Path, torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """The control: the same vendor replaces a step without cheating."""
-    return trained(repo, tmp_path_factory.mktemp("honest"), HONEST)
+def consistent(finished: Finished) -> set[str]:
+    """Return the pairs of figures for whose contradictions a run failed; a busy machine may add other reasons."""
+    assert finished.code == 1, finished.out
+    found = failed(finished)
+    assert "consistent" in {name for name, _ in found}, found
+    return pairs(found)
 
 
-def test_an_honest_vendor_passes(honest: Finished) -> None:
+@alone
+def test_an_honest_vendor_passes(repo: Path, torch_python: str, tmp_path: Path) -> None:
+    honest = trained(repo, tmp_path, HONEST)
     assert honest.code == 0, honest.out
     assert failed(honest) == set()
     assert honest.directory is not None
@@ -139,49 +137,31 @@ def test_an_honest_vendor_passes(honest: Finished) -> None:
 
 def test_a_slowed_clock_fails_by_the_agents_times(repo: Path, torch_python: str, tmp_path: Path) -> None:
     finished = trained(repo, tmp_path, SLOW_CLOCK + HONEST)
-    assert finished.code == 1, finished.out
-    verdicts = failed(finished)
-    assert {name for name, _ in verdicts} == {"consistent"}
-    assert {"train_time_seen", "record_times"} <= pairs(verdicts), verdicts
-    assert "train_time" not in pairs(verdicts), "the ranks' own clocks agree with each other"
+    found = consistent(finished)
+    assert {"train_time_seen", "record_times"} <= found
+    assert "train_time" not in found, "the ranks' own clocks agree with each other"
     assert "`raw_train_time`" in finished.out
 
 
 def test_a_hook_that_reports_a_third_of_the_time_fails_by_the_hosts_clock(
     repo: Path, torch_python: str, tmp_path: Path
 ) -> None:
-    finished = trained(repo, tmp_path, HONEST, device=FAST_EVENTS)
-    assert finished.code == 1, finished.out
-    verdicts = failed(finished)
-    assert {name for name, _ in verdicts} == {"consistent"}
-    assert "device_clock" in pairs(verdicts)
-
-
-def test_the_log_of_another_run_fails_by_its_token(
-    honest: Finished, repo: Path, torch_python: str, tmp_path: Path
-) -> None:
-    assert honest.directory is not None
-    (log,) = honest.directory.glob("*/round1/*/rank0.out.log")
-    finished = trained(repo, tmp_path, COPY.format(log=str(log)) + HONEST)
-    assert finished.code == 1, finished.out
-    ((name, sentence),) = failed(finished)
-    assert name == "own_log"
-    assert "INIT_END repeats token" in sentence
+    assert "device_clock" in consistent(trained(repo, tmp_path, HONEST, device=FAST_EVENTS))
 
 
 def test_training_in_the_evaluation_fails_by_the_time_of_the_forward_pass(
     repo: Path, torch_python: str, tmp_path: Path
 ) -> None:
-    finished = trained(repo, tmp_path, LATE)
-    assert finished.code == 1, finished.out
-    assert "evaluation" in pairs(failed(finished))
+    assert "evaluation" in consistent(trained(repo, tmp_path, LATE))
 
 
+@alone
 def test_work_in_prepare_batch_is_part_of_the_steps(repo: Path, torch_python: str, tmp_path: Path) -> None:
     finished = trained(repo, tmp_path, EARLY)
     assert finished.code == 0, finished.out
 
 
+@alone
 def test_work_in_the_loading_of_data_fails_by_the_share_of_waiting(
     repo: Path, torch_python: str, tmp_path: Path
 ) -> None:
@@ -191,6 +171,4 @@ def test_work_in_the_loading_of_data_fails_by_the_share_of_waiting(
 
 
 def test_windows_that_report_a_tenth_of_their_time_leave_a_rest(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    finished = trained(repo, tmp_path, FAST_CLOSE + HONEST)
-    assert finished.code == 1, finished.out
-    assert "rest" in pairs(failed(finished))
+    assert "rest" in consistent(trained(repo, tmp_path, FAST_CLOSE + HONEST))
