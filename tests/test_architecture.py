@@ -65,7 +65,7 @@ LAYERS = [
 # Beside the layers: these import only COMMON, and the ones before them in this list.
 BESIDE = ["results", "report"]
 # Imported by both sides: escaping of text, hooks of plugins, the grammar of cases, and the files of a run.
-COMMON = {"printable", "problems", "packages", "hooks", "case", "stored"}
+COMMON = {"printable", "problems", "packages", "typed", "hooks", "case", "stored"}
 # Imports of the layers above for annotations only: every layer may call hooks, whose arguments are of all layers.
 FOR_ANNOTATIONS = {"hooks"}
 

@@ -294,10 +294,10 @@ def test_a_baseline_reads_back_as_it_was_written_and_its_text_is_stable(tmp_path
     [
         ({"schema": 99}, "schema 99 was written by a newer pytest-flagperf"),
         ({"metrics": {}}, "metrics is empty"),
-        ({"metrics": []}, r"metrics is \[\], expected an object"),
-        ({"accepted": {"run": "r"}}, "accepted: when is missing"),
-        ({"throughput_onyl": True}, "unknown key 'throughput_onyl'; did you mean throughput_only?"),
-        ({"case": 3}, "case is 3, expected a case"),
+        ({"metrics": []}, r"metrics is \[\]; expected a table"),
+        ({"accepted": {"run": "r"}}, "accepted.when is missing"),
+        ({"throughput_onyl": True}, "throughput_onyl: no such key; did you mean throughput_only?"),
+        ({"case": 3}, "case is 3; expected a string"),
     ],
 )
 def test_the_problems_of_a_file_are_reported(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
@@ -325,7 +325,7 @@ def test_a_figure_may_lack_its_noise_and_all_invalid_values_are_reported_at_once
     lines = str(caught.value).splitlines()
     assert all(line.startswith(f"{path}: metrics.p_core") for line in lines)
     assert [line.split("metrics.p_core")[1].split(" is ")[0] for line in lines] == [
-        ": unknown key 'uper'; did you mean upper?", ": upper", ".value", ".lower", ".unit", ".direction", ".rounds",
+        ".uper: no such key; did you mean upper?", ".upper", ".value", ".lower", ".unit", ".direction", ".rounds",
         ".noise", ".from_runs",
     ]  # fmt: skip
-    assert "lower is 0.05, expected a share from -1 to 0 such as -0.05, or null" in lines[3]
+    assert "lower is 0.05; expected a share from -1 to 0 such as -0.05, or null" in lines[3]

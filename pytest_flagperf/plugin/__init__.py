@@ -1,6 +1,8 @@
 """The pytest plugin: hooks and fixtures that call the rest of the package."""
 
-from . import bytecode  # noqa: F401 - imported first: it changes how the modules below are loaded
+# ruff: noqa: F401 - pytest takes every name of this module
+
+from . import bytecode  # imported first: it changes how the modules below are loaded
 from .fixtures import (
     case,
     cluster,
@@ -43,42 +45,3 @@ from .session import (
     pytest_unconfigure,
 )
 from .terminal import pytest_report_collectionfinish, pytest_sessionstart, pytest_terminal_summary
-
-__all__ = [
-    "case",
-    "cluster",
-    "container",
-    "flagperf_run",
-    "gates",
-    "judge",
-    "measurements",
-    "monitors",
-    "plan",
-    "plugin_verdicts",
-    "promised",
-    "pytest_addoption",
-    "pytest_collection",
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "pytest_configure_node",
-    "pytest_generate_tests",
-    "pytest_handlecrashitem",
-    "pytest_load_initial_conftests",
-    "pytest_pycollect_makeitem",
-    "pytest_pycollect_makemodule",
-    "pytest_report_collectionfinish",
-    "pytest_runtest_makereport",
-    "pytest_runtestloop",
-    "pytest_sessionfinish",
-    "pytest_sessionstart",
-    "pytest_terminal_summary",
-    "pytest_unconfigure",
-    "pytest_xdist_make_scheduler",
-    "pytest_xdist_node_collection_finished",
-    "round_number",
-    "scaling",
-    "selected",
-    "siblings",
-    "training",
-    "trainings",
-]

@@ -9,44 +9,13 @@ from pathlib import Path
 from flagperf_driver.addresses import HIDDEN
 
 # The options of pytest and pytest-xdist whose values are stored. Values of other options may be passwords.
-_PUBLIC = frozenset(
-    [
-        "--basetemp",
-        "--capture",
-        "--color",
-        "--config-file",
-        "--confcutdir",
-        "--deselect",
-        "--dist",
-        "--durations",
-        "--durations-min",
-        "--html",
-        "--ignore",
-        "--ignore-glob",
-        "--import-mode",
-        "--junit-prefix",
-        "--junit-xml",
-        "--junitxml",
-        "--log-cli-level",
-        "--log-file",
-        "--log-level",
-        "--max-worker-restart",
-        "--maxfail",
-        "--maxprocesses",
-        "--numprocesses",
-        "--rootdir",
-        "--show-capture",
-        "--tb",
-        "--verbosity",
-        "-W",
-        "-c",
-        "-k",
-        "-m",
-        "-n",
-        "-p",
-        "-r",
-    ]
-)
+_PUBLIC = frozenset([
+    "--basetemp", "--capture", "--color", "--config-file", "--confcutdir", "--deselect", "--dist", "--durations",
+    "--durations-min", "--html", "--ignore", "--ignore-glob", "--import-mode", "--junit-prefix", "--junit-xml",
+    "--junitxml", "--log-cli-level", "--log-file", "--log-level", "--max-worker-restart", "--maxfail",
+    "--maxprocesses", "--numprocesses", "--rootdir", "--show-capture", "--tb", "--verbosity", "-W", "-c", "-k", "-m",
+    "-n", "-p", "-r",
+])  # fmt: skip
 _SHORT_FLAGS = "dflqsvx"
 _SHORT_WITH_VALUE = "cknmoprW"
 _OPTION = re.compile(r"--[a-z][a-z0-9_-]*", re.IGNORECASE)

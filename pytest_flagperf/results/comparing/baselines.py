@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pytest_flagperf.problems import near
 from pytest_flagperf.results.comparing.comparable import is_code, outcome_differences
 from pytest_flagperf.results.comparing.comparison import THRESHOLD
 from pytest_flagperf.results.figures import noise
@@ -26,6 +26,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind, judged_figures
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError, files
+from pytest_flagperf.typed import Check, Rule, made
 
 SCHEMA = 1
 PREFIX = "baseline"
@@ -33,19 +34,43 @@ BOUND = "its bound"
 _DIGITS = 6
 
 
+def _is_share(value: float | None, low: float, high: float = math.inf) -> bool:
+    return value is None or (low <= value <= high and math.isfinite(value))
+
+
+def _is_noise(noise: Mapping[str, Any] | None) -> bool:
+    return noise is None or (
+        all(_is_share(noise[name], 0) for name in ("within", "between"))
+        and all(0 < noise[name] < math.inf for name in ("runs", "rounds"))
+    )
+
+
+_Value = Annotated[float, Rule("a number above 0", lambda value: 0 < value < math.inf)]
+_Lower = Annotated[
+    float | None, Rule("a share from -1 to 0 such as -0.05, or null", lambda value: _is_share(value, -1, 0))
+]
+_Upper = Annotated[float | None, Rule("a share of at least 0 such as 0.05, or null", lambda value: _is_share(value, 0))]
+_Direction = Annotated[str | None, Rule('"higher", "lower" or null', lambda value: value in ("higher", "lower", None))]
+_Rounds = Annotated[int, Rule("a whole number of at least 1", lambda value: value >= 1)]
+_OfRuns = Annotated[
+    Noise | None,
+    Rule("an object with within and between (a share or null), runs and rounds (above 0), or null", _is_noise),
+]
+
+
 @dataclass(frozen=True)
 class Figure:
     """One metric: the median of the accepted rounds, and the bounds below and above it."""
 
-    value: float
-    lower: float | None
-    upper: float | None
+    value: _Value
+    lower: _Lower
+    upper: _Upper
     unit: str
-    direction: str | None
-    rounds: int
-    noise: float | None = None
+    direction: _Direction
+    rounds: _Rounds
+    noise: _Upper = None
     """The standard deviation of one round as a share of the value, if known."""
-    from_runs: Noise | None = None
+    from_runs: _OfRuns = None
     """The noise from run to run, if it was measured on enough stored runs."""
 
     @property
@@ -159,8 +184,7 @@ def _judged(
         )
     measured = [metric for outcome in outcomes for metric in outcome.metrics]
     if not values:
-        near = get_close_matches(name, {metric.name for metric in measured}, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = near(name, {metric.name for metric in measured})
         return verdict(False, "missing", expected, f"{name} is missing, expected {expected} ({baseline.source}){hint}")
     units = {metric.unit for metric in measured if metric.name == name}
     if figure.unit not in units:
@@ -306,83 +330,13 @@ def write(path: Path, baseline: Baseline) -> None:
 def read(path: Path) -> Baseline:
     """Read a baseline; raise FormatError with all problems of the file."""
     body = files.read_printable(path, SCHEMA)
-    problems = [f"{path}: {problem}" for problem in _problems(body)]
+    del body["schema"]
+    problems = [text for _, text in Check(all_keys=True).problems(body, Baseline)]
+    if not problems and not body["metrics"]:
+        problems = ["metrics is empty: add a metric or remove the file"]
     if problems:
-        raise FormatError("\n".join(problems))
-    figures = {name: _read_figure(item) for name, item in body["metrics"].items()}
-    rest = {name: body[name] for name in _KEYS if name in body}
-    return Baseline(**{**rest, "metrics": figures, "accepted": Accepted(**body["accepted"]), "file": path})
-
-
-def _read_figure(item: Mapping[str, Any]) -> Figure:
-    from_runs = item.get("from_runs")
-    return Figure(**{**item, "from_runs": None if from_runs is None else Noise(**from_runs)})
+        raise FormatError("\n".join(f"{path}: {problem}" for problem in problems))
+    return replace(made(body, Baseline), file=path)
 
 
 _KEYS = tuple(key.name for key in fields(Baseline) if key.name != "file")
-
-
-def _problems(body: Mapping[str, Any]) -> Iterator[str]:
-    yield from _keys("the file", body, ("schema", *_KEYS), ("case", "metrics", "accepted"))
-    for name, kind, expected in (
-        ("case", str, "a case"),
-        ("metrics", dict, "an object with a figure for each metric"),
-        ("accepted", dict, "an object"),
-        ("throughput_only", bool, "true or false"),
-        ("fingerprint", dict, "an object"),
-        ("machine", dict, "an object"),
-    ):
-        if name in body and not isinstance(body[name], kind):
-            yield f"{name} is {body[name]!r}, expected {expected}"
-    accepted, metrics = body.get("accepted"), body.get("metrics")
-    if isinstance(accepted, dict):
-        yield from _keys("accepted", accepted, ("run", "when", "note"), ("run", "when"))
-    if isinstance(metrics, dict):
-        yield from () if metrics else ("metrics is empty: add a metric or remove the file",)
-        for name, item in metrics.items():
-            yield from _figure_problems(f"metrics.{name}", item)
-
-
-def _figure_problems(where: str, item: object) -> Iterator[str]:
-    if not isinstance(item, dict):
-        yield f"{where} is {item!r}, expected an object with value, lower, upper, unit, direction, rounds"
-        return
-    names = tuple(key.name for key in fields(Figure))
-    yield from _keys(where, item, names, names[:-2])
-    for name, expected, is_valid in (
-        ("value", "a number above 0", lambda value: _is_number(value) and value > 0),
-        ("lower", "a share from -1 to 0 such as -0.05, or null", lambda value: _is_share(value, -1, 0)),
-        ("upper", "a share of at least 0 such as 0.05, or null", lambda value: _is_share(value, 0, math.inf)),
-        ("unit", "a string", lambda value: isinstance(value, str)),
-        ("direction", '"higher", "lower" or null', lambda value: value in ("higher", "lower", None)),
-        ("rounds", "a whole number of at least 1", lambda value: type(value) is int and value >= 1),
-        ("noise", "a share of at least 0 such as 0.01, or null", lambda value: _is_share(value, 0, math.inf)),
-    ):
-        if name in item and not is_valid(item[name]):
-            yield f"{where}.{name} is {files.to_json_types(item[name])!r}, expected {expected}"
-    from_runs = item.get("from_runs")
-    if from_runs is not None and not _is_noise(from_runs):
-        expected = "an object with within and between (a share or null), runs and rounds (above 0), or null"
-        yield f"{where}.from_runs is {files.to_json_types(from_runs)!r}, expected {expected}"
-
-
-def _is_noise(item: object) -> bool:
-    if not isinstance(item, dict) or item.keys() != {key.name for key in fields(Noise)}:
-        return False
-    shares = all(_is_share(item[name], 0, math.inf) for name in ("within", "between"))
-    return shares and all(_is_number(item[name]) and item[name] > 0 for name in ("runs", "rounds"))
-
-
-def _keys(where: str, item: Mapping[str, Any], known: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
-    for name in sorted(item.keys() - set(known)):
-        near = get_close_matches(name, known, n=1)
-        yield f"{where}: unknown key {name!r}" + (f"; did you mean {near[0]}?" if near else f" ({', '.join(known)})")
-    yield from (f"{where}: {name} is missing" for name in needed if name not in item)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_share(value: object, low: float, high: float) -> bool:
-    return value is None or (isinstance(value, (int, float)) and _is_number(value) and low <= value <= high)
