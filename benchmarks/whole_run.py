@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pytest_flagperf.stored.layout import CASE
+from flagperf_driver.layout import CASE
 from pytest_flagperf.stored.round_dir import RoundDir
 
 from .section import REPO, Goal, Section, table, timed

@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.layout import MONITORS
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts.case_result import CaseResult
-from pytest_flagperf.stored import files, layout
+from pytest_flagperf.stored import files
 from pytest_flagperf.stored.round_dir import RoundDir
 from tests.recording import LOCALHOST, Training, write
 from tests.results_help import edit_json, replay_dir, with_metric
@@ -109,7 +110,7 @@ def store_rounds(case_dir: Path, *rounds: Training) -> list[Outcome]:
         round_dir = write(training, case_dir / f"round{training.round}")
         for host in RoundDir(round_dir).read_plan().hosts if training.device == training.hardware else ():
             devices = [{"index": index, "name": training.hardware} for index in host.devices]
-            files.write(round_dir / host.folder / layout.MONITORS, {"devices": devices})
+            files.write(round_dir / host.folder / MONITORS, {"devices": devices})
         outcomes.append(measure(round_dir))
         store.save_outcome(round_dir, outcomes[-1])
         if not training.throughput_only:

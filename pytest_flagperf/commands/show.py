@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from flagperf_driver.layout import rank_log
 from flagperf_driver.node.logs.metric import Target
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank
 from flagperf_driver.perflog import number
@@ -25,7 +26,7 @@ from pytest_flagperf.results.measured.metrics import TIMES
 from pytest_flagperf.results.tables.runs import is_run
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import FormatError
-from pytest_flagperf.stored.layout import host_folder, rank_log
+from pytest_flagperf.stored.layout import host_folder
 
 _NO_TARGET = Target("", "", "", None)
 _RATES = ("p_whole", "p_train", "p_core")

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+from flagperf_driver.layout import CASE
 from flagperf_driver.rank_process import RankProcess
 from pytest_flagperf.stored import to_json_types
-from pytest_flagperf.stored.layout import CASE, host_folder
+from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.plan import StoredHost
 
 from .make import Plan

@@ -5,65 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from flagperf_driver.layout import (
-    CASE,
-    DEVICE_SERIES,
-    HOST_SERIES,
-    LOAD_SERIES,
-    MILESTONE_TIMES,
-    MONITORS,
-    SYSTEM,
-    rank_exit,
-    rank_log,
-    task_log,
-)
+from flagperf_driver.layout import CASE, DEVICE_SERIES, HOST_SERIES, LOAD_SERIES, MILESTONE_TIMES, MONITORS, SYSTEM
 from pytest_flagperf.case import folder, without_repeat
-
-__all__ = [
-    "ALL_CARDS",
-    "CASE",
-    "CONTROLLER",
-    "DEVICE_SERIES",
-    "FILES",
-    "HOST_SERIES",
-    "INDEX",
-    "JUNIT",
-    "LEFT_OUT",
-    "LIVE",
-    "LIVE_SUFFIX",
-    "LOAD_SERIES",
-    "MILESTONE_TIMES",
-    "MONITORS",
-    "ONE_CARD",
-    "ONE_CARD_FIGURE",
-    "OPTIONS",
-    "OUTCOME",
-    "PAGE",
-    "PLAN",
-    "RECORD",
-    "REPORTS",
-    "RESULTS",
-    "SYSTEM",
-    "TABLE",
-    "VERDICTS",
-    "baseline_file",
-    "failed_folder",
-    "host_folder",
-    "host_of",
-    "is_failed",
-    "is_live_file",
-    "is_repeatable",
-    "last_try",
-    "live_file",
-    "noderank_of",
-    "rank_exit",
-    "rank_log",
-    "round_folder",
-    "round_number",
-    "task_log",
-    "turn_folder",
-    "verdicts_file",
-]
 
 # -- of a run ------------------------------------------------------------------------------------------------
 

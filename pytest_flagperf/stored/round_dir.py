@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.layout import CASE, rank_exit
+
 from . import digests, layout, type_check
 from .files import FormatError, check_schema, need, read, write, writing
 from .plan import StoredHost, StoredPlan, read_plan
@@ -136,12 +138,12 @@ class RoundDir:
 
     def read_rank_end(self, folder: str, rank: int) -> RankEnd:
         """Return how a rank ended, as the agent wrote it into the folder of its host."""
-        path = self.path / folder / layout.rank_exit(rank)
+        path = self.path / folder / rank_exit(rank)
         return type_check.typed(RankEnd, {**read(path), "rank": rank}, str(path))
 
     def write_inputs(self, plan: Mapping[str, Any], case: Mapping[str, Any]) -> None:
         """Write the case and the plan before the start; the plan comes last, since it marks the round as started."""
-        write(self.path / layout.CASE, case)
+        write(self.path / CASE, case)
         write(self.path / layout.PLAN, plan)
 
     def write_record(self, record: RoundRecord) -> None:

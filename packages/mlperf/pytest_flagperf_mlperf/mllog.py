@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from flagperf_driver import events, perflog
+from flagperf_driver.layout import rank_log
 from flagperf_driver.node.logs.ranklog import whole
 from flagperf_driver.perflog import Record, number
 from pytest_flagperf.catalog import REFERENCE
@@ -19,7 +20,6 @@ from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import has_converged
 from pytest_flagperf.results.verdicts.reference import global_batch
-from pytest_flagperf.stored.layout import rank_log
 from pytest_flagperf.stored.plan import StoredPlan, Value
 
 MARK = ":::MLLOG "

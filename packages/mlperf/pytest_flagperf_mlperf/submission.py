@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
+from flagperf_driver.layout import SYSTEM
 from pytest_flagperf.catalog import bundled
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.outcome import Outcome, Target
@@ -17,7 +18,6 @@ from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.settings import find_root
 from pytest_flagperf.stored import FormatError, write, write_text
-from pytest_flagperf.stored.layout import SYSTEM
 from pytest_flagperf.stored.round_dir import RoundDir
 
 from .mllog import SUBMITTER, Benchmark, NotExportable, entries, rank0_records

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.layout import CASE, task_log
 from flagperf_driver.node.deployed_code import module_argv
 from flagperf_driver.node.sampling import topology
 from flagperf_driver.rank_process import RankProcess, threads_per_rank
@@ -21,7 +22,6 @@ from pytest_flagperf.hosts.deploy import pack, sweep
 from pytest_flagperf.hosts.host_pool import AT_ONCE
 from pytest_flagperf.plan import PlacedHost, Placement, Plan, rank_processes
 from pytest_flagperf.runtime import Interpreter
-from pytest_flagperf.stored.layout import CASE, task_log
 from pytest_flagperf.stored.plan import Deviation, StoredPlan
 from pytest_flagperf.stored.round_dir import (
     HostEnd,

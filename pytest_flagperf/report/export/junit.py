@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from flagperf_driver.layout import rank_log
 from pytest_flagperf.printable import printable
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured import marks
@@ -13,7 +14,6 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.vendor_code import phrase
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.results.verdicts.speedup import SPEEDUP
-from pytest_flagperf.stored.layout import rank_log
 
 CASE = "case"
 """The property that every test of a case has."""

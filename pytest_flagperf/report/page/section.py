@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.layout import rank_log
 from flagperf_driver.node.logs.samples import Samples
 from pytest_flagperf.report.page import (
     charts,
@@ -43,7 +44,7 @@ from pytest_flagperf.results.measured.outcome import MetricValue, Outcome
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import KNOWN_PROBLEM, CaseResult, CaseSummary
 from pytest_flagperf.stored import FormatError
-from pytest_flagperf.stored.layout import OUTCOME, PLAN, rank_log, round_folder
+from pytest_flagperf.stored.layout import OUTCOME, PLAN, round_folder
 from pytest_flagperf.stored.plan import MAIN_THROUGHPUT, StoredPlan
 from pytest_flagperf.stored.round_dir import RoundDir
 

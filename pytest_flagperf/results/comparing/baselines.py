@@ -336,7 +336,8 @@ def read(path: Path) -> Baseline:
         problems = ["metrics is empty: add a metric or remove the file"]
     if problems:
         raise FormatError("\n".join(f"{path}: {problem}" for problem in problems))
-    return replace(made(body, Baseline), file=path)
+    baseline: Baseline = made(body, Baseline)
+    return replace(baseline, file=path)
 
 
 _KEYS = tuple(key.name for key in fields(Baseline) if key.name != "file")

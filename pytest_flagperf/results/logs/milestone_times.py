@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.layout import MILESTONE_TIMES
 from flagperf_driver.node.agent.milestones import MILESTONES, Moment
 from flagperf_driver.perflog import number
 from pytest_flagperf.stored import files
-from pytest_flagperf.stored.layout import MILESTONE_TIMES
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypedDict
 
+from flagperf_driver.layout import MONITORS
 from flagperf_driver.node.logs.sample_files import events_of, read_samples
 from flagperf_driver.node.logs.samples import Samples
 from flagperf_driver.node.sampling.notes import KINDS
 from pytest_flagperf.printable import printable
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.stored import FormatError, files, type_check
-from pytest_flagperf.stored.layout import MONITORS, host_folder, host_of, noderank_of
+from pytest_flagperf.stored.layout import host_folder, host_of, noderank_of
 from pytest_flagperf.stored.round_dir import RoundDir
 
 from . import range_texts

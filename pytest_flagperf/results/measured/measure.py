@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from flagperf_driver.layout import rank_log
 from flagperf_driver.node.logs.metric import Target
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank, whole
 from flagperf_driver.node.logs.samples import Samples
@@ -42,7 +43,6 @@ from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.profile import FlopsAndPeaks, Profile
 from pytest_flagperf.results.measured.starts import Chain
 from pytest_flagperf.stored import FormatError
-from pytest_flagperf.stored.layout import rank_log
 from pytest_flagperf.stored.plan import VERSION, StoredPlan
 from pytest_flagperf.stored.round_dir import RoundDir, RoundRecord
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from flagperf_driver.layout import CASE, MILESTONE_TIMES, rank_log
 from flagperf_driver.node.agent import milestones
 from flagperf_driver.node.agent.rank_watch import LogTail
 from flagperf_driver.rank_process import RankProcess
@@ -24,7 +25,7 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.settings import Settings, SiteTable
-from pytest_flagperf.stored.layout import CASE, MILESTONE_TIMES, host_folder, rank_log
+from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.round_dir import HostEnd, RankEnd, RoundDir, RoundFault, RoundRecord
 
 
