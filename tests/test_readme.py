@@ -23,7 +23,7 @@ REPO = Path(__file__).resolve().parent.parent
 SHAPES = ("1x1", "1x8", "2x8")
 CASE = "vendors/acme/toy-pytorch/README.md"
 SUITE = "suites/toy/pytorch/README.md"
-MARKED = "# Tree\n\n<!-- support: written by tools.readme -->\n<!-- end of support -->\n"
+MARKED = "# Tree\n\n<!-- models: written by tools.readme -->\n<!-- end of models -->\n"
 
 
 def run_readme(capsys: Capture, *arguments: object, code: int = 0) -> str:
@@ -98,16 +98,17 @@ def test_another_target_or_a_missing_table_of_models_is_reported(tree: Path, cap
     file = tree / "docs" / "support.md"
     file.parent.mkdir()
     file.write_text(MARKED)
-    missing = "docs/support.md: no section models: add the lines '<!-- models: written by tools.readme -->'"
+    missing = "docs/support.md: no section vendors: add the lines '<!-- vendors: written by tools.readme -->'"
     assert missing in run_readme(capsys, tree, code=1)
-    file.write_text("\n".join(MARKED.replace("support", name) for name in ("models", "support", "vendors")))
+    file.write_text("\n".join(MARKED.replace("models", name) for name in ("models", "vendors")))
     run_readme(capsys, tree)
-    ((model, framework, reference, small),) = rows(file, "models")
+    ((model, framework, reference, small, configs),) = rows(file, "models")
     assert (model, framework) == ("[toy](../suites/toy/README.md)", "[pytorch](../suites/toy/pytorch/README.md)")
-    assert reference.startswith("top1 at least ")
-    assert small.startswith("top1 at least ")
+    assert reference.startswith("top1 ≥ ")
+    assert small.startswith("top1 ≥ ")
+    assert configs == "[Acme](../vendors/acme/toy-pytorch)"
     assert rows(file, "vendors") == [["Acme `acme`", "X9, A1x2", "pytorch: acme, acl", "–", "your own"]]
-    file.write_text(file.read_text().replace("top1 at least", "top1 at most"))
+    file.write_text(file.read_text().replace("top1 ≥", "top1 ≤"))
     assert "docs/support.md: section models is out of date" in run_readme(capsys, tree, "--check", code=1)
 
 
@@ -153,7 +154,7 @@ def test_a_section_is_stale_after_a_change_of_the_tree(
     run_readme(capsys, tree)
     trees.write(tree, file, text)
     before = {readme: readme.read_bytes() for readme in tree.rglob("*.md")}
-    if file.endswith("1x2.py"):  # the number of configs is in the support table only where results are published
+    if file.endswith("1x2.py"):  # the number of configs is in the table of models only where results are published
         assert f"{CASE}: section results is out of date" in run_readme(capsys, tree, "--check", code=1)
     else:
         assert f"{stale} is out of date; run: python -m tools.readme" in run_readme(capsys, tree, "--check", code=1)
@@ -209,9 +210,9 @@ def test_broken_markers_are_reported_with_their_line(lines: list[str], problem: 
 
 
 def test_a_readme_with_broken_markers_or_another_encoding_is_not_written(tree: Path, capsys: Capture) -> None:
-    (tree / "README.md").write_text(BEGIN.replace("a:", "support:"), encoding="utf-8")
-    assert "README.md: line 1: section support has no end" in run_readme(capsys, tree, code=1)
-    assert (tree / "README.md").read_text(encoding="utf-8") == BEGIN.replace("a:", "support:")
+    (tree / "README.md").write_text(BEGIN.replace("a:", "models:"), encoding="utf-8")
+    assert "README.md: line 1: section models has no end" in run_readme(capsys, tree, code=1)
+    assert (tree / "README.md").read_text(encoding="utf-8") == BEGIN.replace("a:", "models:")
     (tree / SUITE).write_bytes(b"caf\xe9")
     assert f"{SUITE}: byte 3 is not UTF-8" in run_readme(capsys, tree, code=2)
 
@@ -240,14 +241,8 @@ def test_without_results_nothing_is_measured(tree: Path, capsys: Capture) -> Non
         ((chip, *cells),) = rows(tree / name)
         assert "Acme X9" in chip
         assert cells == ["1x1, 1x8, 2x8", "not measured", *["/"] * 8]
-    assert rows(tree / "README.md", "support") == [
-        [
-            "[toy](suites/toy/README.md)",
-            "[pytorch](suites/toy/pytorch/README.md)",
-            "[planned](vendors/acme/toy-pytorch)",
-        ]
-    ]
-    assert "[待测](vendors/acme/toy-pytorch)" in (tree / "README.zh.md").read_text(encoding="utf-8")
+    for name in ("README.md", "README.zh.md"):
+        assert rows(tree / name, "models")[0][4] == "[Acme](vendors/acme/toy-pytorch)"
 
 
 def test_published_results_fill_the_tables(tree: Path, runs: Path, capsys: Capture) -> None:
@@ -264,8 +259,8 @@ def test_published_results_fill_the_tables(tree: Path, runs: Path, capsys: Captu
     assert missing[1:3] == ["1x1, 2x8", "not measured"]
     assert "[results.json](../../../reports/published/first/results.json)" in (tree / CASE).read_text(encoding="utf-8")
     assert rows(tree / SUITE)[0][3:] == row[3:]
-    assert rows(tree / "README.md", "support")[0][2] == "[measured: 1 of 3](vendors/acme/toy-pytorch)"
-    assert rows(tree / "README.zh.md", "support")[0][2] == "[已测 1/3](vendors/acme/toy-pytorch)"
+    assert rows(tree / "README.md", "models")[0][4] == "[Acme (1 of 3 measured)](vendors/acme/toy-pytorch)"
+    assert rows(tree / "README.zh.md", "models")[0][4] == "[Acme（已测 1/3）](vendors/acme/toy-pytorch)"
     assert rows(tree / "suites/toy/README.md", "chips")[0][2:] == ["X9: 1x1, 1x8, 2x8", "X9: 1x8"]
 
 
@@ -323,16 +318,16 @@ def edit_results(file: Path, **values: object) -> None:
 @pytest.mark.parametrize(
     ("replay", "changes", "result", "status"),
     [
-        ("converged_1x1", {}, "reference scale", "measured: 1 of 3"),
+        ("converged_1x1", {}, "reference scale", "[Acme (1 of 3 measured)]"),
         (
             "converged_1x1",
             {"synthetic": True, "throughput_only": True},
             "reference scale, synthetic data",
-            "1 with syn",
+            "(1 of 3 measured, 1 with syn",
         ),
-        ("converged_1x1", {"scale": "small"}, "small scale", "planned, small scale measured"),
-        ("missed_target", {}, "reference scale, failed: target", "measured: 1 of 3"),
-        ("crashed_rank", {}, "reference scale, no successful round", "planned"),
+        ("converged_1x1", {"scale": "small"}, "small scale", "[Acme (small scale measured)]"),
+        ("missed_target", {}, "reference scale, failed: target", "[Acme (1 of 3 measured)]"),
+        ("crashed_rank", {}, "reference scale, no successful round", "[Acme]"),
     ],
 )
 def test_the_tables_show_the_kind_of_a_published_result(
@@ -342,7 +337,7 @@ def test_the_tables_show_the_kind_of_a_published_result(
     edit_results(publish(tree, run_of(runs / "run", replay)), **{**made, **changes})
     run_readme(capsys, tree)
     assert rows(tree / CASE)[0][2] == result
-    assert status in rows(tree / "README.md", "support")[0][2]
+    assert status in rows(tree / "README.md", "models")[0][4]
 
 
 @pytest.mark.parametrize(

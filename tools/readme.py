@@ -133,14 +133,13 @@ def _readmes_of_root(source_tree: Tree) -> Iterator[_Document]:
     """Yield the READMEs of the root and of the published results, and pages of docs/, if they have sections."""
     makers = {
         "models": sections.models,
-        "support": sections.support,
         "vendors": sections.vendors,
         "items": sections.items,
         "measurements": sections.measurements,
     }
     of_file = {
-        "README*.md": ["support"],
-        "docs/support*.md": ["models", "support", "vendors"],
+        "README*.md": ["models"],
+        "docs/support*.md": ["models", "vendors"],
         "docs/machine.md": ["measurements"],
         "reports/published/README.md": ["items"],
     }

@@ -23,35 +23,22 @@ _NO_CONFIG = "–"
 _NOT_MEASURED = "not measured"
 _WORDS: Mapping[str, Mapping[str, Any]] = {
     "en": {
-        "model": "model",
-        "framework": "framework",
-        "planned": "planned",
-        "measured": "measured: {number} of {all}",
+        "models": ("model", "framework", "target at the reference scale", "target at the small scale", "configs"),
+        "facts": " ({})",
+        "measured": "{number} of {all} measured",
         "synthetic": "{number} with synthetic data",
         "small": "small scale measured",
-        "reference": "target at the reference scale",
-        "small_target": "target at the small scale",
         "vendors": ("vendor", "chips", "framework: device, backend", "devices are read with", "container images"),
         "own_image": "your own",
-        "at_least": "at least",
-        "at_most": "at most",
-        "legend": "*planned*: configs exist, but no published result.\n*measured*: the number of configs with a"
-        " published result.\n–: no config; the small scale needs no config.",
     },
     "zh": {
-        "model": "模型",
-        "framework": "框架",
-        "planned": "待测",
+        "models": ("模型", "框架", "参考规模的目标", "小规模的目标", "配置"),
+        "facts": "（{}）",
         "measured": "已测 {number}/{all}",
         "synthetic": "其中 {number} 项使用合成数据",
         "small": "已测小规模",
-        "reference": "参考规模的目标",
-        "small_target": "小规模的目标",
         "vendors": ("厂商", "芯片", "框架：设备、通信后端", "读取设备的方式", "容器镜像"),
         "own_image": "自备",
-        "at_least": "≥",
-        "at_most": "≤",
-        "legend": "*待测*：已有配置，尚未发布结果。\n*已测*：已发布结果的配置数。\n–：没有配置；小规模不需要配置。",
     },
 }
 
@@ -60,43 +47,26 @@ _WORDS: Mapping[str, Mapping[str, Any]] = {
 
 
 def models(tree: Tree, document: Path, language: str) -> str:
-    """The table of models in docs/support.md: a row for each model, or for each framework with other targets."""
+    """The table of suites in docs/support.md: their targets, and the vendors that have configs or results."""
     words = _WORDS[language]
-    frameworks: dict[tuple[str, ...], list[str]] = {}
+    rows = [words["models"], ["---"] * len(words["models"])]
     for suite in tree.suites:
-        model = tree.link(document, suite.path.parent / "README.md", _title(suite))
         scales = [suite.scales.get(name) for name in (REFERENCE, "small")]
-        cells = (model, *(_targets(suite, scale, language) if scale else NONE for scale in scales))
-        link = tree.link(document, suite.path / "README.md", suite.framework)
-        frameworks.setdefault(cells, []).append(link)
-    head = [words["model"], words["framework"], words["reference"], words["small_target"]]
-    rows = [[model, ", ".join(links), *targets] for (model, *targets), links in frameworks.items()]
-    return "\n".join(map(row, [head, ["---"] * len(head), *rows]))
+        configs = [status for vendor in tree.vendors if (status := _status(tree, document, suite, vendor, language))]
+        rows.append([
+            tree.link(document, suite.path.parent / "README.md", _title(suite)),
+            tree.link(document, suite.path / "README.md", suite.framework),
+            *(_targets(suite, scale) if scale else NONE for scale in scales),
+            ", ".join(configs) or _NO_CONFIG,
+        ])  # fmt: skip
+    return "\n".join(map(row, rows))
 
 
-def _targets(suite: Suite, scale: Scale, language: str) -> str:
+def _targets(suite: Suite, scale: Scale) -> str:
     """The metrics of a scale with their targets."""
-    limit = _WORDS[language]["at_most" if suite.metric.direction == "lower" else "at_least"]
+    limit = "≤" if suite.metric.direction == "lower" else "≥"
     targets = {suite.metric.name: scale.target, **scale.also}
     return ", ".join(f"{name} {limit} {quantity(value, suite.metric.unit)}" for name, value in targets.items())
-
-
-def support(tree: Tree, document: Path, language: str) -> str:
-    """The table of models and of the vendors that have configs or results."""
-    words = _WORDS[language]
-    vendors = [
-        vendor
-        for vendor in tree.vendors
-        if any(tree.catalog.configs(suite, vendor) or tree.results_of(suite, vendor) for suite in tree.suites)
-    ]
-    links = [tree.link(document, vendor.path / "README.md", vendor.title) for vendor in vendors]
-    head = [words["model"], words["framework"], *links]
-    rows = [head, ["---"] * len(head)]
-    for suite in tree.suites:
-        model = tree.link(document, suite.path.parent / "README.md", _title(suite))
-        framework = tree.link(document, suite.path / "README.md", suite.framework)
-        rows.append([model, framework, *(_status(tree, document, suite, vendor, language) for vendor in vendors)])
-    return "\n".join([*map(row, rows), "", words["legend"]])
 
 
 def vendors(tree: Tree, document: Path, language: str) -> str:
@@ -146,24 +116,24 @@ def _title(suite: Suite) -> str:
 
 
 def _status(tree: Tree, document: Path, suite: Suite, vendor: Vendor, language: str) -> str:
+    """The vendor with the number of measured configs; empty without a config or a result."""
     words, configs = _WORDS[language], tree.catalog.configs(suite, vendor)
     results = [result for result in tree.results_of(suite, vendor) if result.measured]
     reference = [result for result in results if result.first.scale == REFERENCE and _config(result) in configs]
     real = {_config(result) for result in reference if not result.first.synthetic}
     synthetic = {_config(result) for result in reference if result.first.synthetic}
-    parts = []
-    if real | synthetic:
-        parts.append(words["measured"].format(number=len(real | synthetic), all=len(configs)))
-        if synthetic - real:
-            parts.append(words["synthetic"].format(number=len(synthetic - real)))
-    elif configs:
-        parts.append(words["planned"])
-    if not real | synthetic and any(result.first.scale != REFERENCE for result in results):
-        parts.append(words["small"])
-    if not parts:
-        return _NO_CONFIG
+    measured = real | synthetic
+    small = not measured and any(result.first.scale != REFERENCE for result in results)
+    if not configs and not small:
+        return ""
+    facts = [
+        words["measured"].format(number=len(measured), all=len(configs)) if measured else "",
+        words["synthetic"].format(number=len(synthetic - real)) if synthetic - real else "",
+        words["small"] if small else "",
+    ]
+    shown = words["facts"].format(", ".join(filter(None, facts))) if any(facts) else ""
     target = tree.catalog.case_folder(suite, vendor) if configs else suite.path / "README.md"
-    return tree.link(document, target, ", ".join(parts))
+    return tree.link(document, target, vendor.title + shown)
 
 
 def _config(result: Published) -> tuple[str, Shape]:
