@@ -40,15 +40,15 @@ class Goal:
         return self.got > self.bound * (1 + self.noise)
 
     @property
-    def row(self) -> Sequence[str]:
-        """The row of the table of goals."""
-        within = f"missed by less than its noise, {self.noise:.0%}"
-        word = "met" if self.met else "**missed**" if self.missed else within
+    def line(self) -> str:
+        """The goal in the list of goals."""
+        within = f": missed by less than its noise, {self.noise:.0%}"
+        word = "" if self.met else ": **missed**" if self.missed else within
+        least = "least" if self.least else "most"
         return (
-            self.what,
-            f"at {'least' if self.least else 'most'} {self.bound:g} {self.unit}".rstrip(),
-            f"{self.got:.3g} {self.unit}".rstrip(),
-            word,
+            f"* {self.what}: {self.got:.3g} {self.unit}".rstrip()
+            + f", goal at {least} {self.bound:g} {self.unit}".rstrip()
+            + word
         )
 
 
@@ -62,9 +62,8 @@ class Section:
     @property
     def text(self) -> str:
         """The section as Markdown."""
-        head = ("goal", "bound", "measured", "")
-        judged = [table(head, [goal.row for goal in self.goals])] if self.goals else []
-        return "\n\n".join([*self.tables, *judged])
+        judged = "\n".join(goal.line for goal in self.goals)
+        return "\n\n".join(filter(None, [*self.tables, judged]))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

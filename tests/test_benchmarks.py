@@ -18,19 +18,18 @@ from tests.plugin.conftest import toy as toy  # a fixture
 
 
 def test_a_section_is_tables_and_goals_met_missed_or_missed_by_noise() -> None:
-    most = [Goal("", 100, got, "ms", noise=0.1) for got in (100, 109, 111)]
+    most = [Goal("speed", 100, got, "ms", noise=0.1) for got in (100, 109, 111)]
     assert [goal.met for goal in most] == [True, False, False]
     assert [goal.missed for goal in most] == [False, False, True]
-    assert [goal.row[3] for goal in most] == ["met", "missed by less than its noise, 10%", "**missed**"]
-    assert most[0].row[:3] == ("", "at most 100 ms", "100 ms")
+    judged = [goal.line.removeprefix("* speed: ") for goal in most]
+    bound = "goal at most 100 ms"
+    noisy = f"109 ms, {bound}: missed by less than its noise, 10%"
+    assert judged == [f"100 ms, {bound}", noisy, f"111 ms, {bound}: **missed**"]
     least = [Goal("", 100, got, least=True, noise=0.1) for got in (100, 91, 89)]
     assert [goal.met for goal in least] == [True, False, False]
     assert [goal.missed for goal in least] == [False, False, True]
     section = Section([table(("a", "b"), [("1", "2")])], [Goal("speed", 5, 6)])
-    assert section.text == (
-        "| a | b |\n| --- | --- |\n| 1 | 2 |\n\n"
-        "| goal | bound | measured |  |\n| --- | --- | --- | --- |\n| speed | at most 5 | 6 | **missed** |"
-    )
+    assert section.text == "| a | b |\n| --- | --- |\n| 1 | 2 |\n\n* speed: 6, goal at most 5: **missed**"
     assert Section([table(("a", "b"), [("1", "2")])], []).text == "| a | b |\n| --- | --- |\n| 1 | 2 |"
 
 
@@ -73,7 +72,7 @@ def test_collecting_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("output", collect.OUTPUTS)
 def test_collecting_many_cases_costs_little_more_than_plain_pytest(output: str) -> None:
     goal, _ = collect.beside_plain(40, 3, output)
-    assert not goal.missed, goal.row
+    assert not goal.missed, goal.line
 
 
 @pytest.mark.slow
