@@ -67,7 +67,9 @@ def test_every_verdict_and_every_file_of_a_run_has_a_meaning(outcomes: list[Outc
     assert {verdict.name for verdict in judged} - VERDICTS.keys() == set()
     assert {(one.name, one.kind) for one in judged} - {(name, one.kind) for name, one in VERDICTS.items()} == set()
     described = {name for files in layout.FILES.values() for name in files}
-    constants = {name for name in vars(layout) if name.isupper() and isinstance(getattr(layout, name), str)}
+    constants = {
+        name for name in vars(layout) if name[0].isupper() and name.isupper() and isinstance(getattr(layout, name), str)
+    }
     parts = {"VERDICTS", "ONE_CARD", "ALL_CARDS", "LIVE", "LIVE_SUFFIX", "CONTROLLER"}  # of names
     assert {name for name in constants - parts if getattr(layout, name) not in described} == set()
 
