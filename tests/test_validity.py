@@ -153,6 +153,22 @@ def test_the_samplers_events_are_reported_once_and_word_for_word(tmp_path: Path,
     assert outcome.warnings == ("h1: device 0: ecc changed from 0 to 1",)
 
 
+# -- lost hosts ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("from_s", "until_s", "is_marked"), [(4.0, 8.0, True), (1.0, 4.5, False), (10.9, 40.0, False)])
+def test_a_host_that_was_lost_for_a_part_of_the_training_and_came_back_gives_a_warning(
+    tmp_path: Path, from_s: float, until_s: float, is_marked: bool
+) -> None:
+    directory = write(replace(LONG, sampling=sampling()), tmp_path)
+    silence = {"host": "h2", "from_ms": START_MS + int(from_s * 1000), "until_ms": START_MS + int(until_s * 1000)}
+    edit_json(directory / "round.json", silences=[silence])
+    warnings = measure(directory).validity_warnings
+    assert [warning.kind for warning in warnings] == ["unreachable"] * is_marked
+    if is_marked:
+        assert only(warnings).sentence.startswith("h2 did not answer for 4 s of the training's ")
+
+
 # -- seeds ---------------------------------------------------------------------------------------------------
 
 

@@ -60,6 +60,15 @@ class MissingLogs:
 
 
 @dataclass(frozen=True)
+class Silence:
+    """A time in which a host did not answer, by this machine's clock."""
+
+    host: str
+    from_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True)
 class RoundRecord:
     """How a round ended: the contents of round.json."""
 
@@ -73,6 +82,8 @@ class RoundRecord:
     swept: tuple[str, ...] = ()
     missing: tuple[MissingLogs, ...] = ()
     warnings: tuple[str, ...] = ()
+    silences: tuple[Silence, ...] = ()
+    """Of hosts that were lost and came back."""
 
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **dataclasses.asdict(self)}

@@ -419,7 +419,7 @@ def test_a_full_disk_is_reported_and_the_logs_are_still_fetched(small_disk: Path
     with Lab(small_disk) as lab:
         lab.start(program, FOREVER)
         fault = lab.wait_for("fault")
-        assert fault["kind"] == "crash"
+        assert (fault["kind"], fault["rank"]) == ("disk", 0)
         assert fault["sentence"].endswith(f"; the disk of {lab.log_dir} is full")
         lab.over()
         with fetch(lab) as tar:

@@ -242,26 +242,24 @@ class Ranks:
         if code != 0 and process.cause is None:
             process.cause = "crash"
             if not self._ending:
-                self.fail("crash", process.order.rank, self._crash_sentence(process))
+                self.fail(*self._crash(process))
         exit_code, name = (code, None) if code >= 0 else (None, _signal_name(-code))
         self._send_exit(process, exit_code, name, process.cause if code != 0 else None)
         if code != 0:
             self._end("stopped")
 
-    def _crash_sentence(self, process: Process) -> str:
-        code = process.child.returncode
+    def _crash(self, process: Process) -> tuple[str, int, str]:
+        """Return the kind of fault, the rank and the sentence. A rank that cannot write cannot log that either."""
+        rank, code = process.order.rank, process.child.returncode
         how = f"ended with exit code {code}" if code > 0 else f"was killed by {self._signal_with_cause(-code)}"
-        error = self._watched[process.order.rank].error
-        if error is None:
-            reason = rank_watch.last_error(self._watched[process.order.rank].last_lines())
-            return f"rank {process.order.rank} {how}: {reason or 'no output'}{self._disk_full()}"
-        reason = f"{error.value.get('type')}: {_one_line(error.value.get('error'))}"
-        return f"rank {process.order.rank} {how}: {reason}"
-
-    def _disk_full(self) -> str:
-        """Mention a full disk: a rank that cannot write cannot log that either."""
-        full = self._folder.free_bytes() < _FULL_DISK_BYTES
-        return f"; the disk of {self._folder.path} is full" if full else ""
+        error = self._watched[rank].error
+        if error is not None:
+            reason = f"{error.value.get('type')}: {_one_line(error.value.get('error'))}"
+            return "crash", rank, f"rank {rank} {how}: {reason}"
+        sentence = f"rank {rank} {how}: {rank_watch.last_error(self._watched[rank].last_lines()) or 'no output'}"
+        if self._folder.free_bytes() < _FULL_DISK_BYTES:
+            return "disk", rank, f"{sentence}; the disk of {self._folder.path} is full"
+        return "crash", rank, sentence
 
     def _signal_with_cause(self, number: int) -> str:
         name = _signal_name(number)

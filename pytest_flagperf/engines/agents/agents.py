@@ -24,6 +24,7 @@ from pytest_flagperf.hosts.host_pool import AT_ONCE, HostPool, run_on_each
 from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.plan import StoredHost
+from pytest_flagperf.stored.round_dir import Silence
 
 from .unpack import DEFAULT_LIMITS, LogsTooLarge
 
@@ -96,6 +97,8 @@ class HostAgent:
     removed: bool = False  # the round does not use it; its messages are ignored
     lost: str | None = None  # why it is unreachable at the moment
     given_up: str | None = None  # why the round does not wait for the lost host any more
+    heard_ms: int = 0  # when its latest message was taken
+    silences: list[Silence] = field(default_factory=list)  # in which it was lost
     losses: int = 0  # number of losses: requests from before a loss get no answer
     seq: int = 0
     answers: queue.SimpleQueue[Message] = field(default_factory=queue.SimpleQueue)

@@ -161,7 +161,8 @@ def _run_to_end(
             fault = explain(fault)
         seconds = None if begin is None else round(_clock_s() - begin, 3)
         ends, warnings = _host_ends(agents), _warnings(agents)
-        end = RoundRecord(state, fault, started_ms, _now_ms(), seconds, ends, swept, missing, warnings)
+        silences = tuple(silence for agent in agents.all for silence in agent.silences)
+        end = RoundRecord(state, fault, started_ms, _now_ms(), seconds, ends, swept, missing, warnings, silences)
         _write_end(directory, end)
         _log.info("%s: %s%s", directory.label, state, f": {fault.sentence}" if fault else "")
     return end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from pytest_flagperf.hosts import Message
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round_dir import RoundFault
+from pytest_flagperf.stored.round_dir import RoundFault, Silence
 
 from . import standstill
 from .agents import Agents, HostAgent
@@ -200,9 +201,9 @@ def _give_up_lost(agents: Agents, step_s: float) -> None:
 
 
 def _priority(entry: tuple[HostAgent, RoundFault]) -> int:
-    """Return 0 for the end of a host or a container, 1 for a killed rank, and 2 for faults that may follow."""
+    """Return 0 for the end of a host or a container or a full disk, 1 for a killed rank, 2 for what may follow."""
     agent, fault = entry
-    if fault.kind in ("lost", "agent", "container"):
+    if fault.kind in ("lost", "agent", "container", "disk"):
         return 0
     killed = fault.rank is not None and agent.exits.get(fault.rank, {}).get("signal")
     return 1 if killed and fault.kind == "crash" else 2
@@ -210,7 +211,11 @@ def _priority(entry: tuple[HostAgent, RoundFault]) -> int:
 
 def _take(agent: HostAgent, message: Message, tracker: Tracker, live: Live) -> RoundFault | None:
     kind = message["type"]
-    if kind == "perflog":
+    if kind != "lost":  # what follows says for how long
+        since_ms, agent.heard_ms = agent.heard_ms, time.time_ns() // 1_000_000
+    if kind == "back":
+        agent.silences.append(Silence(agent.name, since_ms, agent.heard_ms))
+    elif kind == "perflog":
         _take_event(agent, message, tracker, live)
     elif kind == "lines":
         for line in message["lines"]:

@@ -287,6 +287,7 @@ def _outcome(of: Round) -> Outcome:
         profile=profile,
         validity_warnings=(
             *validity.validity_warnings(of.path, plan, samples, training),
+            *validity.unreachable(end, training),
             *vendor_code.validity_warnings(plan, logs),
             *not_confined,
             *([validity.restarted(chain.costs(first.finished))] if chain else []),

@@ -16,17 +16,18 @@ from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import host_of, round_number
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round_dir import RoundDir, rounds_of
+from pytest_flagperf.stored.round_dir import RoundDir, RoundRecord, rounds_of
 
 from . import busy
 from .phases import Phase
 
 THROTTLED, GAP, SEED, BUSY, VENDOR_CODE = "throttled", "gap", "seed", "busy", "vendor_code"
-NOT_CONFINED, RESTARTED = "not_confined", "restarted"
+NOT_CONFINED, RESTARTED, UNREACHABLE = "not_confined", "restarted", "unreachable"
 WARNINGS: Mapping[str, str] = {
     THROTTLED: "a device was slowed down by heat, power brakes or a similar reason",
     FOREIGN: "a process outside the round computed on one of its devices",
     GAP: "a host or its devices were not sampled for a part of the training",
+    UNREACHABLE: "a host did not answer for a part of the training; if it or its network stood still, so did the ranks",
     CLOCK_SET: "the clock of a host was set",
     CHANGED: "a device was lost, replaced or partitioned, or its firmware, driver, power limit or links changed",
     SEED: "an earlier round of the case had the same seed",
@@ -38,6 +39,8 @@ WARNINGS: Mapping[str, str] = {
 """The kinds of validity warnings, each with its condition."""
 _THROTTLED_SHARE = 0.01
 _GAPS_SHARE, _GAPS_S, _LONGEST_GAP_S = 0.1, 3.0, 30.0
+_SILENT_SHARE = 0.05
+"""After a cut of the network the ranks' connections may need the same time again until they continue."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,22 @@ def _of_host(
     # A very short training may fall between two samples.
     missing = list(_not_sampled(host, within if training.seconds >= _GAPS_S else samples, plan))
     yield from missing or _gaps(host, within, training)
+
+
+def unreachable(end: RoundRecord | None, training: Phase | None) -> Iterator[ValidityWarning]:
+    """Yield a warning for each host that was lost for a part of the training, and came back."""
+    lost: dict[str, list[float]] = {}
+    for silence in end.silences if end and training else ():
+        assert training is not None
+        begin, until = max(silence.from_ms / 1000, training.start), min(silence.until_ms / 1000, training.end)
+        if until > begin:
+            lost.setdefault(silence.host, []).append(until - begin)
+    for host, times in lost.items():
+        assert training is not None
+        if max(times) >= _LONGEST_GAP_S or (sum(times) >= _GAPS_S and sum(times) >= _SILENT_SHARE * training.seconds):
+            times_s = f"{quantity(sum(times), 's')} of the training's {quantity(training.seconds, 's')}"
+            sentence = f"{host} did not answer for {times_s}; if it or its network stood still, so did the ranks"
+            yield ValidityWarning(UNREACHABLE, sentence)
 
 
 def restarted(costs: str) -> ValidityWarning:
