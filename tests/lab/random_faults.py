@@ -1,0 +1,443 @@
+"""Random faults in trainings with --restarts, each drawn by its seed: `python -m tests.lab.random_faults 1-100`.
+
+Each training runs on three or four of the four hosts of a lab of its own; several labs run at once. It must finish with
+the figures of an undisturbed training, or end with a reason, and leave nothing on the hosts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import math
+import queue
+import random
+import shutil
+import sys
+import tempfile
+import time
+import types
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.lab.lab import PYTHON, REPO, Lab, LabHost
+from tests.lab.needs import SLURM, SYSTEM_PATH, missing, missing_programs
+from tests.lab.runs import ClusterToy, leftovers
+from tests.lab.slurm import Slurm
+from tests.lab.test_faults_containers import kill_agent
+from tests.lab.test_faults_links import CONFTEST
+from tests.plugin.conftest import QUIET, Going, Toy
+
+HOSTS = 4
+STEPS = 120
+BASE = """
+learning_rate = 0.004
+max_steps = 400
+log_freq = 5
+eval_steps = 20
+eval_at_start = False
+checkpoint_steps = 15
+checkpoint_dir = "/shared"
+"""
+"""It reaches its target after 120 steps."""
+EXACT = ("samples_to_target", "final_loss", "accuracy")
+"""The figures that do not depend on the time."""
+TIMES = ("p_", "time_to", "raw_", "train_", "pure_")
+"""How the names of figures begin that a fault must not change, unless a validity warning says so."""
+CURVES = {"steps": ("step", "samples", "loss", "learning_rate"), "evaluations": ("step", "samples", "metrics")}
+KINDS = (
+    "rank", "cut 5 s", "agent", "disk", "freeze", "slurmd", "cut 30 s", "agent and watchdog", "sshd", "cut 120 s",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long the steps of a training take, and what silence means there."""
+
+    step_s: float
+    lease_s: int
+    faults: float
+    """How long faults last, as a share of their full length."""
+    conftest: str = ""
+
+    @property
+    def training_s(self) -> float:
+        return STEPS * self.step_s
+
+
+FULL = Pace(0.45, 60, 1.0)
+SHORT = Pace(
+    0.06, 8, 1 / 12,
+    CONFTEST.format(impatient=True, more="")
+    + "from pytest_flagperf.engines.agents import standstill\nstandstill.PATIENCE_S = 4.0\n",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to which host, when after the begin of the round, and for how long; None: until the end."""
+
+    seed: int
+    kind: str
+    nodes: int
+    rank: int
+    at_s: float
+    lasts_s: float | None
+
+    @classmethod
+    def drawn(cls, seed: int, pace: Pace = FULL) -> Fault:
+        """Return the fault of a seed; ten seeds in a row are one of each kind."""
+        rng, kind = random.Random(f"fault {seed}"), KINDS[(seed - 1) % len(KINDS)]
+        nodes = rng.choice((3, 3, 3, 4))
+        rank = rng.randrange(nodes)
+        at_s = rng.uniform(0.0, 1.1) * pace.training_s
+        lasts: Mapping[str, Sequence[float | None]] = {
+            "cut 5 s": [5.0], "cut 30 s": [30.0], "cut 120 s": [120.0], "freeze": [5.0, 30.0, 120.0, None],
+            "sshd": [1.0, 20.0, 120.0], "slurmd": [1.0, 20.0, 60.0],
+        }  # fmt: skip
+        lasts_s = rng.choice(lasts.get(kind, [None]))
+        return cls(seed, kind, nodes, rank, round(at_s, 1), None if lasts_s is None else lasts_s * pace.faults)
+
+    @property
+    def needs_slurm(self) -> bool:
+        return self.kind == "slurmd"
+
+
+@dataclass
+class Verdict:
+    """What came of a training; ``problems`` says what must not be."""
+
+    fault: Fault
+    host: str = ""
+    result: str = ""
+    reason: str = ""
+    starts: int = 1
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class FaultyTraining:
+    """A training on a lab, and the fault that comes over it."""
+
+    lab: Lab
+    folder: Path
+    pace: Pace
+    hosts: list[LabHost]
+    nodes: int
+    slurm: Slurm | None = None
+
+    def start(self) -> Going:
+        toy = Toy(cast(pytest.Pytester, types.SimpleNamespace(path=self.folder)))
+        toy.suite("alpha", BASE)
+        program = self.folder / "suites/alpha/plain/run_pretraining.py"
+        shutil.copy(Path(__file__).with_name("shared_training.py"), program)
+        (self.folder / "suites/conftest.py").write_text(self.pace.conftest)
+        self.cluster = ClusterToy(toy, self.lab, self.hosts)
+        options: dict[str, Any] = {"nodes": f"{self.nodes}x1", "runtime": "host", "lease_time": self.pace.lease_s}
+        env = {name: str(self.folder / name) for name in ("FLAGPERF_CACHE", "FLAGPERF_LEASES")}
+        env |= {"PYTHONPATH": f"{QUIET}:{REPO}", "PYTEST_PLUGINS": "quiet_machine"}
+        if self.slurm is None:
+            self.cluster.settings(**options)
+        else:
+            (self.folder / "flagperf.toml").write_text("[slurm]\n")
+            self.cluster.set(cluster="slurm", lease="device", **options)
+            env |= {"SLURM_CONF": str(self.slurm.conf), "PATH": f"{PYTHON.parent}:{SYSTEM_PATH}"}
+        checkpoints = self.lab.folder / "shared" / self.folder.name
+        checkpoints.mkdir(mode=0o777)
+        self.going = self.cluster.start(
+            "-k", "converges", "--restarts=5", f"--set=step_s={self.pace.step_s}",
+            f"--set=checkpoint_dir=/shared/{self.folder.name}", env=env,
+        )  # fmt: skip
+        return self.going
+
+    # -- the round ---------------------------------------------------------------------------------------------
+
+    def file(self, name: str) -> Path | None:
+        found = sorted(self.folder.glob(f"reports/run*/alpha*/round1/{name}"))
+        return found[0] if found else None
+
+    def placed(self) -> list[LabHost]:
+        """The hosts of the round that runs, in the order of their ranks."""
+        plan = self.file("plan.json")
+        names = [host["name"] for host in json.loads(plan.read_text())["hosts"]] if plan else []
+        return [host for name in names for host in self.hosts if host.name == name]
+
+    @property
+    def runs(self) -> bool:
+        return self.going.process.poll() is None
+
+    def wait(self, ready: Callable[[], object], seconds: float) -> bool:
+        """Wait for a condition while the run goes on; return whether it came."""
+        end = time.monotonic() + seconds
+        while self.runs and time.monotonic() < end:
+            if ready():
+                return True
+            time.sleep(0.05)
+        return False
+
+    # -- the fault ---------------------------------------------------------------------------------------------
+
+    def strike(self, fault: Fault, host: LabHost) -> Callable[[], None]:
+        """Let it happen; return what ends it."""
+        if fault.kind == "rank":
+            return self._kill(host, "run_pretraining.py")
+        if fault.kind.startswith("agent"):
+            with suppress(AssertionError):  # the round is over: there is none
+                kill_agent(host, with_reaper="watchdog" in fault.kind)
+        elif fault.kind == "disk":
+            host.run(["dd", "if=/dev/zero", "of=/tmp/fill", "bs=1M"], check=False)
+        elif fault.kind == "freeze":
+            host.freeze()
+            return host.thaw
+        elif fault.kind == "sshd":
+            self._kill(host, "sshd")
+            return host.start_sshd
+        elif fault.kind == "slurmd":
+            assert self.slurm is not None
+            slurm = self.slurm
+            self._kill(host, "/slurmd")
+            return lambda: slurm.start_node(host)
+        else:
+            host.link(up=False)
+            return lambda: host.link(up=True)
+        return lambda: None
+
+    def _kill(self, host: LabHost, name: str) -> Callable[[], None]:
+        host.wear()
+        pids = [str(one.pid) for one in host.processes() if name in one.cmdline]
+        if pids:
+            host.run(["kill", "-9", *pids], check=False)
+        return lambda: None
+
+    # -- what came of it ---------------------------------------------------------------------------------------
+
+    def judged(self, verdict: Verdict, undisturbed: Callable[[], Any] | None) -> Iterator[str]:
+        """Yield what is wrong with the end of the run; the verdict gets what came of it."""
+        if self.runs:
+            yield "the run does not end"
+            return
+        code, text = self.going.process.returncode, self.going.text
+        if "Traceback" in text or "INTERNALERROR" in text:
+            yield "the output has a traceback"
+        file = self.file("outcome.json")
+        outcome = json.loads(file.read_text()) if file else {"starts": (), "metrics": ()}
+        verdict.starts = max(len(outcome["starts"]), 1)
+        verdict.figures = {metric["name"]: metric["value"] for metric in outcome["metrics"]}
+        if code == 0:
+            verdict.result = "finished"
+            yield from differences(outcome, undisturbed()) if undisturbed else ()
+        elif code == 1:
+            verdict.result, verdict.reason = "ended", reason_of(text)
+            if not verdict.reason or verdict.host not in text:
+                yield "it ended without a reason that names the host"
+            if self.nodes < HOSTS:
+                yield "it ended, although a spare host was there"
+        else:
+            yield f"exit code {code}"
+
+    # -- what is left ------------------------------------------------------------------------------------------
+
+    def left(self, within_s: float) -> dict[str, list[str]]:
+        """Return what the run left on its hosts, and what still uses their devices, after some time."""
+        deadline = time.monotonic() + within_s
+        while (left := {host.name: found for host in self.hosts if (found := self._left_on(host))}) and (
+            time.monotonic() < deadline
+        ):
+            time.sleep(0.5)
+        return left
+
+    def _left_on(self, host: LabHost) -> list[str]:
+        """Return what is left on a host, without logs that the run says to be there."""
+        kept = f"the logs of {host.name} are missing here" in self.going.text
+        return [each for each in leftovers(host) if not (kept and each.startswith("folder ") and "/rounds/" in each)]
+
+
+def tried(fault: Fault, lab: Lab, folder: Path, pace: Pace, undisturbed: Callable[[], Any] | None) -> Verdict:
+    """Run a training with its fault; without one if there is no undisturbed outcome to compare with."""
+    hosts, verdict = lab.hosts(HOSTS), Verdict(fault)
+    if fault.kind == "disk":
+        hosts[fault.rank].limit_disk("/tmp", 300 << 20)
+    with _slurm(lab, fault.needs_slurm) as slurm:
+        training = FaultyTraining(lab, folder, pace, hosts if slurm is None else slurm.hosts, fault.nodes, slurm)
+        going = training.start()
+        begun = time.monotonic()
+        try:
+            _disturb(training, fault, verdict, leave_alone=undisturbed is None)
+            verdict.seconds = round(time.monotonic() - begun, 1)
+            verdict.problems += training.judged(verdict, undisturbed)
+        finally:
+            with suppress(ProcessLookupError):
+                going.process.kill()
+            going.process.wait(60)
+            for host in hosts:
+                host.wear()
+        if left := training.left(pace.lease_s + 45):
+            verdict.problems.append(f"left on the hosts: {left}")
+        if slurm is not None:
+            try:
+                slurm.wait_until_idle()
+            except AssertionError as error:
+                verdict.problems.append(f"Slurm is not idle: {error}")
+    return verdict
+
+
+@contextmanager
+def _slurm(lab: Lab, needed: bool) -> Iterator[Slurm | None]:
+    if not needed:
+        yield None
+        return
+    with Slurm(lab, lab.hosts(HOSTS, fresh=True), gpus=1) as started:
+        yield started
+
+
+def _disturb(training: FaultyTraining, fault: Fault, verdict: Verdict, leave_alone: bool) -> None:
+    """Let the fault come and go, and wait for the end of the run."""
+    over = 60 + 15 * training.pace.training_s
+    if not training.wait(lambda: training.file("plan.json"), 120) or leave_alone:
+        training.wait(lambda: False, over)
+        return
+    training.wait(lambda: False, fault.at_s)
+    placed = training.placed()
+    host = placed[fault.rank] if placed else training.hosts[fault.rank]
+    if fault.kind == "disk":
+        host = training.hosts[fault.rank]
+    verdict.host = host.name
+    undo = training.strike(fault, host)
+    training.wait(lambda: False, fault.lasts_s if fault.lasts_s is not None else over)
+    if fault.lasts_s is not None or fault.kind == "freeze":
+        undo()
+        training.wait(lambda: False, over)
+
+
+def reason_of(text: str) -> str:
+    """Return the line that says why a training was not started again."""
+    lines = text.splitlines()
+    reasons = [line for line in lines if "not started again: " in line or "available: " in line]
+    reasons += [line for line in lines if line.startswith("alpha:") and " failed: " in line][-1:]
+    return reasons[0] if reasons else ""
+
+
+def differences(outcome: Mapping[str, Any], undisturbed: Mapping[str, Any]) -> list[str]:
+    """Return in what a finished training differs from the undisturbed one, though it must not."""
+    found = []
+    for name, keys in CURVES.items():
+        curves = [[{key: point[key] for key in keys} for point in one[name]] for one in (outcome, undisturbed)]
+        if curves[0] != curves[1]:
+            first = next((pair for pair in zip(*curves, strict=False) if pair[0] != pair[1]), None)
+            found.append(f"other {name}: {len(curves[0])} instead of {len(curves[1])}, first {first}")
+    own, expected = ({metric["name"]: metric["value"] for metric in one["metrics"]} for one in (outcome, undisturbed))
+    found += [
+        f"{name} is {own.get(name)} instead of {expected[name]}" for name in EXACT if own.get(name) != expected[name]
+    ]
+    kinds = [warning["kind"] for warning in outcome["validity_warnings"]]
+    if outcome["starts"] and "restarted" not in kinds:
+        found.append("it was started again, and its figures do not say so")
+    if not kinds:
+        found += [
+            f"{name} is {own.get(name)} instead of {value}, without a warning"
+            for name, value in expected.items()
+            if name.startswith(TIMES) and not 0.8 < own.get(name, math.nan) / value < 1.25
+        ]
+    return found
+
+
+# -- many of them ------------------------------------------------------------------------------------------------
+
+
+def run_all(seeds: Iterable[int], at_once: int, pace: Pace, folder: Path) -> Iterator[Verdict]:
+    """Run the trainings of these seeds, several at once, each in a lab of its own; yield what came of them."""
+    faults = [Fault.drawn(seed, pace) for seed in seeds]
+    labs: queue.SimpleQueue[Lab] = queue.SimpleQueue()
+
+    def run(fault: Fault, own: Path, undisturbed: Callable[[], Any] | None = None) -> Verdict:
+        lab = labs.get()
+        try:
+            own.mkdir()
+            return tried(fault, lab, own, pace, undisturbed)
+        except Exception as error:  # one of many: the others go on
+            return Verdict(fault, result="broken", problems=[f"{type(error).__name__}: {error}"])
+        finally:
+            labs.put(lab)
+
+    with ExitStack() as stack, ThreadPoolExecutor(at_once) as pool:
+        for _ in range(at_once):
+            labs.put(stack.enter_context(Lab()))
+        plain = {nodes: folder / f"undisturbed{nodes}" for nodes in sorted({fault.nodes for fault in faults})}
+        first = {nodes: pool.submit(run, Fault(0, "none", nodes, 0, 0.0, None), own) for nodes, own in plain.items()}
+
+        def undisturbed(nodes: int) -> Any:
+            verdict = first[nodes].result()
+            assert (verdict.result, verdict.problems) == ("finished", []), verdict
+            (file,) = plain[nodes].glob("reports/run*/alpha*/round1/outcome.json")
+            return json.loads(file.read_text())
+
+        def run_one(fault: Fault) -> Verdict:
+            return run(fault, folder / f"seed{fault.seed}", functools.partial(undisturbed, fault.nodes))
+
+        yield from pool.map(run_one, faults)
+
+
+def line_of(verdict: Verdict) -> str:
+    fault = verdict.fault
+    lasts = "" if fault.lasts_s is None else f" for {fault.lasts_s:g} s"
+    what = f"seed {fault.seed:3}  {fault.nodes}x1  {fault.kind}{lasts} on {verdict.host} after {fault.at_s:g} s"
+    end = verdict.result + (f" after {verdict.starts} starts" if verdict.starts > 1 else "")
+    problems = "".join(f"\n    WRONG: {problem}" for problem in verdict.problems)
+    return f"{what}: {end}, {verdict.seconds:g} s  {verdict.reason}{problems}"
+
+
+def table(verdicts: Sequence[Verdict]) -> str:
+    """Return a table of the kinds of faults and what came of them."""
+    ends = ["finished", "finished after restarts", "ended with a reason", "wrong"]
+    counts: dict[str, Counter[str]] = {}
+    for verdict in verdicts:
+        end = "wrong" if verdict.problems else "ended with a reason"
+        if verdict.result == "finished" and not verdict.problems:
+            end = "finished after restarts" if verdict.starts > 1 else "finished"
+        counts.setdefault(verdict.fault.kind, Counter())[end] += 1
+    rows = [f"| {kind} | " + " | ".join(str(count[end] or "") for end in ends) + " |" for kind, count in counts.items()]
+    return "\n".join([f"| fault | {' | '.join(ends)} |", "|---|" + "---|" * len(ends), *rows])
+
+
+def seeds_of(words: Sequence[str]) -> list[int]:
+    """Return the numbers of words such as 7 and 1-100."""
+    ranges = [(word.partition("-")[0], word.partition("-")[2]) for word in words]
+    return [seed for first, last in ranges for seed in range(int(first), int(last or first) + 1)]
+
+
+def main() -> int:
+    """Run the trainings of the given seeds and print what came of each, and a table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.lab.random_faults", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("seeds", nargs="+", metavar="SEED", help="such as 7 or 1-100")
+    parser.add_argument("--at-once", type=int, default=6, metavar="N", help="labs at once (default: 6)")
+    parser.add_argument("--short", action="store_true", help="trainings of seconds")
+    parser.add_argument("--folder", type=Path, help="keep the runs there (default: a temporary folder)")
+    given = parser.parse_args()
+    if problems := [*missing(), *missing_programs(SLURM)]:
+        print("\n".join(["no lab on this machine:", *problems]))
+        return 1
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="faults-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    verdicts = []
+    for verdict in run_all(seeds_of(given.seeds), given.at_once, SHORT if given.short else FULL, folder):
+        print(line_of(verdict), flush=True)
+        with (folder / "verdicts.jsonl").open("a") as file:
+            file.write(json.dumps(asdict(verdict)) + "\n")
+        verdicts.append(verdict)
+    print(f"\n{table(verdicts)}\n\nThe runs are in {folder}.")
+    return 1 if any(verdict.problems for verdict in verdicts) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
