@@ -191,7 +191,7 @@ class FaultyTraining:
         if fault.kind == "rank":
             return self._kill(host, "run_pretraining.py")
         if fault.kind.startswith("agent"):
-            with suppress(AssertionError):  # the round is over: there is none
+            with suppress(AssertionError):  # no agent is left after the end of the round
                 kill_agent(host, with_reaper="watchdog" in fault.kind)
         elif fault.kind == "disk":
             host.run(["dd", "if=/dev/zero", "of=/tmp/fill", "bs=1M"], check=False)

@@ -201,7 +201,7 @@ def _give_up_lost(agents: Agents, step_s: float) -> None:
 
 
 def _priority(entry: tuple[HostAgent, RoundFault]) -> int:
-    """Return 0 for the end of a host or a container or a full disk, 1 for a killed rank, 2 for what may follow."""
+    """Return 0 for the end of a host or container or a full disk, 1 for a killed rank, 2 for faults that may follow."""
     agent, fault = entry
     if fault.kind in ("lost", "agent", "container", "disk"):
         return 0
