@@ -9,7 +9,7 @@ import pytest
 
 from flagperf_driver import events, perflog
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank
-from flagperf_driver.original_names import TABLE, Names, Translator
+from flagperf_driver.original_names import Names, Translator
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
 from pytest_flagperf.results.measured.measure import measure
@@ -141,13 +141,3 @@ def test_the_originals_other_spellings_are_read() -> None:
     assert value == {"p_whole": 1.0, "p_train": 2.0, "final_metrics": {"top1": 0.7, "acc5": 0.9}}
     assert translator.translate(events.STEP_END, {"tokens/s": 3.0}) == {"throughput": 3.0}
     assert translator.translate(events.EVALUATE, {"eval_acc1": 0.7, "eval_loss": 1.5}) == {"top1": 0.7, "loss": 1.5}
-
-
-def test_the_table_in_the_docs_is_complete() -> None:
-    text = (REPO / "docs" / "results.md").read_text(encoding="utf-8")
-    for event, rows in TABLE.items():
-        for theirs, ours in rows:
-            theirs, ours = (name.replace("{metric}", "METRIC").replace("{unit}", "UNIT") for name in (theirs, ours))
-            theirs = theirs.replace("{rate}", "seq/s")
-            lines = [line for line in text.splitlines() if f"`{event}`" in line and f"`{theirs}`" in line]
-            assert [line for line in lines if line.endswith(f"| `{ours}` |")], (event, theirs)
