@@ -286,12 +286,6 @@ def test_labels_that_belong_to_other_samples_fail(mislabelled: dict[str, Finishe
     failed_converging(mislabelled[mislabelled_suite.name], 1)
 
 
-def test_a_huge_learning_rate_ends_with_a_nan_loss(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    finished = run(repo, tmp_path, "--set=learning_rate=1e30", tests="converges and 1:2:1", suites=[GLM])
-    assert finished.code == 1, finished.out
-    assert "NonFiniteLoss" in finished.out, finished.out
-
-
 def test_synthetic_data_measure_throughput_only(
     repo: Path, torch_python: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:

@@ -158,14 +158,19 @@ def ignore_other_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_PLUGINS", "quiet_machine")
 
 
-@pytest.fixture
-def toy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
-    """A tree with two suites that run at the small scale on any machine."""
-    monkeypatch.setenv("FLAGPERF_CACHE", str(pytester.path / "cache"))
-    monkeypatch.setenv("FLAGPERF_LEASES", str(pytester.path / "leases"))
+def move_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs keep in this folder what they share with others."""
+    monkeypatch.setenv("FLAGPERF_CACHE", str(folder / "cache"))
+    monkeypatch.setenv("FLAGPERF_LEASES", str(folder / "leases"))
     ignore_other_load(monkeypatch)
     # The python3 of the ranks; that of a version manager is a script that starts 40 processes.
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+
+
+@pytest.fixture
+def toy(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
+    """A tree with two suites that run at the small scale on any machine."""
+    move_in(pytester.path, monkeypatch)
     tree = Toy(pytester)
     tree.suite("alpha")
     tree.suite("beta")

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.plugin.conftest import Toy
-from tests.plugin.conftest import toy as toy  # a fixture
 from tests.screens.browser import DESK, PHONE, Shown, shown
 from tests.screens.test_compared import pages as pages  # a fixture
-from tests.screens.test_reports import CASES, ROWS, close_all, run_of_tests, scroll_through  # a fixture
-from tests.screens.test_reports import page_of as page_of
+from tests.screens.test_reports import CASES, ROWS, close_all, scroll_through
+from tests.screens.test_reports import page_of as page_of  # a fixture
+from tests.screens.test_reports import page_of_tests as page_of_tests  # a fixture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,8 +63,8 @@ def test_a_comparison_breaks_no_rule(browser: Browser, pages: dict[str, Path], d
         assert broken_rules(seen) == []
 
 
-def test_the_report_of_pytest_breaks_only_the_rules_that_pytest_html_breaks(browser: Browser, toy: Toy) -> None:
-    with shown(browser, run_of_tests(toy)) as seen:
+def test_the_report_of_pytest_breaks_only_rules_that_pytest_html_breaks(browser: Browser, page_of_tests: Path) -> None:
+    with shown(browser, page_of_tests) as seen:
         scroll_through(seen)
         assert broken_rules(seen, without=OF_PYTEST_HTML) == []
 
