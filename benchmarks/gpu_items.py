@@ -184,7 +184,7 @@ class Target:
 def make_items(target: Target, folder: Path) -> list[Item]:
     """Return all items, the most valuable first."""
     vendor, models, all_devices = target.vendor, target.models, f"1x{target.devices}"
-    synthetic = [f"--scale={vendor.scale}", "--synthetic"]
+    synthetic = [f"--scale={vendor.toml.scale}", "--synthetic"]
     small = "--scale=small"
 
     def run(name: str, estimate: float, *words: str, suite: str = "", devices: int = 1, nodes: str = "1x1") -> Item:
@@ -202,7 +202,7 @@ def make_items(target: Target, folder: Path) -> list[Item]:
         suite = target.catalog.suites[model, FRAMEWORK]
         factor = (target.catalog.case_folder(suite, vendor) / "extern").is_dir()
         guess = GUESSES_S.get(model, OTHER_MODEL_S) / (1 if compiled else 2)
-        devices = DEVICES.get(model, 1) if vendor.scale == REFERENCE else 1
+        devices = DEVICES.get(model, 1) if vendor.toml.scale == REFERENCE else 1
         settings = [
             "--set=precision=bf16",
             f"--set=compile={compiled}",
@@ -212,12 +212,12 @@ def make_items(target: Target, folder: Path) -> list[Item]:
         nodes = f"1x{devices}"
         item = run(f"{model}-bf16-{name}", guess, *synthetic, *settings, suite=model, devices=devices, nodes=nodes)
         goal = suite.goal and replace(suite.goal, rate=suite.goal.rate * devices, batch=suite.goal.batch * devices)
-        return replace(item, goal=goal if vendor.scale == REFERENCE else None)
+        return replace(item, goal=goal if vendor.toml.scale == REFERENCE else None)
 
     def machine(suite: Suite) -> Item:
         shapes = ["1x1"] * (suite.ranks.least == 1) + [all_devices] * (target.devices > 1 or suite.ranks.least > 1)
         guess = MACHINE_S.get(suite.model, OTHER_SUITE_S) * len(shapes)
-        scale, nodes = f"--scale={vendor.scale}", ",".join(shapes)
+        scale, nodes = f"--scale={vendor.toml.scale}", ",".join(shapes)
         return run(suite.model, guess, scale, suite=suite.model, nodes=nodes, devices=suite.ranks.least)
 
     rank_python = [sys.executable, "-m", "benchmarks.site_python", f"--vendor={vendor.name}", *target.words]

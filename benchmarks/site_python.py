@@ -132,7 +132,7 @@ def main() -> None:
     try:
         given = {name: getattr(options, name) for name in ("runtime", "python", "wheels")}
         settings = read_settings(given, REPO)
-        name = settings.runtime or vendor.runtime
+        name = settings.runtime or vendor.toml.runtime
         runtime = runtimes()["venv" if name == "auto" else name]
         if runtime.uses_images:
             sys.exit(f"expected runtime venv or host, got {name}: this program does not run in a container")

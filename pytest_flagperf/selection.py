@@ -390,7 +390,7 @@ def _shapes(settings: Settings, vendor: Vendor) -> tuple[Shape, ...]:
 
 
 def _selected(case: Case, suite: Suite, vendor: Vendor, data: tuple[str | None, str], query: _Query) -> Selected:
-    scale = query.settings.scale or vendor.scale
+    scale = query.settings.scale or vendor.toml.scale
     data_dir, source = data[0], _shown(data[1], query.catalog)
     unsupported = query.catalog.unsupported(suite, vendor, case.hardware, case.shape, scale)
     for_throughput = unsupported is None and _throughput_only(case, suite, vendor, scale, query)

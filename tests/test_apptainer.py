@@ -12,7 +12,7 @@ from flagperf_driver.node.request_server import RequestError
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.runtime import Image, RuntimeRequest, RuntimeSetupError, runtimes
-from pytest_flagperf.runtime.apptainer import containers
+from pytest_flagperf.runtime.apptainer import _PROGRAM
 from pytest_flagperf.runtime.container_options import ContainerOptionsError, Program, translate
 from tests.apptainer import Double
 
@@ -140,7 +140,7 @@ def test_docker_options_are_translated() -> None:
         "--gpus", "all", "--ulimit", "memlock=-1", "--ipc=host", "-v", "/a:/b", "-e", "K=v", "--memory", "4g", "-B",
         "/x",
     ]  # fmt: skip
-    found = translate(words, "opt", containers._PROGRAM)
+    found = translate(words, "opt", _PROGRAM)
     assert found.gpus
     assert found.own == ("-B", "/x")
     assert [(mount.source, mount.target, mount.read_only) for mount in found.mounts] == [("/a", "/b", False)]
@@ -162,7 +162,7 @@ def test_docker_options_are_translated() -> None:
 )
 def test_invalid_options_are_named(words: list[str], problem: str) -> None:
     with pytest.raises(ContainerOptionsError, match=problem):
-        translate(words, "opt", containers._PROGRAM)
+        translate(words, "opt", _PROGRAM)
     assert not translate([], "opt", Program("x", (), ())).own
 
 

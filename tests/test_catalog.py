@@ -32,7 +32,12 @@ def test_folders_with_their_toml_are_suites_and_vendors_with_its_values(tmp_path
     small = suite.scales["small"]
     assert (small.flops_per_sample, small.counted_on, small.data) == (None, "meta", ())
     vendor = catalog.vendor("acme")
-    assert (vendor.title, vendor.hardware, vendor.runtime, vendor.scale) == ("Acme", "X9", "venv", "reference")
+    assert (vendor.toml.name, vendor.hardware, vendor.toml.runtime, vendor.toml.scale) == (
+        "Acme",
+        "X9",
+        "venv",
+        "reference",
+    )
     assert vendor.shapes == (Shape(1, 1), Shape(1, 8))
     assert vendor.peak_tflops("X9", "bf16") == 80.5
     assert vendor.peak_tflops("X9", "fp8") is None
@@ -48,7 +53,7 @@ def test_the_vendors_of_this_repository_are_readable(repo: Path) -> None:
     assert (peaks["peak_tflops.int8"], peaks["memory_gb_s"], peaks["link_gb_s"]) == (1979e12, 3.35e12, 4.5e11)
     assert vendors["nvidia"].chips["L40S"].peaks.get("link_gb_s") is None
     for vendor in vendors.values():
-        assert vendor.title
+        assert vendor.toml.name
         assert vendor.shapes
 
 

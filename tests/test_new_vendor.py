@@ -108,7 +108,7 @@ def uncommented(toml: str) -> str:
 def test_its_vendor_toml_is_valid_with_all_optional_keys(tmp_path: Path, options: tuple[str, ...]) -> None:
     file = lay_out(tmp_path, *options) / "vendor.toml"
     vendor = Catalog.scan([tmp_path]).vendors["made"]
-    assert (vendor.hardware, vendor.scale, vendor.peak_tflops("M1", "bf16")) == ("M1", "small", None)
+    assert (vendor.hardware, vendor.toml.scale, vendor.peak_tflops("M1", "bf16")) == ("M1", "small", None)
     text = uncommented(file.read_text())
     shown = tomllib.loads(text)
     known = {field.name for field in fields(VendorToml)}
@@ -125,7 +125,7 @@ def test_configs_are_created_for_a_suite_and_all_shapes_but_one_card_train_to_th
     folder = lay_out(tmp_path, "--suite=resnet50:pytorch", "--suite=glm:pytorch", "--nodes=1x1,1x8,2x8")
     catalog = Catalog.scan([REPO, tmp_path])
     suite, vendor = catalog.suite("resnet50", "pytorch"), catalog.vendor("made")
-    assert (vendor.scale, len(vendor.shapes)) == ("reference", 3)
+    assert (vendor.toml.scale, len(vendor.shapes)) == ("reference", 3)
     assert {str(shape) for _, shape in catalog.configs(suite, vendor)} == {"1x1", "1x8", "2x8"}
     measured = {
         shape: make_plan(catalog, PlanRequest(Case.parse(f"glm:pytorch:M1:{shape}:1"), vendor="made", check_data=False))

@@ -202,7 +202,7 @@ def test_an_empty_round_is_a_finding_and_an_unreadable_plan_an_error(tmp_path: P
     shutil.copyfile(replay_dir("converged_1x1") / "plan.json", tmp_path / "plan.json")
     assert not measure(tmp_path).ok
     (tmp_path / "plan.json").write_text('{"schema": 1}', encoding="utf-8")
-    with pytest.raises(FormatError, match=r"plan.json: case is None; expected str"):
+    with pytest.raises(FormatError, match=r"plan.json: case is missing"):
         measure(tmp_path)
     (tmp_path / "plan.json").write_text("{", encoding="utf-8")
     with pytest.raises(FormatError, match=r"plan.json: invalid JSON"):

@@ -102,7 +102,7 @@ def _documents(source_tree: Tree) -> Iterator[_Document]:
     yield from _documents_of_models(source_tree)
     for vendor_case in source_tree.vendor_cases():
         file = vendor_case.folder / "README.md"
-        skeleton = skeletons.of_vendor_case(vendor_case.suite.name, vendor_case.vendor.title)
+        skeleton = skeletons.of_vendor_case(vendor_case.suite.name, vendor_case.vendor.toml.name)
         texts = _bound(_OF_VENDOR_CASE, source_tree, file, vendor_case)
         yield _Document(
             file,

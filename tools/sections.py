@@ -87,7 +87,7 @@ def vendors(tree: Tree, document: Path, language: str) -> str:
         )
         dockerfiles = (file.parent.name for file in sorted(vendor.path.glob("images/*/Dockerfile")))
         images = ", ".join([*vendor.toml.images, *dockerfiles]) or words["own_image"]
-        name = tree.link(document, vendor.path / "README.md", vendor.title)
+        name = tree.link(document, vendor.path / "README.md", vendor.toml.name)
         rows.append([f"{name} `{vendor.name}`", ", ".join(vendor.chips), "; ".join(frameworks), reader, images])
     return "\n".join(map(row, rows))
 
@@ -133,7 +133,7 @@ def _status(tree: Tree, document: Path, suite: Suite, vendor: Vendor, language: 
     ]
     shown = words["facts"].format(", ".join(filter(None, facts))) if any(facts) else ""
     target = tree.catalog.case_folder(suite, vendor) if configs else suite.path / "README.md"
-    return tree.link(document, target, vendor.title + shown)
+    return tree.link(document, target, vendor.toml.name + shown)
 
 
 def _config(result: Published) -> tuple[str, Shape]:
@@ -152,7 +152,7 @@ def chips(tree: Tree, document: Path, suites: Sequence[Suite]) -> str:
             configs = tree.catalog.configs(suite, vendor)
             results = [_config(result) for result in tree.results_of(suite, vendor) if result.measured]
             if configs or results:
-                name = tree.link(document, tree.catalog.case_folder(suite, vendor) / "README.md", vendor.title)
+                name = tree.link(document, tree.catalog.case_folder(suite, vendor) / "README.md", vendor.toml.name)
                 rows.append([name, framework, _by_chip(vendor, configs), _by_chip(vendor, results)])
     if len(rows) == 2:
         return "No vendor has a config or a result yet. Every vendor runs the small scale, which needs no config."
@@ -261,7 +261,7 @@ def _rows(tree: Tree, document: Path, suite: Suite, vendor: Vendor, width: int) 
     of_config = {_config(result) for result in results if result.first.scale == REFERENCE}
     hardware = {*(name for name, _ in configs), *(result.first.hardware for result in results)}
     for name in sorted(hardware, key=lambda name: chip_order(vendor, name)):
-        chip = tree.link(document, tree.catalog.case_folder(suite, vendor) / "README.md", f"{vendor.title} {name}")
+        chip = tree.link(document, tree.catalog.case_folder(suite, vendor) / "README.md", f"{vendor.toml.name} {name}")
         for result in results:
             if result.first.hardware == name:
                 cells = figures(result.case) if suite.is_training else _values(suite, result.case)

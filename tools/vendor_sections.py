@@ -31,12 +31,13 @@ def _surroundings(tree: Tree, document: Path, vendor_case: VendorCase, plan: Pla
     vendor, config = vendor_case.vendor, vendor_case.folder / "config"
     toml = tree.link(document, vendor.path / "vendor.toml", "vendor.toml")
     yield f"- Device `{plan.device}`, backend `{plan.backend}` ({toml})."
-    yield f"- Default runtime: `{vendor.runtime}`. Image for `--runtime=docker`: {_image(tree, document, vendor_case)}."
+    image = _image(tree, document, vendor_case)
+    yield f"- Default runtime: `{vendor.toml.runtime}`. Image for `--runtime=docker`: {image}."
     yield f"- Packages of the suite: {packages(tree, document, vendor_case.suite.path / 'requirements.txt')}."
     if (own := config / "requirements.txt").is_file():
         yield f"- Packages of the vendor: {packages(tree, document, own)}."
-    if vendor.environment:
-        yield f"- Variables of every rank: {', '.join(f'`{name}`' for name in vendor.environment)} ({toml})."
+    if vendor.toml.environment:
+        yield f"- Variables of every rank: {', '.join(f'`{name}`' for name in vendor.toml.environment)} ({toml})."
     if (file := config / "environment_variables.sh").is_file():
         yield f"- Variables of this case: {tree.link(document, file, file.name)}."
     for addition in plan.additions:

@@ -115,7 +115,7 @@ class VendorToml:
     images: Mapping[str, str] = field(default_factory=dict)
     """Container images by framework, or framework and version."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of every rank."""
+    """Variables of every rank; a case's environment_variables.sh may override them."""
     uv: Mapping[str, str] = field(default_factory=dict)
     """Settings of uv for --runtime=venv, for example the index of the packages."""
     known_problem: tuple[KnownProblem, ...] = ()
@@ -135,18 +135,6 @@ class Vendor:
     path: Path
     root: Path
 
-    @property
-    def title(self) -> str:
-        return self.toml.name
-
-    @property
-    def runtime(self) -> str:
-        return self.toml.runtime
-
-    @property
-    def scale(self) -> str:
-        return self.toml.scale
-
     def device_module(self, framework: str) -> Path | None:
         """Return the file with the vendor's device hooks; None if it does not exist or the framework has no hooks."""
         file = self.path / "device.py"
@@ -165,11 +153,6 @@ class Vendor:
     def image(self, framework: str) -> VendorImage | None:
         """Return the image for a framework or a version of it."""
         return vendor_images.find(self.toml.images, self.path / "vendor.toml", framework)
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Environment variables of every rank; a case's environment_variables.sh may override them."""
-        return self.toml.environment
 
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:

@@ -79,7 +79,13 @@ def _vendors(catalog: Catalog, root: Path) -> list[tuple[str, ...]]:
     origins = ["" if vendor.root == root else catalog.packages.get(vendor.root, str(vendor.root)) for vendor in vendors]
     rows = [("vendor", "name", "default scale", "from", "chips")]
     rows += [
-        (vendor.name, vendor.title, vendor.scale, origin, ", ".join(_chip(*item) for item in vendor.chips.items()))
+        (
+            vendor.name,
+            vendor.toml.name,
+            vendor.toml.scale,
+            origin,
+            ", ".join(_chip(*item) for item in vendor.chips.items()),
+        )
         for vendor, origin in zip(vendors, origins, strict=True)
     ]
     return [row if any(origins) else (*row[:3], row[4]) for row in rows]

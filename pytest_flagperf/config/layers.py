@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -84,31 +84,28 @@ def keys_of(suite: Suite) -> frozenset[str]:
     return frozenset(keys)
 
 
+@dataclass
 class _Resolver:
     """Merges the layers in order, and continues after a problem to collect all of them."""
 
-    def __init__(
-        self,
-        suite: Suite,
-        vendor: Vendor,
-        case: Case,
-        scale: Scale,
-        settings: Mapping[str, Value],
-        catalog: Catalog,
-        defaults: Path,
-    ) -> None:
-        self.suite, self.vendor, self.case, self.scale = suite, vendor, case, scale
-        self.settings, self.catalog, self.defaults = settings, catalog, defaults
-        self.folder = suite.path / "config"
-        self.values: dict[str, Value] = {}
-        self.reference: dict[str, Value] = {}
-        self.types: dict[str, ValueType] = {}
-        self.files: list[Path] = []
-        self.problems: list[str] = []
-        self.translated: list[Translated] = []
-        self.data_ranks = case.shape.cards
-        self.broken: set[Path] = set()
-        """Unreadable files: no problem is reported for keys that these files may define."""
+    suite: Suite
+    vendor: Vendor
+    case: Case
+    scale: Scale
+    settings: Mapping[str, Value]
+    catalog: Catalog
+    defaults: Path
+    values: dict[str, Value] = field(default_factory=dict)
+    reference: dict[str, Value] = field(default_factory=dict)
+    types: dict[str, ValueType] = field(default_factory=dict)
+    files: list[Path] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    translated: list[Translated] = field(default_factory=list)
+    broken: set[Path] = field(default_factory=set)
+    """Unreadable files: no problem is reported for keys that these files may define."""
+
+    def __post_init__(self) -> None:
+        self.folder, self.data_ranks = self.suite.path / "config", self.case.shape.cards
 
     def merge(self) -> None:
         for file in self._defaults:
@@ -263,7 +260,7 @@ class _Resolver:
         """Apply a file with FlagPerf's names, and note the outcome of each name."""
         lower = {key: value.value for key, value in self.values.items()}
         cards = self.case.shape.cards
-        result = translation.translate(table, module.names, module.unread, lower, cards, self.shown)
+        result = translation.Translator(table, module.names, module.unread, lower, cards, self.shown).translate()
         self.problems += result.problems
         effects: dict[str, list[str]] = {}
         changed = set()

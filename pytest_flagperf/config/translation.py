@@ -151,36 +151,24 @@ def concerns(table: TranslationTable, names: Iterable[str], ours: Collection[str
     return any(name in theirs and name not in ours for name in names)
 
 
-def translate(
-    table: TranslationTable,
-    names: Mapping[str, Assigned],
-    unread: Mapping[str, Unread],
-    lower: Mapping[str, object],
-    cards: int,
-    place: Callable[[Path], str],
-) -> Translation:
-    """Translate a file; ``lower`` has the values of the layers below, ``place`` returns a file's path for messages."""
-    return _Translator(table, names, unread, lower, cards, place).translate()
+@dataclass
+class Translator:
+    """Translates a file; ``lower`` has the values of the layers below, ``place`` returns a file's path for messages."""
 
+    table: TranslationTable
+    given: Mapping[str, Assigned]
+    unread: Mapping[str, Unread]
+    lower: Mapping[str, object]
+    cards: int
+    place: Callable[[Path], str]
+    problems: list[str] = field(default_factory=list)
 
-class _Translator:
-    def __init__(
-        self,
-        table: TranslationTable,
-        names: Mapping[str, Assigned],
-        unread: Mapping[str, Unread],
-        lower: Mapping[str, object],
-        cards: int,
-        place: Callable[[Path], str],
-    ) -> None:
-        self.table, self.unread, self.lower, self.cards, self.place = table, unread, lower, cards, place
-        self.problems: list[str] = []
-        everything: dict[str, Assigned | Unread] = {**names, **unread}
-        self.others = {name: (WITHOUT_EFFECT, _NONE) for name, given in names.items() if given.value is None}
-        self.others |= {
-            name: self._idle(name, given, table.idle[name]) for name, given in everything.items() if name in table.idle
-        }
-        self.names = {name: given for name, given in names.items() if name not in self.others}
+    def __post_init__(self) -> None:
+        everything: dict[str, Assigned | Unread] = {**self.given, **self.unread}
+        self.others = {name: (WITHOUT_EFFECT, _NONE) for name, given in self.given.items() if given.value is None}
+        idle = self.table.idle
+        self.others |= {name: self._idle(name, given, idle[name]) for name, given in everything.items() if name in idle}
+        self.names = {name: given for name, given in self.given.items() if name not in self.others}
 
     def translate(self) -> Translation:
         self._check_unread()

@@ -76,8 +76,8 @@ def _modules(suite: Suite, vendor: Vendor, folder: str, hooks: Mapping[str, int]
 
 def _variables(vendor: Vendor, folder: str, own: Path, case: str) -> Iterator[Addition]:
     """Yield the names of variables, not the values, which may be secret, and the commands of the hosts' shell."""
-    for name in sorted(vendor.environment):
-        runs_code = not _PLAIN.fullmatch(f"{name}={vendor.environment[name]}")
+    for name in sorted(vendor.toml.environment):
+        runs_code = not _PLAIN.fullmatch(f"{name}={vendor.toml.environment[name]}")
         yield Addition(f"variable {name}", _effect(name), NONE, f"{folder}/vendor.toml", runs_code=runs_code)
     file = own / "config" / environment_file.NAME
     place = f"{case}/config/{file.name}"

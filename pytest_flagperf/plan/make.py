@@ -143,7 +143,7 @@ def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
     """Return the plan of a case; raise one error with all problems."""
     case, vendor = asked.case, catalog.vendor(asked.vendor)
     suite = catalog.suite(case.model, case.framework)
-    asked = replace(asked, scale=asked.scale or vendor.scale, runtime=asked.runtime or vendor.runtime)
+    asked = replace(asked, scale=asked.scale or vendor.toml.scale, runtime=asked.runtime or vendor.toml.runtime)
     if not suite.is_training:  # it has no training data to generate, and no other throughput
         asked = replace(asked, synthetic=False, throughput_only=None)
     catalog.find(case, vendor.name, asked.scale)
@@ -392,9 +392,11 @@ def driver_code(framework: str, kind: str = TRAINING) -> list[Path]:
 def _environment(vendor: Vendor, own: Path) -> dict[str, object]:
     """Return a hash of the vendor's environment variables: some select other kernels or collectives."""
     file = own / "config" / "environment_variables.sh"
-    if not vendor.environment and not file.is_file():
+    if not vendor.toml.environment and not file.is_file():
         return {}
-    variables = json.dumps(sorted(vendor.environment.items())).encode() + (file.read_bytes() if file.is_file() else b"")
+    variables = json.dumps(sorted(vendor.toml.environment.items())).encode() + (
+        file.read_bytes() if file.is_file() else b""
+    )
     return {"environment": hashlib.sha256(variables).hexdigest()[:16]}
 
 

@@ -397,7 +397,7 @@ def check_baseline(settings: Settings, case: str) -> None:
 
 def runtime_of(settings: Settings, selected: Selected) -> str:
     """Return the runtime that the options or the vendor set; auto if it is chosen when the case is planned."""
-    return settings.runtime or (AUTO if selected.vendor.runtime == "venv" else selected.vendor.runtime)
+    return settings.runtime or (AUTO if selected.vendor.toml.runtime == "venv" else selected.vendor.toml.runtime)
 
 
 def _cases(cases: Sequence[str]) -> str:

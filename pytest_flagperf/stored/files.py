@@ -162,15 +162,6 @@ def check_schema(body: Mapping[str, Any], schema: int, where: str) -> None:
         )
 
 
-def need(body: Mapping[str, Any], kinds: Mapping[str, type | tuple[type, ...]], where: str) -> None:
-    """Raise FormatError if a key is missing or has a value of another type."""
-    for key, kind in kinds.items():
-        value = body.get(key)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            names = " or ".join(member.__name__ for member in (kind if isinstance(kind, tuple) else (kind,)))
-            raise FormatError(f"{where}: {key} is {value!r:.40}; expected {names}")
-
-
 def to_json_types(value: Any) -> Any:
     """Return the value in JSON's types; NaN and the infinities become strings, as in PerfLog."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -14,7 +14,7 @@ from pytest_flagperf.case import Case, CaseError
 from pytest_flagperf.printable import printable_in
 
 from . import type_check
-from .files import FormatError, check_schema, need, read
+from .files import FormatError, check_schema, read
 from .layout import host_folder
 
 SCHEMA = 1
@@ -261,7 +261,7 @@ class StoredPlan(PlanFacts):
     def from_json(cls, body: Mapping[str, Any], where: str) -> StoredPlan:
         """Check and convert a stored plan; raise FormatError with the invalid key, its value and the expected type."""
         check_schema(body, SCHEMA, where)
-        need(body, {"case": str}, where)
+        type_check.check(body, {"case": str}, where)
         as_written = {name: body[name] for name in ("hosts", "chip_names") if name in body}
         known = {**printable_in(body), **as_written, "case": _case(body["case"], where)}
         plan = type_check.typed(cls, known, where)

@@ -12,7 +12,7 @@ from typing import Any
 from flagperf_driver.layout import CASE, rank_exit
 
 from . import digests, layout, type_check
-from .files import FormatError, check_schema, need, read, write, writing
+from .files import FormatError, check_schema, read, write, writing
 from .plan import StoredHost, StoredPlan, read_plan
 
 SCHEMA = 1
@@ -140,7 +140,7 @@ class RoundDir:
         hosts = self.read_plan().hosts
         for host in hosts:
             places = {"log_dir": host.log_dir or None, "code_root": host.code_root or None}
-            need(places, {"log_dir": str, "code_root": str}, f"{self.path / layout.PLAN}: hosts")
+            type_check.check(places, {"log_dir": str, "code_root": str}, f"{self.path / layout.PLAN}: hosts")
         return hosts
 
     def read_record(self) -> RoundRecord:
