@@ -65,6 +65,8 @@ class Pace:
     lease_s: int
     faults: float
     """How long faults last, as a share of their full length."""
+    tolerance: float
+    """How many times as long or as short a time may be without a validity warning."""
     conftest: str = ""
 
     @property
@@ -72,9 +74,9 @@ class Pace:
         return STEPS * self.step_s
 
 
-FULL = Pace(0.45, 60, 1.0)
+FULL = Pace(0.45, 60, 1.0, 1.25)
 SHORT = Pace(
-    0.06, 8, 1 / 12,
+    0.06, 8, 1 / 12, 5.0,
     CONFTEST.format(impatient=True, more="")
     + "from pytest_flagperf.engines.agents import standstill\nstandstill.PATIENCE_S = 4.0\n",
 )  # fmt: skip
@@ -234,7 +236,7 @@ class FaultyTraining:
         verdict.figures = {metric["name"]: metric["value"] for metric in outcome["metrics"]}
         if code == 0:
             verdict.result = "finished"
-            yield from differences(outcome, undisturbed()) if undisturbed else ()
+            yield from differences(outcome, undisturbed(), self.pace.tolerance) if undisturbed else ()
         elif code == 1:
             verdict.result, verdict.reason = "ended", reason_of(text)
             if not verdict.reason or verdict.host not in text:
@@ -326,7 +328,7 @@ def reason_of(text: str) -> str:
     return reasons[0] if reasons else ""
 
 
-def differences(outcome: Mapping[str, Any], undisturbed: Mapping[str, Any]) -> list[str]:
+def differences(outcome: Mapping[str, Any], undisturbed: Mapping[str, Any], tolerance: float) -> list[str]:
     """Return in what a finished training differs from the undisturbed one, though it must not."""
     found = []
     for name, keys in CURVES.items():
@@ -345,7 +347,7 @@ def differences(outcome: Mapping[str, Any], undisturbed: Mapping[str, Any]) -> l
         found += [
             f"{name} is {own.get(name)} instead of {value}, without a warning"
             for name, value in expected.items()
-            if name.startswith(TIMES) and not 0.8 < own.get(name, math.nan) / value < 1.25
+            if name.startswith(TIMES) and not 1 / tolerance < own.get(name, math.nan) / value < tolerance
         ]
     return found
 
