@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import heapq
 import json
 import math
 import queue
@@ -18,16 +19,17 @@ import tempfile
 import time
 import types
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from tests.lab.lab import PYTHON, REPO, Lab, LabHost
+from tests.lab.lab import PYTHON, REPO, SSHD, Lab, LabHost
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing, missing_programs
 from tests.lab.runs import ClusterToy, leftovers
 from tests.lab.slurm import Slurm
@@ -52,6 +54,11 @@ EXACT = ("samples_to_target", "final_loss", "accuracy")
 TIMES = ("p_", "time_to", "raw_", "train_", "pure_")
 """How the names of figures begin that a fault must not change, unless a validity warning says so."""
 CURVES = {"steps": ("step", "samples", "loss", "learning_rate"), "evaluations": ("step", "samples", "metrics")}
+LENGTHS: Mapping[str, Sequence[float | None]] = {
+    "cut 5 s": [5.0], "cut 30 s": [30.0], "cut 120 s": [120.0], "freeze": [5.0, 30.0, 120.0, None],
+    "sshd": [1.0, 20.0, 120.0], "slurmd": [1.0, 20.0, 60.0],
+}  # fmt: skip
+"""In seconds; None: until the end. The other faults have no length."""
 KINDS = (
     "rank", "cut 5 s", "agent", "disk", "freeze", "slurmd", "cut 30 s", "agent and watchdog", "sshd", "cut 120 s",
 )  # fmt: skip
@@ -84,40 +91,54 @@ SHORT = Pace(
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to which host, when after the begin of the round, and for how long; None: until the end."""
+    """What happens to the host of a rank, when after the begin of the round, and for how long; None: until the end."""
 
-    seed: int
     kind: str
-    nodes: int
     rank: int
     at_s: float
     lasts_s: float | None
 
     @classmethod
-    def drawn(cls, seed: int, pace: Pace = FULL) -> Fault:
-        """Return the fault of a seed; ten seeds in a row are one of each kind."""
+    def drawn(cls, rng: random.Random, kind: str, nodes: int, pace: Pace) -> Fault:
+        rank, at_s = rng.randrange(nodes), rng.uniform(0.0, 1.1) * pace.training_s
+        lasts_s = rng.choice(LENGTHS.get(kind, [None]))
+        return cls(kind, rank, round(at_s, 1), None if lasts_s is None else lasts_s * pace.faults)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A training on so many hosts, and its faults."""
+
+    seed: int
+    nodes: int
+    faults: tuple[Fault, ...] = ()
+
+    @classmethod
+    def drawn(cls, seed: int, pace: Pace, count: int = 1) -> Trial:
+        """Return the trial of a seed; the first faults of ten seeds in a row are one of each kind."""
         rng, kind = random.Random(f"fault {seed}"), KINDS[(seed - 1) % len(KINDS)]
         nodes = rng.choice((3, 3, 3, 4))
-        rank = rng.randrange(nodes)
-        at_s = rng.uniform(0.0, 1.1) * pace.training_s
-        lasts: Mapping[str, Sequence[float | None]] = {
-            "cut 5 s": [5.0], "cut 30 s": [30.0], "cut 120 s": [120.0], "freeze": [5.0, 30.0, 120.0, None],
-            "sshd": [1.0, 20.0, 120.0], "slurmd": [1.0, 20.0, 60.0],
-        }  # fmt: skip
-        lasts_s = rng.choice(lasts.get(kind, [None]))
-        return cls(seed, kind, nodes, rank, round(at_s, 1), None if lasts_s is None else lasts_s * pace.faults)
+        faults = [Fault.drawn(rng, kind, nodes, pace)]
+        for _ in range(1, count):
+            faults.append(Fault.drawn(rng, rng.choice([other for other in KINDS if other != "slurmd"]), nodes, pace))
+        return cls(seed, nodes, tuple(faults))
 
     @property
     def needs_slurm(self) -> bool:
-        return self.kind == "slurmd"
+        return any(fault.kind == "slurmd" for fault in self.faults)
+
+    @property
+    def kind(self) -> str:
+        return " + ".join(fault.kind for fault in self.faults)
 
 
 @dataclass
 class Verdict:
-    """What came of a training; ``problems`` says what must not be."""
+    """What came of a trial; ``problems`` says what must not be."""
 
-    fault: Fault
-    host: str = ""
+    trial: Trial
+    hosts: list[str] = field(default_factory=list)
+    """Those that the faults hit."""
     result: str = ""
     reason: str = ""
     starts: int = 1
@@ -128,7 +149,7 @@ class Verdict:
 
 @dataclass
 class FaultyTraining:
-    """A training on a lab, and the fault that comes over it."""
+    """A training on a lab, and the faults that come over it."""
 
     lab: Lab
     folder: Path
@@ -186,38 +207,58 @@ class FaultyTraining:
             time.sleep(0.05)
         return False
 
-    # -- the fault ---------------------------------------------------------------------------------------------
+    # -- the faults --------------------------------------------------------------------------------------------
 
-    def strike(self, fault: Fault, host: LabHost) -> Callable[[], None]:
-        """Let it happen; return what ends it."""
-        if fault.kind == "rank":
-            return self._kill(host, "run_pretraining.py")
-        if fault.kind.startswith("agent"):
-            with suppress(AssertionError):  # no agent is left after the end of the round
-                kill_agent(host, with_reaper="watchdog" in fault.kind)
-        elif fault.kind == "disk":
-            host.run(["dd", "if=/dev/zero", "of=/tmp/fill", "bs=1M"], check=False)
-        elif fault.kind == "freeze":
-            host.freeze()
-            return host.thaw
-        elif fault.kind == "sshd":
-            self._kill(host, "sshd")
-            return host.start_sshd
-        elif fault.kind == "slurmd":
-            assert self.slurm is not None
-            slurm = self.slurm
-            self._kill(host, "/slurmd")
-            return lambda: slurm.start_node(host)
-        else:
+    def disturb(self, faults: Sequence[Fault]) -> list[str]:
+        """Let the faults come and go until the run ends or takes too long; return the names of the hosts."""
+        if not self.wait(lambda: self.file("plan.json"), 120):
+            return []
+        begun, hosts = time.monotonic(), list[str]()
+        due: list[tuple[float, int, Callable[[], object]]] = []  # a heap; the numbers decide between equal times
+
+        def strike(number: int, fault: Fault) -> None:
+            # A full disk was made small before the run.
+            places = self.hosts if fault.kind == "disk" else self.placed() or self.hosts
+            hosts.append(places[fault.rank].name)
+            undo = self.strike(fault, places[fault.rank])
+            end_s = math.inf if fault.lasts_s is None else time.monotonic() - begun + fault.lasts_s
+            heapq.heappush(due, (end_s, number + len(faults), undo))
+
+        for number, fault in enumerate(faults):
+            act: Callable[[], object] = functools.partial(strike, number, fault)
+            heapq.heappush(due, (fault.at_s, number, act))
+        limit_s = 60 + 15 * self.pace.training_s
+        while self.runs and time.monotonic() - begun < limit_s:
+            if due and due[0][0] <= time.monotonic() - begun:
+                heapq.heappop(due)[2]()
+            time.sleep(0.05)
+        for _, number, undo in due:
+            if number >= len(faults):
+                undo()
+        return hosts
+
+    def strike(self, fault: Fault, host: LabHost) -> Callable[[], object]:
+        """Let a fault happen; return what ends it."""
+        if fault.kind.startswith("cut"):
             host.link(up=False)
             return lambda: host.link(up=True)
-        return lambda: None
-
-    def _kill(self, host: LabHost, name: str) -> Callable[[], None]:
-        host.wear()
-        pids = [str(one.pid) for one in host.processes() if name in one.cmdline]
-        if pids:
-            host.run(["kill", "-9", *pids], check=False)
+        if fault.kind == "freeze":
+            host.freeze()
+            return host.thaw
+        if fault.kind == "sshd":
+            _kill(host, "sshd")
+            return lambda: host.start([SSHD, "-E", "/var/log/sshd.log"])
+        if fault.kind == "slurmd":
+            assert self.slurm is not None
+            _kill(host, "/slurmd")
+            return functools.partial(self.slurm.start_node, host)
+        if fault.kind == "rank":
+            _kill(host, "run_pretraining.py")
+        elif fault.kind == "disk":
+            host.run(["dd", "if=/dev/zero", "of=/tmp/fill", "bs=1M"], check=False)
+        else:
+            with suppress(AssertionError):  # no agent is left after the end of the round
+                kill_agent(host, with_reaper="watchdog" in fault.kind)
         return lambda: None
 
     # -- what came of it ---------------------------------------------------------------------------------------
@@ -239,9 +280,9 @@ class FaultyTraining:
             yield from differences(outcome, undisturbed(), self.pace.tolerance) if undisturbed else ()
         elif code == 1:
             verdict.result, verdict.reason = "ended", reason_of(text)
-            if not verdict.reason or verdict.host not in text:
-                yield "it ended without a reason that names the host"
-            if self.nodes < HOSTS:
+            if not verdict.reason or not any(host in text for host in verdict.hosts):
+                yield "it ended without a reason that names a host"
+            if self.nodes + len(set(verdict.hosts)) <= HOSTS:
                 yield "it ended, although a spare host was there"
         else:
             yield f"exit code {code}"
@@ -263,17 +304,24 @@ class FaultyTraining:
         return [each for each in leftovers(host) if not (kept and each.startswith("folder ") and "/rounds/" in each)]
 
 
-def tried(fault: Fault, lab: Lab, folder: Path, pace: Pace, undisturbed: Callable[[], Any] | None) -> Verdict:
-    """Run a training with its fault; without one if there is no undisturbed outcome to compare with."""
-    hosts, verdict = lab.hosts(HOSTS), Verdict(fault)
-    if fault.kind == "disk":
-        hosts[fault.rank].limit_disk("/tmp", 300 << 20)
-    with _slurm(lab, fault.needs_slurm) as slurm:
-        training = FaultyTraining(lab, folder, pace, hosts if slurm is None else slurm.hosts, fault.nodes, slurm)
+def _kill(host: LabHost, name: str) -> None:
+    host.wear()
+    if pids := [str(one.pid) for one in host.processes() if name in one.cmdline]:
+        host.run(["kill", "-9", *pids], check=False)
+
+
+def tried(trial: Trial, lab: Lab, folder: Path, pace: Pace, undisturbed: Callable[[], Any] | None) -> Verdict:
+    """Run a training with its faults; ``undisturbed`` returns the outcome to compare with."""
+    hosts, verdict = lab.hosts(HOSTS), Verdict(trial)
+    with _slurm(lab, trial.needs_slurm) as slurm:
+        hosts = hosts if slurm is None else slurm.hosts
+        for rank in {fault.rank for fault in trial.faults if fault.kind == "disk"}:
+            hosts[rank].limit_disk("/tmp", 300 << 20)
+        training = FaultyTraining(lab, folder, pace, hosts, trial.nodes, slurm)
         going = training.start()
         begun = time.monotonic()
         try:
-            _disturb(training, fault, verdict, leave_alone=undisturbed is None)
+            verdict.hosts = training.disturb(trial.faults)
             verdict.seconds = round(time.monotonic() - begun, 1)
             verdict.problems += training.judged(verdict, undisturbed)
         finally:
@@ -299,25 +347,6 @@ def _slurm(lab: Lab, needed: bool) -> Iterator[Slurm | None]:
         return
     with Slurm(lab, lab.hosts(HOSTS, fresh=True), gpus=1) as started:
         yield started
-
-
-def _disturb(training: FaultyTraining, fault: Fault, verdict: Verdict, leave_alone: bool) -> None:
-    """Let the fault come and go, and wait for the end of the run."""
-    over = 60 + 15 * training.pace.training_s
-    if not training.wait(lambda: training.file("plan.json"), 120) or leave_alone:
-        training.wait(lambda: False, over)
-        return
-    training.wait(lambda: False, fault.at_s)
-    placed = training.placed()
-    host = placed[fault.rank] if placed else training.hosts[fault.rank]
-    if fault.kind == "disk":
-        host = training.hosts[fault.rank]
-    verdict.host = host.name
-    undo = training.strike(fault, host)
-    training.wait(lambda: False, fault.lasts_s if fault.lasts_s is not None else over)
-    if fault.lasts_s is not None or fault.kind == "freeze":
-        undo()
-        training.wait(lambda: False, over)
 
 
 def reason_of(text: str) -> str:
@@ -355,26 +384,25 @@ def differences(outcome: Mapping[str, Any], undisturbed: Mapping[str, Any], tole
 # -- many of them ------------------------------------------------------------------------------------------------
 
 
-def run_all(seeds: Iterable[int], at_once: int, pace: Pace, folder: Path) -> Iterator[Verdict]:
-    """Run the trainings of these seeds, several at once, each in a lab of its own; yield what came of them."""
-    faults = [Fault.drawn(seed, pace) for seed in seeds]
+def run_all(trials: Sequence[Trial], at_once: int, pace: Pace, folder: Path) -> Iterator[Verdict]:
+    """Run trials, several at once, each in a lab of its own; yield what came of them."""
     labs: queue.SimpleQueue[Lab] = queue.SimpleQueue()
 
-    def run(fault: Fault, own: Path, undisturbed: Callable[[], Any] | None = None) -> Verdict:
+    def run(trial: Trial, own: Path, undisturbed: Callable[[], Any] | None = None) -> Verdict:
         lab = labs.get()
         try:
             own.mkdir()
-            return tried(fault, lab, own, pace, undisturbed)
+            return tried(trial, lab, own, pace, undisturbed)
         except Exception as error:  # one of many: the others go on
-            return Verdict(fault, result="broken", problems=[f"{type(error).__name__}: {error}"])
+            return Verdict(trial, result="broken", problems=[f"{type(error).__name__}: {error}"])
         finally:
             labs.put(lab)
 
     with ExitStack() as stack, ThreadPoolExecutor(at_once) as pool:
         for _ in range(at_once):
             labs.put(stack.enter_context(Lab()))
-        plain = {nodes: folder / f"undisturbed{nodes}" for nodes in sorted({fault.nodes for fault in faults})}
-        first = {nodes: pool.submit(run, Fault(0, "none", nodes, 0, 0.0, None), own) for nodes, own in plain.items()}
+        plain = {nodes: folder / f"undisturbed{nodes}" for nodes in sorted({trial.nodes for trial in trials})}
+        first = {nodes: pool.submit(run, Trial(0, nodes), own) for nodes, own in plain.items()}
 
         def undisturbed(nodes: int) -> Any:
             verdict = first[nodes].result()
@@ -382,19 +410,21 @@ def run_all(seeds: Iterable[int], at_once: int, pace: Pace, folder: Path) -> Ite
             (file,) = plain[nodes].glob("reports/run*/alpha*/round1/outcome.json")
             return json.loads(file.read_text())
 
-        def run_one(fault: Fault) -> Verdict:
-            return run(fault, folder / f"seed{fault.seed}", functools.partial(undisturbed, fault.nodes))
+        def run_one(trial: Trial) -> Verdict:
+            return run(trial, folder / f"seed{trial.seed}", functools.partial(undisturbed, trial.nodes))
 
-        yield from pool.map(run_one, faults)
+        yield from pool.map(run_one, trials)
 
 
 def line_of(verdict: Verdict) -> str:
-    fault = verdict.fault
-    lasts = "" if fault.lasts_s is None else f" for {fault.lasts_s:g} s"
-    what = f"seed {fault.seed:3}  {fault.nodes}x1  {fault.kind}{lasts} on {verdict.host} after {fault.at_s:g} s"
+    what = [f"seed {verdict.trial.seed:3}  {verdict.trial.nodes}x1"]
+    for fault, host in zip_longest(verdict.trial.faults, verdict.hosts, fillvalue="no host"):
+        assert isinstance(fault, Fault)
+        lasts = "" if fault.lasts_s is None else f" for {fault.lasts_s:g} s"
+        what.append(f"{fault.kind}{lasts} on {host} after {fault.at_s:g} s")
     end = verdict.result + (f" after {verdict.starts} starts" if verdict.starts > 1 else "")
     problems = "".join(f"\n    WRONG: {problem}" for problem in verdict.problems)
-    return f"{what}: {end}, {verdict.seconds:g} s  {verdict.reason}{problems}"
+    return f"{'  '.join(what)}: {end}, {verdict.seconds:g} s  {verdict.reason}{problems}"
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
@@ -405,7 +435,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
         end = "wrong" if verdict.problems else "ended with a reason"
         if verdict.result == "finished" and not verdict.problems:
             end = "finished after restarts" if verdict.starts > 1 else "finished"
-        counts.setdefault(verdict.fault.kind, Counter())[end] += 1
+        counts.setdefault(verdict.trial.kind, Counter())[end] += 1
     rows = [f"| {kind} | " + " | ".join(str(count[end] or "") for end in ends) + " |" for kind, count in counts.items()]
     return "\n".join([f"| fault | {' | '.join(ends)} |", "|---|" + "---|" * len(ends), *rows])
 
@@ -425,6 +455,7 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=6, metavar="N", help="labs at once (default: 6)")
     parser.add_argument("--short", action="store_true", help="trainings of seconds")
     parser.add_argument("--folder", type=Path, help="keep the runs there (default: a temporary folder)")
+    parser.add_argument("--faults", type=int, default=1, metavar="N", help="of each training (default: 1)")
     given = parser.parse_args()
     if problems := [*missing(), *missing_programs(SLURM)]:
         print("\n".join(["no lab on this machine:", *problems]))
@@ -432,7 +463,9 @@ def main() -> int:
     folder = given.folder or Path(tempfile.mkdtemp(prefix="faults-"))
     folder.mkdir(parents=True, exist_ok=True)
     verdicts = []
-    for verdict in run_all(seeds_of(given.seeds), given.at_once, SHORT if given.short else FULL, folder):
+    pace = SHORT if given.short else FULL
+    trials = [Trial.drawn(seed, pace, given.faults) for seed in seeds_of(given.seeds)]
+    for verdict in run_all(trials, given.at_once, pace, folder):
         print(line_of(verdict), flush=True)
         with (folder / "verdicts.jsonl").open("a") as file:
             file.write(json.dumps(asdict(verdict)) + "\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.needs import SLURM, missing_programs
-from tests.lab.random_faults import SHORT, differences, line_of, run_all
+from tests.lab.random_faults import SHORT, Trial, differences, line_of, run_all
 
 # One of each kind but the shortest cuts.
 SEEDS = (1, 3, 4, 5, 6, 8, 9, 10)
@@ -19,7 +19,7 @@ def test_trainings_finish_with_the_right_figures_or_end_with_a_reason(
 ) -> None:
     if problems := missing_programs(SLURM):
         (pytest.fail if request.config.getini("strict") else pytest.skip)("; ".join(problems))
-    verdicts = list(run_all(SEEDS, 5, SHORT, tmp_path))
+    verdicts = list(run_all([Trial.drawn(seed, SHORT) for seed in SEEDS], 5, SHORT, tmp_path))
     assert not [line_of(verdict) for verdict in verdicts if verdict.problems]
     assert sum(verdict.starts > 1 for verdict in verdicts) >= 4, [line_of(verdict) for verdict in verdicts]
     (file,) = tmp_path.glob("undisturbed3/reports/run*/alpha*/round1/outcome.json")
