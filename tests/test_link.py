@@ -173,3 +173,12 @@ def test_all_hosts_together_send_a_hundred_signs_of_life_a_second_at_most() -> N
     for hosts in (1, 100, 1024, 8192):
         assert hosts / silence.every_s(silence.BEAT_S, hosts) <= 100
         assert hosts / silence.word_s(hosts) <= 100 + 1e-9, "three messages until an agent gives up"
+
+
+def test_connections_leave_the_config_alone_that_all_hosts_share() -> None:
+    config = fabric.Config()
+    made = ssh.connection(Address("h1", "h1", None, None), ClusterConfig(), config)
+    assert config._modifications == {}
+    assert made.inline_ssh_env is True
+    fabric.Connection("h1", config=config)
+    assert config._modifications, "the control"

@@ -380,6 +380,15 @@ class _Refuse:
         )
 
 
+class _Connection(fabric.Connection):  # type: ignore[misc, unused-ignore]
+    """A connection that leaves the config alone, which the connections of all hosts read in threads.
+
+    Fabric sets attributes that the class does not have in the config, which is empty while it is merged again.
+    """
+
+    inline_ssh_env: bool | None = None
+
+
 def connection(
     address: Address, conf: ClusterConfig, config: fabric.Config, by: fabric.Connection | None = None
 ) -> fabric.Connection:
@@ -388,7 +397,7 @@ def connection(
     kwargs: dict[str, Any] = {"look_for_keys": conf.key is None}
     if conf.key is not None:
         kwargs["key_filename"] = conf.key
-    return fabric.Connection(
+    return _Connection(
         address.host,
         user=address.user or conf.user,
         port=address.port or conf.port,
