@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import heapq
 import json
 import math
 import queue
@@ -23,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
 
@@ -157,6 +155,8 @@ class FaultyTraining:
     hosts: list[LabHost]
     nodes: int
     slurm: Slurm | None = None
+    away: set[str] = field(default_factory=set)
+    """The hosts that did not answer at the end of the run."""
 
     def start(self) -> Going:
         toy = Toy(cast(pytest.Pytester, types.SimpleNamespace(path=self.folder)))
@@ -213,32 +213,27 @@ class FaultyTraining:
         """Let the faults come and go until the run ends or takes too long; return the names of the hosts."""
         if not self.wait(lambda: self.file("plan.json"), 120):
             return []
-        begun, hosts = time.monotonic(), list[str]()
-        due: list[tuple[float, int, Callable[[], object]]] = []  # a heap; the numbers decide between equal times
-
-        def strike(number: int, fault: Fault) -> None:
-            # A full disk was made small before the run.
-            places = self.hosts if fault.kind == "disk" else self.placed() or self.hosts
-            hosts.append(places[fault.rank].name)
-            undo = self.strike(fault, places[fault.rank])
-            end_s = math.inf if fault.lasts_s is None else time.monotonic() - begun + fault.lasts_s
-            heapq.heappush(due, (end_s, number + len(faults), undo))
-
-        for number, fault in enumerate(faults):
-            act: Callable[[], object] = functools.partial(strike, number, fault)
-            heapq.heappush(due, (fault.at_s, number, act))
-        limit_s = 60 + 15 * self.pace.training_s
-        while self.runs and time.monotonic() - begun < limit_s:
-            if due and due[0][0] <= time.monotonic() - begun:
-                heapq.heappop(due)[2]()
+        begun, limit_s = time.monotonic(), 60 + 15 * self.pace.training_s
+        hit: dict[Fault, LabHost] = {}
+        lasting: dict[Fault, Callable[[], object]] = {}
+        while self.runs and (now_s := time.monotonic() - begun) < limit_s:
+            for fault in faults:
+                if fault not in hit and now_s >= fault.at_s:
+                    # A full disk was made small before the run.
+                    places = self.hosts if fault.kind == "disk" else self.placed() or self.hosts
+                    hit[fault] = places[fault.rank]
+                    if undo := self.strike(fault, places[fault.rank]):
+                        lasting[fault] = undo
+                elif fault in lasting and fault.lasts_s is not None and now_s >= fault.at_s + fault.lasts_s:
+                    lasting.pop(fault)()
             time.sleep(0.05)
-        for _, number, undo in due:
-            if number >= len(faults):
-                undo()
-        return hosts
+        for fault, undo in lasting.items():
+            self.away.add(hit[fault].name)
+            undo()
+        return [hit[fault].name if fault in hit else "no host" for fault in faults]
 
-    def strike(self, fault: Fault, host: LabHost) -> Callable[[], object]:
-        """Let a fault happen; return what ends it."""
+    def strike(self, fault: Fault, host: LabHost) -> Callable[[], object] | None:
+        """Let a fault happen; return what ends it, if it lasts."""
         if fault.kind.startswith("cut"):
             host.link(up=False)
             return lambda: host.link(up=True)
@@ -259,7 +254,7 @@ class FaultyTraining:
         else:
             with suppress(AssertionError):  # no agent is left after the end of the round
                 kill_agent(host, with_reaper="watchdog" in fault.kind)
-        return lambda: None
+        return None
 
     # -- what came of it ---------------------------------------------------------------------------------------
 
@@ -299,8 +294,8 @@ class FaultyTraining:
         return left
 
     def _left_on(self, host: LabHost) -> list[str]:
-        """Return what is left on a host, without logs that the run says to be there."""
-        kept = f"the logs of {host.name} are missing here" in self.going.text
+        """Return what is left on a host, without logs that stay there for a week: the run could not reach it."""
+        kept = host.name in self.away or f"the logs of {host.name} are missing here" in self.going.text
         return [each for each in leftovers(host) if not (kept and each.startswith("folder ") and "/rounds/" in each)]
 
 
@@ -418,8 +413,7 @@ def run_all(trials: Sequence[Trial], at_once: int, pace: Pace, folder: Path) -> 
 
 def line_of(verdict: Verdict) -> str:
     what = [f"seed {verdict.trial.seed:3}  {verdict.trial.nodes}x1"]
-    for fault, host in zip_longest(verdict.trial.faults, verdict.hosts, fillvalue="no host"):
-        assert isinstance(fault, Fault)
+    for fault, host in zip(verdict.trial.faults, verdict.hosts or ["no host"] * 9, strict=False):
         lasts = "" if fault.lasts_s is None else f" for {fault.lasts_s:g} s"
         what.append(f"{fault.kind}{lasts} on {host} after {fault.at_s:g} s")
     end = verdict.result + (f" after {verdict.starts} starts" if verdict.starts > 1 else "")
