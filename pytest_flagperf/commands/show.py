@@ -93,7 +93,7 @@ def log_lines(path: Path) -> Iterator[str]:
     kind = "rank log of FlagPerf, with names of pytest-flagperf" if log.names.original else "rank log"
     yield f"{path}: {kind}, not judged"
     if log.names.difference:
-        yield f"  different values of the same figure: {printable(str(log.names.difference))}"
+        yield f"  different values of the same figure: {printable(log.names.difference)}"
     rows = dict(_rows(log))
     width = max(map(len, rows), default=0)
     yield from (f"  {printable(name):{width}}  {text}" for name, text in rows.items())

@@ -384,7 +384,7 @@ def test_the_integral_of_power_is_within_a_percent_of_the_counter(
         counted, integral = samples._counted(device["energy"]), samples._integral(device["power"])
         assert counted is not None
         assert integral is not None
-        assert read.energy(index) == counted
+        assert read.window().devices[index].energy == counted
         assert integral.joules == pytest.approx(counted.joules, rel=0.01)
         assert integral.covered > 0.97
 

@@ -87,11 +87,12 @@ def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) 
     training = phases.training(outcome.phases)
     assert training is not None
     sampled = monitors.read(round_dir)["h1_noderank0"]
-    both = {device: sampled.energy_both_ways(device, training.start, training.end) for device in range(8)}
+    both = {device.index: device.pair for device in sampled.window(training.start, training.end).devices}
     for device in (*WELL, NO_UTILIZATION):
         found = both[device]
         assert found is not None
-        counted, integral = (energy.joules / energy.covered for energy in found)  # a busy machine misses samples
+        energies = found.counted, found.integral
+        counted, integral = (energy.joules / energy.covered for energy in energies)  # a busy machine misses samples
         assert counted == pytest.approx(integral, rel=0.01)
         assert integral == pytest.approx((300 + 10 * device) * training.seconds, rel=0.02)
     assert both[NO_COUNTER] is None

@@ -221,18 +221,30 @@ def _pair(bounds: Sequence[float] | None) -> Range | None:
     return Range(low, high) if low < high else None
 
 
+@dataclass(frozen=True)
+class NamesInLog:
+    """Whose names a log has: FlagPerf's, or both, with the number of values that differ and the first of these."""
+
+    original: bool = False
+    has_both: bool = False
+    differences: int = 0
+    difference: str = ""
+
+
 @dataclass
 class RankLog:
     """The contents of one rank's log; ``present`` is False if the rank left no log."""
 
     rank: int
-    path: Path
+    path: Path = Path()
     present: bool = True
+    is_summary: bool = False
+    """Its host summed it up: there are no curves, and the log is still there."""
     init_end: Mapping[str, Any] = field(default_factory=dict)
     finished: Mapping[str, Any] | None = None
     counts: dict[str, int] = field(default_factory=dict)
     """The number of records of each milestone; a rank writes each once."""
-    given: list[Mapping[str, Any]] = field(default_factory=list)
+    given: tuple[Mapping[str, Any], ...] = ()
     """The values that each INIT_END repeats from the rank's parameters."""
     after_finished: str | None = None
     """The first event after FINISHED."""
@@ -271,20 +283,21 @@ class RankLog:
     bytes: int = 0
     drawings: FirstAndLast = field(default_factory=FirstAndLast)
     """What the model drew; invalid records are left out."""
-    points: list[MeasuredPoint] = field(default_factory=list)
+    points: tuple[MeasuredPoint, ...] = ()
     """The points of a measurement."""
-    left_out: list[LeftOutPoint] = field(default_factory=list)
+    left_out: tuple[LeftOutPoint, ...] = ()
     bad_points: int = 0
     """The number of records of points that are not valid, repeat a point, or are too many."""
-    names: Translator = field(default_factory=lambda: Translator(Names()))
-    """The names in the log: whether the log is FlagPerf's, and which figures have two values."""
+    names: NamesInLog = NamesInLog()
+    last_lines: tuple[str, ...] = ()
+    """Of a summary of a rank that did not finish."""
 
     @property
     def names_of_points(self) -> frozenset[str]:
         return frozenset(point.name for point in self.points)
 
     def tail(self) -> tuple[str, ...]:
-        return tail(self.path)
+        return self.last_lines or tail(self.path)
 
 
 def read_rank(
@@ -302,7 +315,7 @@ def read_rank(
     ``loads`` is a faster JSON parser than the standard library's.
     """
     names = Translator(Names(target.name, metric.original_name if metric else "", sample_unit))
-    log = RankLog(rank, path, names=names)
+    log = RankLog(rank, path)
     skipped = perflog.SkippedCounts()
     ranges = RangeChecker(rank, metric)
     reader = _Reader(log, target, warmup)
@@ -319,6 +332,8 @@ def read_rank(
     log.steps, log.evaluations = reader.steps.points(), reader.evaluations.points()
     log.impossible = ranges.impossible()
     log.logged_steps, log.num_evaluations = reader.steps.seen, reader.evaluations.seen
+    log.points, log.left_out, log.given = tuple(reader.points), tuple(reader.left_out), tuple(reader.given)
+    log.names = NamesInLog(names.original, names.has_both, names.differences, str(names.difference or ""))
     return log
 
 
@@ -328,6 +343,9 @@ class _Reader:
     def __init__(self, log: RankLog, target: Target, warmup: int) -> None:
         self.log, self.target, self._warmup = log, target, warmup
         self._point_names: set[str] = set()
+        self.points: list[MeasuredPoint] = []
+        self.left_out: list[LeftOutPoint] = []
+        self.given: list[Mapping[str, Any]] = []
         self.steps: Curve[Step] = Curve()
         self.evaluations: Curve[Evaluation] = Curve()
 
@@ -365,7 +383,7 @@ class _Reader:
         elif record.event == events.INIT_END:
             log.init_end = record.value
             given = record.value.get("given")
-            log.given.append(given if isinstance(given, dict) else {})
+            self.given.append(given if isinstance(given, dict) else {})
         elif record.event == events.INIT_START:
             log.init_start_ms = record.time_ms
         elif record.event == events.TRAIN_START:
@@ -389,8 +407,8 @@ class _Reader:
             log.bad_points += 1
             return
         self._point_names.add(name)
-        log.points += [measured] if measured else []
-        log.left_out += [left_out] if left_out else []
+        self.points += [measured] if measured else []
+        self.left_out += [left_out] if left_out else []
 
     def _step(self, record: perflog.Record) -> None:
         value = record.value

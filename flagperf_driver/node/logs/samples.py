@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf, isfinite, isinf
 from typing import Iterable, Iterator, Mapping, Sequence
 
@@ -48,12 +48,9 @@ class Reasons:
     names: Sequence[str]
     """Each is one reason, several reasons joined by "+", or "none"."""
 
-    def shares(self) -> dict[str, float]:
-        """The share of the samples that have each reason."""
-        counts: Counter[str] = Counter()
-        for code, times in Counter(self.codes).items():
-            counts.update(dict.fromkeys(self.names[code].split("+"), times))
-        return {reason: times / len(self.codes) for reason, times in sorted(counts.items()) if reason != "none"}
+    def counts(self) -> dict[str, int]:
+        """The number of samples with each name."""
+        return {self.names[code]: times for code, times in sorted(Counter(self.codes).items())}
 
     def between(self, start: float, end: float) -> Reasons:
         span = _span(self.times, start, end)
@@ -93,6 +90,68 @@ class Energy:
 
 
 @dataclass(frozen=True)
+class EnergyPair:
+    """The energy of a device by its counter and by its power, whose readings lag and scatter."""
+
+    counted: Energy
+    integral: Energy
+    power_spread: float
+    """From the lowest to the highest power of the round, in W."""
+    power_error: float | None = None
+    """The standard error of the mean power; None with fewer than two readings."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """The readings of a quantity between two times."""
+
+    count: int
+    mean: float
+    highest: float
+
+
+@dataclass(frozen=True)
+class DeviceWindow:
+    """The figures of a device between two times."""
+
+    index: int
+    quantities: Mapping[str, Quantity]
+    held: Mapping[str, int] = field(default_factory=dict)
+    """The number of samples by throttling reasons, of which several are joined by "+"."""
+    energy: Energy | None = None
+    pair: EnergyPair | None = None
+    """The energy by both ways of a device that has both."""
+
+    @property
+    def throttle(self) -> dict[str, float]:
+        """The share of the samples that have each reason."""
+        counts: Counter[str] = Counter()
+        for names, times in self.held.items():
+            counts.update(dict.fromkeys(names.split("+"), times))
+        total = sum(self.held.values())
+        return {reason: times / total for reason, times in sorted(counts.items()) if reason != "none"}
+
+
+@dataclass(frozen=True)
+class Window:
+    """The figures of a host and its devices between two times: all that a round's figures need of the samples."""
+
+    start: float
+    end: float
+    host: Mapping[str, Quantity]
+    devices: tuple[DeviceWindow, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    """Also the time before the first and after the last sample."""
+    energy: Energy | None = None
+    grown: Mapping[str, float] = field(default_factory=dict)
+    """The growth of each load counter, extrapolated to the time without samples."""
+
+    @property
+    def sampled_devices(self) -> tuple[DeviceWindow, ...]:
+        return tuple(device for device in self.devices if device.quantities)
+
+
+@dataclass(frozen=True)
 class Samples:
     """The samples of one host."""
 
@@ -111,7 +170,10 @@ class Samples:
     dropped: tuple[DroppedReadings, ...] = ()
     """The readings outside their ranges, which are in no series."""
     is_partial: bool = False
-    """Whether only parts of the files were read; then gaps are unknown."""
+    """Whether the series have only parts of the samples; then gaps are unknown."""
+    windows: tuple[Window, ...] | None = None
+    """The only windows that are known, of samples that their host summed up; None if the series are known."""
+    _computed: dict[tuple[float, float], Window] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def read_from(self, name: str) -> str:
         """The source of a quantity, or an empty text."""
@@ -120,40 +182,43 @@ class Samples:
     @property
     def throttle(self) -> dict[int, dict[str, float]]:
         """The share of throttled samples by device and reason."""
-        return {device: held.shares() for device, held in self.held.items()}
+        return {device.index: device.throttle for device in self.window().devices if device.held}
 
-    def energy(self, device: int, start: float = -inf, end: float = inf) -> Energy | None:
-        """The energy of a device in that time: from its counter if it has one, else from its power."""
-        series = self.devices.get(device, {})
-        return _counted(series.get("energy"), start, end) or _integral(series.get("power"), start, end)
+    def window(self, start: float = -inf, end: float = inf) -> Window:
+        """Return the figures between two times; ValueError if the host did not sum them up."""
+        if self.windows is not None:
+            found = next((one for one in self.windows if (one.start, one.end) == (start, end)), None)
+            if found is None:
+                raise ValueError(f"a host's summary has no figures of the samples from {start} to {end}")
+            return found
+        if (start, end) not in self._computed:
+            self._computed[start, end] = self._window(start, end)
+        return self._computed[start, end]
 
-    def energy_both_ways(self, device: int, start: float = -inf, end: float = inf) -> tuple[Energy, Energy] | None:
-        """The energy by the counter and by the power of a device that has both."""
-        series = self.devices[device]
-        counted, integral = _counted(series.get("energy"), start, end), _integral(series.get("power"), start, end)
-        return (counted, integral) if counted and integral else None
-
-    def host_energy(self, start: float = -inf, end: float = inf) -> Energy | None:
-        """The energy of the host in that time; ``read_from`` names the parts that its power includes."""
+    def _window(self, start: float, end: float) -> Window:
         power, counter = self.host.get("power"), self.host.get("energy")
-        return _counted(counter, start, end, "the processors' own counters") or _integral(power, start, end)
-
-    def grown(self, name: str, start: float, end: float) -> float | None:
-        """The growth of a load counter in that time, extrapolated to the time without samples."""
-        counted = _counted(self.load.get(name), start, end)
-        return counted.joules / counted.covered if counted is not None and counted.covered else None
-
-    def between(self, start: float, end: float) -> Samples:
-        """The samples of that time; time before the first and after the last sample counts as a gap."""
-        devices = {device: _within(series, start, end) for device, series in self.devices.items()}
-        return replace(
-            self,
-            host=_within(self.host, start, end),
-            devices={device: series for device, series in devices.items() if series},
-            held={device: part for device, held in self.held.items() if (part := held.between(start, end)).codes},
-            gaps=tuple(find_gaps(self._ticks(), start, end)),
-            events=tuple(event for event in self.events if start <= event.time <= end),
+        grown = {name: _counted(series, start, end) for name, series in self.load.items()}
+        return Window(
+            start,
+            end,
+            _quantities(self.host, start, end),
+            tuple(self._device(index, start, end) for index in sorted({*self.devices, *self.held})),
+            tuple(find_gaps(self._ticks(), start, end)) if not self.is_partial else (),
+            _counted(counter, start, end, "the processors' own counters") or _integral(power, start, end),
+            {name: energy.joules / energy.covered for name, energy in grown.items() if energy and energy.covered},
         )
+
+    def _device(self, index: int, start: float, end: float) -> DeviceWindow:
+        series = self.devices.get(index, {})
+        power = series.get("power")
+        counted, integral = _counted(series.get("energy"), start, end), _integral(power, start, end)
+        held = self.held[index].between(start, end).counts() if index in self.held else {}
+        pair = None
+        if counted and integral and power:
+            watts = power.between(start, end).values
+            error = statistics.stdev(watts) / len(watts) ** 0.5 if len(watts) > 1 else None
+            pair = EnergyPair(counted, integral, max(power.values) - min(power.values), error)
+        return DeviceWindow(index, _quantities(series, start, end), held, counted or integral, pair)
 
     def _ticks(self) -> Iterator[tuple[int | None, Sequence[float]]]:
         """The sampling times of the host and of each device: those of the quantity with most samples."""
@@ -167,9 +232,11 @@ def _pairs(values: Sequence[float]) -> Iterable[tuple[float, float]]:
     return zip(values, values[1:])
 
 
-def _within(quantities: Mapping[str, Series], start: float, end: float) -> dict[str, Series]:
-    parts = {name: series.between(start, end) for name, series in quantities.items()}
-    return {name: series for name, series in parts.items() if len(series.values)}
+def _quantities(series: Mapping[str, Series], start: float, end: float) -> dict[str, Quantity]:
+    parts = {name: one.between(start, end).values for name, one in series.items()}
+    return {
+        name: Quantity(len(values), statistics.fmean(values), max(values)) for name, values in parts.items() if values
+    }
 
 
 def _span(times: Sequence[float], start: float, end: float) -> slice:

@@ -57,13 +57,12 @@ def load_of(samples: Samples, report: Mapping[str, Any], training: Phase) -> Hos
     """Compute the load from a host's counters; all values are None if the training is too short."""
     if training.seconds < LEAST_S:
         return HostLoad(None, None, None)
-    waited, others, stolen = (
-        samples.grown(name, training.start, training.end) for name in ("waited", "others", "stolen")
-    )
-    cpu = samples.host["cpu"].between(training.start, training.end) if "cpu" in samples.host else None
+    window = samples.window(training.start, training.end)
+    waited, others, stolen = (window.grown.get(name) for name in ("waited", "others", "stolen"))
+    cpu = window.host.get("cpu")
     host = report.get("host")
     cores = number(host.get("cores", 0)) if isinstance(host, dict) else 0.0
-    worked = cpu.mean * cores * training.seconds if cpu is not None and cpu.values else 0.0
+    worked = cpu.mean * cores * training.seconds if cpu is not None else 0.0
     return HostLoad(
         None if waited is None else waited / training.seconds,
         None if others is None else others / training.seconds,

@@ -44,7 +44,7 @@ def check(ranks: Sequence[tuple[RankLocation, RankFigures]], number_: int) -> tu
 
 def _two_names(rank: RankFigures) -> FigureBounds | None:
     names = rank.log.names
-    return FigureBounds(names.differences, 0.0, 0.0, which=str(names.difference or "")) if names.has_both else None
+    return FigureBounds(names.differences, 0.0, 0.0, which=names.difference) if names.has_both else None
 
 
 # -- times ---------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def _to_target(rank: RankFigures) -> FigureBounds | None:
     reached = rank.log.reached
     if reached is None:
         return None
-    ends = (rank.log.finished or {}).get("stop_reason") == "target" and reached is rank.log.last_evaluation
+    ends = (rank.log.finished or {}).get("stop_reason") == "target" and reached == rank.log.last_evaluation
     return FigureBounds(reached.time, rank.train_s if ends else -INF, rank.train_s, rank.clock_set_s)
 
 

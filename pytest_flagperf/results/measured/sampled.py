@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from flagperf_driver.node.logs.samples import Energy, Reasons, Samples, Series
+from flagperf_driver.node.logs.samples import DeviceWindow, Quantity, Samples, Window
 from flagperf_driver.node.sampling.devices import NO_THROTTLING
 from pytest_flagperf.results.figures.units import signed
 from pytest_flagperf.results.measured.metrics import MetricValue
@@ -25,40 +25,39 @@ def figures(samples: Mapping[str, Samples], window: Phase | None, rate: MetricVa
     if window is None:
         return ()
     start, end = window.start, window.end
-    inside = {folder: host.between(start, end) for folder, host in samples.items()}
-    devices = [host.energy(device, start, end) for host in samples.values() for device in host.devices]
-    hosts = [host.host_energy(start, end) for host in samples.values()]
+    inside = [host.window(start, end) for host in samples.values()]
+    devices = [device for host in inside for device in host.devices]
     during = window.between
-    others = (*_devices(inside), *_hosts(inside), *_gaps(inside, window))
+    others = (*_devices(devices, samples), *_hosts(inside, samples), *_gaps(inside, window))
     return (
         *(replace(metric, how=f"{metric.how}, {during}") for metric in others),
-        *_energy("device", "all devices", devices, window, rate, during, _difference(samples, window)),
-        *_energy("host", "all hosts", hosts, window, rate, during, _source(samples, "power")),
+        *_energy("device", "all devices", devices, window, rate, during, _difference(devices)),
+        *_energy("host", "all hosts", inside, window, rate, during, _source(samples, "power")),
     )
 
 
-def _devices(samples: Mapping[str, Samples]) -> Iterator[MetricValue]:
+def _devices(devices: Sequence[DeviceWindow], samples: Mapping[str, Samples]) -> Iterator[MetricValue]:
     source = _source(samples, "devices")
-    power, temperature = _of_devices(samples, "power"), _of_devices(samples, "temperature")
+    power, temperature = _of_devices(devices, "power"), _of_devices(devices, "temperature")
     yield from _mean("device_power", power, "W", "lower", f"a device's mean, over the devices{source}")
     yield from _highest("device_power_highest", power, "W", "lower", f"the highest of any device{source}")
     yield from _mean("device_temperature", temperature, "C", "lower", f"mean over the devices{source}")
     how = f"the highest of any device{source}"
     yield from _highest("device_temperature_highest", temperature, "C", "lower", how)
-    used, memory = _of_devices(samples, "utilization"), _of_devices(samples, "memory_used")
+    used, memory = _of_devices(devices, "utilization"), _of_devices(devices, "memory_used")
     yield from _mean("device_utilization", used, "share", None, f"mean over the devices{source}", 0.01)
     yield from _highest("device_memory", memory, "bytes", "lower", f"the most of any device{source}", MIB)
     yield from _mean("device_memory_mean", memory, "bytes", "lower", f"mean over the devices{source}", MIB)
-    whole = _of_devices(samples, "memory_total")
+    whole = _of_devices(devices, "memory_total")
     yield from _highest("device_memory_total", whole, "bytes", None, f"what a device has{source}", MIB)
     for name in ("sm_clock", "memory_clock"):
-        clock = _of_devices(samples, name)
+        clock = _of_devices(devices, name)
         yield from _mean(f"device_{name}", clock, "MHz", None, f"mean over the devices{source}")
-    held = [reasons for host in samples.values() for reasons in host.held.values()]
+    held = [device for device in devices if device.held]
     if held:
         value = max(map(_throttled, held))
         how = f"the largest share of samples in which one reason held a device's clocks back{source}"
-        count = sum(len(reasons.codes) for reasons in held)
+        count = sum(sum(device.held.values()) for device in held)
         yield MetricValue("device_throttled", value, "share", "lower", how, samples=count)
 
 
@@ -68,14 +67,14 @@ def _source(samples: Mapping[str, Samples], name: str) -> str:
     return f", read from {' and '.join(means)}" if means else ""
 
 
-def _throttled(held: Reasons) -> float:
+def _throttled(device: DeviceWindow) -> float:
     """The largest share of samples of one throttling reason; idle devices and fixed clocks do not count."""
-    return max((share for reason, share in held.shares().items() if reason not in NO_THROTTLING), default=0.0)
+    return max((share for reason, share in device.throttle.items() if reason not in NO_THROTTLING), default=0.0)
 
 
-def _hosts(samples: Mapping[str, Samples]) -> Iterator[MetricValue]:
+def _hosts(inside: Sequence[Window], samples: Mapping[str, Samples]) -> Iterator[MetricValue]:
     cpu, memory, power = (
-        [host.host[name] for host in samples.values() if name in host.host] for name in ("cpu", "memory", "power")
+        [host.host[name] for host in inside if name in host.host] for name in ("cpu", "memory", "power")
     )
     yield from _mean("host_cpu", cpu, "share", None, "mean share of all cores, over the hosts")
     yield from _highest("host_memory", memory, "share", "lower", "the most of any host")
@@ -87,16 +86,15 @@ def _hosts(samples: Mapping[str, Samples]) -> Iterator[MetricValue]:
 def _energy(
     name: str,
     owner: str,
-    values: Iterable[Energy | None],
+    windows: Sequence[Window] | Sequence[DeviceWindow],
     window: Phase,
     rate: MetricValue | None,
     during: str,
     more: str,
 ) -> Iterator[MetricValue]:
     """Yield the energy metrics; nothing if the energy of any device or host is missing."""
-    energies = list(values)
-    known = [energy for energy in energies if energy is not None]
-    if not known or len(known) < len(energies):
+    known = [one.energy for one in windows if one.energy is not None]
+    if not known or len(known) < len(windows):
         return
     how = f"{' and '.join(sorted({energy.how for energy in known}))}, {during}"
     joules = sum(energy.joules for energy in known)
@@ -112,16 +110,13 @@ def _energy(
         yield MetricValue(f"{name}_energy_per_sample", watts / rate.value, "J/sample", "lower", how)
 
 
-def _difference(samples: Mapping[str, Samples], window: Phase) -> str:
+def _difference(devices: Sequence[DeviceWindow]) -> str:
     """Describe the difference between the integral of the power of all devices and their counters."""
-    pairs = [
-        host.energy_both_ways(device, window.start, window.end) for host in samples.values() for device in host.devices
-    ]
-    known = [pair for pair in pairs if pair is not None]
-    counted = sum(counter.joules for counter, _ in known)
-    if not known or len(known) < len(pairs) or counted <= 0:
+    known = [device.pair for device in devices if device.pair is not None]
+    counted = sum(pair.counted.joules for pair in known)
+    if not known or len(known) < len(devices) or counted <= 0:
         return ""
-    share = sum(integral.joules / integral.covered * counter.covered for counter, integral in known) / counted - 1
+    share = sum(pair.integral.joules / pair.integral.covered * pair.counted.covered for pair in known) / counted - 1
     return f"; by the integral of its power it would be {signed(share)}"
 
 
@@ -130,13 +125,14 @@ def energy_warnings(samples: Mapping[str, Samples], training: Phase | None) -> I
     if training is None:
         return
     for folder, host in samples.items():
-        shares = {device: share for device in host.devices if (share := _deviation(host, device, training)) is not None}
+        devices = host.window(training.start, training.end).devices
+        shares = {one.index: share for one in devices if (share := _deviation(one, training)) is not None}
         if shares:
             worst = max(shares.values(), key=abs)
-            devices = f"device{'s' if len(shares) > 1 else ''} {', '.join(map(str, shares))}"
+            which = f"device{'s' if len(shares) > 1 else ''} {', '.join(map(str, shares))}"
             up_to = "up to " if len(shares) > 1 else ""
             yield (
-                f"{host_of(folder)}: {devices}: the energy counter differs by {up_to}{signed(worst)} from the integral"
+                f"{host_of(folder)}: {which}: the energy counter differs by {up_to}{signed(worst)} from the integral"
                 " of the power; device_energy uses the counter"
             )
 
@@ -157,51 +153,48 @@ def counted(samples: Mapping[str, Samples], training: Phase | None) -> tuple[Cou
         return ()
     samples = {folder: host for folder, host in samples.items() if not any(event.seconds for event in host.events)}
     return tuple(
-        replace(energy, device=f"{host_of(folder)}: device {device}")
+        replace(energy, device=f"{host_of(folder)}: device {device.index}")
         for folder, host in samples.items()
-        for device in host.devices
-        if (energy := _counted(host, device, training)) is not None
+        for device in host.window(training.start, training.end).devices
+        if (energy := _counted(device, training)) is not None
     )
 
 
-def _counted(samples: Samples, device: int, training: Phase) -> Counted | None:
-    both = samples.energy_both_ways(device, training.start, training.end)
-    if both is None:
+def _counted(device: DeviceWindow, training: Phase) -> Counted | None:
+    pair = device.pair
+    if pair is None:
         return None
-    by_counter, integral = (energy.joules / energy.covered for energy in both)
-    power = samples.devices[device]["power"]
-    watts = power.between(training.start, training.end).values
-    if len(watts) < 2 or not integral:
+    by_counter, integral = (energy.joules / energy.covered for energy in (pair.counted, pair.integral))
+    if pair.power_error is None or not integral:
         return None
-    lag = _AVERAGED_S * (max(power.values) - min(power.values))
-    noise = 3 * statistics.stdev(watts) / len(watts) ** 0.5 * training.seconds
+    lag, noise = _AVERAGED_S * pair.power_spread, 3 * pair.power_error * training.seconds
     return Counted(by_counter, integral, lag + noise)
 
 
-def _deviation(samples: Samples, device: int, training: Phase) -> float | None:
+def _deviation(device: DeviceWindow, training: Phase) -> float | None:
     """The deviation of the counter as a share of the integral; None if it is within the tolerance."""
-    both = _counted(samples, device, training)
+    both = _counted(device, training)
     if both is None:
         return None
     more = both.counted - both.integral
     return more / both.integral if abs(more) > _DIFFER * both.integral + both.noise else None
 
 
-def _gaps(samples: Mapping[str, Samples], window: Phase) -> Iterator[MetricValue]:
-    sampled = [host for host in samples.values() if host.host or host.devices]
+def _gaps(inside: Sequence[Window], window: Phase) -> Iterator[MetricValue]:
+    sampled = [host for host in inside if host.host or host.sampled_devices]
     if sampled:
         lost = sum(gap.seconds for host in sampled for gap in host.gaps)
-        lost += window.seconds * (len(samples) - len(sampled))
+        lost += window.seconds * (len(inside) - len(sampled))
         how = "time in which a host was not sampled, summed"
-        yield MetricValue("monitor_gaps", lost, "s", "lower", how, samples=len(samples))
+        yield MetricValue("monitor_gaps", lost, "s", "lower", how, samples=len(inside))
 
 
-def _of_devices(samples: Mapping[str, Samples], name: str) -> list[Series]:
-    return [series[name] for host in samples.values() for series in host.devices.values() if name in series]
+def _of_devices(devices: Sequence[DeviceWindow], name: str) -> list[Quantity]:
+    return [device.quantities[name] for device in devices if name in device.quantities]
 
 
 def _mean(
-    name: str, quantities: list[Series], unit: str, direction: str | None, how: str, scale: float = 1.0
+    name: str, quantities: list[Quantity], unit: str, direction: str | None, how: str, scale: float = 1.0
 ) -> Iterator[MetricValue]:
     if quantities:
         value = statistics.fmean(series.mean for series in quantities) * scale
@@ -209,12 +202,12 @@ def _mean(
 
 
 def _highest(
-    name: str, quantities: list[Series], unit: str, direction: str | None, how: str, scale: float = 1.0
+    name: str, quantities: list[Quantity], unit: str, direction: str | None, how: str, scale: float = 1.0
 ) -> Iterator[MetricValue]:
     if quantities:
         value = max(series.highest for series in quantities) * scale
         yield MetricValue(name, value, unit, direction, how, samples=_count(quantities))
 
 
-def _count(quantities: Iterable[Series]) -> int:
-    return sum(len(series.values) for series in quantities)
+def _count(quantities: Iterable[Quantity]) -> int:
+    return sum(one.count for one in quantities)

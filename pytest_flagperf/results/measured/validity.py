@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node.logs.samples import Gap, Reasons, Samples
+from flagperf_driver.node.logs.samples import Event, Gap, Samples, Window
 from flagperf_driver.node.sampling.devices import NO_THROTTLING, POWER_CAP
 from flagperf_driver.node.sampling.notes import CHANGED, CLOCK_SET, FOREIGN, KINDS
 from pytest_flagperf.results.figures.units import quantity
@@ -73,14 +73,15 @@ def _of_host(
     )
     if training is None:
         return
-    within = samples.between(training.start, training.end)
+    within = samples.window(training.start, training.end)
     yield from _throttled(host, within, report)
     yield from (
         ValidityWarning(BUSY, sentence) for sentence in busy.validity_warnings(folder, samples, report, training)
     )
     # A very short training may fall between two samples.
-    missing = list(_not_sampled(host, within if training.seconds >= _GAPS_S else samples, plan))
-    yield from missing or _gaps(host, within, training)
+    judged = within if training.seconds >= _GAPS_S else samples.window()
+    missing = list(_not_sampled(host, judged, samples.missing, plan))
+    yield from missing or _gaps(host, within, samples.events, training)
 
 
 def unreachable(end: RoundRecord | None, training: Phase | None) -> Iterator[ValidityWarning]:
@@ -108,14 +109,14 @@ def restarted(costs: str) -> ValidityWarning:
 # -- throttled clocks ----------------------------------------------------------------------------------------
 
 
-def _throttled(host: str, samples: Samples, report: Mapping[str, Any]) -> Iterator[ValidityWarning]:
+def _throttled(host: str, window: Window, report: Mapping[str, Any]) -> Iterator[ValidityWarning]:
     """Yield one warning for all devices of a host that were slowed down for the same reasons."""
     by_reasons: dict[tuple[str, ...], dict[int, float]] = {}
-    for device, held in samples.held.items():
-        bad = _reasons(held) - (set() if _is_capped(report, device) else {POWER_CAP})
-        throttled = _share(held, bad)
+    for device in window.devices:
+        bad = _reasons(device.held) - (set() if _is_capped(report, device.index) else {POWER_CAP})
+        throttled = _share(device.held, bad)
         if throttled >= _THROTTLED_SHARE:
-            by_reasons.setdefault(tuple(sorted(bad)), {})[device] = throttled
+            by_reasons.setdefault(tuple(sorted(bad)), {})[device.index] = throttled
     for reasons, shares in by_reasons.items():
         devices = f"device {_list(shares)} was" if len(shares) == 1 else f"devices {_list(shares)} were"
         up_to = "up to " if len(shares) > 1 else ""
@@ -126,14 +127,14 @@ def _throttled(host: str, samples: Samples, report: Mapping[str, Any]) -> Iterat
         )
 
 
-def _reasons(held: Reasons) -> set[str]:
-    return {reason for name in held.names for reason in name.split("+")} - NO_THROTTLING
+def _reasons(held: Mapping[str, int]) -> set[str]:
+    return {reason for name in held for reason in name.split("+")} - NO_THROTTLING
 
 
-def _share(held: Reasons, bad: set[str]) -> float:
+def _share(held: Mapping[str, int], bad: set[str]) -> float:
     """The share of the samples that have any of the reasons."""
-    codes = {code for code, name in enumerate(held.names) if bad.intersection(name.split("+"))}
-    return sum(code in codes for code in held.codes) / len(held.codes) if held.codes else 0.0
+    times = sum(times for name, times in held.items() if bad.intersection(name.split("+")))
+    return times / sum(held.values()) if held else 0.0
 
 
 def _is_capped(report: Mapping[str, Any], device: int) -> bool:
@@ -156,45 +157,43 @@ def _limits(report: Mapping[str, Any], device: int) -> tuple[Any, Any]:
 # -- gaps in sampling ----------------------------------------------------------------------------------------
 
 
-def _not_sampled(host: str, samples: Samples, plan: StoredPlan) -> Iterator[ValidityWarning]:
+def _not_sampled(host: str, window: Window, unavailable: Sequence[str], plan: StoredPlan) -> Iterator[ValidityWarning]:
     """Yield a warning if a host or its devices have no samples although the plan lists monitors."""
     planned = plan.monitors
     if planned is None:
         return
-    if not samples.host:
+    if not window.host:
         yield ValidityWarning(GAP, f"{host} was not sampled at all during the training")
-    elif not samples.devices and (planned.get("nvml") or planned.get("probe")):
-        reason = next((text for text in samples.missing if text.startswith("devices: ")), "").partition(": ")[2]
+    elif not window.sampled_devices and (planned.get("nvml") or planned.get("probe")):
+        reason = next((text for text in unavailable if text.startswith("devices: ")), "").partition(": ")[2]
         sentence = f"{host}: no device was sampled during the training"
         yield ValidityWarning(GAP, f"{sentence}: {reason}" if reason else sentence)
 
 
-def _gaps(host: str, samples: Samples, training: Phase) -> Iterator[ValidityWarning]:
+def _gaps(host: str, window: Window, events: Sequence[Event], training: Phase) -> Iterator[ValidityWarning]:
     """Yield a warning for long gaps between samples; a clock that was set forward makes no gap."""
-    if samples.is_partial:
-        return
-    lost = [gap.seconds - _set_forward(samples, gap) for gap in samples.gaps]
+    lost = [gap.seconds - _set_forward(events, gap) for gap in window.gaps]
     total, longest = sum(lost), max(lost, default=0.0)
     if longest >= _LONGEST_GAP_S or (total >= _GAPS_S and total >= _GAPS_SHARE * training.seconds):
         seconds = quantity(training.seconds, "s")
         once = f", {quantity(longest, 's')} of it at once" if len(lost) > 1 else ""
-        who = f"{host}{_whose(samples)} not sampled for {quantity(total, 's')}"
+        who = f"{host}{_whose(window)} not sampled for {quantity(total, 's')}"
         yield ValidityWarning(GAP, f"{who} of the training's {seconds}{once}")
 
 
-def _whose(samples: Samples) -> str:
+def _whose(window: Window) -> str:
     """Name the devices that were not sampled; if the host itself was not, name the host."""
-    devices = sorted({device for gap in samples.gaps for device in gap.devices})
-    if not all(gap.devices for gap in samples.gaps):
+    devices = sorted({device for gap in window.gaps for device in gap.devices})
+    if not all(gap.devices for gap in window.gaps):
         return " was"
     if len(devices) == 1:
         return f": device {devices[0]} was"
-    return ": its devices were" if len(devices) == len(samples.devices) else f": devices {_list(devices)} were"
+    return ": its devices were" if len(devices) == len(window.sampled_devices) else f": devices {_list(devices)} were"
 
 
-def _set_forward(samples: Samples, gap: Gap) -> float:
+def _set_forward(events: Sequence[Event], gap: Gap) -> float:
     end = gap.start + gap.seconds
-    steps = [event for event in samples.events if event.kind == CLOCK_SET and gap.start <= event.time <= end + 1.0]
+    steps = [event for event in events if event.kind == CLOCK_SET and gap.start <= event.time <= end + 1.0]
     return min(gap.seconds, sum(max(0.0, event.seconds) for event in steps))
 
 
