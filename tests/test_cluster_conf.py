@@ -59,12 +59,13 @@ def test_a_whole_table_comes_with_its_paths_absolute(tmp_path: Path) -> None:
     table = {
         "hosts": ["h1", "b@h2:23"], "user": "bench", "port": 22, "key": "keys/id", "known_hosts": "known",
         "gateway": "gw:2222", "python": "/opt/python/bin/python3.11", "max_log_gib": 0.5, "max_log_entries": 7,
+        "max_whole_hosts": 8,
     }  # fmt: skip
     file = tmp_path / "flagperf.toml"
     conf = read_cluster(table, file)
     assert conf == ClusterConfig(
         ("h1", "b@h2:23"), "bench", 22, str(key), str(tmp_path / "known"), "gw:2222",
-        "/opt/python/bin/python3.11", str(file), max_log_gib=0.5, max_log_entries=7,
+        "/opt/python/bin/python3.11", str(file), max_log_gib=0.5, max_log_entries=7, max_whole_hosts=8,
     )  # fmt: skip
     assert conf.addresses() == (Address("h1", "h1"), Address("h2", "h2", "b", 23))
 
@@ -77,7 +78,7 @@ def test_all_problems_of_a_table_are_reported_at_once(tmp_path: Path) -> None:
     reported = problems(table, tmp_path / "flagperf.toml")
     assert [problem.split(": ")[0] for problem in reported] == [
         "unknown setting cluster.usr; did you mean user?; allowed are hosts, user, port, key, known_hosts, gateway, "
-        "python, max_log_gib, max_log_entries",
+        "python, max_log_gib, max_log_entries, max_whole_hosts",
         "cluster.port = 0", "cluster.python = 'python3; ls'", "cluster.user is a string", "cluster.key",
         "cluster.hosts", "cluster.hosts", "cluster.hosts", "cluster.gateway",
     ]  # fmt: skip

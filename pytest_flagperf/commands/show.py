@@ -1,13 +1,15 @@
 """Show the results of stored runs (tables, failures, warnings and verdicts), or the log of a rank.
 
-The exit code is 1 if files of a run were changed after the run.
+The exit code is 1 if files of a run were changed after the run. ``--fetch-logs`` fetches the logs that the hosts of a
+run kept instead, as of rounds on more than 32 hosts, with the options of the run and the flagperf.toml of this folder;
+the exit code is 1 if logs are missing, or are not those that the host summed up.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from flagperf_driver.node.logs.metric import Target
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank
 from flagperf_driver.perflog import number
 from pytest_flagperf.commands import common
+from pytest_flagperf.hosts.cluster import split_hosts
 from pytest_flagperf.printable import printable
 from pytest_flagperf.report.terminal.summary import all_lines, summarize_run
 from pytest_flagperf.report.terminal.table import MAIN, console_table, over_rounds
@@ -28,6 +31,7 @@ from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import host_folder
 
+_ALL = "all"
 _NO_TARGET = Target("", "", "", None)
 _RATES = ("p_whole", "p_train", "p_core")
 
@@ -41,9 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--figures", action="store_true", help="show all figures over the rounds, not only the main ones"
     )
+    parser.add_argument(
+        "--fetch-logs", metavar="HOST,...", help=f"fetch the logs that these hosts kept, or {_ALL} of them, and stop"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.fetch_logs is not None:
+        return _fetch_logs([common.find_run(path) for path in arguments.runs], arguments.fetch_logs)
     width = arguments.width or shutil.get_terminal_size().columns
     logs = {path: _logs(path) for path in arguments.runs}
     runs = [path for path, own_logs in logs.items() if not own_logs]
@@ -52,6 +61,18 @@ def run(arguments: argparse.Namespace) -> int:
     shown += [lines(run, width, every=arguments.figures) for run in loaded]
     print("\n\n".join("\n".join(each) for each in shown))
     return 1 if any(run.changed for run in loaded) else 0
+
+
+def _fetch_logs(runs: Sequence[Path], hosts: str) -> int:
+    from pytest_flagperf.running import kept_logs  # loads slowly
+
+    names = () if hosts == _ALL else split_hosts(hosts)
+    found = [one for run_dir in runs for one in kept_logs.fetch(run_dir, names, Path.cwd())]
+    for is_fetched, sentence in found:
+        print(sentence if is_fetched else f"problem: {sentence}")
+    if not found:
+        print(f"no logs to fetch: {'no host' if hosts == _ALL else hosts} kept logs of a round that ended well")
+    return 0 if found and all(is_fetched for is_fetched, _ in found) else 1
 
 
 def _logs(path: Path) -> list[Path]:

@@ -59,7 +59,7 @@ def allocate(settings: Settings, catalog: Catalog, root: Path) -> tuple[Allocati
         _slurm(settings, catalog, slurm_conf)
         if settings.cluster == slurm.NAME
         else FixedHosts(_cluster(settings, conf)),
-        LogLimits(limits.max_log_gib * archive.GIB, limits.max_log_entries),
+        LogLimits(limits.max_log_gib * archive.GIB, limits.max_log_entries, limits.max_whole_hosts),
     )
 
 

@@ -60,6 +60,7 @@ class ClusterConfig:
     without_effect: tuple[str, ...] = ()  # sentences on settings without effect
     max_log_gib: float = 4.0  # of a round's logs from one host
     max_log_entries: int = 100_000  # number of files and folders in these logs
+    max_whole_hosts: int = 32  # in rounds on more hosts, hosts sum up their logs and keep them
 
     def addresses(self) -> tuple[Address, ...]:
         """Return all hosts; ClusterError with all problems."""
@@ -163,7 +164,7 @@ def _problem(name: str, value: object) -> str | None:
     if name == "max_log_gib":
         valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
         return None if valid else "expected a number of GiB larger than 0"
-    if name == "max_log_entries":
+    if name in ("max_log_entries", "max_whole_hosts"):
         valid = isinstance(value, int) and not isinstance(value, bool) and value > 0
         return None if valid else "expected a whole number larger than 0"
     if not isinstance(value, str) or not value:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from flagperf_driver.layout import CASE, DEVICE_SERIES, HOST_SERIES, LOAD_SERIES, MILESTONE_TIMES, MONITORS, SYSTEM
+from flagperf_driver.node.folder import SUMMARY
 from pytest_flagperf.case import folder, without_repeat
 
 # -- of a run ------------------------------------------------------------------------------------------------
@@ -44,6 +45,10 @@ ONE_CARD_FIGURE = "one_card.json"
 def baseline_file(case: str) -> str:
     """The name of a case's baseline in the folder of the baselines, the same for any number of rounds."""
     return f"{folder(without_repeat(case))}.json"
+
+
+FETCHED = "fetched_logs"
+"""The folder with logs that were fetched after the run: no figure of the run comes from them."""
 
 
 # -- of a round ----------------------------------------------------------------------------------------------
@@ -131,6 +136,9 @@ FILES: Mapping[str, Mapping[str, str]] = {
         f"{VERDICTS}/<test>.json": "the verdicts of one test",
         ONE_CARD_FIGURE: "the throughput of one card, with which the speed-up is computed",
     },
+    f"Logs that flagperf show --fetch-logs fetched: run<timestamp>/<case>/{FETCHED}/": {
+        "round<X>/<host>_noderank<X>/": "the logs and samples that the host kept",
+    },
     "A round: run<timestamp>/<case>/round<X>/": {
         PLAN: "everything that determined the round: shape, config with the source of each value, fingerprint",
         CASE: "the settings that each rank read",
@@ -142,6 +150,7 @@ FILES: Mapping[str, Mapping[str, str]] = {
         "rank<X>.exit.json": "how a rank ended",
         "start_<framework>_task.log": "the log of the agent",
         MILESTONE_TIMES: "the times at which the agent saw the ranks' milestones",
+        SUMMARY: "in rounds on many hosts: what the host's logs and samples say, which stay on the host",
         SYSTEM: "the machine: devices, driver, CPU, memory, kernel",
         MONITORS: "the sampler's report: sources, gaps, events, and what could not be sampled, with the reason",
         HOST_SERIES: "CPU, memory, network, disk and power of the host, with exact times",

@@ -21,17 +21,21 @@ import socket
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 import paramiko
 
 from flagperf_driver.events import FAILED, FINISHED
+from flagperf_driver.node.folder import SUMMARY
+from flagperf_driver.node.logs.summary import SHORT_FILES, Request, summarize
 from pytest_flagperf.hosts import ssh
 from pytest_flagperf.hosts.session import MARKER
 from tests.lab.lab import Cluster, keygen
@@ -102,6 +106,8 @@ class Hosts:
 
     def heard(self, session: tuple[str, int], message: Message) -> None:
         """Take a message of the first host."""
+        if message["type"] == "chunk" and SUMMARY in dict(_files(message["data"])):
+            return  # each host sums up its own files
         self.patterns[session].append(message)
         for other in self.sessions[session]:
             other.proceed()
@@ -258,7 +264,8 @@ class Simulated(Session):
 
     def begin(self, command: str) -> None:
         self._said = 0  # how many of the first host's messages were dealt with
-        self._waiting: list[str] = []  # answers that the controller waits for
+        # Answers that the controller waits for, the logs' with what a summary of them is requested for.
+        self._waiting: list[tuple[str, Any]] = []
         self._answers: dict[str, Message] = {}
         self._started = False
         assert shlex.split(command)[0] == "exec"
@@ -285,7 +292,7 @@ class Simulated(Session):
             self._send({"type": "end"})
             self._end()
         elif kind in ANSWERS:
-            self._waiting.append(ANSWERS[kind])
+            self._waiting.append((ANSWERS[kind], order.get("summary")))
         elif kind not in ("ack", "stop"):
             self._started = True  # the order to start the ranks, or the one request of a module
         self.proceed()
@@ -308,17 +315,19 @@ class Simulated(Session):
             elif kind != "perflog" or message["event"] in FINAL_EVENTS:  # the others are sent of rank 0 only
                 self._send(self._own(message))
             self._said += 1
-        while self._waiting and self._waiting[0] in self._answers:
-            self._send(self._own(self._answers[self._waiting.pop(0)]))
+        while self._waiting and self._waiting[0][0] in self._answers:
+            kind, request = self._waiting.pop(0)
+            self._send(self._own(self._answers[kind], request))
 
-    def _own(self, message: Message) -> Message:
+    def _own(self, message: Message, request: Mapping[str, Any] | None = None) -> Message:
         """Return a message of the first host as this host's."""
         kind, first = message["type"], self.number * self.hosts.cards
         message = dict(message)
         if kind == "hello":
             message["log_dir"] = message["log_dir"].replace(self.hosts.first, self.host)
         elif kind == "chunk":
-            return {**message, **own_archive(message["data"], first)}
+            files = own_files(message["data"], first)
+            return {**message, **_archive(files if request is None else summed_up(files, request))}
         if message.get("event") == FINISHED:
             message["value"] = {}
         if isinstance(message.get("rank"), int):
@@ -342,21 +351,34 @@ class Simulated(Session):
             self.channel.close()
 
 
-def own_archive(data: str, first: int) -> Message:
-    """Return the logs of the first host as those of the host whose first rank is ``first``."""
+def own_files(data: str, first: int) -> dict[str, bytes]:
+    """Return the files of the first host as those of the host whose first rank is ``first``."""
+    files = {}
+    for name, content in _files(data):
+        if name == "milestones.json":
+            body = json.loads(content)
+            body["ranks"] = {str(int(rank) + first): its for rank, its in body["ranks"].items()}
+            content = json.dumps(body).encode()
+        elif name.startswith("rank"):
+            content = _RANK.sub(lambda found: found[1] + b"%d" % (int(found[2]) + first), content)
+        files[_RANK_FILE.sub(lambda found: f"rank{int(found[1]) + first}.", name)] = content
+    return files
+
+
+def summed_up(files: Mapping[str, bytes], request: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return what a host sends when the controller asks for a summary of these files."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            Path(folder, name).write_bytes(content)
+        body = summarize(Path(folder), Request.from_json(request))
+    return {SUMMARY: json.dumps(body).encode(), **{name: files[name] for name in SHORT_FILES if name in files}}
+
+
+def _archive(files: Mapping[str, bytes]) -> Message:
     packed = io.BytesIO()
-    with (
-        tarfile.open(fileobj=io.BytesIO(base64.b64decode(data))) as source,
-        tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as target,
-    ):
-        for name, content, entry in _files(source):
-            entry.name = _RANK_FILE.sub(lambda found: f"rank{int(found[1]) + first}.", name)
-            if name == "milestones.json":
-                body = json.loads(content)
-                body["ranks"] = {str(int(rank) + first): its for rank, its in body["ranks"].items()}
-                content = json.dumps(body).encode()
-            elif name.startswith("rank"):
-                content = _RANK.sub(lambda found: found[1] + b"%d" % (int(found[2]) + first), content)
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as target:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
             entry.size = len(content)
             target.addfile(entry, io.BytesIO(content))
     raw = packed.getvalue()
@@ -367,11 +389,11 @@ def own_archive(data: str, first: int) -> Message:
     }
 
 
-def _files(archive: tarfile.TarFile) -> Iterator[tuple[str, bytes, tarfile.TarInfo]]:
-    for entry in archive:
-        file = archive.extractfile(entry)
-        if file is not None:
-            yield entry.name, file.read(), entry
+@cache  # of all hosts, the first one sends files
+def _files(data: str) -> tuple[tuple[str, bytes], ...]:
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(data))) as archive:
+        found = ((entry.name, archive.extractfile(entry)) for entry in archive)
+        return tuple((name, file.read()) for name, file in found if file is not None)
 
 
 class SimulatedHosts:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from pytest_flagperf.commands import main
 from pytest_flagperf.stored.live_record import HOST, LiveFile, live_files
 from tests.lab.runs import ClusterToy, assert_nothing_left, leftovers
 from tests.trees import PLAIN_MEASUREMENT_TOML
@@ -49,3 +52,45 @@ def test_a_slow_host_is_left_out_after_a_short_measurement_of_all(cluster: Clust
     output = cluster.passed("--preflight=leave-out", "-k", "alpha and converges")
     assert "left out: h1: rank 0 is slow: copy 1024 takes 100.0 % longer than on the others" in output
     assert cluster.round_json("alpha*")["hosts"][0]["name"] == "h2"
+
+
+def test_many_hosts_sum_up_their_logs_and_keep_them_until_someone_looks(
+    cluster: ClusterToy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = cluster.lab.hosts(4)
+    cluster.settings(hosts, nodes="4x2", runtime="host")
+    file = cluster.root / "flagperf.toml"
+    file.write_text(file.read_text().replace("[cluster]\n", "[cluster]\nmax_whole_hosts = 3\n"))
+    code, output = cluster.run("-k", "converges")
+    assert code == 0, output
+    remark = "the logs and series of 1 host stay there (flagperf show --fetch-logs fetches them); those of 3 hosts were"
+    assert f"{remark} compared with their summaries" in output
+    (run,) = cluster.toy.runs
+    folders = {folder.name[:2]: folder for folder in run.glob("alpha*/round1/h*_noderank*")}
+    (kept,) = [name for name, folder in folders.items() if not [*folder.glob("rank*.out.log")]]
+    assert kept != "h1"
+    assert sorted(path.name for path in folders[kept].iterdir()) == ["milestones.json", "monitors.json", "summary.json"]
+
+    def show(hosts: str) -> tuple[int, str]:
+        code = main(["show", str(run), f"--fetch-logs={hosts}"])
+        return code, capsys.readouterr().out
+
+    monkeypatch.chdir(cluster.root)
+    assert main(["verify", str(run)]) == 0, capsys.readouterr().out
+    capsys.readouterr()
+    assert show("h1") == (1, "no logs to fetch: h1 kept logs of a round that ended well\n")
+    code, output = show("all")
+    assert code == 0, output
+    (log,) = run.glob(
+        f"alpha*/fetched_logs/round1/{kept}_noderank{int(kept[1]) - 1}/rank{2 * int(kept[1]) - 1}.out.log"
+    )
+    assert output == f"{log.parent.parents[2].name} round1: the logs of {kept} are in {log.parent}\n"
+    assert "FINISHED" in log.read_text()
+    assert main(["verify", str(run)]) == 0, capsys.readouterr().out
+    assert_nothing_left(hosts)
+    with log.open("a") as out:
+        out.write("one more line\n")
+    capsys.readouterr()
+    code, output = show(kept)
+    assert code == 1
+    assert f"these are not the logs that {kept} summed up: {log.name} is not the file that was summed up" in output

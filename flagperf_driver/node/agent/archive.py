@@ -1,4 +1,7 @@
-"""Pack the round's logs into one compressed file in a child process, and send it in chunks with a checksum."""
+"""Pack the round's logs, or a summary of them, into one compressed file in a child process, and send it in chunks.
+
+The file has a checksum.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ import binascii
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Mapping, Sequence
+from typing import Any, BinaryIO, Callable, Mapping, Sequence
 
 from flagperf_driver.node import processes
 from flagperf_driver.node.agent.connections import Message, error_message
-from flagperf_driver.node.folder import is_agents_own, walk
+from flagperf_driver.node.folder import SUMMARY, is_agents_own, walk
 
 _CHUNK = 1 << 22
 _READ_BYTES = 1 << 20
@@ -24,9 +27,11 @@ _HOW_TO_RAISE = "to fetch them, set in [cluster] of flagperf.toml a larger"
 class LogLimits:
     """The maximum size of one round's logs that the controller fetches from one host."""
 
-    def __init__(self, max_bytes: float = 4 * GIB, max_entries: float = 100_000) -> None:
+    def __init__(self, max_bytes: float = 4 * GIB, max_entries: float = 100_000, max_whole_hosts: float = 32) -> None:
         self.max_bytes = max_bytes
         self.max_entries = max_entries
+        self.max_whole_hosts = max_whole_hosts
+        """With more hosts, most of them send a summary, and their logs stay there."""
 
     def refusal(self, size: float, entries: float) -> str | None:
         """Return why logs of this size and with this many files and folders exceed the limits, or None."""
@@ -38,11 +43,11 @@ class LogLimits:
 
 
 class Archive:
-    """The packed logs. Requests that arrive while the logs are being packed are answered afterwards."""
+    """The packed logs, or their summary. Requests that arrive while it is being packed are answered afterwards."""
 
-    def __init__(self, folder: Path, limits: LogLimits) -> None:
-        self._folder = folder
-        self._limits = limits
+    def __init__(self, folder: Path, pack_into: Callable[[int], Mapping[str, Any]]) -> None:
+        """``pack_into`` packs into an open file, in the child process."""
+        self._pack = pack_into
         self._requested: list[int] = []
         self._facts: Mapping[str, Any] | None = None
         try:
@@ -63,7 +68,7 @@ class Archive:
     def _pack_into(self, handle: int, on_disk: bool = True) -> None:
         self._handle = handle
         self._on_disk = on_disk
-        self._packing = processes.BackgroundTask(lambda: pack(self._folder, handle, self._limits))
+        self._packing = processes.BackgroundTask(lambda: self._pack(handle))
 
     def _is_packed(self) -> bool:
         if self._facts is None and self._packing.ended():
@@ -101,28 +106,58 @@ def pack(folder: Path, handle: int, limits: LogLimits) -> dict[str, Any]:
     refusal = _refusal(folder, limits)
     if refusal:
         return {"refused": refusal}
-    import hashlib  # only the child process imports these modules
+    files, left_out = 0, []
+    with os.fdopen(os.dup(handle), "r+b") as out, _tar(out) as tar:
+        for entry in walk(folder):
+            name = os.path.relpath(entry.path, folder)
+            if is_agents_own(name) or name == SUMMARY:
+                continue
+            try:
+                source = _open(entry)
+            except OSError as error:
+                left_out.append(f"{name}: {error.strerror}")
+                continue
+            files += _add(tar, entry, name, source)
+    return {**_size_and_sha256(handle), "files": files, "left_out": left_out[:_MOST_LEFT_OUT]}
+
+
+def pack_summary(folder: Path, handle: int, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the summary of the round's files, and its short files, into the open file; return its size and checksum."""
+    import io
+    import json
     import tarfile
 
-    files, left_out = 0, []
+    from flagperf_driver.node.logs import summary
+
+    try:
+        body = summary.summarize(folder, summary.Request.from_json(request))
+        content = {SUMMARY: json.dumps(body, allow_nan=False, separators=(",", ":")).encode()}
+    except Exception as error:  # the controller must receive the reason
+        return {"refused": f"the logs could not be summed up: {type(error).__name__}: {error}"}
+    content.update({name: (folder / name).read_bytes() for name in summary.SHORT_FILES if (folder / name).is_file()})
+    with os.fdopen(os.dup(handle), "r+b") as out, _tar(out) as tar:
+        for name, data in content.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return {**_size_and_sha256(handle), "files": len(content), "left_out": []}
+
+
+def _tar(out: BinaryIO) -> Any:
+    import tarfile  # only the child process imports it
+
+    return tarfile.open(fileobj=out, mode="w:gz", compresslevel=_COMPRESSION)
+
+
+def _size_and_sha256(handle: int) -> dict[str, Any]:
+    import hashlib
+
+    digest = hashlib.sha256()
     with os.fdopen(os.dup(handle), "r+b") as out:
-        with tarfile.open(fileobj=out, mode="w:gz", compresslevel=_COMPRESSION) as tar:
-            for entry in walk(folder):
-                name = os.path.relpath(entry.path, folder)
-                if is_agents_own(name):
-                    continue
-                try:
-                    source = _open(entry)
-                except OSError as error:
-                    left_out.append(f"{name}: {error.strerror}")
-                    continue
-                files += _add(tar, entry, name, source)
-        digest = hashlib.sha256()
         out.seek(0)
         for block in iter(lambda: out.read(_READ_BYTES), b""):
             digest.update(block)
-        size = out.tell()
-    return {"size": size, "sha256": digest.hexdigest(), "files": files, "left_out": left_out[:_MOST_LEFT_OUT]}
+        return {"size": out.tell(), "sha256": digest.hexdigest()}
 
 
 def _refusal(folder: Path, limits: LogLimits) -> str | None:

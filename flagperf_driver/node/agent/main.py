@@ -19,7 +19,7 @@ from typing import Callable, Union
 
 from flagperf_driver.node import device_lease, processes, temporary
 from flagperf_driver.node.agent import caches
-from flagperf_driver.node.agent.archive import Archive, LogLimits
+from flagperf_driver.node.agent.archive import Archive, LogLimits, pack, pack_summary
 from flagperf_driver.node.agent.connections import Connection, ControllerLink, Message, connect, error_message
 from flagperf_driver.node.agent.container import RoundContainer
 from flagperf_driver.node.agent.messages import Messages, now_ms
@@ -63,7 +63,7 @@ class Round:
         self._caches: processes.BackgroundTask | None = None
         self._sampler: SamplerProcess | None = None
         self._supervisor: Supervisor | None = None
-        self._archive: Archive | None = None
+        self._archives: dict[str, Archive] = {}  # by what they contain
         self._started_ns = 0
         self._timer = Timer()
         self._timer.every(_BEAT_S, lambda _: self._messages.alive())
@@ -174,8 +174,8 @@ class Round:
         try:
             if self.running:
                 self._process_ranks()
-            if self._archive is not None:
-                for reply in self._archive.replies():
+            for archive in self._archives.values():
+                for reply in archive.replies():
                     self._link.reply(reply)
         except Exception as error:  # the controller must receive the reason
             self._give_up(error)
@@ -211,7 +211,7 @@ class Round:
 
         self._messages.note(traceback.format_exc())
         self._messages.fault("agent", None, f"the agent failed: {type(error).__name__}: {error}")
-        self._archive = None
+        self._archives = {}
         if self.running:
             self._end()
 
@@ -240,13 +240,20 @@ class Round:
     # -- logs ----------------------------------------------------------------------------------------------
 
     def collect(self, order: Message) -> None:
-        """Reply with a chunk of the packed logs; the first request packs them."""
+        """Reply with a chunk of the packed logs, or of their summary; the first request packs it."""
         if self.running:
             raise OrderRefused("the logs cannot be collected before the round is over")
-        if self._archive is None:
-            limits = [float(order.get(name) or math.inf) for name in ("max_bytes", "max_entries")]
-            self._archive = Archive(self.folder.path, LogLimits(*limits))
-        self._archive.request(int(order.get("offset", 0)))
+        folder, summary = self.folder.path, order.get("summary")
+        limits = LogLimits(*(float(order.get(name) or math.inf) for name in ("max_bytes", "max_entries")))
+        content = "logs" if summary is None else "summary"
+        if content not in self._archives:
+            self._archives[content] = Archive(
+                folder,
+                lambda handle: (
+                    pack(folder, handle, limits) if summary is None else pack_summary(folder, handle, summary)
+                ),
+            )
+        self._archives[content].request(int(order.get("offset", 0)))
 
 
 class Agent:

@@ -1,25 +1,33 @@
-"""Collect the logs of a round: one archive from each host, verified before it is unpacked."""
+"""Collect the logs of a round: one archive from each host, verified before it is unpacked.
+
+Of a round on many hosts that ended well, each host sends a summary. Whole logs are fetched of the first host, and of
+two that are drawn when all summaries have arrived, as a check of the summaries; the others stay on their hosts.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hashlib
+import random
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, TypeVar
 
 from flagperf_driver.node.agent.archive import LogLimits
+from flagperf_driver.node.folder import SUMMARY
+from flagperf_driver.node.logs.summary import Request
 from pytest_flagperf.hosts import Channel, Host, HostError, InvalidReply, Message, silence
 from pytest_flagperf.hosts.deploy import Code, Report, open_module, pack
 from pytest_flagperf.hosts.host_pool import HostPool
+from pytest_flagperf.results.logs import host_summaries
 from pytest_flagperf.stored import FormatError, WriteError
-from pytest_flagperf.stored.layout import host_folder
+from pytest_flagperf.stored.layout import FETCHED, host_folder
 from pytest_flagperf.stored.round_dir import MissingLogs, RoundDir
 
 from .agents import GRACE_S, MARGIN_S, MODULE, Agents, HostAgent, Refused, connect_to_agent, refusal
@@ -30,6 +38,8 @@ _AT_ONCE = 16  # archives
 _LEAST = 1 << 20  # bytes of a piece other than the last: a host must not send its logs byte by byte
 _AGAIN_S = 0.3
 _TRIES = 3
+_DRAWN = 2
+_PACKED_S = 600.0
 
 T = TypeVar("T")
 
@@ -38,21 +48,67 @@ class LogsGone(HostError):
     """The logs of a round are no longer on its host."""
 
 
-def collect(agents: Agents) -> tuple[MissingLogs, ...]:
-    """Fetch the logs from all other hosts. Return the logs that could not be fetched and stay there."""
+@dataclass(frozen=True)
+class Collected:
+    """The logs that could not be fetched, and the hosts whose logs stay there because they summed them up."""
+
+    missing: tuple[MissingLogs, ...] = ()
+    summed_up: tuple[str, ...] = ()
+
+    @property
+    def keep(self) -> list[str]:
+        """The names of the hosts that must keep their logs."""
+        return [*(one.host for one in self.missing), *self.summed_up]
+
+
+def collect(agents: Agents, directory: Path, *, failed: bool) -> Collected:
+    """Fetch the logs, or summaries of them, from all other hosts into the round's directory."""
+    for agent in agents.all:  # a rank may write any file
+        (agent.folder / SUMMARY).unlink(missing_ok=True)
     remote = [agent for agent in agents.all if not agent.host.is_local and agent.started]
+    if failed or len(agents.all) <= agents.limits.max_whole_hosts:
+        return Collected(_on_each(remote, lambda agent: _collect_one(agents, agent, _fetch_logs)))
+    first = [agent for agent in remote if agent.noderank == 0]
+    missing = _on_each(first, lambda agent: _collect_one(agents, agent, _fetch_logs))
+    from pytest_flagperf.results.measured.measure import Round  # loads slowly, and few rounds have so many hosts
+
+    of = Round(directory)
+
+    def fetch_summary(agents: Agents, agent: HostAgent) -> tuple[str, ...]:
+        return _fetch_summary(agents, agent, of.summary_request(agent.noderank))
+
+    missing += _on_each(remote, lambda agent: _collect_one(agents, agent, fetch_summary))
+    lost = {one.host for one in missing}
+    return _with_drawn(agents, [agent for agent in remote if agent.name not in lost and agent not in first], missing)
+
+
+def _with_drawn(agents: Agents, summed_up: list[HostAgent], missing: tuple[MissingLogs, ...]) -> Collected:
+    """Fetch the whole logs of two hosts that none of them could know before; of others instead of lost ones."""
+    random.SystemRandom().shuffle(summed_up)
+    fetched = 0
+    while summed_up and fetched < _DRAWN:
+        lost = _collect_one(agents, summed_up.pop(), _fetch_logs)
+        missing += (lost,) if lost else ()
+        fetched += lost is None
+    return Collected(missing, tuple(agent.name for agent in summed_up))
+
+
+def _on_each(
+    agents: Sequence[HostAgent], collect_one: Callable[[HostAgent], MissingLogs | None]
+) -> tuple[MissingLogs, ...]:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        results = pool.map(lambda agent: _collect_one(agent, agents.limits, agents.live.passing), remote)
-        return tuple(missing for missing in results if missing is not None)
+        return tuple(missing for missing in pool.map(collect_one, agents) if missing is not None)
 
 
-def _collect_one(agent: HostAgent, limits: LogLimits, report: Report) -> MissingLogs | None:
+def _collect_one(
+    agents: Agents, agent: HostAgent, fetch_from: Callable[[Agents, HostAgent], tuple[str, ...]]
+) -> MissingLogs | None:
     why = ""
     for _ in range(_TRIES):
         while agent.lost and not agent.gone:
             time.sleep(_AGAIN_S)
         try:
-            left_out = _fetch_from(agent, limits, report)
+            left_out = fetch_from(agents, agent)
         except (LogsTooLarge, LogsGone) as error:
             why = str(error)
             break
@@ -67,18 +123,52 @@ def _collect_one(agent: HostAgent, limits: LogLimits, report: Report) -> Missing
     return MissingLogs(agent.name, agent.noderank, agent.log_dir, why)
 
 
-def _fetch_from(agent: HostAgent, limits: LogLimits, report: Report) -> tuple[str, ...]:
-    """Fetch from the round's agent, or from a new agent if only the agent is gone."""
+def _fetch_logs(agents: Agents, agent: HostAgent) -> tuple[str, ...]:
+    """Fetch from the round's agent, or from a new agent if only the agent is gone; keep the host's summary."""
     if agent.lost:
         raise HostError(agent.gone or agent.lost)
     if agent.gone:
-        return fetch(agent.host, agent.code or pack({}), agent.log_dir, agent.folder, limits)
+        return fetch(agent.host, agent.code or pack({}), agent.log_dir, agent.folder, agents.limits)
+    with _packed(agents, agent, {}) as archive:
+        return _unpack(archive, agent.folder, agents.limits)
+
+
+def _fetch_summary(agents: Agents, agent: HostAgent, request: Request) -> tuple[str, ...]:
+    """Fetch the host's summary and its short files; add the summary alone to whole logs that are here already."""
+    if agent.lost or agent.gone:
+        raise HostError(agent.gone or agent.lost or "")
+    with (
+        _packed(agents, agent, {"summary": asdict(request)}) as archive,
+        tempfile.TemporaryDirectory(prefix=".summary-", dir=agent.directory) as work,
+    ):
+        unpacked = Path(work, "files")
+        left_out = unpack(archive, unpacked, agents.limits)
+        if agent.folder.exists():
+            (unpacked / SUMMARY).replace(agent.folder / SUMMARY)
+        else:
+            unpacked.rename(agent.folder)
+    return left_out
+
+
+def _packed(agents: Agents, agent: HostAgent, content: Message) -> IO[bytes]:
+    limits = agents.limits
 
     def ask(offset: int) -> Message:
-        return agent.ask(_order(offset, limits), "chunk")
+        # A host reads long files before it sends the first piece.
+        return agent.ask({**_order(offset, limits), **content}, "chunk", timeout_s=_PACKED_S)
 
-    with _archive(agent.host, ask, limits, report) as archive:
-        return unpack(archive, agent.folder, limits)
+    return _archive(agent.host, ask, limits, agents.live.passing)
+
+
+def _unpack(archive: IO[bytes], folder: Path, limits: LogLimits) -> tuple[str, ...]:
+    """Unpack whole logs; keep the summary that the host sent before, and no other file of its name."""
+    summary = folder / SUMMARY
+    before = summary.read_bytes() if summary.is_file() else None
+    left_out = unpack(archive, folder, limits)
+    summary.unlink(missing_ok=True)
+    if before is not None:
+        summary.write_bytes(before)
+    return left_out
 
 
 def fetch(host: Host, code: Code, log_dir: str, folder: Path, limits: LogLimits) -> tuple[str, ...]:
@@ -97,7 +187,7 @@ def fetch(host: Host, code: Code, log_dir: str, folder: Path, limits: LogLimits)
             return chunk
 
         with _archive(host, ask, limits) as archive:
-            left_out = unpack(archive, folder, limits)
+            left_out = _unpack(archive, folder, limits)
         channel.send({"op": "leave", "remove": True})
         _next(channel, host, "end")
     finally:
@@ -253,6 +343,30 @@ class LateLogs:
                 except (HostError, OSError) as error:
                     note(f"{where}: the logs of {host.name} are missing here: {error}")
 
+    def fetch_kept(self, directory: Path, names: Collection[str]) -> Iterator[tuple[bool, str]]:
+        """Fetch the logs that hosts summed up and kept; all hosts' without ``names``.
+
+        Yield for each host whether its logs are here and are those that it summed up, and a sentence.
+        """
+        label = RoundDir(directory).label
+        for placed in RoundDir(directory).read_hosts():
+            own = host_folder(placed.name, placed.noderank)
+            summary = host_summaries.read(directory / own) if not names or placed.name in names else None
+            if summary is None or host_summaries.has_long_files(directory / own, summary):
+                continue
+            folder = directory.parent / FETCHED / directory.name / own
+            try:
+                if not folder.exists():
+                    self._fetch_from(directory, MissingLogs(placed.name, placed.noderank, placed.log_dir, ""), folder)
+            except (HostError, OSError) as error:
+                yield False, f"{label}: the logs of {placed.name} are missing here: {error}"
+                continue
+            problem = host_summaries.unlike(folder, summary.files)
+            if problem:
+                yield False, f"{label}: {folder}: these are not the logs that {placed.name} summed up: {problem}"
+            else:
+                yield True, f"{label}: the logs of {placed.name} are in {folder}"
+
     def _fetch_round(self, directory: Path, unreachable: dict[str, str]) -> list[str]:
         """Fetch the logs of one round; ``unreachable`` has the hosts that did not answer, with the reason."""
         messages, still, warnings = list[str](), list[MissingLogs](), list[str]()
@@ -283,7 +397,7 @@ class LateLogs:
         RoundDir(directory).write_missing(still, warnings)
         return messages
 
-    def _fetch_from(self, directory: Path, missing: MissingLogs) -> tuple[str, ...]:
+    def _fetch_from(self, directory: Path, missing: MissingLogs, to: Path | None = None) -> tuple[str, ...]:
         """Fetch logs from a host that answers. Return sentences on the entries that were left out."""
         pool = self.pool_of(directory)
         host = pool.host(missing.host)
@@ -295,7 +409,7 @@ class LateLogs:
             pool.exclude(host, str(error))
             raise
         pool.include(host)
-        folder = directory / host_folder(host.name, missing.noderank)
+        folder = to or directory / host_folder(host.name, missing.noderank)
         return fetch(host, pack({}), missing.log_dir, folder, self.limits)
 
 

@@ -154,15 +154,17 @@ def _run_to_end(
         # Processes of a dead agent may still write logs: end them before the logs are fetched.
         gone = [agent for agent in agents.all if agent.gone]
         swept = _sweep(gone)
-        missing = collect(agents)
-        agents.dismiss(keep=[logs.host for logs in missing])
+        collected = collect(agents, directory.path, failed=state != "finished")
+        agents.dismiss(keep=collected.keep)
         swept += _sweep(agent for agent in agents.all if agent not in gone)
         if fault is not None and state == "failed":
             fault = explain(fault)
         seconds = None if begin is None else round(_clock_s() - begin, 3)
         ends, warnings = _host_ends(agents), _warnings(agents)
         silences = tuple(silence for agent in agents.all for silence in agent.silences)
-        end = RoundRecord(state, fault, started_ms, _now_ms(), seconds, ends, swept, missing, warnings, silences)
+        end = RoundRecord(
+            state, fault, started_ms, _now_ms(), seconds, ends, swept, collected.missing, warnings, silences
+        )
         _write_end(directory, end)
         _log.info("%s: %s%s", directory.label, state, f": {fault.sentence}" if fault else "")
     return end

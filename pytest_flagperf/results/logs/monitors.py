@@ -7,6 +7,7 @@ subtracted.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from math import inf
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, TypedDict
 from flagperf_driver.layout import MONITORS
 from flagperf_driver.node.logs.sample_files import events_of, read_samples
 from flagperf_driver.node.logs.samples import Samples
+from flagperf_driver.node.logs.summary import HostSummary, with_summary
 from flagperf_driver.node.sampling.notes import KINDS
 from pytest_flagperf.printable import printable
 from pytest_flagperf.results.figures.units import count
@@ -22,7 +24,7 @@ from pytest_flagperf.stored import FormatError, files, type_check
 from pytest_flagperf.stored.layout import host_folder, host_of, noderank_of
 from pytest_flagperf.stored.round_dir import RoundDir
 
-from . import range_texts
+from . import host_summaries, range_texts
 
 _MOST_REPORTS = 4096
 """The reports in memory, at most: as many as a large round has hosts, since each is read for several figures."""
@@ -85,15 +87,29 @@ def _folders(round_dir: Path) -> list[Path]:
     return sorted(path for path in round_dir.glob(host_folder("*", "*")) if path.is_dir())
 
 
-def read(round_dir: Path, at_most: float = inf) -> dict[str, Samples]:
-    """Return the samples by host folder; only parts of a series of more than ``at_most`` bytes."""
+def read(
+    round_dir: Path, at_most: float = inf, summaries: Mapping[str, HostSummary] | None = None
+) -> dict[str, Samples]:
+    """Return the samples by host folder; only parts of a series of more than ``at_most`` bytes.
+
+    Samples that stay on their host are those of its summary; ``summaries`` are those that were read already.
+    """
     offsets = _offsets(round_dir)
     return {
-        folder.name: read_samples(
-            folder, _report(folder), offsets.get(noderank_of(folder.name), 0.0), at_most, printable
-        )
+        folder.name: _host(folder, offsets.get(noderank_of(folder.name), 0.0), at_most, summaries)
         for folder in _folders(round_dir)
     }
+
+
+def _host(folder: Path, offset: float, at_most: float, summaries: Mapping[str, HostSummary] | None) -> Samples:
+    samples = read_samples(folder, _report(folder), offset, at_most, printable)
+    if samples.host or samples.devices:
+        return samples
+    try:
+        summary = host_summaries.read(folder) if summaries is None else summaries.get(folder.name)
+    except FormatError as error:
+        return replace(samples, missing=(*samples.missing, str(error)))
+    return with_summary(samples, summary) if summary is not None else samples
 
 
 def _offsets(round_dir: Path) -> dict[int, float]:

@@ -16,10 +16,12 @@ from flagperf_driver.layout import rank_log
 from flagperf_driver.node.logs.metric import Target
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank, whole
 from flagperf_driver.node.logs.samples import Samples
+from flagperf_driver.node.logs.summary import HostSummary, Request
 from flagperf_driver.perflog import number
 from pytest_flagperf.printable import printable_in
+from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.logs import failures as failures_of
-from pytest_flagperf.results.logs import log_ownership, milestone_times, monitors
+from pytest_flagperf.results.logs import host_summaries, log_ownership, milestone_times, monitors
 from pytest_flagperf.results.logs.failures import Exit, Failure, RankLocation
 from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
 from pytest_flagperf.results.measured import (
@@ -73,14 +75,57 @@ class Round:
         return {place.rank: self.read_log(place) for place in self.places}
 
     def read_log(self, place: RankLocation) -> RankLog:
-        """Read the log of one rank."""
-        plan, warmup = self.plan, whole(self.plan.config.get("timing_warmup_steps"))
-        path = self.path / place.folder / rank_log(place.rank)
-        return read_rank(path, place.rank, self.target, warmup, plan.metric, plan.sample_unit, orjson.loads)
+        """Read the log of one rank; if it stays on its host, return what the host's summary says of it."""
+        plan, path = self.plan, self.path / place.folder / rank_log(place.rank)
+        summary = self.summaries.get(place.folder)
+        if summary is not None and place.folder not in self.summaries_to_check:
+            log = replace(summary.ranks[place.rank % plan.case.nproc], is_summary=True)
+            log.path = path
+            return log
+        return read_rank(path, place.rank, self.target, self.warmup, plan.metric, plan.sample_unit, orjson.loads)
 
     @property
+    def warmup(self) -> int:
+        return whole(self.plan.config.get("timing_warmup_steps"))
+
+    @cached_property
     def first(self) -> RankLog:
-        return self.logs[self.places[0].rank]
+        return self.read_log(self.places[0])
+
+    # -- hosts that summed up their files ------------------------------------------------------------------------
+
+    @cached_property
+    def summaries(self) -> dict[str, HostSummary]:
+        """The summaries of hosts by their folders; FormatError if a file is not a summary."""
+        nproc = self.plan.case.nproc
+        of_hosts = (
+            (host.folder, host_summaries.read(self.path / host.folder, self._ranks(host.noderank)))
+            for host in self.plan.hosts[: len(self.places) // nproc]
+        )
+        return {folder: summary for folder, summary in of_hosts if summary is not None}
+
+    @cached_property
+    def summaries_to_check(self) -> frozenset[str]:
+        """The folders that have both the summary and the files."""
+        return frozenset(
+            folder
+            for folder, summary in self.summaries.items()
+            if host_summaries.has_long_files(self.path / folder, summary)
+        )
+
+    def summary_request(self, noderank: int) -> Request:
+        """Return what a host must sum up: its ranks' logs, and its samples of the times that the figures need."""
+        plan = self.plan
+        phases = phases_of.of_round([self.first], plan.host(0).clock_offset_s)
+        needed = phases_of.training(phases), phases_of.after_warm_up(phases) if plan.throughput_only else None
+        windows = dict.fromkeys((phase.start, phase.end) for phase in needed if phase is not None)
+        offset_s = plan.host(noderank).clock_offset_s
+        ranks = list(self._ranks(noderank))
+        return Request(ranks, plan.metric, self.warmup, plan.sample_unit, list(windows), offset_s)
+
+    def _ranks(self, noderank: int) -> range:
+        nproc = self.plan.case.nproc
+        return range(noderank * nproc, (noderank + 1) * nproc)
 
     @cached_property
     def chain(self) -> Chain | None:
@@ -114,7 +159,7 @@ class Round:
 
     @cached_property
     def samples(self) -> dict[str, Samples]:
-        return monitors.read(self.path)
+        return monitors.read(self.path, summaries=self.summaries)
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
@@ -178,7 +223,18 @@ def _failures(of: Round) -> tuple[int, tuple[Failure, ...]]:
     """Return the number of compared pairs of figures, which are compared if nothing else failed, and the failures."""
     failures = failures_of.find(of.plan.round, of.end, of.places, of.exits, of.logs, of.unreadable_end)
     failures += tuple(log_ownership.find(of.plan, of.end, of.places, of.logs, of.milestones, of.clocks))
+    failures += tuple(_wrong_summaries(of))
     return (0, failures) if failures else consistency.check(_compared_ranks(of), of.plan.round)
+
+
+def _wrong_summaries(of: Round) -> Iterator[Failure]:
+    """Yield a failure for each host whose summary is not that of its files."""
+    for host in of.plan.hosts:
+        if host.folder in of.summaries_to_check:
+            found = host_summaries.difference(of.path / host.folder, of.summary_request(host.noderank))
+            if found:
+                sentence = f"round {of.plan.round}: {host.name}: its summary differs from its files: {found}"
+                yield Failure(log_ownership.LOG, host.name, None, sentence)
 
 
 def _compared_ranks(of: Round) -> list[tuple[RankLocation, RankFigures]]:
@@ -271,11 +327,12 @@ def _outcome(of: Round) -> Outcome:
         impossible=(*(figure for log in logs for figure in log.impossible), *(chain.impossible if chain else ())),
         broken_lines=sum(log.broken_lines for log in logs),
         other_lines=sum(log.other_lines for log in logs),
-        logs=tuple(log.path.relative_to(of.path).as_posix() for log in logs if log.present),
+        logs=tuple(log.path.relative_to(of.path).as_posix() for log in logs if log.present and not log.is_summary),
         starts=chain.starts if chain else (),
         warnings=(
             *(chain.remarks() if chain else ()),
             *_warnings(plan, end),
+            *_summed_up(of),
             *no_profile,
             *remarks,
             *stragglers.find(of.places, of.logs),
@@ -341,6 +398,15 @@ def _warnings(plan: StoredPlan, end: RoundRecord | None) -> tuple[str, ...]:
         how = "gone" if item.gone else f"missing here; they are on the host in {item.log_dir}"
         lines.append(f"the logs of {item.host} are {how}: {item.why}")
     return tuple(lines)
+
+
+def _summed_up(of: Round) -> Iterator[str]:
+    """Yield a remark on the files that stay on their hosts."""
+    kept = len(of.summaries) - len(of.summaries_to_check)
+    if of.summaries:
+        checked = f"those of {count(len(of.summaries_to_check), 'host')} were compared with their summaries"
+        how = "flagperf show --fetch-logs fetches them"
+        yield f"the logs and series of {count(kept, 'host')} stay there ({how}); {checked}"
 
 
 def _work(plan: StoredPlan, finished: Mapping[str, Any]) -> TrainingWork:

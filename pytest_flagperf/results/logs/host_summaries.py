@@ -1,0 +1,69 @@
+"""Summaries that hosts made of their own files: read them, and compare them with files that are here."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flagperf_driver.node.folder import SUMMARY
+from flagperf_driver.node.logs.summary import HostSummary, LongFile, Request, digest_of, summarize
+from pytest_flagperf.printable import printable_in
+from pytest_flagperf.stored import FormatError, files, type_check
+
+_SHOWN = 60
+_SHARE = 1e-9
+"""Two versions of Python may round the last bits of a mean in different ways."""
+
+
+def read(folder: Path, ranks: range | None = None) -> HostSummary | None:
+    """Return the summary in a host's folder; None without one, FormatError if it is not one of exactly these ranks."""
+    path = folder / SUMMARY
+    if not path.is_file():
+        return None
+    summary = type_check.typed(HostSummary, files.read_printable(path), str(path))
+    found = [log.rank for log in summary.ranks]
+    if ranks is not None and found != list(ranks):
+        raise FormatError(f"{path}: it has the ranks {found!r:.{_SHOWN}}; expected {list(ranks)}")
+    return summary
+
+
+def has_long_files(folder: Path, summary: HostSummary) -> bool:
+    """Return True if files that the summary stands for are here too."""
+    return any((folder / Path(name).name).is_file() for name in summary.files)
+
+
+def difference(folder: Path, request: Request) -> str | None:
+    """Sum up the files in a host's folder, and return the first difference of the host's own summary from it."""
+    own = printable_in(json.loads(json.dumps(summarize(folder, request))))
+    return _difference(files.read_printable(folder / SUMMARY), own)
+
+
+def unlike(folder: Path, listed: Mapping[str, LongFile]) -> str | None:
+    """Return the first listed file that is not as the host's summary says; None if all are."""
+    own = {name: summarized for name, summarized in listed.items() if name == Path(name).name}
+    for name, expected in own.items():
+        if not (folder / name).is_file():
+            return f"{name} is missing"
+        if digest_of(folder / name) != expected:
+            return f"{name} is not the file that was summed up"
+    return None
+
+
+def _difference(theirs: Any, own: Any, at: str = "") -> str | None:
+    pairs: list[tuple[str, Any, Any]]
+    if isinstance(theirs, dict) and isinstance(own, dict):
+        pairs = [(f"{at}.{key}", theirs.get(key), own.get(key)) for key in sorted({*theirs, *own})]
+    elif isinstance(theirs, list) and isinstance(own, list) and len(theirs) == len(own):
+        pairs = [(f"{at}[{number}]", *both) for number, both in enumerate(zip(theirs, own, strict=True))]
+    elif theirs == own or _are_close(theirs, own):
+        return None
+    else:
+        return f"{at.lstrip('.')} is {theirs!r:.{_SHOWN}}; by the files {own!r:.{_SHOWN}}"
+    return next((found for where, a, b in pairs if (found := _difference(a, b, where)) is not None), None)
+
+
+def _are_close(theirs: Any, own: Any) -> bool:
+    return isinstance(theirs, float) and isinstance(own, float) and math.isclose(theirs, own, rel_tol=_SHARE)
