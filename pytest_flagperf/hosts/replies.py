@@ -132,6 +132,9 @@ REPLIES: Shape = {
 }
 
 
+_NUMBERED: Mapping[str, Shape] = {kind: {**shape, "seq?": COUNT} for kind, shape in REPLIES.items()}
+
+
 class CheckedChannel:
     """A connection to this project's code on a host: each message that arrives is checked by the table."""
 
@@ -148,6 +151,13 @@ class CheckedChannel:
             check_reply(self._host, message)
         return message
 
+    def fileno(self) -> int:
+        return self._channel.fileno()
+
+    @property
+    def needs_looks(self) -> bool:
+        return self._channel.needs_looks
+
     def close(self, timeout_s: float = 5.0) -> int | None:
         return self._channel.close(timeout_s)
 
@@ -160,7 +170,7 @@ def check_reply(host: str, message: Message) -> None:
     kind = message.get("type")
     if not isinstance(kind, str) or kind not in REPLIES:
         raise InvalidReply(host, f"type is {_short(kind)}; expected one of {', '.join(REPLIES)}")
-    check(host, message, {**REPLIES[kind], "seq?": COUNT}, kind)
+    check(host, message, _NUMBERED[kind], kind)
 
 
 def check(host: str, value: object, shape: Shape, name: str) -> None:
