@@ -1,5 +1,6 @@
 """Messages of agents at moments that are hard to produce with real agents."""
 
+import os
 import queue
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 from flagperf_driver.heartbeat import EVALUATE, INIT, TRAIN
 from pytest_flagperf.engines.agents import agents as agents_module
 from pytest_flagperf.engines.agents.agents import Acquisition, Agents, DeviceRequest, HostAgent
+from pytest_flagperf.engines.agents.listener import Listener, Source
 from pytest_flagperf.engines.agents.watch import start_tracker, watch
 from pytest_flagperf.hosts import HostError, HostLost, Message
 from pytest_flagperf.hosts.host_pool import HostPool
@@ -20,10 +22,13 @@ from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.stored import to_json_types
 from pytest_flagperf.stored.plan import StoredPlan
 from tests.rounds import tiny_plan
+from tests.waiting import until
 
 
 class FakeChannel:
     """A connection whose other end is the test."""
+
+    needs_looks = True
 
     def __init__(self, *messages: Message | Exception | None) -> None:
         self.incoming: queue.SimpleQueue[Message | Exception | None] = queue.SimpleQueue()
@@ -31,6 +36,9 @@ class FakeChannel:
         self.refuses: Exception | None = None
         for message in messages:
             self.incoming.put(message)
+
+    def fileno(self) -> int:
+        return -1
 
     def send(self, message: Message) -> None:
         if self.refuses is not None:
@@ -80,7 +88,7 @@ def test_messages_before_the_end_are_received_after_it(tmp_path: Path) -> None:
 def test_the_last_messages_of_an_ended_agent_are_received_although_it_cannot_be_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agents_module, "_ACK_S", 0.0)
+    monkeypatch.setattr(agents_module, "_WORDS_S", 0.0)
     line = FakeChannel({"type": "beat", "seq": 1}, {"type": "fault", "seq": 2}, None)
     line.refuses = HostError("h1: the program no longer reads its input: Broken pipe")
     agents = Agents()
@@ -216,3 +224,35 @@ def test_of_many_hosts_the_rank_that_hangs_is_named_and_not_the_first_report(
     assert fault is not None
     assert (fault.rank, fault.host, fault.kind) == named
     assert fault.sentence.endswith("first")
+
+
+def test_one_thread_reads_all_sources_until_they_have_ended() -> None:
+    reader, writer = os.pipe()
+    heard: list[bytes] = []
+    threads: list[int] = []
+    looks = iter([None, None, False])
+
+    def read() -> bool:
+        heard.append(os.read(reader, 1))
+        threads.append(threading.get_ident())
+        return heard[-1] != b""
+
+    def look() -> bool | None:
+        threads.append(threading.get_ident())
+        return next(looks)
+
+    listener = Listener(lambda: None)
+    listener.add(Source(-1, look))
+    os.write(writer, b"1")
+    listener.add(Source(reader, read))
+    until(lambda: heard == [b"1"], "what had arrived before")
+    os.write(writer, b"2")
+    until(lambda: heard[1:] == [b"2"] and len(threads) == 5, "what arrives")
+    listener.close(0.01)
+    os.write(writer, b"3")
+    os.close(writer)
+    assert (heard, next(looks, "all")) == ([b"1", b"2"], "all")
+    assert len(threads) == 5
+    assert len({*threads, threading.get_ident()}) == 2
+    assert os.read(reader, 2) == b"3", "after its end it reads nothing"
+    os.close(reader)

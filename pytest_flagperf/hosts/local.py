@@ -92,6 +92,8 @@ class LocalHost:
 class LocalChannel(LineChannel):
     """A connection over pipes."""
 
+    needs_looks = False
+
     def __init__(self, host: str, process: subprocess.Popen[bytes], stderr: IO[bytes]) -> None:
         super().__init__(host)
         self._host = host
@@ -109,6 +111,10 @@ class LocalChannel(LineChannel):
             self._process.stdin.flush()
         except (OSError, ValueError) as error:
             raise HostError(f"{self._host}: the program no longer reads its input: {error}") from error
+
+    def fileno(self) -> int:
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
 
     def close(self, timeout_s: float = 5.0) -> int | None:
         assert self._process.stdin is not None

@@ -162,6 +162,13 @@ class RemoteChannel(LineChannel):
                 self._session.check()
             raise HostError(f"{self._host.name}: the program no longer reads its input: {error}") from error
 
+    def fileno(self) -> int:
+        return self._session.channel.fileno()
+
+    @property
+    def needs_looks(self) -> bool:
+        return self._session.channel.eof_received or self._session.channel.closed
+
     def close(self, timeout_s: float = 5.0) -> int | None:
         self._closed = True
         with suppress(OSError, EOFError):
@@ -196,9 +203,9 @@ class RemoteChannel(LineChannel):
                 self._session.check()
                 return None
             left = deadline - time.monotonic()
-            if left <= 0:
+            self._read(max(0.0, min(_LOOK_S, left)))
+            if left <= 0 and not (self._lines or self._ended):
                 raise TimeoutError(f"{self._host.name}: no message in time")
-            self._read(min(_LOOK_S, left))
         return self._lines.popleft()
 
     def _read(self, timeout_s: float) -> None:

@@ -177,7 +177,8 @@ class Session:
 
     def listen(self, timeout_s: float) -> bool:
         """Read the output that arrives within the time; return False at its end."""
-        self._poll.poll(timeout_s * 1000)
+        if timeout_s > 0:
+            self._poll.poll(timeout_s * 1000)
         over = self.channel.eof_received or self.channel.closed  # read before the data that arrived until then
         received = False
         for _ in range(_PIECES):

@@ -51,6 +51,8 @@ class JobControl(Protocol):
 class InstanceChannel:
     """The connection to the agent of an instance: it takes the controller's orders and returns the agent's messages."""
 
+    needs_looks = True
+
     def __init__(self, job: JobControl, instance: int, host: str) -> None:
         self.instance = instance
         self.log_file: Path | None = None
@@ -67,6 +69,7 @@ class InstanceChannel:
         self._closed = False
         self._messages: deque[Message | HostError] = deque()
         self._arrived = threading.Condition()
+        self._beat_at = 0.0
 
     @property
     def has_started(self) -> bool:
@@ -90,19 +93,22 @@ class InstanceChannel:
 
     def receive(self, timeout_s: float) -> Message | None:
         """Return the next message. While the job waits for resources, beats show that the connection works."""
-        deadline = time.monotonic() + min(timeout_s, _BEAT_S)
+        deadline = time.monotonic() + timeout_s
         with self._arrived:
             while not self._messages and not self._closed:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    break
-                self._arrived.wait(left)
-            if self._messages:
-                message = self._messages.popleft()
-                if isinstance(message, HostError):
-                    raise message
-                return message
-        return None if self._closed else dict(_BEAT)
+                if (now := time.monotonic()) >= self._beat_at:
+                    self._beat_at = now + _BEAT_S
+                    return dict(_BEAT)
+                if now >= deadline:
+                    raise TimeoutError(f"{self._host}: no message in time")
+                self._arrived.wait(min(deadline, self._beat_at) - now)
+            message = self._messages.popleft() if self._messages else None
+        if isinstance(message, HostError):
+            raise message
+        return message
+
+    def fileno(self) -> int:
+        return -1
 
     def close(self, timeout_s: float = 5.0) -> int | None:  # noqa: ARG002 - the interface of a channel
         with self._arrived:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.plan import StoredHost
 from pytest_flagperf.stored.round_dir import Silence
 
+from .listener import Listener, Source
 from .unpack import DEFAULT_LIMITS, LogsTooLarge
 
 with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
@@ -38,7 +40,7 @@ _log = logging.getLogger("flagperf.agents")
 MODULE = "flagperf_driver.node.agent.main"
 GRACE_S = 3.0  # seconds from SIGTERM to SIGKILL
 MARGIN_S = 15.0  # additional seconds for a container's end or a slow host
-_ACK_S = 1.0
+_WORDS_S = 0.25  # seconds between two looks at which agents need a word
 _RECONNECT_S = 1.0  # seconds between two attempts to reach a lost host
 _AFTER_A_FAULT_S = 5.0  # a round that has already failed waits for a lost host at most this long
 _PINGS = 3
@@ -101,6 +103,8 @@ class HostAgent:
     silences: list[Silence] = field(default_factory=list)  # in which it was lost
     losses: int = 0  # number of losses: requests from before a loss get no answer
     seq: int = 0
+    received_at: float = field(default_factory=time.monotonic)  # time of its last message
+    word_at: float = field(default_factory=time.monotonic)  # time of the last word to it
     answers: queue.SimpleQueue[Message] = field(default_factory=queue.SimpleQueue)
 
     @property
@@ -155,7 +159,11 @@ class Agents:
         self.limits = limits  # of the logs from one host
         self.restarts = restarts  # whether a training that ends early is started again
         self._messages: queue.SimpleQueue[tuple[HostAgent, Message]] = queue.SimpleQueue()
-        self._readers: list[threading.Thread] = []
+        self._removed: list[HostAgent] = []
+        self._listener = Listener(self._find_stuck)
+        self._helpers: list[threading.Thread] = []  # that reach lost hosts again, and that sends words
+        self._joining = threading.Lock()
+        self._dismissed = threading.Event()
         self._stopped_at: float | None = None
         self._stop_reason: str | None = None
         self._closing = False
@@ -169,18 +177,26 @@ class Agents:
 
     def join(self, agent: HostAgent) -> None:
         """Add an agent and read its messages from now on."""
-        self.all.append(agent)
-        reader = threading.Thread(target=self._read_all, args=(agent,), name=f"agent of {agent.name}", daemon=True)
-        self._readers.append(reader)
-        reader.start()
+        with self._joining:
+            if not self._helpers:
+                self._help("words to agents", self._send_words)
+            self.all.append(agent)
+        self._listen(agent)
+
+    def _listen(self, agent: HostAgent) -> None:
+        agent.received_at = time.monotonic()
+        self._listener.add(Source(agent.channel.fileno(), partial(self._read, agent)))
+
+    def _help(self, name: str, work: Callable[[], None]) -> None:
+        self._helpers.append(threading.Thread(target=work, name=name, daemon=True))
+        self._helpers[-1].start()
 
     def remove(self, agent: HostAgent) -> None:
         """Remove an agent that the round does not use, with its files."""
         self.all.remove(agent)
+        self._removed.append(agent)
         agent.removed = True
         _leave(agent, remove=True)
-        if agent.stream_ended:
-            agent.channel.close(GRACE_S)
 
     def start(self, orders: Sequence[Message]) -> None:
         for agent, order in zip(self.all, orders, strict=True):
@@ -222,55 +238,66 @@ class Agents:
         self._closing = True
         for agent in self.all:
             _leave(agent, remove=not agent.host.is_local and agent.name not in keep)
+        self._listener.close(GRACE_S)
+        self._dismissed.set()
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(lambda agent: agent.channel.close(GRACE_S), self.all))
-        for reader in self._readers:
-            reader.join(GRACE_S)
+            list(pool.map(lambda agent: agent.channel.close(GRACE_S), [*self.all, *self._removed]))
+        for helper in self._helpers:
+            helper.join(GRACE_S)
 
     # -- messages ------------------------------------------------------------------------------------------
 
-    def _read_all(self, agent: HostAgent) -> None:
+    def _read(self, agent: HostAgent) -> bool | None:
+        """Take the messages that have arrived, as ``Source.read``."""
+        if agent.stream_ended:
+            return False
         try:
-            while self._listen(agent):
-                pass
+            while (message := agent.channel.receive(0.0)) is not None:
+                agent.received_at = time.monotonic()
+                _log.debug("%s: received %s", agent.name, message["type"])
+                self._take(agent, message)
+                if message["type"] == "end" and self._closing:
+                    break
+            agent.gone = agent.channel.error_output().strip() or "no reason given"
+        except TimeoutError:
+            return None if agent.channel.needs_looks else True
+        except HostLost as error:
+            if not self._closing and agent.log_dir:
+                self._help(f"reach {agent.name}", partial(self._reconnect, agent, str(error)))
+                return False
+            agent.gone = str(error)
         except InvalidReply as error:
             agent.gone = str(error)
             self._messages.put((agent, {"type": "fault", "kind": "agent", "rank": None, "sentence": agent.gone}))
         except (HostError, OSError, ValueError) as error:
-            agent.gone = agent.gone or str(error)
-        agent.gone = agent.gone or "it exited"
+            agent.gone = str(error)
+        self._end(agent)
+        return False
+
+    def _end(self, agent: HostAgent) -> None:
         self._messages.put((agent, {"type": "gone", "why": agent.gone}))
         agent.stream_ended = True
-        if agent.removed:
-            agent.channel.close(GRACE_S)
 
-    def _listen(self, agent: HostAgent) -> bool:
-        """Take the agent's messages until the connection ends; return True if a new connection replaces it."""
-        received_at = acked_at = now = time.monotonic()
-        acked = agent.seq
-        try:
-            while True:
-                wait_s = _ACK_S if agent.seq > acked else agent.word_s
-                try:
-                    message = agent.channel.receive(max(0.0, acked_at + wait_s - now))
-                except TimeoutError:
-                    message = {}
-                now = time.monotonic()
-                if message is None:
-                    agent.gone = agent.channel.error_output().strip() or "no reason given"
-                    return False
-                if message:
-                    received_at = now
-                    _log.debug("%s: received %s", agent.name, message["type"])
-                    self._take(agent, message)
-                elif agent.started and not agent.over and now - received_at > silence.AGENT_S:
-                    raise HostError(f"no message from its agent for {silence.AGENT_S:g} s")
-                # An acknowledgement also tells the agent that its controller is alive.
-                if now - acked_at >= (_ACK_S if agent.seq > acked else agent.word_s):
-                    acked_at, acked = now, agent.seq
-                    _acknowledge(agent)
-        except HostLost as error:
-            return self._reconnect(agent, str(error))
+    def _find_stuck(self) -> None:
+        """Give up agents that watch ranks and are silent; their connections work."""
+        now = time.monotonic()
+        for agent in list(self.all):
+            watches = agent.started and not (agent.done or agent.lost or agent.gone)
+            if watches and now - agent.received_at > silence.AGENT_S:
+                agent.gone = f"no message from its agent for {silence.AGENT_S:g} s"
+                self._end(agent)
+
+    def _send_words(self) -> None:
+        """Acknowledge the messages of all agents in time, so that they know that their controller is alive.
+
+        In a thread of its own: a host that hangs may block it, but no other host's messages.
+        """
+        while not self._dismissed.wait(_WORDS_S):
+            for agent in [*self.all, *self._removed]:
+                if time.monotonic() - agent.word_at >= agent.word_s and not (agent.lost or agent.stream_ended):
+                    agent.word_at = time.monotonic()
+                    with suppress(HostError):  # its messages show whether it is lost or has ended
+                        agent.send({"op": "ack", "seq": agent.seq})
 
     def _take(self, agent: HostAgent, message: Message) -> None:
         if message["type"] in _ANSWERS:
@@ -286,11 +313,8 @@ class Agents:
         if message["type"] == "over":
             agent.over = True
 
-    def _reconnect(self, agent: HostAgent, why: str) -> bool:
+    def _reconnect(self, agent: HostAgent, why: str) -> None:
         """Reach a lost host's agent again; give up when its lease is over."""
-        if self._closing or not agent.log_dir:
-            agent.gone = why
-            return False
         agent.lost = why
         agent.losses += 1
         self._report(agent, "lost", f"{agent.name} is lost ({why}); its ranks continue for {agent.lease_s:g} s")
@@ -311,13 +335,14 @@ class Agents:
                 why = str(error)
                 continue
             except HostError as error:
-                agent.gone, agent.lost = f"{agent.lost}; after the host came back: {error}", None
-                return False
+                why, agent.lost = f"{agent.lost}; after the host came back: {error}", None
+                break
             self._report(agent, "back", f"{agent.name} is back")
             self._resend_stop(agent)
-            return True
+            self._listen(agent)
+            return
         agent.gone = f"{why}; {agent.given_up}" if agent.given_up else why
-        return False
+        self._end(agent)
 
     def give_up(self, reason: str) -> None:
         """Stop waiting for the hosts that are lost at the moment."""
@@ -358,16 +383,6 @@ def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float
         devices=placed.devices,
         started=True,
     )
-
-
-def _acknowledge(agent: HostAgent) -> None:
-    """Acknowledge the messages so that the agent can drop them; ignore an agent that has ended."""
-    try:
-        agent.send({"op": "ack", "seq": agent.seq})
-    except HostLost:
-        raise
-    except HostError:
-        return
 
 
 def _leave(agent: HostAgent, *, remove: bool) -> None:
