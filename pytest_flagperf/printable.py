@@ -19,7 +19,7 @@ def printable(text: str) -> str:
     r"""Return the text with each hidden character as Python writes it (``\x1b``); other text stays as it is."""
     if is_plain(text):
         return text
-    shown = _HIDDEN.sub(lambda match: _written(match[0]), text.replace("\r\n", "\n"))
+    shown = _HIDDEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text.replace("\r\n", "\n"))
     return _COMMAND.sub(lambda match: f"{match[1]}\\x3a" if match[0].endswith(":") else "\\x23", shown)
 
 
@@ -37,7 +37,3 @@ def printable_in(value: Any) -> Any:
     if isinstance(value, list):
         return [printable_in(item) for item in value]
     return value
-
-
-def _written(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")

@@ -43,10 +43,12 @@ class Catalog:
         suites: dict[tuple[str, str], Suite] = {}
         vendors: dict[str, Vendor] = {}
         for root in unique:
-            for suite in _suites(root):
+            for file in sorted(root.glob("suites/*/*/suite.toml")):
+                suite = Suite(file.parts[-3], file.parts[-2], file.parent, root)
                 known = suites.setdefault((suite.model, suite.framework), suite)
                 problems += _duplicate(f"suite {suite.name}", known, suite, packages or {})
-            for vendor in _vendors(root):
+            for file in sorted(root.glob("vendors/*/vendor.toml")):
+                vendor = Vendor(file.parts[-2], file.parent, root)
                 first = vendors.setdefault(vendor.name, vendor)
                 problems += _duplicate(f"vendor {vendor.name}", first, vendor, packages or {})
         if problems:
@@ -163,15 +165,6 @@ class Catalog:
             return f"model {model!r} has no framework {framework!r}{_choices(framework, frameworks)}"
         models = sorted({name for name, _ in self.suites})
         return f"model {model!r}: no such folder in suites/{_choices(model, models)}"
-
-
-def _suites(root: Path) -> list[Suite]:
-    files = sorted(root.glob("suites/*/*/suite.toml"))
-    return [Suite(file.parts[-3], file.parts[-2], file.parent, root) for file in files]
-
-
-def _vendors(root: Path) -> list[Vendor]:
-    return [Vendor(file.parts[-2], file.parent, root) for file in sorted(root.glob("vendors/*/vendor.toml"))]
 
 
 def list_configs(folder: Path) -> Configs:

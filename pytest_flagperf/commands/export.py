@@ -7,7 +7,7 @@ written.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from pytest_flagperf.commands import common
 from pytest_flagperf.packages import need
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export import markdown
-from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import columns, frames
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import write_text
@@ -73,13 +72,10 @@ def _writer(name: str, *, long: bool) -> _Write:
     return partial(further.write, further.find_exporter(name, _OWN))
 
 
-def _outcomes(run: StoredRun) -> Iterator[Outcome]:
-    yield from (outcome for case in run.cases for outcome in case.outcomes)
-
-
 def _write_csv(runs: Sequence[StoredRun], directory: Path) -> list[Path]:
     path = directory / TABLE
-    columns.write_csv(path, zip(common.unique_names(runs), map(_outcomes, runs), strict=True))
+    outcomes = ((outcome for case in run.cases for outcome in case.outcomes) for run in runs)
+    columns.write_csv(path, zip(common.unique_names(runs), outcomes, strict=True))
     return [path]
 
 

@@ -26,10 +26,10 @@ from pytest_flagperf.report.terminal.summary import all_lines, summarize_run
 from pytest_flagperf.report.terminal.table import MAIN, console_table, over_rounds
 from pytest_flagperf.results.figures.units import plain, quantity
 from pytest_flagperf.results.measured.metrics import TIMES
-from pytest_flagperf.results.tables.runs import is_run
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import host_folder
+from pytest_flagperf.stored.round_dir import has_rounds
 
 _ALL = "all"
 _NO_TARGET = Target("", "", "", None)
@@ -77,7 +77,7 @@ def _fetch_logs(runs: Sequence[Path], hosts: str) -> int:
 
 def _logs(path: Path) -> list[Path]:
     """Return the log itself if the path is a file; in a result folder of FlagPerf, the logs of rank 0."""
-    if path.is_file() or is_run(path):
+    if path.is_file() or has_rounds(path):
         return [path] if path.is_file() else []
     return sorted(path.glob(f"*/round*/{host_folder('*', 0)}/{rank_log(0)}"))
 

@@ -241,7 +241,9 @@ class Translator:
         if rule.values:
             return rule.values.get(repr(given.value), _Invalid(f"expected {' or '.join(rule.values)}"))
         if not (rule.counts or rule.share_of or rule.factor != 1.0):
-            return self._unconverted(rule.ours, _without_list(given.value))
+            value = given.value
+            # A list with one value, as in lr = [1e-3]: fairseq has a learning rate for each epoch.
+            return self._unconverted(rule.ours, value[0] if isinstance(value, list) and len(value) == 1 else value)
         number = _number(given.value)
         if number is None:
             return _Invalid(f"expected a number, got {kind(given.value)}")
@@ -288,11 +290,6 @@ def unknown(name: str, given: Assigned, suite: str, table: TranslationTable, our
         f"{name}{value}: {suite} has no such key, and its config/{SHARED.name} has no such name;"
         f" remove the line, or add the name to that table{near(name, sorted({*ours, *table.names}))}"
     )
-
-
-def _without_list(value: object) -> object:
-    """Return the value of a list with one value, as in ``lr = [1e-3]``: fairseq has a learning rate for each epoch."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _as_whole(value: float) -> int | float:

@@ -139,7 +139,8 @@ def lines(shapes: Sequence[ShapeEstimates], hardware: str, memory_gib: float | N
         if row.estimate is not None:
             sizes = [*(row.estimate.bytes.get(part, 0.0) for part in parts), row.estimate.total]
             answer = [] if memory_gib is None else [row.estimate.fits(memory_gib)]
-            totals = [f"{one.total / size:.1f}{_mark(one, memory_gib)}" for one in row.recomputed.values()]
+            marks = ("*" if memory_gib and one.fits(memory_gib) == NO else "" for one in row.recomputed.values())
+            totals = [f"{one.total / size:.1f}{mark}" for one, mark in zip(row.recomputed.values(), marks, strict=True)]
             rows.append([row.shape, *(f"{one / size:.1f}" for one in sizes), *answer, *totals])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for cells in rows:
@@ -157,10 +158,6 @@ def of_device(estimate: Estimate, hardware: str, memory_gib: float | None) -> st
         return total
     words = {YES: "fits", TIGHT: "may not fit", NO: "does not fit"}[estimate.fits(memory_gib)]
     return f"{total}; {words} into the {memory_gib:g} GiB of {hardware}"
-
-
-def _mark(estimate: Estimate, memory_gib: float | None) -> str:
-    return "*" if memory_gib is not None and estimate.fits(memory_gib) == NO else ""
 
 
 def _unit(total: float) -> tuple[int, str]:

@@ -8,7 +8,7 @@ record of the fingerprint.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from flagperf_driver import addresses
@@ -68,12 +68,8 @@ def _walk(record: Any, path: Path, pattern: Path) -> Iterator[tuple[Path, str, o
                     yield from _walk(item, (*at, name), (*like, NAME))
                 else:
                     yield (*at, name), ".".join(like), item, None
-        elif value != (default := _default(field)):
+        elif value != (default := None if field.default is MISSING else field.default):
             yield at, ".".join(like), value, default
-
-
-def _default(field: Field[Any]) -> object:
-    return None if field.default is MISSING else field.default
 
 
 def _text(path: Path, value: object) -> str:

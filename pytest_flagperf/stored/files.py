@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from flagperf_driver import perflog
 from pytest_flagperf.printable import is_plain, printable, printable_in
@@ -43,7 +43,7 @@ def writing(path: Path) -> Iterator[None]:
     except WriteError:
         raise
     except OSError as error:
-        _refuse(path, error)
+        raise WriteError(error.errno, _reason(path, error), str(path)) from error
 
 
 def make_folder(path: Path) -> None:
@@ -175,10 +175,6 @@ def to_json_types(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_json_types(item) for item in value]
     return value
-
-
-def _refuse(path: Path, error: OSError) -> NoReturn:
-    raise WriteError(error.errno, _reason(path, error), str(path)) from error
 
 
 def _reason(path: Path, error: OSError) -> str:

@@ -219,13 +219,10 @@ def _run(name: str, directory: Path, page_dir: Path) -> str:
 
 def _machines(page: ComparisonPage) -> str:
     """Return p_core as bars for each case whose runs are of different hardware."""
-    named = [(case.row.old.case, _bars(case)) for case in page.cases if _is_across_hardware(case)]
+    across = [case for case in page.cases if len({run.outcomes[0].hardware for _, run in case.row.runs}) > 1]
+    named = [(case.row.old.case, _bars(case)) for case in across]
     shown = [f"<div><h3>{escape(case)}</h3>{bars}</div>" for case, bars in named if bars]
     return f'<h2>Hardware comparison: p_core</h2><div class="charts">{"".join(shown)}</div>' if shown else ""
-
-
-def _is_across_hardware(case: Compared) -> bool:
-    return len({result.outcomes[0].hardware for _, result in case.row.runs}) > 1
 
 
 def _bars(case: Compared) -> str:

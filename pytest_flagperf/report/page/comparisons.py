@@ -42,7 +42,7 @@ def distribution(rows: Sequence[Row]) -> str:
         low, high = compared(*interval, row.unit) if interval else ("", "")
         variation = "" if row.main.variation is None else quantity(row.main.variation, "share")
         texts = (Number(f"{low} to {high}"), Number(variation))
-        cells.append((_link(row), Markup(_dots(row, reach)), Number(quantity(row.main.median, row.unit)), *texts))
+        cells.append((row.linked, Markup(_dots(row, reach)), Number(quantity(row.main.median, row.unit)), *texts))
     head = ("case", f"rounds, from -{reach:.1%} to +{reach:.1%} of the median", "median", *_STATISTICS)
     note = f"Each dot is {_MAIN} of a round, the line is the median, the shade is the 95 % confidence interval."
     return _section("distribution", "Distribution of the rounds", note, table(head, cells), len(shown))
@@ -87,7 +87,7 @@ def energy(rows: Sequence[Row]) -> str:
 def _energy_cells(row: Row, joules: float, highest: float) -> tuple[str, ...]:
     per_watt = f"{quantity(1 / joules)} {row.unit} per W"
     return (
-        _link(row),
+        row.linked,
         Markup(f'<span class="bar">{charts.bar_of(joules / highest)}</span>'),
         Number(quantity(joules, "J/sample")),
         Number(per_watt),
@@ -97,10 +97,6 @@ def _energy_cells(row: Row, joules: float, highest: float) -> tuple[str, ...]:
 def _section(name: str, title: str, note: str, content: str, rows: int) -> str:
     shown = content if rows <= _MAX_OPEN else folded(f"Show {count(rows, 'case')}", content)
     return f'<h2 id="{name}">{escape(title)}</h2><p class="soft">{escape(note)}</p>{shown}'
-
-
-def _link(row: Row) -> str:
-    return Markup(f'<a href="{row.link}">{escape(row.case)}</a>')
 
 
 def _median(row: Row) -> float:
@@ -168,15 +164,13 @@ def machines(rows: Sequence[Row]) -> str:
     for title, group in _groups(rows, lambda row: f"{row.group}, {row.shape[0]}x{row.shape[1]}"):
         if len({row.machine for row in group}) > 1:
             fastest_first = sorted(group, key=lambda row: -_median(row))
-            bars = [_bar(row) for row in fastest_first]
+            bars = [
+                Bar(row.machine, _median(row), quantity(row.main.median, row.unit), row.link) for row in fastest_first
+            ]
             parts.append(f"<div><h3>{escape(title)}</h3>{charts.bars(bars)}</div>")
     if not parts:
         return ""
     return f'<h2 id="machines">Hardware comparison: p_core</h2><div class="charts">{"".join(parts)}</div>'
-
-
-def _bar(row: Row) -> Bar:
-    return Bar(row.machine, _median(row), quantity(row.main.median, row.unit), row.link)
 
 
 def _groups(rows: Iterable[Row], key: Callable[[Row], str]) -> Iterable[tuple[str, list[Row]]]:

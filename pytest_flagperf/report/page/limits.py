@@ -7,7 +7,7 @@ from html import escape
 
 from pytest_flagperf.report.page import charts
 from pytest_flagperf.report.page.charts import Bar
-from pytest_flagperf.report.page.html import Markup, Number, anchor, items, table
+from pytest_flagperf.report.page.html import Number, items, table
 from pytest_flagperf.report.page.rows import Row
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.limits import COMPUTE, TOLERANCE, Limits, limits_of
@@ -37,7 +37,7 @@ def html(rows: Sequence[Row], limits: Mapping[str, Limits]) -> str:
     if not found:
         return ""
     pictures = "".join(
-        f"<div><h3>{_link(row)}: time of a step</h3>{_bars(of_row)}</div>" for row, of_row in found[:_MOST_PICTURES]
+        f"<div><h3>{row.linked}: time of a step</h3>{_bars(of_row)}</div>" for row, of_row in found[:_MOST_PICTURES]
     )
     sources = dict.fromkeys(f"{name}: {text}" for _, of_row in found for name, text in of_row.sources.items())
     return (
@@ -51,7 +51,7 @@ def html(rows: Sequence[Row], limits: Mapping[str, Limits]) -> str:
 def _cells(row: Row, limits: Limits) -> tuple[str, ...]:
     compute = limits.times.get(COMPUTE)
     return (
-        Markup(_link(row)),
+        row.linked,
         Number(quantity(limits.work.seconds, "s")),
         limits.binds,
         Number(quantity(limits.least, "s")),
@@ -78,7 +78,3 @@ def _exceeded(row: Row, limits: Limits) -> list[str]:
         "measured, or the work of the step is counted wrongly"
         for name in limits.above
     ]
-
-
-def _link(row: Row) -> str:
-    return f'<a href="#{anchor(row.case)}">{escape(row.case)}</a>'

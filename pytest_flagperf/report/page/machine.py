@@ -112,10 +112,6 @@ def _cpu(machine: Mapping[str, object], _: Mapping[str, str]) -> str:
     return _joined(machine.get("cpu"), sockets, _prefixed("cores: ", machine.get("cores")))
 
 
-def _framework(_: Mapping[str, object], environment: Mapping[str, str]) -> str:
-    return environment.get("framework", "")
-
-
 def _environment(machine: Mapping[str, object], environment: Mapping[str, str]) -> str:
     where = machine.get("image") or machine.get("environment") or environment.get("runtime")
     return _joined(where, _prefixed("Python ", machine.get("python")))
@@ -137,7 +133,7 @@ _FACTS: Mapping[str, Callable[[Mapping[str, object], Mapping[str, str]], str]] =
     "CPU": _cpu,
     "Host memory": _fact("memory"),
     "System": _system,
-    "Framework": _framework,
+    "Framework": lambda _, environment: environment.get("framework", ""),
     "Image or environment": _environment,
     "Commit": _fact("commit"),
 }

@@ -187,8 +187,9 @@ def headline(rows: Sequence[Row], info: RunInfo | None = None) -> str:
     more = len(bad) + len(others) - len(lines)
     if more:
         lines.append(f'<li>and {count(more, "more case")}: <a href="#overview">see the overview</a></li>')
-    lines += [f"<li>{_link(row)}: {escape(text)}</li>" for row in rows for text in _marks(row)][:_MAX_LISTED]
-    lines += [f"<li>{_link(row)}: {escape(state_with_code(row.summary))}</li>" for row in with_code[:_MAX_LISTED]]
+    marks = [(row, f"{phrase}: {sentence}") for row in rows for phrase, sentence in row.summary.marks.items()]
+    lines += [f"<li>{row.linked}: {escape(text)}</li>" for row, text in marks[:_MAX_LISTED]]
+    lines += [f"<li>{row.linked}: {escape(state_with_code(row.summary))}</li>" for row in with_code[:_MAX_LISTED]]
     if len(with_code) > _MAX_LISTED:
         lines.append(f"<li>and {count(len(with_code) - _MAX_LISTED, 'more case')} with vendor code</li>")
     lines += [f"<li>not run: {escape(line)}</li>" for line in not_run[:_MAX_LISTED]]
@@ -204,10 +205,6 @@ def headline(rows: Sequence[Row], info: RunInfo | None = None) -> str:
 def _with_code(rows: Sequence[Row]) -> list[Row]:
     """Return the cases that passed with vendor code."""
     return [row for row in rows if row.summary.state == PASSED and row.summary.vendor_code]
-
-
-def _marks(row: Row) -> list[str]:
-    return [f"{phrase}: {sentence}" for phrase, sentence in row.summary.marks.items()]
 
 
 def _verdict(rows: Sequence[Row], not_run: int) -> str:
@@ -252,11 +249,7 @@ def _reason(row: Row) -> str:
     more = f" <small>(and {count(len(reasons) - 1, 'more reason')})</small>" if len(reasons) > 1 else ""
     code = f" <small>({escape(state_with_code(row.summary))})</small>" if row.summary.vendor_code else ""
     advice = f'<span class="advice">{escape(row.advice)}</span>' if row.advice else ""
-    return f"<li>{_link(row)}: {escape(reasons[0])}{more}{code}{advice}</li>"
-
-
-def _link(row: Row) -> str:
-    return f'<a href="{row.link}">{escape(row.case)}</a>'
+    return f"<li>{row.linked}: {escape(reasons[0])}{more}{code}{advice}</li>"
 
 
 def _machine_and_run(rows: Sequence[Row], info: RunInfo | None, run_dir: Path, page_dir: Path) -> str:

@@ -10,7 +10,7 @@ from html import escape
 from pytest_flagperf.report.page import charts, machine, trends
 from pytest_flagperf.report.page.case_table import CaseLine, case_table, cell
 from pytest_flagperf.report.page.failures import advice
-from pytest_flagperf.report.page.html import anchor, state
+from pytest_flagperf.report.page.html import Markup, anchor, linked, state
 from pytest_flagperf.report.page.small_charts import POINTS, small
 from pytest_flagperf.report.page.time_parts import of_training
 from pytest_flagperf.report.terminal.table import converged, metric
@@ -66,6 +66,10 @@ class Row:
     @property
     def case(self) -> str:
         return self.summary.case
+
+    @property
+    def linked(self) -> Markup:
+        return linked(self.case, self.link)
 
     @property
     def cards(self) -> int:
@@ -220,7 +224,8 @@ def _change(case: CaseResult, earlier: Sequence[NamedRounds], trend: Trend | Non
     ]
     if not runs or not values:
         return cell(drawn)
-    judgement = noise.compare(runs[-1], values, [*runs, values], direction=_direction(case, main))
+    direction = next((found.direction for outcome in case.outcomes if (found := outcome.metric(main))), None)
+    judgement = noise.compare(runs[-1], values, [*runs, values], direction=direction)
     if judgement.change is None:
         return cell(drawn)
     word = judgement.word if judgement.error else "noise unknown"
@@ -230,10 +235,6 @@ def _change(case: CaseResult, earlier: Sequence[NamedRounds], trend: Trend | Non
 def _changed(change: float, word: str) -> str:
     kind = {noise.WORSE: " class=bad", noise.BETTER: " class=ok"}.get(word, "")
     return f"<span{kind}>{signed(change)}</span>"
-
-
-def _direction(case: CaseResult, name: str) -> str | None:
-    return next((found.direction for outcome in case.outcomes if (found := outcome.metric(name))), None)
 
 
 def _limited(case: CaseResult) -> str:

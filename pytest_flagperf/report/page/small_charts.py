@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from pytest_flagperf.report.page.charts import Chart, ChartLine
@@ -63,8 +63,5 @@ def _place(point: tuple[float, float], across: tuple[float, float], up: tuple[fl
 def _polyline(places: Sequence[tuple[float, float]]) -> str:
     """Return the line with a dot at its end."""
     x, y = places[-1]
-    return f'<polyline points="{" ".join(_texts(places))}"/><circle cx="{x:.0f}" cy="{y:.1f}" r="2.5"/>'
-
-
-def _texts(places: Sequence[tuple[float, float]]) -> Iterator[str]:
-    yield from (f"{x:.0f},{y:.1f}" for x, y in places)
+    points = " ".join(f"{x:.0f},{y:.1f}" for x, y in places)
+    return f'<polyline points="{points}"/><circle cx="{x:.0f}" cy="{y:.1f}" r="2.5"/>'

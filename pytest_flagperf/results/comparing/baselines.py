@@ -147,7 +147,7 @@ def judge(outcomes: Sequence[Outcome], baseline: Baseline, *, ignore_differences
     if others and not ignore_differences:
         return [_refused(others, baseline)]
     label = f"; compared although different: {', '.join(others)}" if others else ""
-    changed = [_field(text) for text in tested]
+    changed = [text.partition(":")[0] for text in tested]
     return [_judged(name, figure, outcomes, baseline, label, changed) for name, figure in baseline.metrics.items()]
 
 
@@ -155,10 +155,6 @@ def unreadable(error: Exception) -> Verdict:
     """Return the failed verdict for a baseline that cannot be read."""
     sentence = f"the baseline cannot be read: {error}; fix the file, or remove it and accept a new baseline"
     return Verdict(PREFIX, False, "an unreadable file", "a valid baseline", sentence, kind=VerdictKind.INCOMPARABLE)
-
-
-def _field(text: str) -> str:
-    return text.partition(":")[0]
 
 
 def _refused(texts: Sequence[str], baseline: Baseline) -> Verdict:

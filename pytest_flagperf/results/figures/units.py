@@ -61,18 +61,10 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _fraction(value: float, digits: int) -> str:
-    return f"{value:.{digits - 1}f}"
-
-
 def _share(value: float, digits: int) -> str:
     if 0 < abs(value) < 0.0095:
         return f"{plain(value * 100, digits - 2)} %"
     return f"{value * 100:,.{max(digits - 3, 0)}f} %"
-
-
-def _factor(value: float, digits: int) -> str:
-    return f"{value:.{digits - 2}f}x"
 
 
 def _seconds(value: float, digits: int) -> str:
@@ -119,9 +111,9 @@ def _scaled(unit: str) -> Callable[[float, int], str]:
 
 
 _FORMATS: Mapping[str, Callable[[float, int], str]] = {
-    "fraction": _fraction,
+    "fraction": lambda value, digits: f"{value:.{digits - 1}f}",
     "share": _share,
-    "x": _factor,
+    "x": lambda value, digits: f"{value:.{digits - 2}f}x",
     "s": _seconds,
     **{unit: _scaled(unit) for unit in ("bytes", *_RATES)},
 }

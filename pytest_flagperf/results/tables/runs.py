@@ -16,7 +16,7 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     by_real_path: dict[Path, Path] = {}
     problems = [] if given else ["no run specified"]
     for path in map(Path, given):
-        runs = [path] if is_run(path) else _below(path)
+        runs = [path] if has_rounds(path) else sorted(filter(has_rounds, path.iterdir())) if path.is_dir() else []
         for run in runs:
             by_real_path.setdefault(run.resolve(), run)
         if not runs:
@@ -24,14 +24,6 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     if problems:
         raise FormatError("\n".join(problems))
     return list(by_real_path.values())
-
-
-def is_run(path: Path) -> bool:
-    return has_rounds(path)
-
-
-def _below(path: Path) -> list[Path]:
-    return sorted(folder for folder in path.iterdir() if is_run(folder)) if path.is_dir() else []
 
 
 def _problem(path: Path) -> str:

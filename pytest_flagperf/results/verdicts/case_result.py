@@ -177,7 +177,7 @@ def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummar
         _unique(reasons.values()),
         _unique(f"{verdict.sentence} (expected failure: {verdict.expected_failure})" for verdict in expected),
         _unique(_warnings(case)),
-        _unique(_not_judged(case)),
+        _unique(_FIGURES.get(one.kind, one.kind.value) for one in case.all_verdicts if not one.judged),
         case.vendor_code,
         marks.of_rounds(case.outcomes),
         _unique(case.known_problems),
@@ -215,10 +215,6 @@ def _warnings(case: CaseResult) -> Iterator[str]:
         yield from (f"round {outcome.round}: {warning.sentence}" for warning in outcome.validity_warnings)
         yield from (f"round {outcome.round}: {text}" for text in outcome.warnings)
     yield from (verdict.sentence for verdict in case.all_verdicts if verdict.ok and verdict.warning)
-
-
-def _not_judged(case: CaseResult) -> Iterator[str]:
-    yield from (_FIGURES.get(verdict.kind, verdict.kind.value) for verdict in case.all_verdicts if not verdict.judged)
 
 
 def _unique(texts: Iterable[str]) -> tuple[str, ...]:

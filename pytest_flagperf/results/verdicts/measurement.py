@@ -80,7 +80,7 @@ def _even(outcome: Outcome, figure: str, point: MeasuredPoint) -> Verdict:
     verdict = partial(Verdict, f"uniform {figure}", kind=VerdictKind.UNIFORM)
     if point.together:  # nothing tells one rank from another
         return verdict(True, "not judged: all ranks work together in each iteration", _EVEN, judged=False)
-    ranks = {_name(outcome, int(rank)): turns for rank, turns in point.turns.items()}
+    ranks = {f"rank {rank} on {_host(outcome, int(rank))}": turns for rank, turns in point.turns.items()}
     slow = slow_ranks(ranks)
     if slow is None:
         return _not_judged(outcome, figure, f"too few turns at {point.name}")
@@ -119,10 +119,6 @@ def _middle(turns: Sequence[Turn]) -> Turn:
         median_low(own) if own else None,
         median_low(waited) if waited else None,
     )
-
-
-def _name(outcome: Outcome, rank: int) -> str:
-    return f"rank {rank} on {_host(outcome, rank)}"
 
 
 def _host(outcome: Outcome, rank: int) -> str:

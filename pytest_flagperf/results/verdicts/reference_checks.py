@@ -100,7 +100,8 @@ def parity(outcome: Outcome) -> Verdict:
     batch = reference.batch(global_batch(outcome))
     reason = _other_target(outcome, reference)
     if reason is None and batch is None:
-        reason = f"it has curves for {_sizes(reference)}, but this round had {_batch_words(outcome)}"
+        sizes = " and ".join(f"a batch of {batch.global_batch:,}" for batch in reference.batches) or "no batch"
+        reason = f"it has curves for {sizes}, but this round had {_batch_words(outcome)}"
     elif reason is None and batch and not batch.loss.rounds:
         reason = "it has no loss curves; set no parity_samples, and train to the target"
     if reason is not None or batch is None:
@@ -120,7 +121,9 @@ def _on_the_curve(outcome: Outcome, batch: Batch, trained: int) -> Verdict:
     distance = curves.distance(curves.means(points, ends), curves.middle(rounds), ends)
     allowed = batch.tolerance(ends)
     ok = abs(distance.deviation) <= allowed.deviation and distance.area <= allowed.area
-    got = f"{_signed(distance.deviation)} on average, {quantity(distance.area, 'share')} mean distance"
+    side = "above" if distance.deviation > 0 else "below"
+    mean = f"{quantity(abs(distance.deviation), 'share')} {side} on average"
+    got = f"{mean}, {quantity(distance.area, 'share')} mean distance"
     expected = f"at most {quantity(allowed.deviation, 'share')} and {quantity(allowed.area, 'share')}"
     sentence = (
         f"round {outcome.round}: over {plain(covered)} {unit} the loss differs from the mean of"
@@ -168,11 +171,3 @@ def _no_parity(outcome: Outcome, reason: str, expected: str, got: str = "unknown
 
 def _batch_words(outcome: Outcome) -> str:
     return f"a batch of {global_batch(outcome) or 0:,} over all cards"
-
-
-def _sizes(reference: Reference) -> str:
-    return " and ".join(f"a batch of {batch.global_batch:,}" for batch in reference.batches) or "no batch"
-
-
-def _signed(share: float) -> str:
-    return f"{quantity(abs(share), 'share')} {'above' if share > 0 else 'below'}"

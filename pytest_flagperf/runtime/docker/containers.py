@@ -190,7 +190,7 @@ def _build(client: Any, host: Host, recipe: Recipe, deadline: float, progress: O
             rm=True,
             forcerm=True,
             decode=True,
-            timeout=_left(deadline),
+            timeout=max(1.0, deadline - time.monotonic()),
         )
         for message in messages:
             for line in _lines(str(message.get("stream") or message.get("error") or "")):
@@ -268,10 +268,6 @@ def _lines(text: str) -> list[str]:
     plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
     lines = (line.split("\r")[-1].rstrip() for line in plain.replace("\r\n", "\n").split("\n"))
     return [line for line in lines if line and not line.startswith((" --->", "Removing intermediate container"))]
-
-
-def _left(deadline: float) -> float:
-    return max(1.0, deadline - time.monotonic())
 
 
 @contextmanager
