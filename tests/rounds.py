@@ -11,7 +11,7 @@ from flagperf_driver.node.logs.metric import StoredMetric
 from pytest_flagperf.case import Case
 from pytest_flagperf.engines.agents.agents import Acquisition, Agents, DeviceRequest
 from pytest_flagperf.engines.agents.run_round import RoundOptions, run_round
-from pytest_flagperf.hosts import Host
+from pytest_flagperf.hosts import Host, HostLost
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
@@ -88,6 +88,19 @@ def tiny_plan(
         min_efficiency=0.0,
         fingerprint={},
     )
+
+
+class Elsewhere(LocalHost):
+    """The local machine as a remote host."""
+
+    is_local = False
+
+
+class Away(Elsewhere):
+    """A host that cannot be reached again."""
+
+    def reconnect(self) -> None:
+        raise HostLost(f"{self.name}: no answer")
 
 
 def write_suite(root: Path, fault: str = WELL, *, before: str = "") -> Path:

@@ -21,7 +21,7 @@ from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.stored import to_json_types
 from pytest_flagperf.stored.plan import StoredPlan
-from tests.rounds import tiny_plan
+from tests.rounds import Away, tiny_plan
 from tests.waiting import until
 
 
@@ -125,15 +125,6 @@ def test_orders_are_sent_again_to_a_reconnected_agent(
     agents.dismiss()
     assert agents.all[0].removed or kinds == ["lost", "back", "over"]
     assert missed in heard
-
-
-class Away(LocalHost):
-    """A remote host that cannot be reached again."""
-
-    is_local = False
-
-    def reconnect(self) -> None:
-        raise HostLost(f"{self.name}: no answer")
 
 
 def test_a_host_lost_while_a_case_waits_is_excluded_and_the_others_are_used(tmp_path: Path) -> None:

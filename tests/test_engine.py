@@ -19,7 +19,7 @@ from pytest_flagperf.engines.agents.allocation import FixedHosts
 from pytest_flagperf.engines.agents.environments import runtime_request
 from pytest_flagperf.engines.agents.preflight import HostRequirements
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS
-from pytest_flagperf.hosts import Host, HostError, HostLost
+from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan, PlanRequest, describe, make_plan
@@ -28,22 +28,13 @@ from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.runtime import BuildFailed, EngineRequirements, Image, Interpreter, RuntimeSetupError
 from pytest_flagperf.runtime.requirements import union
 from pytest_flagperf.settings import read_settings
-from tests.rounds import tiny_plan
+from tests.rounds import Away, tiny_plan
 from tests.trees import VENDOR_TOML, tree, write, write_suite, write_vendor
 
 SIXTEEN = VENDOR_TOML.replace("devices_per_host = 8", "devices_per_host = 16")
 BLIND = SIXTEEN.replace("visible_devices", "# visible_devices")
 """A vendor whose processes always see all devices."""
 BY_DEVICE = "[container]\noptions = ['--device', '/dev/acme{device}']\n"
-
-
-class Away(LocalHost):
-    """A host that cannot be reached."""
-
-    is_local = False
-
-    def reconnect(self) -> None:
-        raise HostLost(f"{self.name}: no answer")
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.stored.round_dir import RoundDir
-from tests.rounds import processes_of, run_tiny, tiny_plan
+from tests.rounds import Elsewhere, processes_of, run_tiny, tiny_plan
 
 pytestmark = pytest.mark.integration
 
@@ -169,12 +169,6 @@ def test_a_fault_on_one_host_stops_the_other(tmp_path: Path) -> None:
     assert end.fault is not None
     assert (end.fault.host, end.fault.rank) == ("h1", 1)
     assert [host.ranks[0].cause for host in end.hosts] == ["stopped", "crash"]
-
-
-class Elsewhere(LocalHost):
-    """The local machine as a remote host."""
-
-    is_local = False
 
 
 # The rank names its agent; ``killing`` kills it, because a rank can signal only the ranks of its round.

@@ -3,10 +3,9 @@
 import json
 import os
 import sys
-import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,14 +47,6 @@ WRITE = KEEP + "    write()\n    print(json.dumps(dict(read())), flush=True)\n  
 READ = KEEP + "    print(json.dumps(dict(read())), flush=True)\n    train(1, 3)\n"
 
 
-@pytest.fixture
-def tmpdir_of_ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A TMPDIR for this test, because paths of pytest's folders are too long for sockets."""
-    with tempfile.TemporaryDirectory(prefix="fp-") as folder:
-        monkeypatch.setenv("TMPDIR", folder)
-        yield Path(folder)
-
-
 def found(
     folder: Path, program: str, first: Path = Path("/none"), patch: str = "pass", **order: object
 ) -> dict[str, object]:
@@ -73,7 +64,7 @@ def found(
     return body
 
 
-def test_nothing_of_a_round_is_within_the_reach_of_the_next(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
+def test_nothing_of_a_round_is_within_the_reach_of_the_next(short_tmpdir: Path, tmp_path: Path) -> None:
     first = tmp_path / "1" / "logs"
     own = found(tmp_path / "1", WRITE)
     assert len(own) == 5, own  # the control: its home, its cache, its TMPDIR, /dev/shm and its folder of logs
@@ -81,7 +72,7 @@ def test_nothing_of_a_round_is_within_the_reach_of_the_next(tmpdir_of_ranks: Pat
     assert found(tmp_path / "2", READ, first, hidden=[str(first)]) == {}
 
 
-def test_rounds_without_a_vendors_code_share_a_cache(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
+def test_rounds_without_a_vendors_code_share_a_cache(short_tmpdir: Path, tmp_path: Path) -> None:
     own = found(tmp_path / "1", WRITE, vendor_code=False)
     shared = found(tmp_path / "2", READ, vendor_code=False)
     assert set(shared) < set(own)
@@ -89,7 +80,7 @@ def test_rounds_without_a_vendors_code_share_a_cache(tmpdir_of_ranks: Path, tmp_
     assert found(tmp_path / "3", READ) == {}
 
 
-def test_ranks_of_a_round_are_confined_together(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
+def test_ranks_of_a_round_are_confined_together(short_tmpdir: Path, tmp_path: Path) -> None:
     """A library that copies memory between processes works: the ranks are in one domain."""
     share = """
         import ctypes
@@ -114,7 +105,7 @@ def test_ranks_of_a_round_are_confined_together(tmpdir_of_ranks: Path, tmp_path:
         assert (lab.log(0).splitlines()[0], lab.log(1).splitlines()[0]) == ("from rank 1", "from rank 0")
 
 
-def test_ranks_name_their_threads_but_do_not_change_the_kernel(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
+def test_ranks_name_their_threads_but_do_not_change_the_kernel(short_tmpdir: Path, tmp_path: Path) -> None:
     """CUDA opens the name of a thread for writing with truncation, and does not start without it."""
     mounted_below = """
         import ctypes
@@ -150,7 +141,7 @@ def test_ranks_name_their_threads_but_do_not_change_the_kernel(tmpdir_of_ranks: 
     assert found(tmp_path, program, patch=patch) == {"name": "named", **expected}
 
 
-def test_a_kernel_without_landlock_is_reported(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
+def test_a_kernel_without_landlock_is_reported(short_tmpdir: Path, tmp_path: Path) -> None:
     patch = "from flagperf_driver.node import confinement; confinement._CREATE_RULESET = 10_000"
     with Lab(tmp_path, patch=patch) as lab:
         lab.start("train(1, 3)")
@@ -161,7 +152,7 @@ def test_a_kernel_without_landlock_is_reported(tmpdir_of_ranks: Path, tmp_path: 
     assert not lab.of("fault")
 
 
-def test_a_daemon_of_a_rank_ends_with_its_round(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
+def test_a_daemon_of_a_rank_ends_with_its_round(short_tmpdir: Path, tmp_path: Path) -> None:
     leave = """
         reader, writer = os.pipe()
         if os.fork() == 0:
@@ -195,7 +186,7 @@ def test_what_remains_in_shared_memory_is_removed_unless_a_process_uses_it(tmp_p
         assert {path.name for path in tmp_path.iterdir()} == {"old", "used"}
 
 
-def test_a_segment_that_remains_is_removed(tmpdir_of_ranks: Path, tmp_path: Path) -> None:
+def test_a_segment_that_remains_is_removed(short_tmpdir: Path, tmp_path: Path) -> None:
     make = """
         import ctypes
         libc = ctypes.CDLL(None)

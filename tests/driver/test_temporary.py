@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,15 +33,7 @@ FOREVER = FILL + "    train(1, 100_000)\n"
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A TMPDIR for this test, because paths of pytest's folders are too long for sockets."""
-    with tempfile.TemporaryDirectory(prefix="fp-") as folder:
-        monkeypatch.setenv("TMPDIR", folder)
-        yield Path(folder)
-
-
-@pytest.fixture
-def lab(short: Path, tmp_path: Path) -> Iterator[Lab]:
+def lab(short_tmpdir: Path, tmp_path: Path) -> Iterator[Lab]:
     with Lab(tmp_path) as lab:
         yield lab
 
@@ -61,9 +52,9 @@ def folder_of(lab: Lab, base: Path) -> Path:
 
 
 @pytest.mark.parametrize("end", ["train(1, 3)", "train(1, 3); os._exit(7)", "train(1, 3); os.kill(os.getpid(), 9)"])
-def test_a_folder_is_removed_with_its_round_and_contains_no_logs(lab: Lab, short: Path, end: str) -> None:
+def test_a_folder_is_removed_with_its_round_and_contains_no_logs(lab: Lab, short_tmpdir: Path, end: str) -> None:
     lab.start(FILL + f"    while not Path('seen').exists(): time.sleep(0.01)\n    {end}\n")
-    folder = folder_of(lab, short)
+    folder = folder_of(lab, short_tmpdir)
     (lab.log_dir / "seen").touch()
     lab.over()
     assert not folder.exists()
@@ -72,7 +63,7 @@ def test_a_folder_is_removed_with_its_round_and_contains_no_logs(lab: Lab, short
     assert not lab.of("warning")
 
 
-def test_ranks_of_one_round_share_a_folder_and_rounds_do_not(lab: Lab, short: Path, tmp_path: Path) -> None:
+def test_ranks_of_one_round_share_a_folder_and_rounds_do_not(lab: Lab, short_tmpdir: Path, tmp_path: Path) -> None:
     prints = "\n    print(os.environ['TMPDIR'], flush=True)\n    train(1, 3)\n"
     lab.start(prints, prints)
     lab.end()
@@ -83,9 +74,9 @@ def test_ranks_of_one_round_share_a_folder_and_rounds_do_not(lab: Lab, short: Pa
     assert folders[0] == folders[1] != folders[2]
 
 
-def test_a_killed_agents_folder_is_removed_by_its_reaper(lab: Lab, short: Path) -> None:
+def test_a_killed_agents_folder_is_removed_by_its_reaper(lab: Lab, short_tmpdir: Path) -> None:
     lab.start(FOREVER)
-    folder = folder_of(lab, short)
+    folder = folder_of(lab, short_tmpdir)
     lab.lost = True
     lab.agent.kill()
     lab.wait_until_empty()
@@ -106,9 +97,9 @@ def kill_agent_and_reaper(lab: Lab) -> None:
     lab.wait_until_empty()
 
 
-def test_a_leftover_folder_is_removed_by_the_next_run(lab: Lab, short: Path) -> None:
+def test_a_leftover_folder_is_removed_by_the_next_run(lab: Lab, short_tmpdir: Path) -> None:
     lab.start(FOREVER)
-    folder = folder_of(lab, short)
+    folder = folder_of(lab, short_tmpdir)
     assert list(temporary.remove_leftovers()) == []  # the control: its agent is alive
     assert (folder / "closed" / "file").is_file()
     kill_agent_and_reaper(lab)
@@ -117,35 +108,35 @@ def test_a_leftover_folder_is_removed_by_the_next_run(lab: Lab, short: Path) -> 
     assert not folder.exists()
 
 
-def test_the_sweep_of_a_round_removes_its_folder(lab: Lab, short: Path) -> None:
+def test_the_sweep_of_a_round_removes_its_folder(lab: Lab, short_tmpdir: Path) -> None:
     lab.start(FOREVER)
-    folder = folder_of(lab, short)
+    folder = folder_of(lab, short_tmpdir)
     kill_agent_and_reaper(lab)
     assert sweep(LocalHost("h"), pack({}), str(lab.log_dir), None) == ([], [])
     assert not folder.exists()
 
 
-def test_a_tmpdir_too_long_for_sockets_is_not_used(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(temporary, "SHORT", str(short))
+def test_a_tmpdir_too_long_for_sockets_is_not_used(short_tmpdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(temporary, "SHORT", str(short_tmpdir))
     for length, used in ((5, True), (60, False)):
-        monkeypatch.setenv("TMPDIR", str(short / ("x" * length)))
+        monkeypatch.setenv("TMPDIR", str(short_tmpdir / ("x" * length)))
         made = temporary.Temporary()
         assert made.path.is_relative_to(os.environ["TMPDIR"]) == used
-        assert made.path.is_relative_to(short)
+        assert made.path.is_relative_to(short_tmpdir)
         assert (made.env["TMPDIR"], made.path.is_dir()) == (str(made.path), True)
         assert made.remove()
 
 
 def test_a_folder_that_cannot_be_created_fails_the_round_with_the_reason(
-    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short_tmpdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (short / "file").touch()
-    monkeypatch.setenv("TMPDIR", str(short / "file"))
+    (short_tmpdir / "file").touch()
+    monkeypatch.setenv("TMPDIR", str(short_tmpdir / "file"))
     with Lab(tmp_path) as lab:
         lab.start("train(1, 3)")
         lab.end()
         (fault,) = lab.of("fault")
-    own = f"{short}/file/pytest-flagperf-{os.getuid()}"
+    own = f"{short_tmpdir}/file/pytest-flagperf-{os.getuid()}"
     assert fault["sentence"] == (
         f"the ranks' temporary folder cannot be created in {own}: Not a directory; free space there, or set TMPDIR in "
         "the host's environment to another folder"
@@ -153,7 +144,7 @@ def test_a_folder_that_cannot_be_created_fails_the_round_with_the_reason(
 
 
 def test_a_folder_that_is_removed_before_it_is_locked_is_created_again(
-    short: Path, monkeypatch: pytest.MonkeyPatch
+    short_tmpdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []
     lock = temporary._try_lock
@@ -172,8 +163,8 @@ def test_a_folder_that_is_removed_before_it_is_locked_is_created_again(
     assert made.remove()
 
 
-def test_a_locked_folder_is_kept(short: Path) -> None:
-    folder = short / f"pytest-flagperf-{os.getuid()}" / "tmp" / "r1"
+def test_a_locked_folder_is_kept(short_tmpdir: Path) -> None:
+    folder = short_tmpdir / f"pytest-flagperf-{os.getuid()}" / "tmp" / "r1"
     folder.mkdir(parents=True)
     handle = os.open(folder, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
@@ -182,8 +173,8 @@ def test_a_locked_folder_is_kept(short: Path) -> None:
     assert list(temporary.remove_leftovers()) == [f"temporary files in {folder}"]
 
 
-def test_links_are_not_followed(short: Path, tmp_path: Path) -> None:
-    parent = short / f"pytest-flagperf-{os.getuid()}" / "tmp"
+def test_links_are_not_followed(short_tmpdir: Path, tmp_path: Path) -> None:
+    parent = short_tmpdir / f"pytest-flagperf-{os.getuid()}" / "tmp"
     parent.mkdir(parents=True)
     (tmp_path / "precious").touch()
     (parent / "r1").symlink_to(tmp_path)

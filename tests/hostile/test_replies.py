@@ -28,7 +28,7 @@ from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.replies import LONGEST_LINE, REPLIES, CheckedChannel, check_reply
 from pytest_flagperf.stored.round_dir import RoundRecord
-from tests.rounds import processes_of, run_tiny, tiny_plan
+from tests.rounds import Elsewhere, processes_of, run_tiny, tiny_plan
 
 pytestmark = pytest.mark.integration
 
@@ -46,12 +46,6 @@ for line in child.stdout:
     sys.stdout.buffer.flush()
 sys.exit(child.wait())
 """
-
-
-class Elsewhere(LocalHost):
-    """The local machine, treated as another host."""
-
-    is_local = False
 
 
 @pytest.fixture(autouse=True)
