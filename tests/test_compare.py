@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.report.page import compared
-from pytest_flagperf.results.comparing.comparable import fingerprint_differences
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from tests import many_cases
 from tests.results_help import with_metric
@@ -248,14 +247,6 @@ def test_one_run_alone_and_contradictory_options_are_refused(tmp_path: Path, cap
         flagperf("compare", run, run, "--threshold=much")
     assert ended.value.code == 2
     assert "expected a percentage" in capsys.readouterr().err
-
-
-def test_differences_of_fingerprints() -> None:
-    assert fingerprint_differences({}, {}) == []
-    assert fingerprint_differences({"key": "a"}, {}) == ["fingerprint: known -> none"]
-    assert fingerprint_differences({"key": "a", "x": 1}, {"key": "a", "x": 1}) == []
-    assert fingerprint_differences({"key": "a", "x": None}, {"key": "b", "x": True}) == ["x: none -> true"]
-    assert fingerprint_differences({"key": "a"}, {"key": "b"}) == ["key: a -> b"]
 
 
 # -- the page ------------------------------------------------------------------------------------------------

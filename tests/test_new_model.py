@@ -31,9 +31,10 @@ PAGE = REPO / "docs" / "models.md"
 
 @pytest.fixture(scope="module")
 def walked(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Copy:
-    """Run all steps of the page; the unchanged copy is planned only, because tests/test_how_to.py trains one."""
+    """Run all steps of the page; tests/test_how_to.py trains an unchanged copy, and the rules are tested below."""
     copy = Copy(tmp_path_factory.mktemp("walked"))
-    copy.follow("models.md", end="suite.toml", planned="pytest suites/gru -k converges --nodes=1x1")
+    rules = "pytest tests/suites/test_targets.py tests/test_architecture.py"
+    copy.follow("models.md", "suite.toml", plan="pytest suites/gru -k converges --nodes=1x1", collect_only=rules)
     return copy
 
 
@@ -56,6 +57,7 @@ def only_generated(copy: Copy, name: str) -> bool:
 def test_adding_a_model_takes_one_folder_and_it_reaches_its_calibrated_target(walked: Copy) -> None:
     assert "?? suites/gru/" in walked.git("status", "--porcelain").splitlines()
     assert outside(walked, "suites/gru") == []
+    assert foreign(walked.root / "suites/gru") == []
     controls = {"suites/common/more.py": "", "README.md": f"more\n{(walked.root / 'README.md').read_text()}"}
     for name, text in controls.items():
         walked.write(name, text)

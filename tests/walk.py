@@ -72,15 +72,19 @@ class Copy:
         self.outputs[command] = output
         return output
 
-    def follow(self, page: str, end: str | None = None, planned: str = "") -> None:
-        """Write the files and run the commands of a page, up to a heading if one is given, one only with ``--plan``."""
+    def follow(self, page: str, end: str | None = None, **only: str) -> None:
+        """Write the files and run the commands of a page, up to a heading if one is given.
+
+        ``only`` names by an option the command that gets this option.
+        """
+        options = {command: f" --{name.replace('_', '-')}" for name, command in only.items()}
         found = list(steps(page, end))
-        assert not planned or ("", planned) in found
+        assert {("", command) for command in options} <= set(found)
         for name, text in found:
             if name:
                 self.write(name, text)
             else:
-                self.run(f"{text} --plan" if text == planned else text)
+                self.run(text + options.get(text, ""))
 
     def write(self, name: str, text: str) -> None:
         file = self.root / name
