@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_flagperf.results.measured.outcome import Evaluation, Outcome, Step
+from pytest_flagperf.results.measured.starts import Start
 from pytest_flagperf.results.verdicts import converges, failed
 from pytest_flagperf.results.verdicts.learning import FEWEST, MANY, fall, learned
 from tests.results_help import recorded
@@ -100,3 +101,10 @@ def test_either_direction_of_a_metric_can_be_learned(direction: str) -> None:
     assert learned(moved).ok
     back = untrained(replace(moved, quality=replace(moved.quality, last=first)), first)
     assert not learned(back).ok
+
+
+@pytest.mark.parametrize("continued_from", [0, 65])
+def test_without_the_log_of_the_first_steps_the_loss_of_later_ones_decides_nothing(continued_from: int) -> None:
+    lost, last = Start("failed1-round1", None, 0, 0, 1, "lost", "h1"), Start("round1", continued_from, 120, 2, 3)
+    outcome = replace(untrained(with_losses(recorded("converged_1x1"), [1.0] * MANY), None), starts=(lost, last))
+    assert learned(outcome).ok is (continued_from > 0)

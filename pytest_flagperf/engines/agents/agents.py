@@ -509,6 +509,8 @@ class Acquisition:
         self._ask_all(holding, lambda agent: agent.ask({"op": "release"}, "released"))
         for agent in holding:
             agent.devices = ()
+        if not busy:
+            self.pool.take(nnodes)  # a host may have been lost meanwhile
         return busy or ["other runs were faster"]
 
     def _agents_on(self, chosen: Sequence[Host]) -> list[HostAgent]:

@@ -95,9 +95,9 @@ class StartFiles:
 
     @property
     def log_is_whole(self) -> bool:
-        """Return False if the log, or its end, may be lost with its host."""
+        """Return False if the log, or its end, may be lost with its host, or did not fit on its disk."""
         fault = self.end.fault if self.end else None
-        return self.log.present and not (fault and fault.kind == "lost")
+        return self.log.present and not (fault and fault.kind in ("lost", "disk"))
 
     def described(self) -> Start:
         fault, begun = self.end.fault if self.end else None, self.first_step

@@ -44,7 +44,7 @@ class Fall:
 def learned(outcome: Outcome) -> Verdict:
     """Judge the loss and the metric in one verdict."""
     points = loss_points(outcome)
-    checks = [_of_loss(fall(points)), *_of_metric(outcome)] if points else [(False, "no loss was logged")]
+    checks = [_of_loss(outcome, points), *_of_metric(outcome)] if points else [(False, "no loss was logged")]
     ok = all(passed for passed, _ in checks)
     got = "; ".join(text for passed, text in checks if ok or not passed)
     expected = "a lower loss and a better metric than at the start, by more than noise"
@@ -88,7 +88,10 @@ def _by_order(values: Sequence[float]) -> float:
     return sum(ways[: rising + 1]) / math.factorial(len(values))
 
 
-def _of_loss(change: Fall) -> tuple[bool, str]:
+def _of_loss(outcome: Outcome, points: curves.Points) -> tuple[bool, str]:
+    if outcome.starts and all(start.from_step != 0 for start in outcome.starts):
+        return True, "the log of the first steps is missing here, with the host of an earlier start"
+    change = fall(points)
     before, after = compared(change.before, change.after)
     verb = "fell" if change.after < change.before else "went"
     text = f"the loss {verb} from {before} to {after}" + (" (first and last tenth)" if change.points >= MANY else "")
