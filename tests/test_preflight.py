@@ -221,10 +221,10 @@ def test_the_host_that_others_or_that_cannot_reach_others_gets_the_finding() -> 
 
 def test_of_many_hosts_each_tries_itself_and_some_others() -> None:
     places = [{"name": str(number)} for number in range(20)]
-    tried = [[place["name"] for place in host_check._neighbours(own, places)] for own in places]
+    tried = [[place["name"] for place in host_check._neighbours(own, places)] for own in range(20)]
     assert tried[17] == ["17", "18", "19", "0", "1", "2", "3", "4", "5"]
     assert {len(names) for names in tried} == {9}
-    assert [place["name"] for place in host_check._neighbours(places[1], places[:3])] == ["1", "2", "0"]
+    assert [place["name"] for place in host_check._neighbours(1, places[:3])] == ["1", "2", "0"]
 
 
 # -- devices ----------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class _Wire:
         self._sock = sock
         self._ahead = b""
         self._writing = False
-        self._every_s, self._ping = math.inf, _no_ping
+        self._every_s, self._ping = math.inf, _nothing
         self.received_at = time.monotonic()
         self.pinged_at: float | None = None  # time of a ping without an answer yet
         self.reason = "the other end closed it"  # the reason of a loss
@@ -151,8 +151,8 @@ class _Wire:
         return getattr(self._sock, name)
 
 
-def _no_ping() -> None:
-    """Send nothing: the connection is being made."""
+def _nothing() -> None:
+    """Do nothing."""
 
 
 class Link:
@@ -181,6 +181,8 @@ class Link:
         every_s = silence.every_s(silence.PING_S, len(conf.hosts))
         for link, wire in zip(reversed(self._chain), self._wires, strict=True):
             wire.watch(every_s, partial(_ping, link.transport))
+            # paramiko ends the handshake again, and its timer, after each message.
+            link.transport.packetizer.complete_handshake = _nothing
 
     def start(self, command: str, deadline: float) -> paramiko.Channel:
         """Start a command in a session of its own; wait if too many are in use. ``release`` closes it."""

@@ -168,10 +168,13 @@ class AgentsEngine(Engine):
             _log.info("%s: %s", finding.level, finding.sentence)
         fatal = preflight.sentences(findings)
         required = max((plan.case.nnodes for plan in plans), default=0)
+        reasons: dict[str, list[str]] = {}
+        for finding in findings:
+            if finding.fatal:
+                reasons.setdefault(finding.host, []).append(finding.sentence)
         for host in self.hosts:
-            reasons = [finding.sentence for finding in findings if finding.host == host.name and finding.fatal]
-            if reasons:
-                self._pool.exclude(host, "; ".join(reasons))
+            if host.name in reasons:
+                self._pool.exclude(host, "; ".join(reasons[host.name]))
         if len(self._pool.usable) < required:
             raise Problems(fatal)
         self._unfit, self._near = preflight.unfit_devices(findings), preflight.near_devices(findings)

@@ -21,7 +21,7 @@ from .host_rules import NEWER, host_findings, network_findings
 
 _CHECKUP = "flagperf_driver.node.preflight_facts"
 _ANSWER_S = 60.0
-_PINGS = 5
+_PINGS = 3
 # Over a bad line: a host that lost three packets in a row tries to connect for the fourth time after 7 s.
 _CONNECT_S = 8.0
 _NEIGHBOURS = 8
@@ -50,7 +50,8 @@ def inspect(
         if request.nnodes > 1 and sum(not visit.gone for visit in visits.values()) > 1:
             all_at_once(_Visit.listen)
             places = [visit.place for visit in visits.values() if visit.place]
-            all_at_once(lambda visit: visit.connect(_neighbours(visit.place, places)))
+            numbers = {place["name"]: number for number, place in enumerate(places)}
+            all_at_once(lambda visit: visit.connect(_neighbours(numbers[visit.host.name], places)))
     finally:
         all_at_once(_Visit.close)
     connections = {host.name: visits[host].connections for host in hosts}
@@ -58,9 +59,8 @@ def inspect(
     return [finding for host in hosts for finding in (*visits[host].findings, *network.get(host.name, ()))]
 
 
-def _neighbours(own: Mapping[str, Any] | None, places: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the host itself and the next few: connections of all with all would find nothing more."""
-    start = next(number for number, place in enumerate(places) if place is own)
+def _neighbours(start: int, places: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return a host and the next few: connections of all with all would find nothing more."""
     return [places[(start + step) % len(places)] for step in range(min(len(places), _NEIGHBOURS + 1))]
 
 
@@ -162,7 +162,7 @@ class _Visit:
 
 # The errors of a missing program, of a program that is not Python, and of a Python that is too old.
 _NO_PYTHON = re.compile(
-    r"\b127\b|not found|No such file|[Uu]nknown option|python -h|SyntaxError|ImportError|ModuleNotFoundError"
+    r"\b127\b(?!\.)|not found|No such file|[Uu]nknown option|python -h|SyntaxError|ImportError|ModuleNotFoundError"
 )
 
 

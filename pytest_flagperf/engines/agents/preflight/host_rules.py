@@ -175,10 +175,13 @@ def network_findings(
     half of the hosts cannot reach gets the finding, otherwise the host that cannot reach it.
     """
     findings: dict[str, list[Finding]] = {}
+    tried: dict[str, list[str]] = {target: [] for target in addresses}
+    for name, results in connections.items():
+        for target in results:
+            tried[target].append(name)
     for target, address in addresses.items():
-        tried = [name for name, results in connections.items() if target in results]
-        missing = [name for name in tried if connections[name][target]]
-        if missing and 2 * len(missing) >= len(tried):
+        missing = [name for name in tried[target] if connections[name][target]]
+        if missing and 2 * len(missing) >= len(tried[target]):
             whys = ", ".join(sorted({str(connections[name][target]) for name in missing}))
             sentence = f"{some(missing)} cannot reach this host at {address}: {whys}"
             findings[target] = [Finding(target, "network", FAIL, sentence, _OPEN)]
