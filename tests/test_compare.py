@@ -291,7 +291,7 @@ def test_a_page_of_runs_without_a_success_is_written(tmp_path: Path, capsys: Cap
 @pytest.mark.integration
 def test_the_page_of_many_cases_stays_small_and_says_what_it_leaves_out(tmp_path: Path, capsys: Capture) -> None:
     for name in ("old", "new"):
-        many_cases.make(tmp_path / name, 12)
+        many_cases.make(tmp_path / name, 6)
     sizes = {}
     for name, most in (("wide", compared._CHART_BYTES), ("narrow", 40_000)):
         with pytest.MonkeyPatch.context() as patch:
