@@ -29,6 +29,7 @@ _WORDS = {
     dict: "a table",
     None: "null",
 }
+_NAN_TEXTS = ("nan", "inf", "-inf")
 _ANNOTATED: Any = type(Annotated[int, 0])
 _PLAIN_KEY, _LONGEST_KEY = re.compile(r"[\w:/-]{1,60}", re.ASCII), 60
 
@@ -64,7 +65,11 @@ class Check:
     def problems(self, value: Any, kind: Any, at: At = ()) -> Iterator[tuple[At, str]]:
         """Yield the place of each value of another kind, and a sentence."""
         # Most values fit, and the functions below take five times as long.
-        if _fits(value, kind, all_keys=self.all_keys):
+        if (
+            _fitter(kind, self.all_keys, self.nan_is_text)(value)  # type: ignore[arg-type]
+            if is_dataclass(kind)
+            else _fits(value, kind, all_keys=self.all_keys)
+        ):
             return
         if isinstance(kind, dict):
             yield from self._object(value, kind, at)
@@ -91,7 +96,7 @@ class Check:
                     yield from self.problems(item, inside[1], (*at, _key(key)))
             else:
                 yield self._wrong(value, _WORDS[dict], at)
-        elif not (_is_a(value, kind) or (self.nan_is_text and kind is float and value in ("nan", "inf", "-inf"))):
+        elif not (_is_a(value, kind) or (self.nan_is_text and kind is float and value in _NAN_TEXTS)):
             yield self._wrong(value, _words(kind), at)
 
     def _either(self, value: Any, kinds: Sequence[Any], at: At) -> Iterator[tuple[At, str]]:
@@ -154,6 +159,47 @@ def _fits(value: Any, kind: Any, *, all_keys: bool = False) -> bool:
     return kind is Any or (kind is None and value is None)
 
 
+@cache
+def _fitter(kind: Any, all_keys: bool, nan_is_text: bool) -> Callable[[Any], bool]:
+    """Return the function that is ``_fits`` for annotations, with what follows from the annotation alone done once."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return lambda _: True
+    if kind is types.NoneType:
+        return lambda value: value is None
+    if kind is str or kind is bool:
+        return lambda value: type(value) is kind
+    if kind is float:
+        return lambda value: type(value) is float or _fits(value, float) or (nan_is_text and value in _NAN_TEXTS)
+    if is_dataclass(kind):
+
+        def fits_class(value: Any) -> bool:
+            fitters, required = _fitters_of_class(kind, all_keys, nan_is_text)  # type: ignore[arg-type]
+            if type(value) is not dict or not value.keys() >= required:
+                return False
+            if all_keys and not value.keys() <= fitters.keys():
+                return False
+            return all(key not in fitters or fitters[key](item) for key, item in value.items())
+
+        return fits_class
+    fitters_inside = [_fitter(one, all_keys, nan_is_text) for one in inside if one is not Ellipsis]
+    if origin in (Union, types.UnionType):
+        return lambda value: any(fits(value) for fits in fitters_inside)
+    if origin is tuple:
+        return lambda value: type(value) is list and all(map(fitters_inside[0], value))
+    if origin is not None and issubclass(origin, Mapping):
+        return lambda value: type(value) is dict and all(map(fitters_inside[1], value.values()))
+    return lambda value: _fits(value, kind, all_keys=all_keys)
+
+
+@cache  # apart from _fitter: the annotations of a class count when the first value of it is checked
+def _fitters_of_class(
+    kind: Any, all_keys: bool, nan_is_text: bool
+) -> tuple[Mapping[str, Callable[[Any], bool]], frozenset[str]]:
+    declared, required = keys_of(kind)
+    return {key: _fitter(inner, all_keys, nan_is_text) for key, inner in declared.items()}, frozenset(required)
+
+
 def keys_of(kind: Any) -> tuple[Mapping[str, Any], Sequence[str]]:
     """Return the keys of an object with their kinds, and the keys that it needs."""
     if isinstance(kind, dict):
@@ -172,21 +218,38 @@ def _keys_of_class(kind: Any) -> tuple[Mapping[str, Any], Sequence[str]]:
 
 def made(value: Any, kind: Any) -> Any:
     """Return a checked value as its kind: tables as dataclasses, lists as tuples, numbers as float."""
+    return _maker(kind)(value)
+
+
+@cache  # looking at a kind takes longer than making a value of it
+def _maker(kind: Any) -> Callable[[Any], Any]:
+    """Return the function that makes a checked value its kind."""
     origin, inside = get_origin(kind), get_args(kind)
-    if kind is Any or value is None:
-        return value
     if origin in (Union, types.UnionType, Annotated):  # only X | None occurs
-        return made(value, next(member for member in inside if member is not types.NoneType))
+        return _maker(next(member for member in inside if member is not types.NoneType))
     if is_dataclass(kind):
-        if isinstance(value, kind):  # type: ignore[arg-type]
-            return value
-        declared, _ = keys_of(kind)
-        return kind(**{key: made(value[key], inner) for key, inner in declared.items() if key in value})  # type: ignore[operator]
+
+        def make_class(value: Any) -> Any:
+            if value is None or isinstance(value, kind):  # type: ignore[arg-type]
+                return value
+            makers = _makers_of_class(kind)  # type: ignore[arg-type]
+            return kind(**{key: makers[key](item) for key, item in value.items() if key in makers})  # type: ignore[operator]
+
+        return make_class
     if origin is tuple:
-        return tuple(made(item, inside[0]) for item in value)
+        make = _maker(inside[0])
+        return lambda value: None if value is None else tuple(map(make, value))
     if origin is not None and issubclass(origin, Mapping):
-        return {key: made(item, inside[1]) for key, item in value.items()}
-    return kind(value) if kind is float or _is_choice(kind) else value
+        make = _maker(inside[1])
+        return lambda value: None if value is None else {key: make(item) for key, item in value.items()}
+    if kind is float or _is_choice(kind):
+        return lambda value: None if value is None else kind(value)
+    return lambda value: value
+
+
+@cache
+def _makers_of_class(kind: Any) -> Mapping[str, Callable[[Any], Any]]:
+    return {key: _maker(inner) for key, inner in keys_of(kind)[0].items()}
 
 
 def _is_a(value: Any, kind: Any) -> bool:

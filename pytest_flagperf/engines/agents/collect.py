@@ -137,17 +137,13 @@ def _fetch_summary(agents: Agents, agent: HostAgent, request: Request) -> tuple[
     """Fetch the host's summary and its short files; add the summary alone to whole logs that are here already."""
     if agent.lost or agent.gone:
         raise HostError(agent.gone or agent.lost or "")
-    with (
-        _packed(agents, agent, {"summary": asdict(request)}) as archive,
-        tempfile.TemporaryDirectory(prefix=".summary-", dir=agent.directory) as work,
-    ):
-        unpacked = Path(work, "files")
-        left_out = unpack(archive, unpacked, agents.limits)
-        if agent.folder.exists():
-            (unpacked / SUMMARY).replace(agent.folder / SUMMARY)
-        else:
-            unpacked.rename(agent.folder)
-    return left_out
+    with _packed(agents, agent, {"summary": asdict(request)}) as archive:
+        if not agent.folder.exists():
+            return unpack(archive, agent.folder, agents.limits)
+        with tempfile.TemporaryDirectory(prefix=".summary-", dir=agent.directory) as work:
+            left_out = unpack(archive, Path(work, "files"), agents.limits)
+            Path(work, "files", SUMMARY).replace(agent.folder / SUMMARY)
+        return left_out
 
 
 def _packed(agents: Agents, agent: HostAgent, content: Message) -> IO[bytes]:

@@ -79,8 +79,8 @@ class Round:
         plan, path = self.plan, self.path / place.folder / rank_log(place.rank)
         summary = self.summaries.get(place.folder)
         if summary is not None and place.folder not in self.summaries_to_check:
-            log = replace(summary.ranks[place.rank % plan.case.nproc], is_summary=True)
-            log.path = path
+            log = summary.ranks[place.rank % plan.case.nproc]
+            log.path, log.is_summary = path, True
             return log
         return read_rank(path, place.rank, self.target, self.warmup, plan.metric, plan.sample_unit, orjson.loads)
 
@@ -116,12 +116,15 @@ class Round:
     def summary_request(self, noderank: int) -> Request:
         """Return what a host must sum up: its ranks' logs, and its samples of the times that the figures need."""
         plan = self.plan
-        phases = phases_of.of_round([self.first], plan.host(0).clock_offset_s)
-        needed = phases_of.training(phases), phases_of.after_warm_up(phases) if plan.throughput_only else None
-        windows = dict.fromkeys((phase.start, phase.end) for phase in needed if phase is not None)
-        offset_s = plan.host(noderank).clock_offset_s
-        ranks = list(self._ranks(noderank))
-        return Request(ranks, plan.metric, self.warmup, plan.sample_unit, list(windows), offset_s)
+        ranks, offset_s = list(self._ranks(noderank)), plan.host(noderank).clock_offset_s
+        return Request(ranks, plan.metric, self.warmup, plan.sample_unit, self._windows, offset_s)
+
+    @cached_property
+    def _windows(self) -> list[tuple[float, float]]:
+        """The times of which the figures need samples, by the first rank's log alone."""
+        phases = phases_of.of_round([self.first], self.plan.host(0).clock_offset_s)
+        needed = phases_of.training(phases), phases_of.after_warm_up(phases) if self.plan.throughput_only else None
+        return list(dict.fromkeys((phase.start, phase.end) for phase in needed if phase is not None))
 
     def _ranks(self, noderank: int) -> range:
         nproc = self.plan.case.nproc
