@@ -169,7 +169,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def with_image(required: RuntimeRequest, **changes: Any) -> RuntimeRequest:
-    return replace(required, image=replace(required.image or Image(), **changes))
+    return replace(required, image=replace(required.image, **changes))
 
 
 def test_an_image_is_named_by_its_content(required: RuntimeRequest, vendor: Path) -> None:

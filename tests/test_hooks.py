@@ -233,7 +233,9 @@ def flagperf_commands():
 
 def test_a_package_adds_a_command_and_cannot_replace_one(site: Site, capsys: Capture) -> None:
     assert main(["watch"]) == 2
-    assert capsys.readouterr().err.startswith("flagperf: watch was removed; pip install pytest-flagperf-watch")
+    assert capsys.readouterr().err.startswith(
+        "flagperf: watch is a package of its own; pip install pytest-flagperf-watch"
+    )
     site.install(COMMAND.format(name="made"))
     assert main(["made", "word"]) == 1
     assert capsys.readouterr().out == "word\n"

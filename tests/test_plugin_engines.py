@@ -131,7 +131,7 @@ def test_a_package_that_is_not_installed_is_named(tmp_path: Path, capsys: pytest
     assert problem(tmp_path, engine="modelarts") == f"--engine=modelarts: {advice}"
     assert problem(tmp_path, "[modelarts]\nproject = 'x'\n") == f"{tmp_path}/flagperf.toml: [modelarts]: {advice}"
     assert main(["modelarts", "stop"]) == 2
-    assert capsys.readouterr().err == f"flagperf: modelarts was removed; {advice}\n"
+    assert capsys.readouterr().err == f"flagperf: modelarts is a package of its own; {advice}\n"
 
 
 def test_names_of_our_engines_are_taken(site: Site, tmp_path: Path) -> None:

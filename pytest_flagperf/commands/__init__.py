@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _print_error(str(error))
         return COMMAND_FAILED
     if first not in commands and (instead := _REMOVED.get(first) or advice(first)):
-        _print_error(f"{first} was removed; {instead}")
+        _print_error(f"{first} {'was removed' if first in _REMOVED else 'is a package of its own'}; {instead}")
         return COMMAND_FAILED
     arguments = parser(commands).parse_args(words)
     return run_guarded(arguments.command.run, arguments)

@@ -58,7 +58,7 @@ class RuntimeRequest:
     timeout_s: float = 3600.0
     environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # variables for every rank
     environment_file: Path | None = None  # sourced once with these variables; every rank gets its exports
-    image: Image | None = None  # only for runtimes that use images
+    image: Image = Image()  # only for runtimes that use images
     extension: Path | None = None  # vendors/<vendor>/<model>-<framework>/csrc, built for the ranks
 
     @property

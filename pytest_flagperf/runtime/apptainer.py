@@ -16,7 +16,6 @@ from pytest_flagperf.hosts.replies import PATH, TEXT, Maybe, Shape
 
 from . import (
     EngineRequirements,
-    Image,
     Interpreter,
     OnProgress,
     Runtime,
@@ -60,7 +59,7 @@ class _Apptainer(Runtime):
 
     def prepare(self, host: Host, request: RuntimeRequest, progress: OnProgress, code: Code) -> Interpreter:
         """Prepare the image on a host and read its facts; return its Python with the parameters of its container."""
-        spec = request.image or Image()
+        spec = request.image
         options, source = program_containers.options_of(spec, _PROGRAM), source_of(spec.image or "")
         order, timeout_s = {"image": source, "pull_s": request.timeout_s}, request.timeout_s + _ANSWER_S
         found = ask(host, code, _MODULE, order, timeout_s=timeout_s, shape=_ANSWER, progress=progress)
@@ -85,7 +84,7 @@ class _Apptainer(Runtime):
         return Interpreter(facts["executable"], env, f"apptainer: {public}", details, container)
 
     def check(self, request: RuntimeRequest) -> list[str]:
-        image = request.image or Image()
+        image = request.image
         found = program_containers.problems(image, _PROGRAM)
         if image.image is None:
             dockerfile = image.expected if image.folder else None
@@ -101,11 +100,11 @@ class _Apptainer(Runtime):
         return program_containers.notes(request, case, _PROGRAM)
 
     def image(self, request: RuntimeRequest) -> str:
-        image = request.image or Image()
+        image = request.image
         return f"{source_of(image.image)}, of {image.image_source}" if image.image else ""
 
     def engine(self, request: RuntimeRequest) -> EngineRequirements:
-        image = request.image or Image()
+        image = request.image
         if image.image is None:
             raise RuntimeSetupError("; ".join(self.check(request)))
         return EngineRequirements(source_of(image.image))

@@ -64,7 +64,7 @@ def problems(image: Image, program: Program) -> list[str]:
 
 def notes(request: RuntimeRequest, case: str, program: Program) -> list[str]:
     """Return what a user may not expect."""
-    image = request.image or Image()
+    image = request.image
     lines: list[str] = []
     with suppress(ContainerOptionsError):  # reported by problems()
         lines += options_of(image, program).notes

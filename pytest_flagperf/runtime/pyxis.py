@@ -14,7 +14,7 @@ from pytest_flagperf import redaction
 from pytest_flagperf.hosts import Completed, Host
 from pytest_flagperf.hosts.deploy import Code
 
-from . import Image, Interpreter, OnProgress, Runtime, RuntimeRequest, RuntimeSetupError, program_containers
+from . import Interpreter, OnProgress, Runtime, RuntimeRequest, RuntimeSetupError, program_containers
 from .container_options import Program, Translated
 from .image_facts import check_complete, read_image_facts
 from .program_containers import ProgramContainer
@@ -55,7 +55,7 @@ class _Pyxis(Runtime):
             raise RuntimeSetupError(
                 f"{host.name}: --runtime=pyxis needs --cluster=slurm; on other hosts use --runtime=apptainer or docker"
             )
-        spec = request.image or Image()
+        spec = request.image
         options, image = program_containers.options_of(spec, _PROGRAM), image_of(spec.image or "")
         _require_pyxis(host)
         container = _Container(tuple(host.step()), image, options)
@@ -82,7 +82,7 @@ class _Pyxis(Runtime):
         return Interpreter(facts["executable"], env, f"pyxis: {public}", details, container)
 
     def check(self, request: RuntimeRequest) -> list[str]:
-        image = request.image or Image()
+        image = request.image
         problems = program_containers.problems(image, _PROGRAM)
         if image.image is None:
             problems.append(
@@ -95,7 +95,7 @@ class _Pyxis(Runtime):
         return program_containers.notes(request, case, _PROGRAM)
 
     def image(self, request: RuntimeRequest) -> str:
-        image = request.image or Image()
+        image = request.image
         return f"{image_of(image.image)}, of {image.image_source}" if image.image else ""
 
 

@@ -223,7 +223,7 @@ def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Ve
         uv_settings=tuple(vendor.toml.uv.items()),
         environment=tuple(vendor.toml.environment.items()),
         environment_file=environment if environment.is_file() else None,
-        image=_image(settings, catalog, case, vendor) if kind.uses_images else None,
+        image=_image(settings, catalog, case, vendor) if kind.uses_images else Image(),
         extension=extension if (extension := own / "csrc").is_dir() else None,
     )
 

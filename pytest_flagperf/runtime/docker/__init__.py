@@ -42,29 +42,25 @@ class _Docker(Runtime):
             need("docker")
         except PackageMissing as error:
             return error.problems
-        return [*unbuildable(request), *_invalid_options(_image(request)), *_missing_image(_image(request))]
+        return [*unbuildable(request), *_invalid_options(request.image), *_missing_image(request.image)]
 
     def image(self, request: RuntimeRequest) -> str:
-        image = _image(request)
+        image = request.image
         return f"{image.image}, of {image.image_source}" if image.image else f"built from {image.image_source}"
 
     def sees_all_devices(self, request: RuntimeRequest) -> bool:
         from . import run_options
 
-        image = _image(request)
+        image = request.image
         return not run_options.parse(image.options, image.options_source).only_leased
 
     def engine(self, request: RuntimeRequest) -> EngineRequirements:
         from . import images
 
-        return EngineRequirements(images.image_name(request), _image(request).image is None, docker_engine.SOCKET)
+        return EngineRequirements(images.image_name(request), request.image.image is None, docker_engine.SOCKET)
 
 
 RUNTIME = _Docker()
-
-
-def _image(request: RuntimeRequest) -> Image:
-    return request.image or Image()
 
 
 def _invalid_options(image: Image) -> Iterator[str]:

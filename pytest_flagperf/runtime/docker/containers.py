@@ -41,7 +41,7 @@ _LAST_LINES = 15
 
 def prepare(host: Host, request: RuntimeRequest, progress: OnProgress) -> Interpreter:
     """Prepare the image on a host and read its facts; return its Python with the parameters of its container."""
-    spec = request.image or Image()
+    spec = request.image
     options = _options(spec)
     for note in options.notes:
         progress(note)
@@ -147,7 +147,7 @@ def _explanation(error: Any) -> str:
 
 def _image(client: Any, host: Host, request: RuntimeRequest, deadline: float, progress: OnProgress) -> Any:
     """Return the image of the case; build or pull it if it is missing."""
-    given = (request.image or Image()).image
+    given = request.image.image
     if given:
         image = _find(client, given) or _pull(client, host, given, deadline, progress)
         own = case_recipe(request, given, image.id)

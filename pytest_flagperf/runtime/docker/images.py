@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from flagperf_driver import addresses
-from pytest_flagperf.runtime import BUILT_BY, Image, RuntimeRequest, RuntimeSetupError, is_buildable
+from pytest_flagperf.runtime import BUILT_BY, RuntimeRequest, RuntimeSetupError, is_buildable
 from pytest_flagperf.runtime.requirements import union
 
 # The case's folder in the image, while its packages are installed.
@@ -55,13 +55,13 @@ class Recipe:
 
 def image_name(request: RuntimeRequest) -> str:
     """Return the name of a case's base image: the given image, else the vendor's image."""
-    image = _image(request)
+    image = request.image
     return image.image or vendor_recipe(request).name
 
 
 def vendor_recipe(request: RuntimeRequest) -> Recipe:
     """Return the recipe of ``vendors/<vendor>/images/<framework>/`` with the suites' requirements.txt."""
-    folder = _image(request).folder
+    folder = request.image.folder
     if folder is None or not (folder / "Dockerfile").is_file():
         where = f"{folder}/Dockerfile not found" if folder else "the vendor has no Dockerfile"
         raise RuntimeSetupError(f"no image for {request.framework}: {where}; write it, or set an image with --image")
@@ -79,7 +79,7 @@ def vendor_recipe(request: RuntimeRequest) -> Recipe:
 
 def case_recipe(request: RuntimeRequest, base: str, base_id: str) -> Recipe | None:
     """Return the recipe of an image on ``base`` with the case's additions; None without additions."""
-    extras = _image(request).extras
+    extras = request.image.extras
     if extras is None:
         return None
     names = {name for name in (_REQUIREMENTS, _ENVIRONMENT) if (extras / name).is_file()}
@@ -122,12 +122,8 @@ def _arguments(request: RuntimeRequest) -> dict[str, str]:
 
 def _suite_requirements(request: RuntimeRequest) -> Iterator[Path]:
     """Yield the suites' requirements files, without those of the case's additions."""
-    extras = _image(request).extras
+    extras = request.image.extras
     yield from (file for file in request.requirements if extras is None or extras not in file.parents)
-
-
-def _image(request: RuntimeRequest) -> Image:
-    return request.image or Image()
 
 
 def _files(folder: Path) -> Iterator[tuple[str, tuple[int, bytes]]]:
