@@ -12,6 +12,7 @@ from pytest_flagperf import stored
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.running import resume
+from pytest_flagperf.stored import digests
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.stored_runs import add_case, faster
@@ -63,6 +64,12 @@ def _set_aside(run: Path) -> str | None:
 def test_a_round_whose_record_is_garbage_runs_again(finished: Path, tmp_path: Path, name: str) -> None:
     for text in GARBAGE:
         assert _set_aside(_damaged(finished, tmp_path / "run", name, text.encode("latin-1"))) is not None, text[:20]
+
+
+def test_a_round_whose_outcome_was_changed_runs_again(finished: Path, tmp_path: Path) -> None:
+    text = next(finished.glob("*/round2/outcome.json")).read_bytes()
+    changed = text.replace(b'"state": "finished"', b'"state": "finishes"')
+    assert digests.CHANGED in str(_set_aside(_damaged(finished, tmp_path / "run", "outcome.json", changed)))
 
 
 @pytest.mark.parametrize("missing", ["outcome.json", "round.json", "plan.json"])

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.results import verification
-from pytest_flagperf.stored import digests
 from tests.processes import running
 from tests.trees import set_options
 from tests.waiting import until
@@ -188,37 +187,7 @@ def test_resuming_a_complete_run_only_writes_its_reports_again(local: Local) -> 
     assert (verified.rounds, verified.differences) == (len(ends), ())
 
 
-def test_a_round_that_was_changed_runs_again(local: Local) -> None:
-    code, output = local.run("suites/alpha", *ONE)
-    assert code == 0, output
-    (path,) = local.run_directory.glob("*/round1/outcome.json")
-    text = path.read_text()
-    path.write_text(text.replace('"state": "finished"', '"state": "finishes"'))
-    code, output = local.resume(*ONE, tests="suites/alpha")
-    assert code == 0, output
-    assert "runs again: alpha" in output
-    assert digests.CHANGED in output
-    assert list(local.run_directory.glob("*/failed1-round1/outcome.json"))
-
-
 # -- stored options --------------------------------------------------------------------------------------------
-
-
-def test_cases_and_options_are_stored(local: Local) -> None:
-    code, output = local.run(
-        "suites", "-k", "converges", "--case=alpha:plain:CPU:1:2:1", "--set=step_s=0.02", "--set=train_batch_size=8"
-    )
-    assert code == 0, output
-    asked = json.loads((local.run_directory / "options.json").read_text())
-    assert asked["case"] == ["alpha:plain:CPU:1:2:1"]
-    assert asked["set"] == ["step_s=0.02", "train_batch_size=8"]
-    for path in local.run_directory.glob("*/round1/outcome.json"):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "ok": False, "state": "failed"}))
-    code, output = local.resume("-k", "converges")
-    assert code == 0, output
-    assert "1 passed" in output
-    (plan,) = (plan for name, plan in local.rounds("plan.json").items() if "/round1" in name)
-    assert (plan["config"]["step_s"], plan["config"]["train_batch_size"]) == (0.02, 8)
 
 
 def test_the_command_line_overrides_stored_options(local: Local) -> None:
@@ -250,7 +219,7 @@ def test_resuming_something_else_is_an_error(local: Local) -> None:
 # -- pytest is interrupted ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, ()), (signal.SIGTERM, ("-n2",)), (signal.SIGQUIT, ())])
+@pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, ("-n2",)), (signal.SIGQUIT, ())])
 def test_an_interrupt_keeps_finished_rounds(local: Local, number: signal.Signals, workers: tuple[str, ...]) -> None:
     slow = local.toy.root / "suites" / "beta" / "plain" / "config" / "_small.py"
     slow.write_text("step_s = 0.1\nmax_steps = 100000\nlearning_rate = 0\n")
@@ -258,7 +227,7 @@ def test_an_interrupt_keeps_finished_rounds(local: Local, number: signal.Signals
     local.wait_for(lambda: "PASSED" in local.output, "the first case's end")
     local.wait_for_steps("beta*")
     going.process.send_signal(number)
-    assert going.wait(30) == pytest.ExitCode.INTERRUPTED, local.output
+    assert going.wait() == pytest.ExitCode.INTERRUPTED, local.output
     local.assert_nothing_runs()
     assert re.search(r"(?m)^flagperf: interrupted: 1 of 2 cases passed, 1 not finished", local.output), local.output
     assert re.search(r"(?m)^--resume=reports/run", local.output)

@@ -73,7 +73,6 @@ def test_a_suite_without_a_config_is_skipped_and_an_error_when_it_is_named(toy: 
 @pytest.mark.parametrize(
     ("arguments", "messages"),
     [
-        (["--vendor=acm"], ["*vendor 'acm'*did you mean acme*"]),
         (
             ["--set=learning_rat=1", "--set=train_batch_size=fast"],
             ["*learning_rat*did you mean*learning_rate*", "*train_batch_size*fast*"],

@@ -64,8 +64,6 @@ def main(rank):
         ("train_time", "eval_time", "compute_time", "input_wait_time", "check_time", "save_time"), 0.0
     )
     resumed = {"step": begun_after, "samples": begun_after * batch, **times} if begun_after else {}
-    if config.fault == "no_finished" and rank.world.rank == world - 1:
-        return
     log(events.FINISHED, {
         "e2e_time": rank.age(), "init_time": init_time, "converged": converged,
         "stop_reason": "target" if converged else "max_steps", "final_loss": loss,
