@@ -3,6 +3,8 @@
 import os
 import random
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -18,15 +20,15 @@ from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.engines.agents.allocation import Loss
 from pytest_flagperf.engines.agents.collect import LateLogs
 from pytest_flagperf.engines.agents.slurm import host as slurm_host
-from pytest_flagperf.engines.agents.slurm import jobs_and_nodes
+from pytest_flagperf.engines.agents.slurm import jobs_and_nodes, one_srun
 from pytest_flagperf.engines.agents.slurm.allocation import JobPerCase
 from pytest_flagperf.engines.agents.slurm.config import SlurmConfig, SlurmConfigError, read_slurm
 from pytest_flagperf.engines.agents.slurm.jobs_and_nodes import Job, Node, SlurmError, explain, parse_job, parse_node
 from pytest_flagperf.engines.agents.slurm.request import JobRequest
-from pytest_flagperf.engines.agents.slurm.srun_link import RelayLink
+from pytest_flagperf.engines.agents.slurm.srun_link import RelayLink, Srun
 from pytest_flagperf.engines.open_engine import allocate
 from pytest_flagperf.hosts import HostError, HostLost
-from pytest_flagperf.hosts.host_pool import HostPool
+from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
 from pytest_flagperf.hosts.remote import RemoteHost
 from pytest_flagperf.hosts.session import BOOT
 from pytest_flagperf.problems import Problems
@@ -287,15 +289,17 @@ class RelayHost(RemoteHost):
         super().__init__("h1", "127.0.0.1", sys.executable)
         self.before = before
         self.links: list[RelayLink] = []
+        self.sruns: list[Srun] = []
 
     def _open_link(self) -> RelayLink:
         request = {"argv": START, "own": False, "report": ["HOME", "NO_SUCH"]}
-        self.links.append(RelayLink("h1: job 1", [*self.before, *START], dict(os.environ), request))
+        self.sruns.append(Srun("h1: job 1", [*self.before, *START], dict(os.environ), request))
+        self.links.append(RelayLink("h1: job 1", self.sruns[-1]))
         return self.links[-1]
 
     @property
     def srun(self) -> subprocess.Popen[bytes]:
-        return self.links[-1]._process
+        return self.sruns[-1].process
 
 
 @pytest.fixture
@@ -363,6 +367,91 @@ def test_the_loss_of_srun_differs_from_the_end_of_a_program(host: RelayHost) -> 
     assert host.run(["true"], timeout_s=30).code == 0
 
 
+# A double of srun and scontrol; a program on h3 cannot find the machine of srun.
+SLURM = """\
+import os, subprocess, sys
+if sys.argv[1:] == ["show", "config"]:
+    print("SrunPortRange           = 42000-42999")
+    sys.exit()
+(nodes,) = (word.partition("=")[2].split(",") for word in sys.argv if word.startswith("--nodelist="))
+open(sys.argv[0] + ".nodes", "a").write(" ".join(nodes) + "\\n")
+words = sys.argv[sys.argv.index("/bin/sh"):]
+def env(node):
+    address = "300.0.0.1" if node == "h3" else "127.0.0.1"
+    return {**os.environ, "SLURMD_NODENAME": node, "SLURM_LAUNCH_NODE_IPADDR": address, "SLURM_NTASKS": "9"}
+if len(nodes) == 1:
+    os.execve(words[0], words, env(nodes[0]))
+tasks = [subprocess.Popen(words, stdin=subprocess.PIPE, env=env(node)) for node in nodes]
+data = sys.stdin.buffer.read()
+for task in tasks:
+    task.stdin.write(data)
+    task.stdin.close()
+for task in tasks:
+    task.wait()
+"""
+
+
+def test_one_srun_serves_all_nodes_and_others_those_that_cannot_connect_or_were_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("srun", "scontrol"):
+        (tmp_path / name).write_text(f"#!{sys.executable}\n{SLURM}")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    names = ("h1", "h2", "h3")
+    state = slurm_host.JobState(Job("12", "RUNNING", nodes=names))
+    hosts = [
+        slurm_host.SlurmHost(name, name, sys.executable, state, own=False, report=["SLURM_NTASKS", "SLURMD_NODENAME"])
+        for name in names
+    ]
+    show = ["sh", "-c", "echo $SLURMD_NODENAME; cat"]
+    data = random.Random(3).randbytes(300_000)
+    pool = HostPool(tuple(hosts))
+    try:
+        outputs: Any = run_on_each(hosts, lambda host: host.run(show, timeout_s=30, stdin=data).raw)
+        assert [outputs[host] for host in hosts] == [name.encode() + b"\n" + data for name in names]
+        assert [host.variable("SLURM_NTASKS") for host in hosts] == ["1", "1", "9"]
+        assert state._srun is not None
+        monkeypatch.setattr("pytest_flagperf.hosts.silence.LINK_S", 1.0)
+        relay = int(hosts[0].run(["sh", "-c", "ps -o ppid= $PPID"], timeout_s=30).out)
+        os.kill(relay, signal.SIGKILL)
+        with pytest.raises(HostLost, match="h1: job 12: the connection is lost: "):
+            hosts[0].run(["true"], timeout_s=30)
+        monkeypatch.setattr(state, "problem", lambda _: None)
+        hosts[0].reconnect()
+        assert hosts[0].run(["true"], timeout_s=30).code == 0
+        assert hosts[1].run(["true"], timeout_s=30).code == 0
+    finally:
+        pool.close()
+    assert (tmp_path / "srun.nodes").read_text().splitlines() == ["h1 h2 h3", "h3", "h1"]
+
+
+def test_a_connection_without_the_token_or_for_no_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_srun, "run", lambda _: "SrunPortRange           = 0-0")
+    relays = one_srun.OneSrun("job 12", ["sleep", "60"], dict(os.environ), {}, ["h1"])
+    try:
+
+        def connect(token: str, node: str) -> socket.socket:
+            made = socket.create_connection(relays._listener.getsockname()[:2], 5)
+            made.sendall(token.encode() + node.encode().ljust(256))
+            return made
+
+        refused = [connect("0" * 64, "h1"), connect(relays._token, "h2")]
+        assert [one.recv(1) for one in refused] == [b"", b""]
+        relay = connect(relays._token, "h1")
+        connection = relays.connection("h1")
+        assert connection is not None
+        relay.sendall(b"word")
+        assert connection.read() == b"word"
+        assert relays.connection("h1") is None
+        connection.close()
+        for each in (*refused, relay):
+            each.close()
+    finally:
+        relays._srun.process.kill()
+        relays.close()
+
+
 def test_a_silent_relay_is_lost(host: RelayHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_flagperf.hosts.silence.LINK_S", 0.5)
     host.run(["true"], timeout_s=30)
@@ -385,6 +474,29 @@ def test_the_relay_stays_until_its_programs_have_ended(host: RelayHost, tmp_path
     assert relay.wait(10) == 0
     assert (tmp_path / "x").exists()
     channel.close(0.0)
+
+
+def test_a_relay_whose_connection_is_reset_stays_until_its_programs_have_ended(tmp_path: Path) -> None:
+    code = "import os, sys, time; os.write(1, b'on'); sys.stdin.read(); time.sleep(0.3); open(sys.argv[1], 'w')"
+    argv = [sys.executable, "-c", code, str(tmp_path / "x")]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        request = {"argv": argv, "own": False, "report": [], "port": listener.getsockname()[1], "token": "0" * 64}
+        env = {**os.environ, "SLURMD_NODENAME": "h1", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1"}
+        srun = Srun("h1: job 1", START, env, request)
+        listener.settimeout(30)
+        connection, _ = listener.accept()
+        connection.settimeout(30)
+        connection.sendall(b"1 s 0\n\n")
+        received = b""
+        while not received.endswith(b"1 o 2\non\n"):
+            received += (data := connection.recv(1000))
+            assert data, received
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+    assert srun.process.wait(10) == 0
+    assert (tmp_path / "x").exists()
+    srun.end_input()
+    srun.close()
 
 
 def test_the_end_of_a_job_ends_the_programs_and_their_last_words_arrive(host: RelayHost) -> None:

@@ -191,6 +191,8 @@ def test_a_training_goes_on_in_its_job_on_a_spare_node(toy: SlurmToy, slurm: Slu
     going = toy.start("-k", "converges", "--restarts=2", "--set=step_s=0.3", *with_checkpoints(toy))
     going.wait_for(lambda: toy.trains(slurm.hosts[1]), "training", 40)
     (job,) = slurm.queue
+    steps = slurm.command("squeue", "--steps", "--noheader", "--format=%i").split()
+    assert [step for step in steps if not step.endswith("batch")] == [f"{job}.0"], "one srun for all nodes"
     slurm.update(slurm.hosts[1], state="down", reason="bad disk")
     assert going.wait() == 0, going.text
     assert f"job {job} on h1, h2, h3 lost a node: h2 is " in going.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -13,21 +14,60 @@ from pytest_flagperf.hosts.remote import RemoteHost
 from pytest_flagperf.hosts.session import BOOT
 
 from .jobs_and_nodes import Job, Node, SlurmError, end_of, environment, explain, read_job, read_nodes
-from .srun_link import CONNECT_S, RECONNECT_S, RelayLink
+from .one_srun import NodeSocket, OneSrun
+from .srun_link import CONNECT_S, RECONNECT_S, FarEnd, RelayLink, Srun
 
+_log = logging.getLogger("flagperf.slurm")
 _ASK_S = 2.0  # seconds between two questions to Slurm about the same job
+# The step goes on without a node, and without a relay that has ended.
+_ALL_NODES = ("--ntasks-per-node=1", "--input=all", "--no-kill", "--wait=0", "--kill-on-bad-exit=0")
 # srun would search the program on this machine's PATH.
 _RESOLVED_THERE = ("/bin/sh", "-c", 'exec "$0" "$@"')
 
 
 class JobState:
-    """The state of a job and its nodes. All hosts of the job ask Slurm together: many may be lost at once."""
+    """What the hosts of a job share: the srun that starts all relays, and the state of the job and its nodes.
+
+    They ask Slurm together: many may be lost at once.
+    """
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self._lock = threading.Lock()
         self._asked_at = -math.inf
         self._answer: tuple[Job, Mapping[str, Node]] | None = None
+        self._starting = threading.Lock()
+        self._srun: OneSrun | None = None
+        self._unconnected, self._open = set(job.nodes), set(job.nodes)
+
+    def connection(self, node: str, argv: Sequence[str], request: Mapping[str, object]) -> NodeSocket | None:
+        """Return the connection of a node's relay, which one srun starts on all nodes.
+
+        None for a job of one node, for a node that cannot connect, and for a node that had its connection.
+        """
+        with self._starting:
+            if len(self.job.nodes) == 1 or node not in self._unconnected:
+                return None
+            self._unconnected.discard(node)
+            try:
+                if self._srun is None:
+                    name = f"job {self.job.number}"
+                    words = [*step(self.job.number, self.job.nodes), *_ALL_NODES, *_RESOLVED_THERE, *argv]
+                    self._srun = OneSrun(name, words, environment(), request, self.job.nodes)
+            except (HostError, OSError) as error:
+                _log.info("job %s: %s", self.job.number, error)
+                self._unconnected.clear()
+                return None
+            srun = self._srun
+        return srun.connection(node)
+
+    def close(self, node: str) -> None:
+        """End the srun after the last host of the job is closed."""
+        with self._starting:
+            self._open.discard(node)
+            srun, self._srun = (None, self._srun) if self._open else (self._srun, None)
+        if srun is not None:
+            srun.close()
 
     def problem(self, node: str) -> str | None:
         """Return why a node is lost for good; None for a job that runs, or that Slurm cannot tell."""
@@ -73,8 +113,10 @@ class SlurmHost(RemoteHost):
         request = {"argv": argv, "own": self._own, "report": list(self._report)}
         try:
             name, timeout_s = f"{self.name}: job {self.job.number}", RECONNECT_S if self._was_connected else CONNECT_S
-            srun = [*self.step(), *_RESOLVED_THERE, *argv]
-            link = RelayLink(name, srun, environment(), request, timeout_s)
+            far: FarEnd | None = self._state.connection(self.name, argv, request)
+            if far is None:
+                far = Srun(name, [*self.step(), *_RESOLVED_THERE, *argv], environment(), request)
+            link = RelayLink(name, far, timeout_s)
         except HostLost:
             raise
         except HostError:
@@ -85,25 +127,34 @@ class SlurmHost(RemoteHost):
 
     def step(self) -> list[str]:
         """Return the command in front of a program that runs on this node beside all other steps of the job."""
-        return [
-            "srun",
-            "--overlap",
-            f"--jobid={self.job.number}",
-            "--nodes=1",
-            "--ntasks=1",
-            f"--nodelist={self.name}",
-            "--mem=0",  # all memory of the job on this node
-            "--cpu-bind=none",
-            "--mpi=none",
-            "--chdir=/",
-            "--export=ALL",
-        ]
+        return step(self.job.number, [self.name])
+
+    def close(self) -> None:
+        super().close()
+        self._state.close(self.name)
 
     def _check_job(self) -> None:
         """Raise HostGone if the job has ended or its node is down."""
         reason = self._state.problem(self.name)
         if reason is not None:
             raise HostGone(f"{self.name}: {reason}")
+
+
+def step(number: str, nodes: Sequence[str]) -> list[str]:
+    """Return the command in front of a program that runs on nodes of a job beside all other steps of the job."""
+    return [
+        "srun",
+        "--overlap",
+        f"--jobid={number}",
+        f"--nodes={len(nodes)}",
+        f"--ntasks={len(nodes)}",
+        f"--nodelist={','.join(nodes)}",
+        "--mem=0",  # all memory of the job on each node
+        "--cpu-bind=none",
+        "--mpi=none",
+        "--chdir=/",
+        "--export=ALL",
+    ]
 
 
 def hosts_of(job: Job, python: str, *, own: bool, report: Sequence[str]) -> tuple[SlurmHost, ...]:

@@ -1,8 +1,9 @@
 """The far end of a connection through srun: sent as text and run by the node's own Python (>= 3.8).
 
 It starts programs for the controller and passes their input and output, all over its own stdin and stdout, as sshd does
-over a socket. This file imports nothing of the project. The command that runs it sets ``stdin`` and sends a request in
-front of the frames; ``hold`` runs the batch script of a job that a run requested.
+over a socket; a relay that one srun started on many nodes connects to the controller instead. This file imports nothing
+of the project. The command that runs it sets ``stdin`` and sends a request in front of the frames; ``hold`` runs the
+batch script of a job that a run requested.
 
 A frame is a line with a channel, a kind and a length, then this number of bytes and a line feed: srun passes on only
 complete lines. A controller that sends nothing for ``silence_s`` is considered lost: the programs' input ends, and the
@@ -18,6 +19,7 @@ import json
 import os
 import select
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -27,8 +29,12 @@ from typing import Any
 MARKER = b"\0\1flagperf\1\0"
 CHUNK = 1 << 16
 WINDOW = 1 << 20  # bytes in each direction of a channel that the other end has not taken yet
+UNREACHABLE = "unreachable"
 MOST_UNSENT = 1 << 22  # bytes for the controller, until it reads
 END_CHECK_S = 0.2
+CONNECT_S = 20.0
+KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # before the controller's first word
+NAME_BYTES = 256  # in front of the frames of a relay that connects: the token, and the node's name in this many bytes
 LINGER_S = 20.0  # after SIGTERM and the end of the last program: the controller may still fetch logs
 
 # Set by the command that runs this text.
@@ -81,7 +87,7 @@ class Relay:
         self.closed: list[Program] = []  # the controller has closed their channels
         self.unsent = bytearray()
         self.received = bytearray()
-        self.heard_at = time.monotonic()
+        self.heard_at = float("inf") if "port" in request else time.monotonic()
         self.lost = False
         self.wake, signals = os.pipe()
         for fd in (self.wake, signals):
@@ -159,6 +165,8 @@ class Relay:
             data = os.read(0, CHUNK)
         except BlockingIOError:
             return
+        except OSError:  # the connection was reset
+            data = b""
         if not data:
             self.lose()
             return
@@ -300,6 +308,32 @@ def hold(idle_s: float) -> None:
         os.unlink(path)
 
 
+# -- one srun for many nodes -----------------------------------------------------------------------------------
+
+
+def connect(port: int, token: str) -> None:
+    """Connect to the machine of srun, and use the connection as stdin and stdout."""
+    node, address = os.environ["SLURMD_NODENAME"], os.environ["SLURM_LAUNCH_NODE_IPADDR"]
+    try:
+        connection = socket.create_connection((address, port), CONNECT_S)
+    except OSError as error:
+        print(f"{UNREACHABLE} {node} {address}:{port}: {error.strerror or error}", flush=True)  # noqa: T201
+        sys.exit(0)
+    connection.settimeout(None)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    connection.sendall(token.encode() + node.encode().ljust(NAME_BYTES))
+    for fd in (0, 1):
+        os.dup2(connection.fileno(), fd)
+    connection.close()
+    # Programs see a step of their node alone.
+    one = {"NTASKS": "1", "NPROCS": "1", "PROCID": "0", "NODEID": "0", "STEP_NUM_NODES": "1", "STEP_NUM_TASKS": "1"}
+    one.update({"STEP_NODELIST": node, "STEP_TASKS_PER_NODE": "1"})
+    os.environ.update({f"SLURM_{name}": value for name, value in one.items()})
+
+
 def main() -> None:
     if sys.argv[1:2] == ["hold"]:
         hold(float(sys.argv[2]))
@@ -308,6 +342,8 @@ def main() -> None:
     for name in ("TMPDIR", "SLURM_CONF"):
         if os.environ.get(name) and not os.path.exists(os.environ[name]):
             del os.environ[name]  # the controller's, which this node does not have
+    if "port" in request:
+        connect(request["port"], request["token"])
     relay = Relay(request)
     if request["own"]:  # a job that a run requested; the descriptor stays open
         lock(lock_file(os.environ["SLURM_JOB_ID"]), fcntl.LOCK_SH)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from pytest_flagperf.hosts import HostError, HostLost, InvalidReply, silence
 from pytest_flagperf.hosts.replies import parse_object
@@ -148,35 +148,41 @@ class RelayStream:
                 os.write(self._wake, b"+")
 
 
-class RelayLink:
-    """One srun with the relay on a node; a lost connection is not reopened."""
+class FarEnd(Protocol):
+    """Where the frames of a relay go and come from."""
 
-    errors: tuple[type[Exception], ...] = ()
+    fileno_to_write: int
+    fileno_to_read: int
 
-    def __init__(
-        self,
-        name: str,
-        srun: Sequence[str],
-        env: Mapping[str, str],
-        request: Mapping[str, object],
-        timeout_s: float = CONNECT_S,
-    ) -> None:
-        self.facts: Mapping[str, object] = {}
-        self._name = name
-        self._lost_because = ""
-        self._streams: dict[int, RelayStream] = {}
-        self._next = 1
-        self._lock = threading.Lock()
-        self._writing = threading.Lock()
-        self._pinging = threading.Lock()
-        self._pong = threading.Event()
-        self._closed = threading.Event()
-        self._received_at = time.monotonic()
+    def write(self, data: memoryview) -> int:
+        """Write what can be written without waiting; BlockingIOError if that is nothing."""
+
+    def read(self) -> bytes:
+        """Wait for data; empty at the end."""
+
+    def end_input(self) -> None:
+        """Tell the relay that nothing follows."""
+
+    def end(self, timeout_s: float) -> None:
+        """End the connection; after this time by force."""
+
+    def last_words(self) -> str:
+        """Return why the connection has ended."""
+
+    def close(self) -> None:
+        """Close the files, after the thread that reads has ended."""
+
+
+class Srun:
+    """An srun whose program is the relay, with its input and output."""
+
+    def __init__(self, name: str, argv: Sequence[str], env: Mapping[str, str], request: Mapping[str, object]) -> None:
+        text = json.dumps({**request, "silence_s": silence.RELAY_S}).encode()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
         try:
             # In a session of its own: Ctrl-C in a terminal would cancel the step.
-            self._process = subprocess.Popen(
-                list(srun),
+            self.process = subprocess.Popen(
+                list(argv),
                 env=dict(env),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -186,19 +192,80 @@ class RelayLink:
             )
         except OSError as error:
             self._stderr.close()
-            raise HostError(f"{name}: cannot start {srun[0]}: {error.strerror or error}") from error
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._into, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
-        os.set_blocking(self._into, False)
+            raise HostError(f"{name}: cannot start {argv[0]}: {error.strerror or error}") from error
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.fileno_to_write, self.fileno_to_read = self.process.stdin.fileno(), self.process.stdout.fileno()
+        os.set_blocking(self.fileno_to_write, False)
+        rest, deadline = (
+            memoryview(b"%d\n%s%d\n%s" % (len(_RELAY), _RELAY, len(text), text)),
+            time.monotonic() + CONNECT_S,
+        )
+        with suppress(BrokenPipeError):  # srun has ended; the missing greeting is reported with its reason
+            while rest and time.monotonic() < deadline:
+                try:
+                    rest = rest[self.write(rest) :]
+                except BlockingIOError:
+                    is_ready(self.fileno_to_write, 0.5, to_write=True)
+
+    def write(self, data: memoryview) -> int:
+        return os.write(self.fileno_to_write, data)
+
+    def read(self) -> bytes:
+        return os.read(self.fileno_to_read, _READ)
+
+    def end_input(self) -> None:
+        assert self.process.stdin is not None
+        with suppress(OSError):
+            self.process.stdin.close()
+
+    def end(self, timeout_s: float) -> None:
+        """Wait for srun's end. A killed srun does not end the step, whose agents have leases."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout_s)
+        if self.process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(_CLOSE_S)
+
+    def last_words(self) -> str:
+        """Return the last lines that srun wrote to stderr."""
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - _STDERR_BYTES))
+        lines = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
+        words = [line.removeprefix("srun: ").removeprefix("error: ") for line in lines if _HARMLESS not in line]
+        code = self.process.poll()
+        return "; ".join(words[-2:]) or ("srun ended" if code is None else f"srun ended with exit code {code}")
+
+    def close(self) -> None:
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._stderr.close()
+
+
+class RelayLink:
+    """The relay on a node; a lost connection is not reopened."""
+
+    errors: tuple[type[Exception], ...] = ()
+
+    def __init__(self, name: str, far: FarEnd, timeout_s: float = CONNECT_S) -> None:
+        self.facts: Mapping[str, object] = {}
+        self._name = name
+        self._far = far
+        self._lost_because = ""
+        self._streams: dict[int, RelayStream] = {}
+        self._next = 1
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._pinging = threading.Lock()
+        self._pong = threading.Event()
+        self._closed = threading.Event()
+        self._received_at = time.monotonic()
         try:
-            text = json.dumps({**request, "silence_s": silence.RELAY_S}).encode()
-            with suppress(OSError):  # srun has ended; the missing greeting is reported with its reason
-                self._write(b"%d\n%s%d\n%s" % (len(_RELAY), _RELAY, len(text), text))
             rest = self._greeting(timeout_s)
         except BaseException:
             self._end(0.0)
-            self._close_files()
+            far.close()
             raise
         self._threads = [
             threading.Thread(target=self._read, args=(rest,), name=f"srun {name}", daemon=True),
@@ -247,7 +314,7 @@ class RelayLink:
         self._end(_CLOSE_S)
         for thread in self._threads:
             thread.join(_CLOSE_S)
-        self._close_files()
+        self._far.close()
 
     def write(self, channel: int, kind: bytes, payload: bytes = b"") -> None:
         """Send a frame; OSError if the connection is lost."""
@@ -265,20 +332,21 @@ class RelayLink:
                 if self._lost_because:
                     raise OSError(self._lost_because)
                 try:
-                    view = view[os.write(self._into, view) :]
+                    view = view[self._far.write(view) :]
                 except BlockingIOError:
-                    is_ready(self._into, 0.5, to_write=True)
+                    is_ready(self._far.fileno_to_write, 0.5, to_write=True)
 
     def _greeting(self, timeout_s: float) -> bytes:
         """Read to the end of the relay's first line; return what arrived behind it. A prolog may print text before."""
         received, deadline = b"", time.monotonic() + timeout_s
         while True:
-            if not is_ready(self._from, max(0.0, deadline - time.monotonic())):
-                raise HostError(f"{self._name}: srun started nothing within {timeout_s:g} s: {self._last_words()}")
-            data = os.read(self._from, _READ)
+            if not is_ready(self._far.fileno_to_read, max(0.0, deadline - time.monotonic())):
+                why = self._far.last_words()
+                raise HostError(f"{self._name}: srun started nothing within {timeout_s:g} s: {why}")
+            data = self._far.read()
             if not data:
-                self._process.wait(_CLOSE_S)
-                raise HostError(f"{self._name}: srun: {self._last_words()}")
+                self._far.end(_CLOSE_S)
+                raise HostError(f"{self._name}: srun: {self._far.last_words()}")
             received += data
             _, marker, after = received.partition(MARKER)
             line, end, rest = after.partition(b"\n")
@@ -295,7 +363,7 @@ class RelayLink:
             while True:
                 while (frame := _frame(received)) is not None:
                     self._take(*frame)
-                data = os.read(self._from, _READ)
+                data = self._far.read()
                 if not data:
                     break
                 self._received_at = time.monotonic()
@@ -303,9 +371,8 @@ class RelayLink:
             reason = ""
         except (OSError, ValueError) as error:
             reason = f"invalid reply: {error}"
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_CLOSE_S)
-        self._lose(reason or self._last_words())
+        self._far.end(_CLOSE_S)
+        self._lose(reason or self._far.last_words())
 
     def _take(self, channel: int, kind: bytes, payload: bytes) -> None:
         if kind == b"p":
@@ -343,31 +410,8 @@ class RelayLink:
         self._pong.set()
 
     def _end(self, timeout_s: float) -> None:
-        """Close the relay's input and wait for srun. A killed srun does not end the step, whose agents have leases."""
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout_s)
-        if self._process.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(_CLOSE_S)
-
-    def _close_files(self) -> None:
-        """Close the output of srun, after the thread that reads it has ended."""
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._stderr.close()
-
-    def _last_words(self) -> str:
-        """Return the last lines that srun wrote to stderr."""
-        size = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, size - _STDERR_BYTES))
-        lines = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
-        words = [line.removeprefix("srun: ").removeprefix("error: ") for line in lines if _HARMLESS not in line]
-        code = self._process.poll()
-        return "; ".join(words[-2:]) or ("srun ended" if code is None else f"srun ended with exit code {code}")
+        self._far.end_input()
+        self._far.end(timeout_s)
 
 
 def _frame(received: bytearray) -> tuple[int, bytes, bytes] | None:
