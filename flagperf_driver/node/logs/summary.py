@@ -177,13 +177,17 @@ def series_of(drawn: Mapping[str, DrawnSeries]) -> dict[str, Series]:
     return found
 
 
-def with_summary(but_series: Samples, summary: HostSummary) -> Samples:
-    """Return the samples of a host that summed them up; ``but_series`` has what its sampler's report says."""
+def with_summary(but_series: Samples, summary: HostSummary, *, drawn: bool) -> Samples:
+    """Return the samples of a host that summed them up; ``but_series`` has what its sampler's report says.
+
+    Only if they are ``drawn``, they have series; figures need none.
+    """
     whole = next((one for one in summary.windows if math.isinf(one.start)), None)
+    by_device = summary.devices.items() if drawn else ()
     return replace(
         but_series,
-        host=series_of(summary.host),
-        devices={int(index): series_of(drawn) for index, drawn in summary.devices.items() if index.isdecimal()},
+        host=series_of(summary.host) if drawn else {},
+        devices={int(index): series_of(its) for index, its in by_device if index.isdecimal()},
         gaps=whole.gaps if whole else (),
         dropped=summary.dropped,
         is_partial=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def read(folder: Path, ranks: range | None = None) -> HostSummary | None:
 
 def has_long_files(folder: Path, summary: HostSummary) -> bool:
     """Return True if files that the summary stands for are here too."""
-    return any((folder / Path(name).name).is_file() for name in summary.files)
+    return not summary.files.keys().isdisjoint(os.listdir(folder))  # noqa: PTH208 - ten times as fast with many hosts
 
 
 def difference(folder: Path, request: Request) -> str | None:

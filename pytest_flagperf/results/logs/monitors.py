@@ -92,7 +92,8 @@ def read(
 ) -> dict[str, Samples]:
     """Return the samples by host folder; only parts of a series of more than ``at_most`` bytes.
 
-    Samples that stay on their host are those of its summary; ``summaries`` are those that were read already.
+    Samples that stay on their host are those of its summary. With ``summaries``, which were read already, these have no
+    series, since only charts need them.
     """
     offsets = _offsets(round_dir)
     return {
@@ -109,7 +110,7 @@ def _host(folder: Path, offset: float, at_most: float, summaries: Mapping[str, H
         summary = host_summaries.read(folder) if summaries is None else summaries.get(folder.name)
     except FormatError as error:
         return replace(samples, missing=(*samples.missing, str(error)))
-    return with_summary(samples, summary) if summary is not None else samples
+    return with_summary(samples, summary, drawn=summaries is None) if summary is not None else samples
 
 
 def _offsets(round_dir: Path) -> dict[int, float]:

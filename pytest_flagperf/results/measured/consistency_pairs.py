@@ -160,6 +160,8 @@ class Pair:
 
     def contradiction(self, bounds: FigureBounds) -> str | None:
         """Return a sentence if the figure is outside its bounds and the tolerance, else None."""
+        if bounds.least <= bounds.got <= bounds.most:
+            return None
         finite = [abs(bound) for bound in (bounds.least, bounds.most) if math.isfinite(bound)]
         tolerance = self.tolerance.allowed + bounds.more + self.tolerance.share * max(finite, default=0.0)
         # Floats are rounded.
