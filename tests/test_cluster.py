@@ -141,6 +141,11 @@ def test_a_pool_gives_its_first_hosts_and_names_excluded_ones() -> None:
     assert [host.name for host in two.take(1)] == ["a"]
     with pytest.raises(HostError, match="needs 3 hosts, 2 available: a, b"):
         two.take(3)
+    many = HostPool(tuple(LocalHost(f"h{number}") for number in range(30)))
+    for host in many.hosts[:10]:
+        many.exclude(host, "off")
+    with pytest.raises(HostError, match=r"20 available: h10, .*, h17 and 12 more; h0 .* off; 2 more are left out$"):
+        many.take(30)
     assert len(local_pool().hosts) == 1
 
 

@@ -97,10 +97,27 @@ def test_a_silent_end_is_pinged_once_and_given_up_for_the_reading_and_for_a_bloc
         wire.watch(0.05, lambda: pings.append(time.monotonic()))
         there.sendall(b"12")
         assert (wire.recv(1), wire.recv(1)) == (b"1", b"2")
+        began = time.monotonic()
         assert repeat(partial(action, wire)) == wire.reason == "no answer for 0.2 s"
+        assert time.monotonic() - began > 0.2
         here.close()
         there.close()
     assert len(pings) == 1, "data that cannot be sent are a ping"
+
+
+def test_a_pause_of_this_process_is_no_silence_of_the_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = socket.socketpair()
+    wire = ssh._Wire(here)
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    wire.expect()
+    late = []
+    for seconds in (100.0, 3.0, 3.0, 1.0, 1.0, 1.0):  # three long pauses count as 2 s each
+        now += seconds
+        late.append(wire._is_late())
+    assert late == [False] * 5 + [True]
+    here.close()
+    there.close()
 
 
 def test_a_channel_of_a_gateway_that_has_ended_is_closed_without_an_error() -> None:

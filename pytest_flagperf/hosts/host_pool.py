@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from flagperf_driver.node import processes
 from pytest_flagperf.packages import need
+from pytest_flagperf.problems import some
 
 from . import Host, HostError
 from .cluster import ClusterConfig
@@ -62,8 +63,10 @@ class HostPool:
     def take(self, nnodes: int) -> tuple[Host, ...]:
         hosts = self.usable
         if nnodes > len(hosts):
-            names = ", ".join(host.name for host in hosts) or "none"
-            without = "".join(f"; {name} is left out: {why}" for name, why in self._excluded.items())
+            names = some([host.name for host in hosts], SHOWN) or "none"
+            left_out = [f"; {name} is left out: {why}" for name, why in self._excluded.items()]
+            more = f"; {len(left_out) - SHOWN} more are left out" if len(left_out) > SHOWN else ""
+            without = "".join(left_out[:SHOWN]) + more
             raise HostError(f"needs {nnodes} hosts, {len(hosts)} available: {names}{without}")
         return hosts[:nnodes]
 

@@ -68,8 +68,9 @@ class _Wire:
         self._ahead = b""
         self._writing = False
         self._every_s, self._ping = math.inf, _nothing
-        self.received_at = time.monotonic()
-        self.pinged_at: float | None = None  # time of a ping without an answer yet
+        self._waiting = threading.Lock()  # a writing thread that is blocked looks around, too
+        self._received_at = self._looked_at = time.monotonic()
+        self._waited_s: float | None = None  # seconds without an answer since a ping
         self.reason = "the other end closed it"  # the reason of a loss
 
     def recv(self, size: int) -> bytes:
@@ -90,9 +91,10 @@ class _Wire:
                 error = self._given_up()
             self.reason = _text(error)
             raise error from None
-        self.received_at = time.monotonic()
-        if self.pinged_at is not None:
-            self.pinged_at = None
+        with self._waiting:
+            self._received_at = time.monotonic()
+            answered, self._waited_s = self._waited_s is not None, None
+        if answered:
             self._sock.settimeout(self._look_s)
         return data
 
@@ -115,7 +117,11 @@ class _Wire:
 
     def expect(self) -> None:
         """Expect an answer, from now on."""
-        self.pinged_at = time.monotonic()
+        with self._waiting:
+            self._expect()
+
+    def _expect(self) -> None:
+        self._looked_at, self._waited_s = time.monotonic(), 0.0
         self._sock.settimeout(_LOOK_S)
 
     @property
@@ -124,13 +130,18 @@ class _Wire:
 
     def _is_late(self) -> bool:
         """Return True if the other end has not answered in time; ping it if it has been silent for long."""
-        pinged_at, now = self.pinged_at, time.monotonic()  # read once: another thread sets it
-        if pinged_at is not None:
-            return now - max(pinged_at, self.received_at) > silence.LINK_S
-        if now - self.received_at >= self._every_s:
-            self.expect()
-            if not self._writing:  # else the data that wait are as good as a ping
-                self._ping()
+        with self._waiting:
+            now = time.monotonic()
+            if self._waited_s is not None:
+                # A longer pause is one of this process, which may have been stopped, or waited for a busy core.
+                self._waited_s += min(now - self._looked_at, 2 * _LOOK_S)
+                self._looked_at = now
+                return self._waited_s > silence.LINK_S
+            if now - self._received_at < self._every_s:
+                return False
+            self._expect()
+        if not self._writing:  # else the data that wait are as good as a ping
+            self._ping()
         return False
 
     def _given_up(self) -> OSError:
