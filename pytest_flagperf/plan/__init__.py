@@ -1,7 +1,17 @@
 """The plan of a case: its config, fingerprint, placement and commands."""
 
 from .describe import HEAD, describe, overview, too_large
-from .make import Plan, PlanError, PlanRequest, figures_of, is_throughput_shape, make_plan, one_card_plan, short_plan
+from .make import (
+    Plan,
+    PlanError,
+    PlanRequest,
+    figures_of,
+    is_throughput_shape,
+    make_plan,
+    one_card_plan,
+    plan_on_fewer_hosts,
+    short_plan,
+)
 from .ranks import PlacedHost, Placement, rank_processes
 
 __all__ = [
@@ -17,6 +27,7 @@ __all__ = [
     "make_plan",
     "one_card_plan",
     "overview",
+    "plan_on_fewer_hosts",
     "rank_processes",
     "short_plan",
     "too_large",

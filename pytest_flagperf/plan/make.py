@@ -16,7 +16,7 @@ from flagperf_driver.driver import SCHEMA as CASE_SCHEMA
 from flagperf_driver.driver import RunCase
 from flagperf_driver.node.logs.metric import StoredMetric
 from flagperf_driver.training import schedules
-from flagperf_driver.training.parallel import DDP
+from flagperf_driver.training.parallel import DDP, Parallel, ParallelError
 
 from ..case import Case, Shape
 from ..catalog import REFERENCE, Catalog, DataItem, Suite, Vendor
@@ -103,7 +103,7 @@ class Plan(PlanFacts):
             "framework": self.case.framework_name,
             "framework_version": self.case.framework_version,
             "hardware": self.case.hardware,
-            "nnodes": self.case.nnodes,
+            "nnodes": self.shape.nnodes,
             "nproc": self.case.nproc,
             "data_dir": self.data_dir,
             "config": self.config,
@@ -238,6 +238,26 @@ def one_card_plan(plan: Plan) -> Plan:
         estimates=own,
         fingerprint=fingerprint(facts, config, cards=1, scaling=plan.scaling),
     )
+
+
+def plan_on_fewer_hosts(plan: Plan, nnodes: int) -> Plan | None:
+    """Return a plan for a later start of a training: fewer hosts, and as many samples in a step.
+
+    A rank's batch grows no larger; it accumulates more batches instead. None if the ranks cannot share the samples.
+    """
+    shape, batch = Shape(nnodes, plan.case.nproc), plan.config["train_batch_size"]
+    try:
+        ranks = Parallel.of(plan.config.get("parallel", DDP), shape.cards).data_ranks
+    except ParallelError:
+        return None
+    samples, rest = divmod(batch * plan.config["gradient_accumulation_steps"] * plan.data_ranks, ranks)
+    if rest:
+        return None
+    parts = next(parts for parts in range(-(-samples // batch), samples + 1) if samples % parts == 0)
+    source = f"{nnodes} of {plan.case.nnodes} hosts"
+    own = {"train_batch_size": samples // parts, "gradient_accumulation_steps": parts}
+    values = {**plan.values, **{key: Value(value, source, 0, "case") for key, value in own.items()}}
+    return replace(plan, nnodes=nnodes, values=values)
 
 
 def _plan(

@@ -10,7 +10,7 @@ from typing import Any
 
 from flagperf_driver.node.logs.metric import StoredMetric
 from flagperf_driver.training.parallel import DDP, Parallel, ParallelError
-from pytest_flagperf.case import Case, CaseError
+from pytest_flagperf.case import Case, CaseError, Shape
 from pytest_flagperf.printable import printable_in
 
 from . import type_check
@@ -189,6 +189,8 @@ class PlanFacts(CaseFacts):
     """What a plan has before and after it is stored; all texts are printable, except names and paths of hosts."""
 
     case: Case
+    nnodes: int = 0
+    """The hosts of this start, fewer than the case's if others were lost (``fewest-hosts``); 0: as many."""
     metric: StoredMetric
     device: str = ""
     chip_names: tuple[str, ...] = ()
@@ -209,10 +211,15 @@ class PlanFacts(CaseFacts):
     """The estimated bytes of each part that a rank holds at the peak of a step; empty if the suite estimates none."""
 
     @property
+    def shape(self) -> Shape:
+        """The hosts and processes that run."""
+        return Shape(self.nnodes or self.case.nnodes, self.case.nproc)
+
+    @property
     def parallel(self) -> Parallel:
         """How the ranks share the model and the samples."""
         value = self.values.get("parallel")
-        return Parallel.of(DDP if value is None else value.value, self.case.shape.cards)
+        return Parallel.of(DDP if value is None else value.value, self.shape.cards)
 
     @property
     def data_ranks(self) -> int:
@@ -247,7 +254,7 @@ class StoredPlan(PlanFacts):
 
     @property
     def cards(self) -> int:
-        return self.case.shape.cards
+        return self.shape.cards
 
     def host(self, noderank: int) -> StoredHost:
         """Return the host with this number; a host with a made-up name if the plan does not list it."""
@@ -296,6 +303,8 @@ def _case(text: str, where: str) -> Case:
 
 def _check(plan: StoredPlan, where: str) -> None:
     """Raise FormatError for what the types allow and a plan does not."""
+    if not 0 <= plan.nnodes <= plan.case.nnodes:
+        raise FormatError(f"{where}: nnodes is {plan.nnodes:,}; expected at most {plan.case.nnodes}, those of the case")
     for host in plan.hosts:
         if "/" in host.name or "\0" in host.name:
             raise FormatError(f"{where}: the name of a host is {host.name!r:.40}; expected a name without / and NUL")

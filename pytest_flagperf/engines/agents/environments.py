@@ -95,7 +95,7 @@ class Environments:
         prepared = self._prepare(plan, pool.usable, watch)
         # Hosts that do not answer are handled when devices are acquired.
         failed = {host: answer for host, answer in prepared.items() if isinstance(answer, _NotReady)}
-        if failed and len(prepared) - len(failed) < plan.case.nnodes:
+        if failed and len(prepared) - len(failed) < plan.shape.nnodes:
             raise Problems(dict.fromkeys(map(str, failed.values())))
         for host, error in failed.items():
             if isinstance(error.__cause__, BuildFailed):

@@ -287,8 +287,8 @@ class RoundStart:
             "hidden": list(options.hidden),
             **deadlines,
             "grace_s": GRACE_S,
-            "beat_s": silence.every_s(silence.BEAT_S, plan.case.nnodes),
-            "samples_s": silence.every_s(silence.SAMPLES_S, plan.case.nnodes),
+            "beat_s": silence.every_s(silence.BEAT_S, plan.shape.nnodes),
+            "samples_s": silence.every_s(silence.SAMPLES_S, plan.shape.nnodes),
         }
 
     def case_json(self, agent: HostAgent) -> dict[str, Any]:

@@ -24,7 +24,7 @@ Facts = Mapping[str, Any]
 def facts(round_dir: Path, plan: StoredPlan, init_end: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the known facts, texts or numbers, by names for people; ``init_end`` is a rank's INIT_END record."""
     reports = monitors.reports(round_dir)
-    several = plan.case.nnodes > 1
+    several = plan.shape.nnodes > 1
     hosts = {
         host_of(folder): dict(_of_host(report, several=several))
         for folder, report in sorted(reports.items(), key=lambda item: noderank_of(item[0]))

@@ -60,7 +60,7 @@ class Round:
         self.target = Target(metric.name, metric.direction, metric.unit, metric.target, metric.also)
         self.places = [
             RankLocation(noderank * nproc + local, self.plan.host(noderank).name, noderank)
-            for noderank in range(self.plan.case.nnodes)
+            for noderank in range(self.plan.shape.nnodes)
             for local in range(nproc)
         ]
         self.end: RoundRecord | None = None
@@ -299,7 +299,7 @@ def _outcome(of: Round) -> Outcome:
         model=plan.case.model,
         framework=plan.case.framework_name,
         hardware=plan.case.hardware,
-        nnodes=plan.case.nnodes,
+        nnodes=plan.shape.nnodes,
         nproc=plan.case.nproc,
         round=plan.round,
         seed=plan.seed,
@@ -323,7 +323,7 @@ def _outcome(of: Round) -> Outcome:
         work=_work(plan, finished),
         losses=_losses([joined, *logs[1:]], finished),
         quality=_quality(joined, finished, of.target),
-        hosts=tuple(plan.host(noderank).name for noderank in range(plan.case.nnodes)),
+        hosts=tuple(plan.host(noderank).name for noderank in range(plan.shape.nnodes)),
         environment=_environment(plan, first, finished),
         started_ms=end.started_ms if end else None,
         ended_ms=end.ended_ms if end else None,

@@ -49,6 +49,7 @@ class StartFiles:
     end: RoundRecord | None
     log: RankLog
     offset_s: float
+    hosts: int = 1
 
     @property
     def started_s(self) -> float:
@@ -160,6 +161,9 @@ class Chain:
                 end += "before its first step" if start.from_step is None else f"at step {start.last_step:,}"
             reason = f": {start.sentence}" if start.sentence else ""
             continued = "" if after.from_step is None else f"; the next one continued from step {after.from_step:,}"
+            before, hosts = (files.hosts for files in self.files[number_ - 1 : number_ + 1])
+            if hosts != before:
+                continued += f" on {count(hosts, 'host')} instead of {before}, with other random numbers (dropout)"
             yield f"{end}{reason}{continued}"
 
     @property
@@ -289,10 +293,11 @@ def chain(
         with suppress(FormatError):
             of = earlier.read_plan()
             if of.training == plan.training:
-                one = StartFiles(earlier.path.name, _end_of(earlier), read(earlier), of.host(0).clock_offset_s)
+                offset_s, hosts = of.host(0).clock_offset_s, of.shape.nnodes
+                one = StartFiles(earlier.path.name, _end_of(earlier), read(earlier), offset_s, hosts)
                 files += [one] if one.has_times else []
                 unknown += not one.has_times
-    own = StartFiles(directory.path.name, end, log, plan.host(0).clock_offset_s)
+    own = StartFiles(directory.path.name, end, log, plan.host(0).clock_offset_s, plan.shape.nnodes)
     return Chain((*files, own), unknown) if files or unknown else None
 
 

@@ -250,7 +250,7 @@ class JobPerCase(SlurmAllocation):
         """Request a job for a case and wait for it, unless the case still has one with enough nodes."""
         if self._job is not None and self._case == str(plan.case):
             loss = self.explain()
-            if (loss is None or loss.host) and len(self._pool.usable) >= plan.case.nnodes:
+            if (loss is None or loss.host) and len(self._pool.usable) >= plan.shape.nnodes:
                 return False
         self.release()
         self._close_others()
@@ -284,7 +284,7 @@ class JobPerCase(SlurmAllocation):
     def _request(self, plan: Plan, name: str) -> request.JobRequest:
         return request.JobRequest(
             name,
-            plan.case.nnodes,
+            plan.shape.nnodes,
             plan.case.nproc,
             accelerators=not plan.devices_are_cores,
             exclusive=self._exclusive(plan),
