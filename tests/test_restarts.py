@@ -1,5 +1,6 @@
 """Whether a training that ended early is started again."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,20 +9,25 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.heartbeat import EVALUATE, TRAIN
+from flagperf_driver.heartbeat import CHECKPOINT, EVALUATE, TRAIN
+from pytest_flagperf.case import Case, Shape
+from pytest_flagperf.engines.agents import agents
 from pytest_flagperf.engines.agents.allocation import Blamed, FixedHosts
 from pytest_flagperf.engines.agents.standstill import waiting_s
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.plan import plan_on_fewer_hosts
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.results.tables import store
+from pytest_flagperf.running import restarts
 from pytest_flagperf.running.records import Records
-from pytest_flagperf.running.restarts import Ended, reason_to_end
+from pytest_flagperf.running.restarts import Ended, Restarts, reason_to_end
 from pytest_flagperf.running.rounds import Rounds
 from pytest_flagperf.stored.round_dir import RoundFault
 
 from .recording import write
+from .rounds import tiny_plan
 from .test_starts import FIELDS, FIRST
 
 KILLED = Ended("crash", "rank 1 was killed", 1, "", first_step=1, last_step=120, saved=True)
@@ -71,6 +77,9 @@ def test_a_host_of_faults_is_left_out_while_others_suffice() -> None:
     blamed.leave_out(RoundFault("crash", "h3", 1, "rank 1 was killed"), 2, watch)
     assert pool.excluded == {"h3": "rank 1 was killed"}
     blamed.leave_out(RoundFault("agent", "", None, "no host"), 2, watch)
+    assert [host.name for host in blamed.hosts] == ["h3"]
+    blamed.leave_out(RoundFault("lost", "h1", None, "h1 is lost"), 2, watch)
+    assert [host.name for host in blamed.hosts] == ["h1", "h3"], "h1 is needed: it has to pass the preflight"
 
 
 def test_a_lost_host_is_gone_if_the_ranks_of_all_others_wait_within_the_training() -> None:
@@ -89,6 +98,7 @@ def test_a_lost_host_is_gone_if_the_ranks_of_all_others_wait_within_the_training
     assert waiting(lost, two, three, h2=(7, TRAIN, 1.0), h3=(7, TRAIN, 60.0)) == 1.0, "one of them goes on"
     assert waiting(lost, two, three, h2=(8, TRAIN, 1.0), h3=(7, TRAIN, 60.0)) == 60.0, "the one that is behind waits"
     assert waiting(lost, two, three, h2=(7, EVALUATE, 50.0), h3=(7, TRAIN, 60.0)) == 0.0
+    assert waiting(lost, two, three, h2=(7, CHECKPOINT, 50.0), h3=(7, TRAIN, 60.0)) == 0.0
     assert waiting(lost, two, three, h2=(0, TRAIN, 50.0), h3=(0, TRAIN, 60.0)) == 0.0
     assert waiting(lost, two, three, h3=(7, TRAIN, 60.0)) == 0.0, "h2 has told nothing"
     assert waiting(host("h1"), two, three, h1=(7, TRAIN, 60.0), h2=(7, TRAIN, 60.0), h3=(7, TRAIN, 60.0)) == 0.0
@@ -96,24 +106,107 @@ def test_a_lost_host_is_gone_if_the_ranks_of_all_others_wait_within_the_training
     assert waiting(lost) == 0.0
 
 
-def test_the_last_start_is_the_result_if_no_other_one_can_begin(tmp_path: Path) -> None:
+def test_the_last_start_is_the_result_if_no_other_one_can_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, left, given_back = tmp_path / "run" / "case" / "round1", [FIRST], list[str]()
 
-    def run(_plan: object, _number: int, directory: Path, _watch: object) -> Callable[[], None]:
+    def run(plan: Any, _number: int, directory: Path, _watch: object) -> Callable[[], None]:
         assert directory == folder
         assert not given_back, "the next start needs the hosts"
         if not left:
-            raise Problems(["needs 2 hosts, 1 available"])
+            raise Problems([f"case {plan.case}: needs 2 hosts, 1 available"])
         write(left.pop(), directory)
         return lambda: given_back.append("hosts")
 
+    said: list[str] = []
+    watch = silent()
+    monkeypatch.setattr(watch, "note", said.append)
     engine: Any = SimpleNamespace(run=run, leave_out=None)
     of_run: Any = SimpleNamespace(path=tmp_path / "run")
-    plan: Any = SimpleNamespace(case="toy:pytorch:CPU:1:1:1", config=FIELDS["config"], is_training=True)
-    plan.throughput_only = False
-    rounds = Rounds(lambda _: plan, engine, of_run, Records(of_run), silent(), restarts=3)
-    with pytest.raises(Problems, match="1 available"):
-        rounds.run(plan, 1, folder)
+    plan: Any = SimpleNamespace(
+        case=Case.parse("toy:pytorch:CPU:1:1:1"), config=FIELDS["config"], is_training=True, throughput_only=False
+    )
+    rounds = Rounds(lambda _: plan, engine, of_run, Records(of_run), watch, Restarts(3))
+    assert rounds.run(plan, 1, folder).failures[0].sentence.endswith("was killed")
+    assert said[-1] == "toy:pytorch:CPU:1:1:1 round 1: not started again: needs 2 hosts, 1 available"
     assert given_back == ["hosts"]
     assert [path.name for path in folder.parent.iterdir()] == ["round1"]
     assert store.read_round(folder).failures[0].sentence.endswith("was killed")
+
+
+def test_a_start_waits_for_its_hosts_and_then_takes_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    clock: Any = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(restarts, "time", clock)
+    case = Case.parse("toy:pytorch:CPU:4:1:1")
+    plans: list[Any] = [SimpleNamespace(case=case, nnodes=count) for count in (0, 3, 2)]
+    noted: list[str] = []
+
+    def started(usable: Callable[[], int], wait_s: float) -> int:
+        now[0] = 0.0
+        noted.clear()
+
+        def run(plan: Any) -> int:
+            if usable() < (needed := plan.nnodes or 4):
+                raise Problems([f"needs {needed} hosts, {usable()} available"])
+            return int(needed)
+
+        return restarts.run_on_available(plans, wait_s, run, lambda: usable() == 0, noted.append)
+
+    assert started(lambda: 4 if now[0] > 25 else 3, 60) == 4
+    assert now == [30.0]
+    assert noted == ["toy:pytorch:CPU:4:1:1 waits for hosts, at most 60 s: needs 4 hosts, 3 available"], "said once"
+    assert started(lambda: 2, 60) == 2
+    assert now == [60.0]
+    assert noted[1:] == [
+        f"toy:pytorch:CPU:4:1:1 asks for {count} of 4 hosts: needs {count + 1} hosts, 2 available" for count in (3, 2)
+    ]
+    assert started(lambda: 3, 0) == 3
+    with pytest.raises(Problems, match="needs 4 hosts, 1 available"):
+        started(lambda: 1, 0)
+    with pytest.raises(Problems, match="needs 4 hosts, 0 available"):
+        started(lambda: 0, 60)
+    assert now == [0.0], "a start that began is not tried again"
+    del plans[1:]
+    with pytest.raises(Problems, match="needs 4 hosts, 3 available"):
+        started(lambda: 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("nnodes", "batch", "parts", "parallel", "expected"),
+    [
+        (2, 6, 1, "ddp", (6, 2)),
+        (3, 6, 1, "ddp", (4, 2)),
+        (3, 8, 3, "fsdp", (8, 4)),
+        (2, 6, 1, {"shard": 2, "tensor": 2}, (6, 2)),
+        (3, 5, 1, "ddp", None),
+        (3, 6, 1, {"shard": 4, "tensor": 2}, None),
+    ],
+)
+def test_fewer_hosts_have_as_many_samples_in_a_step(
+    nnodes: int, batch: int, parts: int, parallel: object, expected: tuple[int, int] | None
+) -> None:
+    """Of a case with four hosts of two ranks."""
+    own = {"train_batch_size": batch, "gradient_accumulation_steps": parts, "parallel": parallel}
+    whole = tiny_plan(2, 4, config=own)
+    smaller = plan_on_fewer_hosts(whole, nnodes)
+    if smaller is None or expected is None:
+        assert smaller is None is expected
+        return
+    config = smaller.config
+    assert (config["train_batch_size"], config["gradient_accumulation_steps"]) == expected
+    assert math.prod(expected) * smaller.data_ranks == batch * parts * whole.data_ranks
+    assert (smaller.case, smaller.shape, smaller.to_json()["nnodes"]) == (whole.case, Shape(nnodes, 2), nnodes)
+
+
+def test_other_runs_lease_no_device_between_two_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path))
+    hosts: list[Any] = [SimpleNamespace(name=name, address=name) for name in ("h1", "h2")]
+    pool, others = HostPool((hosts[0],)), HostPool((hosts[1],))
+    with agents._unreserved(pool) as free:
+        assert free
+    with agents.reserved(pool), agents.reserved(pool), agents._unreserved(pool) as free:
+        assert not free
+    with agents.reserved(others), agents._unreserved(pool) as free:
+        assert free

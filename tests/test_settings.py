@@ -66,7 +66,7 @@ def test_every_option_has_a_help_a_name_of_its_own_and_its_place() -> None:
     assert len(COMMAND_LINE_OPTIONS) <= 25
     assert {option.name for option in OPTIONS if option.group == SITE} == {
         "lease", "lease-time", "bind", "shm-size", "clear-caches", "sample", "pip-source", "container-opt",
-        "baselines",
+        "baselines", "restart-wait", "fewest-hosts",
     }  # fmt: skip
 
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from flagperf_driver.driver import DriverError
 from flagperf_driver.training.checkpoint import CheckpointError
 from flagperf_driver.training.loop import DataError, NonFiniteLoss
 from pytest_flagperf.config.layers import SAVING
-from pytest_flagperf.plan import Plan
+from pytest_flagperf.plan import Plan, plan_on_fewer_hosts
+from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.measured.measure import Round
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.round_dir import RoundDir, earlier_tries
 
+T = TypeVar("T")
+Note = Callable[[str], None]
 FINAL = tuple(error.__name__ for error in (NonFiniteLoss, CheckpointError, DataError, DriverError))
 """Errors of a rank that another start would meet again."""
+RETRY_S = 10.0
+"""The pause before hosts that are missing are asked again."""
 WITHOUT_PROGRESS = 3
 """After so many starts in a row without a new checkpoint no further one follows."""
 
@@ -36,6 +43,8 @@ class Ended:
     last_step: int = 0
     saved: bool = False
     """Whether it completed a checkpoint."""
+    any_ranks: bool = False
+    """Whether other numbers of ranks may continue it."""
 
     @property
     def same(self) -> tuple[str, int | None, str, int]:
@@ -93,18 +102,74 @@ def _ended(start: Round) -> Ended | None:
     error = str((start.read_log(place).failed or {}).get("type", "")) if place else ""
     return Ended(
         fault.kind, fault.sentence, rank, error, first.first_step, first.totals.step,
-        saved=first.checkpoints > 0,
+        saved=first.checkpoints > 0, any_ranks=(first.init_end or {}).get("any_ranks") is True,
     )  # fmt: skip
 
 
-def set_aside(plan: Plan, number: int, folder: Path, limit: int, done: int, note: Callable[[str], None]) -> bool:
-    """Set a failed start aside and return True if another one follows; ``done`` of ``limit`` restarts came before."""
-    if not limit or not continues(plan) or not (starts := ended_starts(folder)):
-        return False
-    where, reason = f"{plan.case} round {number}", reason_to_end(starts, limit - done)
-    if reason is not None:
-        note(f"{where}: not started again: {reason}")
-        return False
-    RoundDir(folder).move_aside()
-    note(f"{where}: {starts[-1].sentence}: restart {done + 1} of {limit}")
-    return True
+@dataclass(frozen=True)
+class Restarts:
+    """What ``--restarts`` and the settings ``restart-wait`` and ``fewest-hosts`` allow."""
+
+    limit: int = 0
+    wait_s: float = 0.0
+    """How long another start waits for as many hosts as the case has."""
+    fewest_hosts: int = 0
+    """Then it takes fewer, down to this number; 0: never."""
+
+    def set_aside(self, plan: Plan, number: int, folder: Path, done: int, note: Note) -> list[Plan]:
+        """Set a failed start aside and return the plans of the next one, the one with most hosts first.
+
+        Empty if no start follows; ``done`` restarts came before.
+        """
+        if not self.limit or not continues(plan) or not (starts := ended_starts(folder)):
+            return []
+        where, reason = f"{plan.case} round {number}", reason_to_end(starts, self.limit - done)
+        if reason is not None:
+            note(f"{where}: not started again: {reason}")
+            return []
+        RoundDir(folder).move_aside()
+        note(f"{where}: {starts[-1].sentence}: restart {done + 1} of {self.limit}")
+        return [plan, *self._smaller(plan)] if any(start.any_ranks for start in starts) else [plan]
+
+    def _smaller(self, plan: Plan) -> list[Plan]:
+        """Return plans on fewer hosts that have as many samples in a step."""
+        counts = range(plan.case.nnodes - 1, self.fewest_hosts - 1, -1) if self.fewest_hosts else ()
+        return [smaller for count in counts if (smaller := plan_on_fewer_hosts(plan, count))]
+
+
+def why(plan: Plan, error: Problems) -> str:
+    """Return why a plan's start cannot begin, for a line that names the case."""
+    return "; ".join(problem.removeprefix(f"case {plan.case}: ") for problem in error.problems)
+
+
+NO_RESTARTS = Restarts()
+
+
+def run_on_available(
+    plans: Sequence[Plan], wait_s: float, run: Callable[[Plan], T], begun: Callable[[], bool], note: Note
+) -> T:
+    """Run the first plan as soon as its hosts are available, after ``wait_s`` the first one whose hosts are.
+
+    Problems of the first plan if too few hosts are left for all of them, and of one that had ``begun``.
+    """
+    until, told, problem, whole = time.monotonic() + wait_s, "", None, plans[0]
+    for plan in plans:
+        if problem:
+            note(f"{plan.case} asks for {plan.nnodes} of {plan.case.nnodes} hosts: {told}")
+        while True:
+            try:
+                return run(plan)
+            except Problems as error:
+                if begun():
+                    raise
+                problem, text = problem if plan is not whole else error, why(plan, error)
+            left_s = until - time.monotonic()
+            if plan is not whole or left_s <= 0:
+                break
+            if text != told:
+                note(f"{plan.case} waits for hosts, at most {left_s:.0f} s: {text}")
+            told = text
+            time.sleep(min(RETRY_S, left_s))
+        told = text
+    assert problem is not None, "a plan that did not run has problems"
+    raise problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from flagperf_driver.node.logs.samples import Samples
 from pytest_flagperf import stored
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.plan import Plan
+from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.measured import measure
@@ -24,7 +25,7 @@ from pytest_flagperf.stored.round_dir import RoundDir, has_readable_record, plan
 
 from .directory import RunDirectory
 from .records import Records
-from .restarts import set_aside
+from .restarts import NO_RESTARTS, Restarts, run_on_available, why
 
 with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
     import fcntl
@@ -40,7 +41,7 @@ class Rounds:
         directory: RunDirectory,
         records: Records,
         live: Live,
-        restarts: int = 0,
+        restarts: Restarts = NO_RESTARTS,
     ) -> None:
         self.watch = live
         self.measured: dict[tuple[Selected, int], Outcome] = {}
@@ -90,25 +91,42 @@ class Rounds:
 
         A training that ends early is started again as --restarts allows.
         """
+        plans, wait_s, note = [plan], 0.0, self.watch.note
         with ExitStack() as after_the_last:
             for done in itertools.count():
                 try:
-                    outcome = self._run_once(plan, number, folder, after_the_last)
-                except BaseException:
+                    outcome = self._run_once(plans, wait_s, number, folder, after_the_last)
+                except BaseException as error:
+                    begun = RoundDir(folder).is_planned
                     if done:
                         # Too few hosts are left, or the user pressed Ctrl-C: the last start is the round's result.
                         RoundDir(folder).take_back()
-                    raise
-                if outcome.ended_well or not set_aside(plan, number, folder, self._restarts, done, self.watch.note):
+                    if not done or begun or not isinstance(error, Problems):
+                        raise
+                    note(f"{plan.case} round {number}: not started again: {why(plan, error)}")
                     break
+                if outcome.ended_well or not (plans := self._restarts.set_aside(plan, number, folder, done, note)):
+                    break
+                # A training that had no more hosts in vain asks for them once.
+                wait_s = self._restarts.wait_s if outcome.nnodes == plan.case.nnodes else 0.0
         return outcome
 
-    def _run_once(self, plan: Plan, number: int, folder: Path, after_the_last: ExitStack) -> Outcome:
-        self.watch.begin_round(str(plan.case), folder)
+    def _run_once(
+        self, plans: Sequence[Plan], wait_s: float, number: int, folder: Path, after_the_last: ExitStack
+    ) -> Outcome:
+        """Run a start; ``plans`` are those of most and of fewer hosts, as in ``run_on_available``."""
+
+        def run(plan: Plan) -> Callable[[], None] | None:
+            return self._engine.run(plan, number, folder, self.watch)
+
+        def begun() -> bool:
+            return RoundDir(folder).is_planned
+
+        self.watch.begin_round(str(plans[0].case), folder)
         try:
             if not self._continued(folder):
                 self._exclude()
-                if give_back := self._engine.run(plan, number, folder, self.watch):
+                if give_back := run_on_available(plans, wait_s, run, begun, self.watch.lasting):
                     after_the_last.callback(give_back)
         except BaseException as error:
             self.watch.end_round(*_end_of(folder, error))

@@ -125,9 +125,11 @@ class Run:
     @cached_property
     def rounds(self) -> Rounds:
         """The rounds of this run."""
+        from .restarts import Restarts
         from .rounds import Rounds
 
-        restarts = self.settings.restarts
+        settings = self.settings
+        restarts = Restarts(settings.restarts, settings.restart_wait, settings.fewest_hosts)
         return Rounds(self.plan, self.engine, self.directory, self.records, self.live, restarts)
 
     @cached_property

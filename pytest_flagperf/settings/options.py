@@ -232,6 +232,12 @@ class Settings:
     lease_time: float = option(
         SITE, "seconds after which ranks on other hosts stop if this machine does not answer", "SECONDS", 600.0
     )
+    restart_wait: float = option(
+        SITE, "seconds for which another start of --restarts waits for its hosts", "SECONDS", 1800.0
+    )
+    fewest_hosts: int = option(
+        SITE, "after this wait a training goes on with fewer hosts, at least so many; 0: never", "N", 0
+    )
     preflight: str | None = option(
         RUNS,
         "check every host and report problems; start nothing. With =measure, measure all hosts for some seconds before"

@@ -223,7 +223,8 @@ def wrong_value(option: Option, value: Any) -> str | None:
 
 def check_numbers(values: Mapping[str, Any], sources: Mapping[str, str], problems: list[str]) -> None:
     limits = {"repeat": (1, "expected at least 1"), "sample": (0.01, "expected at least 0.01 s")}
-    limits |= {"lease_time": (0.0, "expected at least 0 s"), "restarts": (0, "expected at least 0")}
+    limits |= dict.fromkeys(("lease_time", "restart_wait"), (0.0, "expected at least 0 s"))
+    limits |= dict.fromkeys(("restarts", "fewest_hosts"), (0, "expected at least 0"))
     for key, (minimum, expected) in limits.items():
         # Not `<`, which is false for NaN.
         if not values[key] >= minimum:

@@ -75,3 +75,34 @@ def test_a_training_goes_on_after_each_fault_and_leaves_nothing(cluster: Cluster
     three.thaw()
     until(lambda: not ranks(three), "the end of the ranks, which their agent has to see to")
     assert_nothing_left([one, two, four])
+
+
+@pytest.mark.slow
+def test_a_needed_host_is_awaited_and_then_the_training_goes_on_without_it(cluster: ClusterToy) -> None:
+    one, two = prepare(cluster, hosts=2)
+    cluster.set(lease_time=2, restart_wait=8, fewest_hosts=1)
+    going = start(
+        cluster, "--restarts=2", "--set=step_s=0.3",
+        "--set=learning_rate=0.025", "--set=max_steps=40", *with_checkpoints(cluster),
+    )  # fmt: skip
+    kill_agent(two, with_reaper=True)
+    going.wait_for(lambda: "restart 1 of 2" in going.text, "restart 1")
+    going.wait_for(lambda: cluster.trains(one) and cluster.trains(two), "training on both hosts")
+    two.freeze()
+    assert going.wait() == 0, going.text
+    reported_once(going.text, "h2 is used again: it passes the preflight")
+    reported_once(going.text, r"waits for hosts, at most \d s: needs 2 hosts, 1 available: h1; h2 is left out: h2 .*")
+    reported_once(going.text, "asks for 1 of 2 hosts: .*")
+    (path,) = cluster.toy.runs[-1].glob("alpha*/round1/outcome.json")
+    outcome = json.loads(path.read_text())
+    assert (outcome["nnodes"], outcome["hosts"]) == (1, ["h1"])
+    assert [(start["kind"], start["host"]) for start in outcome["starts"]] == [
+        ("agent", "h2"), ("lost", "h2"), ("", None),
+    ]  # fmt: skip
+    steps = {step["step"]: step["samples"] for step in outcome["steps"]}
+    assert steps == {step: step * steps[1] for step in range(1, 33)}, "as many samples in a step"
+    assert "on 1 host instead of 2, with other random numbers (dropout)" in " ".join(outcome["warnings"])
+    assert json.loads(path.with_name("case.json").read_text())["config"]["gradient_accumulation_steps"] == 2
+    two.thaw()
+    until(lambda: not ranks(two), "the end of the ranks, which their agent has to see to")
+    assert_nothing_left([one])

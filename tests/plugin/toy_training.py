@@ -14,10 +14,11 @@ from flagperf_driver import driver, events, heartbeat
 
 def main(rank):
     config, log, world = rank.config, rank.log, rank.world.world_size
-    log(events.INIT_END, {"init_time": rank.age(), "device": "toy", "framework_version": "1", "world_size": world})
+    facts = {"device": "toy", "framework_version": "1", "world_size": world, "any_ranks": True}
+    log(events.INIT_END, {"init_time": rank.age(), **facts})
     init_time = rank.age()
     log(events.TRAIN_START)
-    batch = config.train_batch_size * world
+    batch = config.train_batch_size * config.gradient_accumulation_steps * world
     rate = config.speed * world * (config.efficiency if world > 1 else 1.0)
     if config.fault == "disturbed" and world > 1 and not rank.case.throughput_only:
         rate *= 0.5  # the first time only: what is measured again is short

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -467,6 +467,8 @@ class Acquisition:
     request: DeviceRequest
     agents: Agents
     on_wait: Note = lambda _: None
+    again: bool = False
+    """Whether this run has reserved the hosts for another start, so that it waits for no other run's turn."""
 
     def run(self) -> float:
         """Acquire the devices; runs of this machine queue for the same hosts. Return the seconds of the wait."""
@@ -477,7 +479,7 @@ class Acquisition:
             waits_since.append(time.monotonic())
             self.on_wait(holders)
 
-        with _queue(self.pool, deadline, wait):
+        with nullcontext() if self.again else _queue(self.pool, deadline, wait):
             report_at, reported = time.monotonic(), ""
             while busy := self._attempt():
                 now = time.monotonic()
@@ -502,7 +504,9 @@ class Acquisition:
         untried, busy = list(self.pool.usable), list[str]()
         while untried and (missing := nnodes - sum(bool(agent.devices) for agent in self.agents.all)):
             chosen, untried = untried[:missing], untried[missing:]
-            busy += self.lease_all(self._agents_on(chosen))
+            agents = self._agents_on(chosen)
+            with nullcontext(True) if self.again else _unreserved(self.pool) as free:
+                busy += self.lease_all(agents) if free else ["a training of another run starts again"]
         holding = [agent for agent in self.agents.all if agent.devices]
         if len(holding) == nnodes:
             return []
@@ -595,12 +599,42 @@ def clock_offset(agent: HostAgent) -> float:
     return min(ping() for _ in range(_PINGS))[1]
 
 
+def _open_lock(kind: str, pool: HostPool) -> int:
+    """Open a lock that the runs of this machine have for these hosts."""
+    key = hashlib.sha256("\n".join(sorted(host.address for host in pool.hosts)).encode()).hexdigest()[:12]
+    return device_lease.open_lock(device_lease.default_directory(), f"{kind}-{key}")
+
+
+@contextmanager
+def reserved(pool: HostPool) -> Iterator[None]:
+    """Keep the other runs of this machine from leasing devices of these hosts, from one start to the next one."""
+    handle = _open_lock("again", pool)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH)  # others hold it for a moment only
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _unreserved(pool: HostPool) -> Iterator[bool]:
+    """Return whether no other run has reserved these hosts; none does so within the block."""
+    handle = _open_lock("again", pool)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)
+
+
 @contextmanager
 def _queue(pool: HostPool, deadline: float, on_wait: Note) -> Iterator[None]:
     """Wait in a queue of this machine's runs for these hosts, so that a case with many hosts is not starved."""
-    key = hashlib.sha256("\n".join(sorted(host.address for host in pool.hosts)).encode()).hexdigest()[:12]
-    folder = device_lease.default_directory()
-    handle = device_lease.open_lock(folder, f"queue-{key}")
+    handle = _open_lock("queue", pool)
     try:
         reported = False
         while True:
@@ -613,7 +647,8 @@ def _queue(pool: HostPool, deadline: float, on_wait: Note) -> Iterator[None]:
                         "no devices became free in time: other runs wait in front of this run"
                     ) from None
             if not reported:
-                on_wait("; ".join(device_lease.holders(folder)) or "other runs wait in front of this run")
+                holders = device_lease.holders(device_lease.default_directory())
+                on_wait("; ".join(holders) or "other runs wait in front of this run")
                 reported = True
             time.sleep(_POLL_S)
         yield

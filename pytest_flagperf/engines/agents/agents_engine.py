@@ -6,6 +6,7 @@ import logging
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.engines import WARN, Engine, Finding, is_local
 from pytest_flagperf.hosts import Host, HostError
-from pytest_flagperf.hosts.host_pool import HostPool, allow_descriptors
+from pytest_flagperf.hosts.host_pool import HostPool, allow_descriptors, run_on_each
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.problems import Problems
@@ -27,7 +28,7 @@ from pytest_flagperf.stored import FormatError, WriteError
 from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, earlier_tries, runs_beside
 
 from . import preflight
-from .agents import Acquisition, Agents, DeviceRequest, attach_agent
+from .agents import Acquisition, Agents, DeviceRequest, attach_agent, reserved
 from .allocation import Allocation, Blamed
 from .collect import LateLogs
 from .environments import Environments
@@ -52,6 +53,7 @@ class AgentsEngine(Engine):
         self._environments = Environments(settings, catalog)
         self._rounds_with_missing_logs: list[Path] = []
         self._blamed = Blamed(self._allocation)
+        self._reservation: ExitStack | None = None
         self._unfit: dict[str, set[int]] = {}
         self._near: dict[str, dict[int, Sequence[int]]] = {}
         # Two runs that begin in the same second on two machines need different folders on the hosts.
@@ -108,7 +110,7 @@ class AgentsEngine(Engine):
     def interpreter(self, plan: Plan, watch: Live) -> Interpreter:
         """Return the Python of the case's framework, prepared on the first usable hosts."""
         self._obtain(plan, watch)
-        hosts = self._pool.usable[: plan.case.nnodes]
+        hosts = self._pool.usable[: plan.shape.nnodes]
         return self._environments.interpreters(plan, hosts, watch)[hosts[0].name]
 
     # -- before the first case -------------------------------------------------------------------------------
@@ -243,6 +245,7 @@ class AgentsEngine(Engine):
         self._blamed.begin(directory)
         try:
             self._obtain(plan, watch)
+            self._look_again(plan, watch)
             request = self._device_request(plan, directory)
             self._fetch_missing_logs(watch)
             self._environments.build_ahead(plan, self._pool, watch)
@@ -252,7 +255,9 @@ class AgentsEngine(Engine):
                 def on_wait(holders: str) -> None:
                     watch.lasting(f"{plan.case} waits: {holders}")
 
-                watch.waited(Acquisition(self._pool, code, request, agents, on_wait).run())
+                again = self._reservation is not None
+                watch.waited(Acquisition(self._pool, code, request, agents, on_wait, again=again).run())
+                self._end_reservation()
                 hosts = [agent.host for agent in agents.all]
                 end = run_round(
                     plan,
@@ -262,6 +267,10 @@ class AgentsEngine(Engine):
                     interpreters=self._environments.interpreters(plan, hosts, watch),
                     options=self._round_options(plan, directory),
                 )
+                kept = end.fault is not None and self._settings.restarts > 0
+                if kept:  # before the agents give up their devices
+                    self._reservation = ExitStack()
+                    self._reservation.enter_context(reserved(self._pool))
             self._rounds_with_missing_logs += [directory] if end.missing else []
         except WriteError:
             raise
@@ -272,13 +281,37 @@ class AgentsEngine(Engine):
             watch.clear()
             if end is None or end.fault:
                 self._environments.forget()  # an image or an environment may have been removed meanwhile
-            kept = end is not None and end.fault is not None and self._settings.restarts > 0
             if end is None or (number >= plan.case.repeat and not kept):
                 self._allocation.release()
         if end.fault is None or not kept:
             return None
-        self._blamed.leave_out(end.fault, plan.case.nnodes, watch)
-        return self._allocation.release if number >= plan.case.repeat else None
+        self._blamed.leave_out(end.fault, plan.shape.nnodes, watch)
+
+        def give_back() -> None:
+            self._end_reservation()
+            if number >= plan.case.repeat:
+                self._allocation.release()
+
+        return give_back
+
+    def _end_reservation(self) -> None:
+        if self._reservation is not None:
+            self._reservation.close()
+            self._reservation = None
+
+    def _look_again(self, plan: Plan, watch: Live) -> None:
+        """If too few hosts are left for another start, use those again that pass the preflight."""
+        left_out = self._blamed.hosts
+        if not left_out or len(self._pool.usable) >= plan.shape.nnodes:
+            return
+        connected = run_on_each(left_out, lambda host: host.reconnect())
+        there = [host for host, problem in connected.items() if not isinstance(problem, HostError)]
+        findings = preflight.inspect(there, self._host_requirements([plan]), watch.passing)
+        unfit = {finding.host for finding in findings if finding.fatal}
+        for host in there:
+            if host.name not in unfit:
+                self._pool.include(host)
+                watch.note(f"{host.name} is used again: it passes the preflight")
 
     def _obtain(self, plan: Plan, watch: Live) -> None:
         """Hold the hosts of a case. New hosts are checked; Problems if they are unfit."""
@@ -357,7 +390,7 @@ class AgentsEngine(Engine):
         # The logs of an earlier start may still be on the host.
         start = f"{directory.name}-start{tries + 1}" if tries else directory.name
         return DeviceRequest(
-            nnodes=plan.case.nnodes,
+            nnodes=plan.shape.nnodes,
             nproc=plan.case.nproc,
             devices_per_host=self._candidate_devices(plan),
             whole_host=self._lease(self._vendor(plan)) == "host",

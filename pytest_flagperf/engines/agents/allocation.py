@@ -129,6 +129,7 @@ class Blamed:
         self._directory: Path | None = None
         self._times: Counter[str] = Counter()
         self._excluded: list[Host] = []
+        self._unfit: set[str] = set()  # before the round
 
     def begin(self, directory: Path) -> None:
         """Use all hosts again if another round begins."""
@@ -136,14 +137,28 @@ class Blamed:
             for host in self._excluded:
                 self._allocation.pool.include(host)
             self._directory, self._times, self._excluded = directory, Counter(), []
+            self._unfit = set(self._allocation.pool.excluded)
+
+    @property
+    def hosts(self) -> list[Host]:
+        """The hosts that are left out since the round began."""
+        pool = self._allocation.pool
+        return [host for host in pool.hosts if host.name in pool.excluded.keys() - self._unfit]
 
     def leave_out(self, fault: RoundFault, nnodes: int, watch: Live) -> None:
-        """Exclude the host of a fault that is the host's, or the second one there, if enough others are usable."""
+        """Exclude the host of a fault that is the host's, or the second one there, if enough others are usable.
+
+        A given host that is needed must pass the preflight again after a fault that is the host's.
+        """
         pool, name = self._allocation.pool, fault.host or ""
         self._times[name] += 1
-        host = pool.host(name)
-        is_bad = fault.kind in FAULTS_OF_HOSTS or self._times[name] > 1
-        if host is not None and host in pool.usable and is_bad and len(pool.usable) > nnodes:
-            pool.exclude(host, fault.sentence)
-            self._excluded.append(host)
+        host, suffice = pool.host(name), len(pool.usable) > nnodes
+        is_hosts = fault.kind in FAULTS_OF_HOSTS
+        if host is None or host not in pool.usable:
+            return
+        if suffice and (is_hosts or self._times[name] > 1):
             watch.note(f"{name} is left out of the next start: {fault.sentence}")
+        elif not is_hosts or self._allocation.host_count is None:
+            return
+        pool.exclude(host, fault.sentence)
+        self._excluded.append(host)

@@ -16,7 +16,7 @@ PATIENCE_S, STEPS = 45.0, 5
 def waiting_s(agents: Agents) -> float:
     """Return for how long all ranks that are furthest behind have been silent within the training.
 
-    Only ranks of reachable hosts count; 0 if a host is evaluating, has not begun, or no host is lost.
+    Only ranks of reachable hosts count; 0 if a host is evaluating or saving, has not begun, or no host is lost.
     """
     running = [agent for agent in agents.all if agent.started and not agent.over and not agent.gone]
     there = [agent for agent in running if agent.lost is None]
