@@ -96,11 +96,11 @@ def test_a_lost_host_is_gone_if_the_ranks_of_all_others_wait_within_the_training
     lost, two, three = host("h1", lost="cut"), host("h2"), host("h3")
     assert waiting(lost, two, three, h1=(7, TRAIN, 0.1), h2=(7, TRAIN, 50.0), h3=(7, TRAIN, 60.0)) == 50.0
     assert waiting(lost, two, three, h2=(7, TRAIN, 1.0), h3=(7, TRAIN, 60.0)) == 1.0, "one of them goes on"
-    assert waiting(lost, two, three, h2=(8, TRAIN, 1.0), h3=(7, TRAIN, 60.0)) == 60.0, "the one that is behind waits"
+    assert waiting(lost, two, three, h2=(8, TRAIN, 1.0), h3=(7, TRAIN, 60.0)) == 60.0, "the rank that is behind waits"
     assert waiting(lost, two, three, h2=(7, EVALUATE, 50.0), h3=(7, TRAIN, 60.0)) == 0.0
     assert waiting(lost, two, three, h2=(7, CHECKPOINT, 50.0), h3=(7, TRAIN, 60.0)) == 0.0
     assert waiting(lost, two, three, h2=(0, TRAIN, 50.0), h3=(0, TRAIN, 60.0)) == 0.0
-    assert waiting(lost, two, three, h3=(7, TRAIN, 60.0)) == 0.0, "h2 has told nothing"
+    assert waiting(lost, two, three, h3=(7, TRAIN, 60.0)) == 0.0, "no beat of h2"
     assert waiting(host("h1"), two, three, h1=(7, TRAIN, 60.0), h2=(7, TRAIN, 60.0), h3=(7, TRAIN, 60.0)) == 0.0
     assert waiting(host("h1", lost="cut", gone="cut"), two, h2=(7, TRAIN, 60.0)) == 0.0
     assert waiting(lost) == 0.0
@@ -119,9 +119,9 @@ def test_the_last_start_is_the_result_if_no_other_one_can_begin(
         write(left.pop(), directory)
         return lambda: given_back.append("hosts")
 
-    said: list[str] = []
+    noted: list[str] = []
     watch = silent()
-    monkeypatch.setattr(watch, "note", said.append)
+    monkeypatch.setattr(watch, "note", noted.append)
     engine: Any = SimpleNamespace(run=run, leave_out=None)
     of_run: Any = SimpleNamespace(path=tmp_path / "run")
     plan: Any = SimpleNamespace(
@@ -129,7 +129,7 @@ def test_the_last_start_is_the_result_if_no_other_one_can_begin(
     )
     rounds = Rounds(lambda _: plan, engine, of_run, Records(of_run), watch, Restarts(3))
     assert rounds.run(plan, 1, folder).failures[0].sentence.endswith("was killed")
-    assert said[-1] == "toy:pytorch:CPU:1:1:1 round 1: not started again: needs 2 hosts, 1 available"
+    assert noted[-1] == "toy:pytorch:CPU:1:1:1 round 1: not started again: needs 2 hosts, 1 available"
     assert given_back == ["hosts"]
     assert [path.name for path in folder.parent.iterdir()] == ["round1"]
     assert store.read_round(folder).failures[0].sentence.endswith("was killed")
@@ -156,7 +156,7 @@ def test_a_start_waits_for_its_hosts_and_then_takes_fewer(monkeypatch: pytest.Mo
 
     assert started(lambda: 4 if now[0] > 25 else 3, 60) == 4
     assert now == [30.0]
-    assert noted == ["toy:pytorch:CPU:4:1:1 waits for hosts, at most 60 s: needs 4 hosts, 3 available"], "said once"
+    assert noted == ["toy:pytorch:CPU:4:1:1 waits for hosts, at most 60 s: needs 4 hosts, 3 available"], "a single time"
     assert started(lambda: 2, 60) == 2
     assert now == [60.0]
     assert noted[1:] == [

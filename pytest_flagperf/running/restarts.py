@@ -24,7 +24,7 @@ Note = Callable[[str], None]
 FINAL = tuple(error.__name__ for error in (NonFiniteLoss, CheckpointError, DataError, DriverError))
 """Errors of a rank that another start would meet again."""
 RETRY_S = 10.0
-"""The pause before hosts that are missing are asked again."""
+"""The pause before the next look at missing hosts."""
 WITHOUT_PROGRESS = 3
 """After so many starts in a row without a new checkpoint no further one follows."""
 
@@ -150,12 +150,12 @@ def run_on_available(
 ) -> T:
     """Run the first plan as soon as its hosts are available, after ``wait_s`` the first one whose hosts are.
 
-    Problems of the first plan if too few hosts are left for all of them, and of one that had ``begun``.
+    Problems of the first plan if too few hosts are left for all of them. A plan that had ``begun`` is not run again.
     """
-    until, told, problem, whole = time.monotonic() + wait_s, "", None, plans[0]
+    until, shown, problem, whole = time.monotonic() + wait_s, "", None, plans[0]
     for plan in plans:
         if problem:
-            note(f"{plan.case} asks for {plan.nnodes} of {plan.case.nnodes} hosts: {told}")
+            note(f"{plan.case} asks for {plan.nnodes} of {plan.case.nnodes} hosts: {shown}")
         while True:
             try:
                 return run(plan)
@@ -166,10 +166,10 @@ def run_on_available(
             left_s = until - time.monotonic()
             if plan is not whole or left_s <= 0:
                 break
-            if text != told:
+            if text != shown:
                 note(f"{plan.case} waits for hosts, at most {left_s:.0f} s: {text}")
-            told = text
+            shown = text
             time.sleep(min(RETRY_S, left_s))
-        told = text
+        shown = text
     assert problem is not None, "a plan that did not run has problems"
     raise problem
