@@ -35,5 +35,5 @@ def test_different_numbers_are_never_shown_as_equal(unit: str) -> None:
 
 
 def test_a_change_says_which_way_and_counts_have_their_plural() -> None:
-    assert [signed(share) for share in (0.015, -0.08, 0.0)] == ["+1.5 %", "-8.0 %", "+0.0 %"]
+    assert [signed(share) for share in (0.015, -0.08, -0.0004)] == ["+1.5 %", "-8.0 %", "+0.0 %"]
     assert (count(1, "step"), count(1200, "step"), count(0, "step")) == ("1 step", "1,200 steps", "0 steps")

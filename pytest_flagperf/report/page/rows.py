@@ -177,8 +177,12 @@ def _metric(case: CaseResult) -> str:
     curve, text = small(next(filter(None, curves), None)), metric(rounds, named=False)
     value = case.quality if first.is_training else case.median(first.main)
     name = (first.target.name if first.is_training else first.main) if text else ""
-    below = f'<span>{escape(text)}<span class="spread">{escape(name)}</span></span>'
-    return cell(f'<span class="curve">{curve}{below}</span>' if curve or text else "", value, number=False)
+    return cell(_beside(curve, escape(text), name) if curve or text else "", value, number=False)
+
+
+def _beside(curve: str, text: str, below: str) -> str:
+    """Return a text with a small text below, beside a curve."""
+    return f'<span class="curve">{curve}<span>{text}<span class="spread">{escape(below)}</span></span></span>'
 
 
 def _over_time(case: CaseResult) -> str:
@@ -217,7 +221,7 @@ def _change(case: CaseResult, earlier: Sequence[NamedRounds], trend: Trend | Non
     for verdict in case.all_verdicts:
         if is_comparison(verdict) and verdict.name.endswith(f" {main}") and verdict.change is not None:
             word = noise.WORSE if not verdict.ok else "not worse"
-            return cell(f"{drawn}{_changed(verdict.change, word)}", verdict.change, f"{word}, baseline")
+            return cell(_beside(drawn, _changed(verdict.change, word), f"{word}, baseline"), verdict.change)
     *runs, values = [
         finite(outcome.value(main) for outcome in rounds if outcome.valid)
         for rounds in (*(rounds for _, rounds in earlier), case.outcomes)
@@ -229,7 +233,7 @@ def _change(case: CaseResult, earlier: Sequence[NamedRounds], trend: Trend | Non
     if judgement.change is None:
         return cell(drawn)
     word = judgement.word if judgement.error else "noise unknown"
-    return cell(f"{drawn}{_changed(judgement.change, word)}", judgement.change, f"{word}, {earlier[-1][0]}")
+    return cell(_beside(drawn, _changed(judgement.change, word), f"{word}, {earlier[-1][0]}"), judgement.change)
 
 
 def _changed(change: float, word: str) -> str:

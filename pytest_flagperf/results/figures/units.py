@@ -39,8 +39,8 @@ def compared(got: float | None, expected: float | None, unit: str = "") -> tuple
 
 
 def signed(share: float) -> str:
-    """Format a signed share with one decimal: ``+1.5 %``, ``-8.0 %``."""
-    return f"{share * 100:+.1f} %"
+    """Format a signed share with one decimal: ``+1.5 %``, ``-8.0 %``, never ``-0.0 %``."""
+    return f"{round(share * 100, 1) + 0.0:+.1f} %"
 
 
 def plain(value: float, digits: int = DIGITS) -> str:
