@@ -52,11 +52,11 @@ class Channel(Protocol):
         """Return the next message; None after the end of the program. TimeoutError after ``timeout_s``."""
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when a message may have arrived; -1 if there is none."""
+        """Return a descriptor that is readable when a message may have arrived; -1 without a descriptor."""
 
     @property
     def needs_looks(self) -> bool:
-        """Whether the descriptor does not show when something arrives: there is none, or the output has ended."""
+        """Whether the descriptor does not show when something arrives: no descriptor, or the output has ended."""
 
     def close(self, timeout_s: float = 5.0) -> int | None:
         """Close the connection, wait for the program's end, kill it after ``timeout_s``; return its exit code."""
