@@ -427,12 +427,26 @@ def test_a_full_disk_is_reported_and_the_logs_are_still_fetched(small_disk: Path
         lab.end()
 
 
+def fill(folder: Path) -> None:
+    with suppress(OSError), (folder / "filler").open("wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
+
+
+def test_an_agent_that_can_never_write_refuses_its_first_order(small_disk: Path) -> None:
+    with Lab(small_disk) as lab:
+        fill(lab.log_dir)
+        lab.send({"op": "hello", "log_dir": str(lab.log_dir), "name": "lab", "lease_s": 0})
+        reason = f": the log folder {lab.log_dir} cannot be written: No space left on device"
+        assert lab.wait_for("error")["sentence"].endswith(reason)
+        lab.send({"op": "leave"})
+        lab.end()
+
+
 def test_an_agent_that_cannot_write_ends_the_round_with_the_reason(small_disk: Path) -> None:
     with Lab(small_disk) as lab:
         lab.hello()
-        with suppress(OSError), (lab.log_dir / "filler").open("wb", buffering=0) as filler:
-            while True:
-                filler.write(bytes(4096))
+        fill(lab.log_dir)
         lab.start(FOREVER)
         fault = lab.wait_for("fault")
         assert (fault["kind"], fault["rank"]) == ("disk", None)

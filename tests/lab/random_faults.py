@@ -211,7 +211,7 @@ class FaultyTraining:
 
     def disturb(self, faults: Sequence[Fault]) -> list[str]:
         """Let the faults come and go until the run ends or takes too long; return the names of the hosts."""
-        if not self.wait(lambda: self.file("plan.json"), 120):
+        if not self.wait(lambda: self.file("plan.json"), 300):
             return []
         begun, limit_s = time.monotonic(), 60 + 15 * self.pace.training_s
         hit: dict[Fault, LabHost] = {}

@@ -321,7 +321,12 @@ class Agent:
         lease_s = float(order.get("lease_s", 0))
         silence_s = float(order["silence_s"]) if order.get("silence_s") is not None else None
         folder, lock = self._folder(order)
-        self._round = Round(folder, self._link, lock)
+        own = Round(folder, self._link, lock)
+        if folder.write_error is not None:
+            if folder.is_bare():
+                folder.remove()
+            raise FolderError(folder.write_error)
+        self._round = own
         self._lease_s, self._link.silence_s = lease_s, silence_s
         self._link.reply(
             {
