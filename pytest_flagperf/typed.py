@@ -66,8 +66,8 @@ class Check:
         """Yield the place of each value of another kind, and a sentence."""
         # Most values fit, and the functions below take five times as long.
         if (
-            _fitter(kind, self.all_keys, self.nan_is_text)(value)  # type: ignore[arg-type]
-            if is_dataclass(kind)
+            _fitter(kind, self.all_keys, self.nan_is_text)(value)
+            if isinstance(kind, type) and is_dataclass(kind)  # an Either is an object of a dataclass
             else _fits(value, kind, all_keys=self.all_keys)
         ):
             return

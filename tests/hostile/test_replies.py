@@ -26,8 +26,9 @@ from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, LogsTooLarge
 from pytest_flagperf.hosts import Channel, HostError, InvalidReply, Message
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.hosts.replies import LONGEST_LINE, REPLIES, CheckedChannel, check_reply
+from pytest_flagperf.hosts.replies import LONGEST_LINE, REPLIES, CheckedChannel, Maybe, check, check_reply
 from pytest_flagperf.stored.round_dir import RoundRecord
+from pytest_flagperf.typed import Either
 from tests.rounds import Elsewhere, processes_of, run_tiny, tiny_plan
 
 pytestmark = pytest.mark.integration
@@ -290,6 +291,12 @@ def replies(draw: st.DrawFn) -> Mapping[str, Any]:
     kind = draw(st.sampled_from(sorted(REPLIES)) | ANY_JSON)
     keys = REPLIES.get(kind, {}) if isinstance(kind, str) else {}
     return {"type": kind, **{key.rstrip("?"): draw(ANY_JSON) for key in keys if draw(st.booleans())}}
+
+
+@pytest.mark.parametrize("kind", [Maybe(int), Either((bool, [str])), Either(({"error": str}, {"free": int}))])
+def test_a_value_of_none_of_several_kinds_is_reported(kind: Either) -> None:
+    with pytest.raises(InvalidReply, match=r"h2 sent an invalid reply: fault\.rank is 1\.5; expected "):
+        check("h2", {"rank": 1.5}, {"rank": kind}, "fault")
 
 
 @pytest.mark.slow
