@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.layout import rank_log
 from flagperf_driver.node.folder import SUMMARY
 from flagperf_driver.node.logs.summary import HostSummary, LongFile, Request, digest_of, summarize
 from pytest_flagperf.printable import printable_in
@@ -20,7 +21,10 @@ _SHARE = 1e-9
 
 
 def read(folder: Path, ranks: range | None = None) -> HostSummary | None:
-    """Return the summary in a host's folder; None without one, FormatError if it is not one of exactly these ranks."""
+    """Return the summary in a host's folder; None without one.
+
+    FormatError if it is not one of exactly these ranks, or does not list their logs, so that nothing could be compared.
+    """
     path = folder / SUMMARY
     if not path.is_file():
         return None
@@ -28,6 +32,11 @@ def read(folder: Path, ranks: range | None = None) -> HostSummary | None:
     found = [log.rank for log in summary.ranks]
     if ranks is not None and found != list(ranks):
         raise FormatError(f"{path}: it has the ranks {found!r:.{_SHOWN}}; expected {list(ranks)}")
+    unlisted = next(
+        (log.rank for log in summary.ranks if log.present and rank_log(log.rank) not in summary.files), None
+    )
+    if unlisted is not None:
+        raise FormatError(f"{path}: its files lack {rank_log(unlisted)}, which it sums up")
     return summary
 
 
