@@ -52,6 +52,8 @@ EXACT = ("samples_to_target", "final_loss", "accuracy")
 TIMES = ("p_", "time_to", "raw_", "train_", "pure_")
 """How the names of figures begin that a fault must not change, unless a validity warning says so."""
 CURVES = {"steps": ("step", "samples", "loss", "learning_rate"), "evaluations": ("step", "samples", "metrics")}
+RESTART_WAIT_S = 150.0
+"""Longer than each fault that does not last until the end."""
 LENGTHS: Mapping[str, Sequence[float | None]] = {
     "cut 5 s": [5.0], "cut 30 s": [30.0], "cut 120 s": [120.0], "freeze": [5.0, 30.0, 120.0, None],
     "sshd": [1.0, 20.0, 120.0], "slurmd": [1.0, 20.0, 60.0],
@@ -166,6 +168,7 @@ class FaultyTraining:
         (self.folder / "suites/conftest.py").write_text(self.pace.conftest)
         self.cluster = ClusterToy(toy, self.lab, self.hosts)
         options: dict[str, Any] = {"nodes": f"{self.nodes}x1", "runtime": "host", "lease_time": self.pace.lease_s}
+        options["restart_wait"] = RESTART_WAIT_S * self.pace.faults
         env = {name: str(self.folder / name) for name in ("FLAGPERF_CACHE", "FLAGPERF_LEASES")}
         env |= {"PYTHONPATH": f"{QUIET}:{REPO}", "PYTEST_PLUGINS": "quiet_machine"}
         if self.slurm is None:
