@@ -217,6 +217,37 @@ def test_of_many_hosts_the_rank_that_hangs_is_named_and_not_the_first_report(
     assert fault.sentence.endswith("first")
 
 
+def test_an_agent_that_floods_or_breaks_does_not_keep_the_messages_of_others(tmp_path: Path) -> None:
+    class Flood(FakeChannel):
+        left = 5000
+
+        def receive(self, timeout_s: float) -> Message | None:
+            self.left -= 1
+            return {"type": "beat"} if self.left and not other.over else None
+
+    flood = Flood()
+    other = agent_on(FakeChannel({"type": "over"}, None), tmp_path)
+    with Agents() as agents:
+        broken = agent_on(FakeChannel(RecursionError("too deep")), tmp_path)
+        for agent in (agent_on(flood, tmp_path), broken, other):
+            agents.join(agent)
+        until(lambda: all(agent.stream_ended for agent in agents.all), "the messages of all")
+    assert flood.left > 0
+    assert broken.gone == "RecursionError: too deep"
+
+
+def test_a_source_whose_descriptor_is_of_use_again_is_read() -> None:
+    reader, writer = os.pipe()
+    answers = iter([None, True, False])
+    listener = Listener(lambda: None)
+    listener.add(Source(reader, lambda: next(answers)))
+    os.write(writer, b"1")
+    listener.close(5.0)
+    assert next(answers, "all") == "all"
+    os.close(reader)
+    os.close(writer)
+
+
 def test_one_thread_reads_all_sources_until_they_have_ended() -> None:
     reader, writer = os.pipe()
     heard: list[bytes] = []

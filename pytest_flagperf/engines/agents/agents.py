@@ -40,6 +40,7 @@ _log = logging.getLogger("flagperf.agents")
 MODULE = "flagperf_driver.node.agent.main"
 GRACE_S = 3.0  # seconds from SIGTERM to SIGKILL
 MARGIN_S = 15.0  # additional seconds for a container's end or a slow host
+_AT_A_TIME = 200  # messages of an agent, so that the others have their turn
 _WORDS_S = 0.25  # seconds between two looks at which agents need a word
 _RECONNECT_S = 1.0  # seconds between two attempts to reach a lost host
 _AFTER_A_FAULT_S = 5.0  # a round that has already failed waits for a lost host at most this long
@@ -252,12 +253,16 @@ class Agents:
         if agent.stream_ended:
             return False
         try:
-            while (message := agent.channel.receive(0.0)) is not None:
+            for _ in range(_AT_A_TIME):
+                if (message := agent.channel.receive(0.0)) is None:
+                    break
                 agent.received_at = time.monotonic()
                 _log.debug("%s: received %s", agent.name, message["type"])
                 self._take(agent, message)
                 if message["type"] == "end" and self._closing:
                     break
+            else:
+                return None  # more may have been read already, which no descriptor shows
             agent.gone = agent.channel.error_output().strip() or "no reason given"
         except TimeoutError:
             return None if agent.channel.needs_looks else True
@@ -271,6 +276,9 @@ class Agents:
             self._messages.put((agent, {"type": "fault", "kind": "agent", "rank": None, "sentence": agent.gone}))
         except (HostError, OSError, ValueError) as error:
             agent.gone = str(error)
+        except Exception as error:  # an unforeseen error must not end the thread that reads all agents
+            _log.exception("%s", agent.name)
+            agent.gone = f"{type(error).__name__}: {error}"
         self._end(agent)
         return False
 

@@ -18,8 +18,8 @@ _TICK_S = 0.5
 class Source:
     """A descriptor, or -1, and what reads it when it is readable.
 
-    ``read`` does not wait. It returns True if more may come, None if the descriptor does not show that, and False after
-    the last.
+    ``read`` does not wait, and reads a part of what is there. It returns True if more may come, None if the descriptor
+    does not show that, and False after the last.
     """
 
     descriptor: int
@@ -75,22 +75,21 @@ class Listener:
                 while not self._new.empty():
                     source = self._new.get()
                     os.read(self._woken, 1)
-                    if source.descriptor >= 0:
-                        selector.register(source.descriptor, selectors.EVENT_READ, source)
-                        waiting.add(source)
                     ready.append(source)  # some of its messages may have been read
                 now = time.monotonic()
                 if now >= look_at:
                     ready, looks, look_at = [*ready, *looks], [], now + _LOOK_S
                 for source in ready:
-                    if (more := source.read()) is True:
-                        continue
-                    if source in waiting:
+                    more = source.read()
+                    if more and source not in waiting:
+                        selector.register(source.descriptor, selectors.EVENT_READ, source)
+                        waiting.add(source)
+                    elif not more and source in waiting:
                         selector.unregister(source.descriptor)
                         waiting.remove(source)
                     if more is None:
                         looks.append(source)
-                    else:
+                    elif not more:
                         self._end()
                 if now - ticked_at >= _TICK_S:
                     ticked_at = now
