@@ -71,7 +71,7 @@ def _fetch_logs(runs: Sequence[Path], hosts: str) -> int:
     for is_fetched, sentence in found:
         print(sentence if is_fetched else f"problem: {sentence}")
     if not found:
-        print(f"no logs to fetch: {'no host' if hosts == _ALL else hosts} kept logs of a round that ended well")
+        print(f"no logs to fetch: {'no host' if hosts == _ALL else f'none of {hosts}'} kept its logs")
     return 0 if found and all(is_fetched for is_fetched, _ in found) else 1
 
 

@@ -78,7 +78,7 @@ def test_many_hosts_sum_up_their_logs_and_keep_them_until_someone_looks(
     monkeypatch.chdir(cluster.root)
     assert main(["verify", str(run)]) == 0, capsys.readouterr().out
     capsys.readouterr()
-    assert show("h1") == (1, "no logs to fetch: h1 kept logs of a round that ended well\n")
+    assert show("h1") == (1, "no logs to fetch: none of h1 kept its logs\n")
     code, output = show("all")
     assert code == 0, output
     (log,) = run.glob(

@@ -39,7 +39,7 @@ _LEAST = 1 << 20  # bytes of a piece other than the last: a host must not send i
 _AGAIN_S = 0.3
 _TRIES = 3
 _DRAWN = 2
-_PACKED_S = 600.0
+_SUMMED_UP_S = 200.0  # a host reads all its logs and series before it answers
 
 T = TypeVar("T")
 
@@ -73,9 +73,10 @@ def collect(agents: Agents, directory: Path, *, failed: bool) -> Collected:
     from pytest_flagperf.results.measured.measure import Round  # loads slowly, and few rounds have so many hosts
 
     of = Round(directory)
+    requests = {agent.noderank: of.summary_request(agent.noderank) for agent in remote}
 
     def fetch_summary(agents: Agents, agent: HostAgent) -> tuple[str, ...]:
-        return _fetch_summary(agents, agent, of.summary_request(agent.noderank))
+        return _fetch_summary(agents, agent, requests[agent.noderank])
 
     missing += _on_each(remote, lambda agent: _collect_one(agents, agent, fetch_summary))
     lost = {one.host for one in missing}
@@ -129,7 +130,7 @@ def _fetch_logs(agents: Agents, agent: HostAgent) -> tuple[str, ...]:
         raise HostError(agent.gone or agent.lost)
     if agent.gone:
         return fetch(agent.host, agent.code or pack({}), agent.log_dir, agent.folder, agents.limits)
-    with _packed(agents, agent, {}) as archive:
+    with _packed(agents, agent) as archive:
         return _unpack(archive, agent.folder, agents.limits)
 
 
@@ -137,7 +138,7 @@ def _fetch_summary(agents: Agents, agent: HostAgent, request: Request) -> tuple[
     """Fetch the host's summary and its short files; add the summary alone to whole logs that are here already."""
     if agent.lost or agent.gone:
         raise HostError(agent.gone or agent.lost or "")
-    with _packed(agents, agent, {"summary": asdict(request)}) as archive:
+    with _packed(agents, agent, request) as archive:
         if not agent.folder.exists():
             return unpack(archive, agent.folder, agents.limits)
         with tempfile.TemporaryDirectory(prefix=".summary-", dir=agent.directory) as work:
@@ -146,12 +147,14 @@ def _fetch_summary(agents: Agents, agent: HostAgent, request: Request) -> tuple[
         return left_out
 
 
-def _packed(agents: Agents, agent: HostAgent, content: Message) -> IO[bytes]:
+def _packed(agents: Agents, agent: HostAgent, request: Request | None = None) -> IO[bytes]:
     limits = agents.limits
 
     def ask(offset: int) -> Message:
-        # A host reads long files before it sends the first piece.
-        return agent.ask({**_order(offset, limits), **content}, "chunk", timeout_s=_PACKED_S)
+        order = _order(offset, limits)
+        if request is None:
+            return agent.ask(order, "chunk")
+        return agent.ask({**order, "summary": asdict(request)}, "chunk", timeout_s=_SUMMED_UP_S)
 
     return _archive(agent.host, ask, limits, agents.live.passing)
 
