@@ -128,7 +128,7 @@ def test_a_given_python_is_used_without_asking_an_index(tmp_path: Path, monkeypa
 
 def test_only_a_vendors_venv_is_chosen_anew(tmp_path: Path) -> None:
     for given, of_vendor, expected in ((None, "venv", "auto"), (None, "host", "host"), ("venv", "venv", "venv")):
-        selected = cast("Any", SimpleNamespace(vendor=SimpleNamespace(runtime=of_vendor)))
+        selected = cast("Any", SimpleNamespace(vendor=SimpleNamespace(toml=SimpleNamespace(runtime=of_vendor))))
         assert runtime_of(read_settings({"runtime": given}, tmp_path), selected) == expected
 
 
