@@ -159,9 +159,13 @@ def test_a_short_last_start_of_a_restarted_training_is_no_failure() -> None:
     outcome = recorded("converged_1x1")
     short = replace(with_metric(outcome, "p_core", None), work=replace(outcome.work, measured_steps=None))
     assert names(throughput([short])) == ["p_core", "measured_steps"]
-    assert not names(
-        throughput([replace(short, starts=(Start("failed1-round1", 0, 40, 0, 1), Start("round1", 20, 60, 2, 3)))])
-    )
+    starts = (Start("failed1-round1", 0, 40, 0, 1), Start("round1", 20, 60, 2, 3))
+    restarted = replace(short, starts=starts)
+    assert not names(throughput([restarted]))
+    one_card, slow = OneCard(1000.0, "this run", "images/s"), with_metric(outcome, "p_core", 900.0)
+    judged = speedup([restarted], one_card, 2, 0.75, "weak")[-1]
+    assert (judged.ok, judged.judged, judged.got) == (True, False, "restarted: not judged")
+    assert names(speedup([restarted, slow], one_card, 2, 0.75, "weak")) == ["speedup", "efficiency"]
 
 
 def test_the_speed_up_is_of_the_median_round_against_one_card() -> None:

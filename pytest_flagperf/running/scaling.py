@@ -112,7 +112,11 @@ class OneCards:
     ) -> OneCard:
         """Return the throughput of one card on the machine that the many cards ran on."""
         if key not in self._known:
-            same = [outcome for outcome in rounds if outcome.ok and outcome.fingerprint.get("key") == key]
+            same = [
+                outcome
+                for outcome in rounds
+                if outcome.ok and not outcome.starts and outcome.fingerprint.get("key") == key
+            ]
             same = [outcome for outcome in same if not machine.differences(outcome.machine, on_machine)]
             known = (
                 _of_this_run([outcome for outcome in same if not outcome.busy])

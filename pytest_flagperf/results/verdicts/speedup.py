@@ -51,8 +51,11 @@ def quiet(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 
 def p_cores(outcomes: Iterable[Outcome], one_card: OneCard) -> list[float]:
-    """Return p_core of quiet rounds and of short rounds; of busy rounds only without other rounds."""
-    rounds = quiet(outcomes)
+    """Return p_core of quiet rounds and of short rounds; of busy rounds only without other rounds.
+
+    A restarted training counts never: its p_core is of its last start, perhaps on fewer cards.
+    """
+    rounds = quiet(outcome for outcome in outcomes if not outcome.starts)
     if one_card.many and rounds and rounds[0].busy:
         return list(one_card.many)
     return [*finite(outcome.value("p_core") for outcome in rounds), *one_card.many]
@@ -82,6 +85,11 @@ def speedup(
     ended = [verdict for outcome in outcomes for verdict in finished(outcome)]
     if not all(verdict.ok for verdict in ended):
         return ended
+    outcomes = [outcome for outcome in outcomes if outcome is None or not outcome.starts]
+    if not outcomes:
+        sentence = "not judged because each round was restarted"
+        unknown = _failure(sentence, "restarted: not judged", "a round that was not restarted")
+        return [*ended, replace(unknown, ok=True, sentence=sentence, warning=True, judged=False)]
     problem = _no_speedup(outcomes, one_card, cards, min_efficiency, scaling)
     if problem is not None:
         return [*ended, problem]
