@@ -77,7 +77,7 @@ def test_an_unreadable_baseline_and_a_missing_folder_are_errors_before_anything_
     baseline(toy).write_text('{"schema": 1, "case": "x"}')
     result = toy.run(*ONE)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*alpha_plain_CPU_1_1.json: the file: metrics is missing*"])
+    result.stderr.fnmatch_lines(["*alpha_plain_CPU_1_1.json: metrics is missing; fix or remove it*"])
     set_options(toy.root, baselines="nowhere")
     result = toy.run(*ONE)
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -60,12 +60,11 @@ def test_cases_that_nobody_selected_are_in_no_report(toy: Toy, monkeypatch: pyte
     (run,) = toy.runs
     stored = json.loads((run / "results.json").read_text())["run"]
     assert (stored["selected"], stored["not_run"]) == (["alpha:plain:X1:1:1:1"], [])
-    show, watch = (toy.pytester.run(Path(sys.executable).with_name("flagperf"), *command, run).stdout.str()
-                   for command in (["show"], ["watch", "--once"]))  # fmt: skip
+    show = toy.pytester.run(Path(sys.executable).with_name("flagperf"), "show", run).stdout.str()
     page = unescape((run / "report.html").read_text())
     page = page[page.index('id="summary"') : page.index('id="overview"')]
     github = (toy.root / "summary.md").read_text()
-    for text in (result.stdout.str(), show, watch, page, github, (run / "junit.xml").read_text()):
+    for text in (result.stdout.str(), show, page, github, (run / "junit.xml").read_text()):
         assert "alpha" in text
         assert "beta" not in text
         assert "1:2:1" not in text
