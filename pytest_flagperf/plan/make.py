@@ -16,7 +16,7 @@ from flagperf_driver.driver import SCHEMA as CASE_SCHEMA
 from flagperf_driver.driver import RunCase
 from flagperf_driver.node.logs.metric import StoredMetric
 from flagperf_driver.training import schedules
-from flagperf_driver.training.parallel import DDP, Parallel, ParallelError
+from flagperf_driver.training.parallel import DDP, ParallelError
 
 from ..case import Case, Shape
 from ..catalog import REFERENCE, Catalog, DataItem, Suite, Vendor
@@ -245,9 +245,9 @@ def plan_on_fewer_hosts(plan: Plan, nnodes: int) -> Plan | None:
 
     A rank's batch grows no larger; it accumulates more batches instead. None if the ranks cannot share the samples.
     """
-    shape, batch = Shape(nnodes, plan.case.nproc), plan.config["train_batch_size"]
+    smaller, batch = replace(plan, nnodes=nnodes), plan.config["train_batch_size"]
     try:
-        ranks = Parallel.of(plan.config.get("parallel", DDP), shape.cards).data_ranks
+        ranks = smaller.data_ranks
     except ParallelError:
         return None
     samples, rest = divmod(batch * plan.config["gradient_accumulation_steps"] * plan.data_ranks, ranks)
@@ -257,7 +257,7 @@ def plan_on_fewer_hosts(plan: Plan, nnodes: int) -> Plan | None:
     source = f"{nnodes} of {plan.case.nnodes} hosts"
     own = {"train_batch_size": samples // parts, "gradient_accumulation_steps": parts}
     values = {**plan.values, **{key: Value(value, source, 0, "case") for key, value in own.items()}}
-    return replace(plan, nnodes=nnodes, values=values)
+    return replace(smaller, values=values)
 
 
 def _plan(
