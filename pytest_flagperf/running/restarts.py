@@ -142,9 +142,6 @@ def why(plan: Plan, error: Problems) -> str:
     return "; ".join(problem.removeprefix(f"case {plan.case}: ") for problem in error.problems)
 
 
-NO_RESTARTS = Restarts()
-
-
 def run_on_available(
     plans: Sequence[Plan], wait_s: float, run: Callable[[Plan], T], begun: Callable[[], bool], note: Note
 ) -> T:

@@ -25,7 +25,7 @@ from pytest_flagperf.stored.round_dir import RoundDir, has_readable_record, plan
 
 from .directory import RunDirectory
 from .records import Records
-from .restarts import NO_RESTARTS, Restarts, run_on_available, why
+from .restarts import Restarts, run_on_available, why
 
 with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
     import fcntl
@@ -41,7 +41,7 @@ class Rounds:
         directory: RunDirectory,
         records: Records,
         live: Live,
-        restarts: Restarts = NO_RESTARTS,
+        restarts: Restarts,
     ) -> None:
         self.watch = live
         self.measured: dict[tuple[Selected, int], Outcome] = {}
