@@ -149,24 +149,26 @@ def run_on_available(
 
     Problems of the first plan if too few hosts are left for all of them. A plan that had ``begun`` is not run again.
     """
-    until, shown, problem, whole = time.monotonic() + wait_s, "", None, plans[0]
-    for plan in plans:
-        if problem:
-            note(f"{plan.case} asks for {plan.nnodes} of {plan.case.nnodes} hosts: {shown}")
-        while True:
-            try:
-                return run(plan)
-            except Problems as error:
-                if begun():
-                    raise
-                problem, text = problem if plan is not whole else error, why(plan, error)
-            left_s = until - time.monotonic()
-            if plan is not whole or left_s <= 0:
-                break
-            if text != shown:
-                note(f"{plan.case} waits for hosts, at most {left_s:.0f} s: {text}")
-            shown = text
-            time.sleep(min(RETRY_S, left_s))
-        shown = text
-    assert problem is not None, "a plan that did not run has problems"
+    (whole, *smaller), until, shown = plans, time.monotonic() + wait_s, ""
+    while True:
+        try:
+            return run(whole)
+        except Problems as error:
+            if begun():
+                raise
+            problem, reason = error, why(whole, error)
+        if (left_s := until - time.monotonic()) <= 0:
+            break
+        if reason != shown:
+            note(f"{whole.case} waits for hosts, at most {left_s:.0f} s: {reason}")
+        shown = reason
+        time.sleep(min(RETRY_S, left_s))
+    for plan in smaller:
+        note(f"{plan.case} asks for {plan.nnodes} of {plan.case.nnodes} hosts: {reason}")
+        try:
+            return run(plan)
+        except Problems as error:
+            if begun():
+                raise
+            reason = why(plan, error)
     raise problem
