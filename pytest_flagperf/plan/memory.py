@@ -139,8 +139,10 @@ def lines(shapes: Sequence[ShapeEstimates], hardware: str, memory_gib: float | N
         if row.estimate is not None:
             sizes = [*(row.estimate.bytes.get(part, 0.0) for part in parts), row.estimate.total]
             answer = [] if memory_gib is None else [row.estimate.fits(memory_gib)]
-            marks = ("*" if memory_gib and one.fits(memory_gib) == NO else "" for one in row.recomputed.values())
-            totals = [f"{one.total / size:.1f}{mark}" for one, mark in zip(row.recomputed.values(), marks, strict=True)]
+            totals = [
+                f"{one.total / size:.1f}{'*' if memory_gib and one.fits(memory_gib) == NO else ''}"
+                for one in row.recomputed.values()
+            ]
             rows.append([row.shape, *(f"{one / size:.1f}" for one in sizes), *answer, *totals])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for cells in rows:
