@@ -85,19 +85,19 @@ def speedup(
     ended = [verdict for outcome in outcomes for verdict in finished(outcome)]
     if not all(verdict.ok for verdict in ended):
         return ended
-    outcomes = [outcome for outcome in outcomes if outcome is None or not outcome.starts]
-    if not outcomes:
+    rounds = [outcome for outcome in outcomes if outcome is not None and not outcome.starts]
+    if not rounds:
         sentence = "not judged because each round was restarted"
         unknown = _failure(sentence, "restarted: not judged", "a round that was not restarted")
         return [*ended, replace(unknown, ok=True, sentence=sentence, warning=True, judged=False)]
-    problem = _no_speedup(outcomes, one_card, cards, min_efficiency, scaling)
+    problem = _no_speedup(rounds, one_card, cards, min_efficiency, scaling)
     if problem is not None:
         return [*ended, problem]
     assert one_card is not None
     assert one_card.p_core is not None
     assert cards is not None
     assert min_efficiency is not None
-    counted = quiet(outcome for outcome in outcomes if outcome is not None)
+    counted = quiet(rounds)
     values = p_cores(counted, one_card)
     many = statistics.median(values)
     unit = one_card.unit or counted[0].rate_unit
@@ -134,7 +134,7 @@ def _as_busy(verdict: Verdict, many: str, alone: str, *, strict: bool) -> Verdic
 
 
 def _no_speedup(
-    outcomes: Sequence[Outcome | None],
+    outcomes: Sequence[Outcome],
     one_card: OneCard | None,
     cards: int | None,
     min_efficiency: float | None,
@@ -144,7 +144,7 @@ def _no_speedup(
     bad = [outcome for outcome in outcomes if not _positive(_p_core(outcome))]
     if bad:
         got = quantity(_p_core(bad[0]))
-        return _failure(f"round {bad[0].round if bad[0] else '?'}: p_core is {got}", got, "p_core above 0")
+        return _failure(f"round {bad[0].round}: p_core is {got}", got, "p_core above 0")
     if one_card is None or not _positive(one_card.p_core):
         got = quantity(one_card.p_core if one_card else None)
         where = f" ({one_card.where_from})" if one_card else ""
@@ -158,7 +158,7 @@ def _no_speedup(
     if scaling not in SCALINGS:
         expected = " or ".join(SCALINGS)
         return _failure(f"scaling is {scaling!r}, expected {expected}", repr(scaling), expected)
-    others = [outcome.rate_unit for outcome in outcomes if outcome and outcome.rate_unit != one_card.unit]
+    others = [outcome.rate_unit for outcome in outcomes if outcome.rate_unit != one_card.unit]
     if one_card.unit and others:
         reason = f"one card was measured in {one_card.unit}, all cards in {others[0]}"
         return _failure(reason, one_card.unit, others[0])
@@ -198,8 +198,8 @@ def _interval(efficiency: float, uncertainty: float | None, least: float) -> str
     return f"{text}: too close to the bound to be certain" if low < least <= high else text
 
 
-def _p_core(outcome: Outcome | None) -> float:
-    value = outcome.value("p_core") if outcome else None
+def _p_core(outcome: Outcome) -> float:
+    value = outcome.value("p_core")
     return math.nan if value is None else value
 
 
