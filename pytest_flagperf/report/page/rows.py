@@ -149,8 +149,7 @@ def _state(summary: CaseSummary) -> str:
 
 def _case(case: CaseResult, link: str) -> str:
     """Return the cell with the name and, below, the rounds unless it is one good round."""
-    name = f'<a href="{link}">{escape(case.case)}</a>'
-    return cell(name, escape(case.case), ", ".join(_rounds(case)), number=False)
+    return cell(linked(case.case, link), escape(case.case), ", ".join(_rounds(case)), number=False)
 
 
 def _rounds(case: CaseResult) -> Iterator[str]:

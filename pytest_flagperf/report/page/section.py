@@ -31,6 +31,7 @@ from pytest_flagperf.report.page.html import (
     figures,
     folded,
     items,
+    linked,
     state,
     table,
 )
@@ -367,7 +368,7 @@ def _files(outcome: Outcome, round_dir: Path, page_dir: Path) -> str:
     folders: dict[str, list[str]] = {}
     for name in [*outcome.logs, *(name for name in (PLAN, OUTCOME) if (round_dir / name).is_file())]:
         folder, _, file = name.rpartition("/")
-        folders.setdefault(folder, []).append(f'<a href="{address(round_dir / name, page_dir)}">{escape(file)}</a>')
+        folders.setdefault(folder, []).append(linked(file, address(round_dir / name, page_dir)))
     listed = [f"{escape(folder)}{folder and ': '}{', '.join(links)}" for folder, links in folders.items()]
     return f"<p>Files: {'; '.join(listed)}</p>" if listed else ""
 
