@@ -145,9 +145,9 @@ def why(plan: Plan, error: Problems) -> str:
 def run_on_available(
     plans: Sequence[Plan], wait_s: float, run: Callable[[Plan], T], begun: Callable[[], bool], note: Note
 ) -> T:
-    """Run the first plan as soon as its hosts are available, after ``wait_s`` the first one whose hosts are.
+    """Run the first plan as soon as its hosts are available; after ``wait_s``, the first other plan whose hosts are.
 
-    Problems of the first plan if too few hosts are left for all of them. A plan that had ``begun`` is not run again.
+    Raise the problems of the first plan if each plan has too few hosts. A plan that has ``begun`` is not run again.
     """
     (whole, *smaller), until, shown = plans, time.monotonic() + wait_s, ""
     while True:

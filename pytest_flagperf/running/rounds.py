@@ -107,14 +107,14 @@ class Rounds:
                     break
                 if outcome.ended_well or not (plans := self._restarts.set_aside(plan, number, folder, done, note)):
                     break
-                # A training that had no more hosts in vain asks for them once.
+                # A training that already continued on fewer hosts does not wait for the others again.
                 wait_s = self._restarts.wait_s if outcome.nnodes == plan.case.nnodes else 0.0
         return outcome
 
     def _run_once(
         self, plans: Sequence[Plan], wait_s: float, number: int, folder: Path, after_the_last: ExitStack
     ) -> Outcome:
-        """Run a start; ``plans`` are those of most and of fewer hosts, as in ``run_on_available``."""
+        """Run a start; ``plans``: the one with most hosts first, as in ``run_on_available``."""
 
         def run(plan: Plan) -> Callable[[], None] | None:
             return self._engine.run(plan, number, folder, self.watch)
