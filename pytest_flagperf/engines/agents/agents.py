@@ -607,43 +607,41 @@ def clock_offset(agent: HostAgent) -> float:
     return min(ping() for _ in range(_PINGS))[1]
 
 
-def _open_lock(kind: str, pool: HostPool) -> int:
-    """Open a lock that the runs of this machine have for these hosts."""
-    key = hashlib.sha256("\n".join(sorted(host.address for host in pool.hosts)).encode()).hexdigest()[:12]
-    return device_lease.open_lock(device_lease.default_directory(), f"{kind}-{key}")
-
-
 @contextmanager
-def reserved(pool: HostPool) -> Iterator[None]:
-    """Keep the other runs of this machine from leasing devices of these hosts, from one start to the next one."""
-    handle = _open_lock("again", pool)
+def _lock_file(kind: str, pool: HostPool) -> Iterator[int]:
+    """Open the file of a lock that the runs of this machine share for these hosts; the end of the block unlocks it."""
+    key = hashlib.sha256("\n".join(sorted(host.address for host in pool.hosts)).encode()).hexdigest()[:12]
+    handle = device_lease.open_lock(device_lease.default_directory(), f"{kind}-{key}")
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH)  # others hold it for a moment only
-        yield
+        yield handle
     finally:
         os.close(handle)
 
 
 @contextmanager
+def reserved(pool: HostPool) -> Iterator[None]:
+    """Keep the other runs of this machine from leasing devices of these hosts, from one start to the next one."""
+    with _lock_file("again", pool) as handle:
+        fcntl.flock(handle, fcntl.LOCK_SH)  # others hold it for a moment only
+        yield
+
+
+@contextmanager
 def _unreserved(pool: HostPool) -> Iterator[bool]:
     """Return whether no other run has reserved these hosts; none does so within the block."""
-    handle = _open_lock("again", pool)
-    try:
+    with _lock_file("again", pool) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
         else:
             yield True
-    finally:
-        os.close(handle)
 
 
 @contextmanager
 def _queue(pool: HostPool, deadline: float, on_wait: Note) -> Iterator[None]:
     """Wait in a queue of this machine's runs for these hosts, so that a case with many hosts is not starved."""
-    handle = _open_lock("queue", pool)
-    try:
+    with _lock_file("queue", pool) as handle:
         reported = False
         while True:
             try:
@@ -660,5 +658,3 @@ def _queue(pool: HostPool, deadline: float, on_wait: Note) -> Iterator[None]:
                 reported = True
             time.sleep(_POLL_S)
         yield
-    finally:
-        os.close(handle)
