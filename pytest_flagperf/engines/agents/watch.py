@@ -22,6 +22,7 @@ from pytest_flagperf.stored.round_dir import RoundFault, Silence
 
 from . import standstill
 from .agents import Agents, HostAgent
+from .allocation import FAULTS_OF_HOSTS
 
 _HANGS = ("hang", "init_timeout")
 _ESTIMATE_AFTER_S = 10.0
@@ -203,7 +204,7 @@ def _give_up_lost(agents: Agents, step_s: float) -> None:
 def _priority(entry: tuple[HostAgent, RoundFault]) -> int:
     """Return 0 for the end of a host or container or a full disk, 1 for a killed rank, 2 for faults that may follow."""
     agent, fault = entry
-    if fault.kind in ("lost", "agent", "container", "disk"):
+    if fault.kind in (*FAULTS_OF_HOSTS, "container"):
         return 0
     killed = fault.rank is not None and agent.exits.get(fault.rank, {}).get("signal")
     return 1 if killed and fault.kind == "crash" else 2
