@@ -197,10 +197,8 @@ class Srun:
         assert self.process.stdout is not None
         self.fileno_to_write, self.fileno_to_read = self.process.stdin.fileno(), self.process.stdout.fileno()
         os.set_blocking(self.fileno_to_write, False)
-        rest, deadline = (
-            memoryview(b"%d\n%s%d\n%s" % (len(_RELAY), _RELAY, len(text), text)),
-            time.monotonic() + CONNECT_S,
-        )
+        deadline = time.monotonic() + CONNECT_S
+        rest = memoryview(b"%d\n%s%d\n%s" % (len(_RELAY), _RELAY, len(text), text))
         with suppress(BrokenPipeError):  # srun has ended; the missing greeting is reported with its reason
             while rest and time.monotonic() < deadline:
                 try:
