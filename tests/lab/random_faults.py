@@ -29,7 +29,7 @@ import pytest
 
 from tests.lab.lab import PYTHON, REPO, SSHD, Lab, LabHost
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing, missing_programs
-from tests.lab.runs import ClusterToy, leftovers
+from tests.lab.runs import ClusterToy, left_on, leftovers
 from tests.lab.slurm import Slurm
 from tests.lab.test_faults_containers import kill_agent
 from tests.lab.test_faults_links import CONFTEST
@@ -287,16 +287,7 @@ class FaultyTraining:
 
     # -- what is left ------------------------------------------------------------------------------------------
 
-    def left(self, within_s: float) -> dict[str, list[str]]:
-        """Return what the run left on its hosts, and what still uses their devices, after some time."""
-        deadline = time.monotonic() + within_s
-        while (left := {host.name: found for host in self.hosts if (found := self._left_on(host))}) and (
-            time.monotonic() < deadline
-        ):
-            time.sleep(0.5)
-        return left
-
-    def _left_on(self, host: LabHost) -> list[str]:
+    def leftovers(self, host: LabHost) -> list[str]:
         """Return what is left on a host, without logs that stay there for a week: the run could not reach it."""
         kept = host.name in self.away or f"the logs of {host.name} are missing here" in self.going.text
         return [each for each in leftovers(host) if not (kept and each.startswith("folder ") and "/rounds/" in each)]
@@ -328,7 +319,7 @@ def tried(trial: Trial, lab: Lab, folder: Path, pace: Pace, undisturbed: Callabl
             going.process.wait(60)
             for host in hosts:
                 host.wear()
-        if left := training.left(pace.lease_s + 45):
+        if left := left_on(hosts, pace.lease_s + 45, training.leftovers):
             verdict.problems.append(f"left on the hosts: {left}")
         if slurm is not None:
             try:

@@ -6,7 +6,7 @@ import fcntl
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,11 +137,19 @@ def leftovers(host: LabHost) -> list[str]:
     return found
 
 
+def left_on(
+    hosts: Sequence[LabHost], within_s: float, look: Callable[[LabHost], list[str]] = leftovers
+) -> dict[str, list[str]]:
+    """Return what is left on hosts after the time that the last processes may take."""
+    deadline = time.monotonic() + within_s
+    while (left := {host.name: found for host in hosts if (found := look(host))}) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
 def assert_nothing_left(hosts: Sequence[LabHost], within_s: float = 60) -> None:
     """Nothing, after the moment that the last processes may take."""
-    deadline = time.monotonic() + within_s
-    while (left := {host.name: found for host in hosts if (found := leftovers(host))}) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    left = left_on(hosts, within_s)
     assert left == {}, left
 
 
