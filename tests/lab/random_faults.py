@@ -20,7 +20,7 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -302,7 +302,7 @@ def _kill(host: LabHost, name: str) -> None:
 def tried(trial: Trial, lab: Lab, folder: Path, pace: Pace, undisturbed: Callable[[], Any] | None) -> Verdict:
     """Run a training with its faults; ``undisturbed`` returns the outcome to compare with."""
     hosts, verdict = lab.hosts(HOSTS), Verdict(trial)
-    with _slurm(lab, trial.needs_slurm) as slurm:
+    with Slurm(lab, lab.hosts(HOSTS, fresh=True), gpus=1) if trial.needs_slurm else nullcontext() as slurm:
         hosts = hosts if slurm is None else slurm.hosts
         for rank in {fault.rank for fault in trial.faults if fault.kind == "disk"}:
             hosts[rank].limit_disk("/tmp", 300 << 20)
@@ -327,15 +327,6 @@ def tried(trial: Trial, lab: Lab, folder: Path, pace: Pace, undisturbed: Callabl
             except AssertionError as error:
                 verdict.problems.append(f"Slurm is not idle: {error}")
     return verdict
-
-
-@contextmanager
-def _slurm(lab: Lab, needed: bool) -> Iterator[Slurm | None]:
-    if not needed:
-        yield None
-        return
-    with Slurm(lab, lab.hosts(HOSTS, fresh=True), gpus=1) as started:
-        yield started
 
 
 def reason_of(text: str) -> str:
@@ -431,8 +422,8 @@ def table(verdicts: Sequence[Verdict]) -> str:
 
 def seeds_of(words: Sequence[str]) -> list[int]:
     """Return the numbers of words such as 7 and 1-100."""
-    ranges = [(word.partition("-")[0], word.partition("-")[2]) for word in words]
-    return [seed for first, last in ranges for seed in range(int(first), int(last or first) + 1)]
+    ranges = [word.partition("-") for word in words]
+    return [seed for first, _, last in ranges for seed in range(int(first), int(last or first) + 1)]
 
 
 def main() -> int:
