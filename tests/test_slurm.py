@@ -118,7 +118,7 @@ def test_a_job_that_loses_a_node_is_kept_as_long_as_enough_are_left(monkeypatch:
     assert allocation.explain() is None
     nodes["h2"] = Node("h2", "", ("DOWN",), "no power")
     assert allocation.explain() == Loss("job 12 on h1, h2, h3, h4 lost a node: h2 is DOWN (no power)", host="h2")
-    assert allocation.explain() is None, "it has been told"
+    assert allocation.explain() is None, "the loss was reported already"
     # Slurm took it from the job; it is back, but not in the job.
     now.append(replace(before, nodes=("h1", "h3", "h4")))
     nodes["h2"] = Node("h2", "", ("IDLE",))

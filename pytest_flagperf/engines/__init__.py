@@ -98,7 +98,7 @@ class Engine(Protocol):
     def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> Callable[[], None] | None:
         """Run one round to its end and write its directory. Problems if the round cannot start.
 
-        Return what gives the hosts back, if they are kept for another start of this round (``--restarts``).
+        Return the function that returns the hosts, if they are kept for another start of this round (``--restarts``).
         """
 
     def resume(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:  # noqa: ARG002

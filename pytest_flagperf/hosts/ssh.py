@@ -2,8 +2,8 @@
 
 paramiko waits forever on a connection that is cut or whose host hangs, and its keepalive requests no answer.
 Therefore each connection that is silent is pinged, and given up after eight seconds without an answer (silence.py).
-The thread of paramiko that reads the connection does that when it has nothing to read: with 1,024 hosts, one more
-thread each keeps a core busy.
+The thread of paramiko that reads the connection sends these pings when it has nothing to read: with 1,024 hosts, one
+more thread for each keeps a core busy.
 """
 
 from __future__ import annotations
@@ -396,7 +396,7 @@ class _Refuse:
 class _Connection(fabric.Connection):  # type: ignore[misc, unused-ignore]
     """A connection that leaves the config alone, which the connections of all hosts read in threads.
 
-    Fabric sets attributes that the class does not have in the config, which is empty while it is merged again.
+    Fabric stores an attribute that the class lacks in the config. The config is empty while fabric merges it again.
     """
 
     inline_ssh_env: bool | None = None
@@ -406,7 +406,7 @@ def connection(
     address: Address, conf: ClusterConfig, config: fabric.Config, by: fabric.Connection | None = None
 ) -> fabric.Connection:
     """Return an unopened connection; settings that the cluster does not have are read from ~/.ssh/config."""
-    # A dict of its own that is not empty: fabric would hand out the one that all connections share.
+    # Never empty: in place of an empty dict, fabric uses the config's, which all connections share, and changes it.
     kwargs: dict[str, Any] = {"look_for_keys": conf.key is None}
     if conf.key is not None:
         kwargs["key_filename"] = conf.key

@@ -41,7 +41,7 @@ MODULE = "flagperf_driver.node.agent.main"
 GRACE_S = 3.0  # seconds from SIGTERM to SIGKILL
 MARGIN_S = 15.0  # additional seconds for a container's end or a slow host
 _AT_A_TIME = 200  # messages of an agent, so that the others have their turn
-_WORDS_S = 0.25  # seconds between two looks at which agents need a word
+_WORDS_S = 0.25  # seconds between two checks of which agents need a message
 _RECONNECT_S = 1.0  # seconds between two attempts to reach a lost host
 _AFTER_A_FAULT_S = 5.0  # a round that has already failed waits for a lost host at most this long
 _PINGS = 3
@@ -105,7 +105,7 @@ class HostAgent:
     losses: int = 0  # number of losses: requests from before a loss get no answer
     seq: int = 0
     received_at: float = field(default_factory=time.monotonic)  # time of its last message
-    word_at: float = field(default_factory=time.monotonic)  # time of the last word to it
+    word_at: float = field(default_factory=time.monotonic)  # time of the last acknowledgement to it
     answers: queue.SimpleQueue[Message] = field(default_factory=queue.SimpleQueue)
 
     @property
@@ -162,7 +162,7 @@ class Agents:
         self._messages: queue.SimpleQueue[tuple[HostAgent, Message]] = queue.SimpleQueue()
         self._removed: list[HostAgent] = []
         self._listener = Listener(self._find_stuck)
-        self._helpers: list[threading.Thread] = []  # that reach lost hosts again, and that sends words
+        self._helpers: list[threading.Thread] = []  # they reach lost hosts again, and send acknowledgements
         self._joining = threading.Lock()
         self._dismissed = threading.Event()
         self._stopped_at: float | None = None

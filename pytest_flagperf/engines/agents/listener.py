@@ -16,10 +16,10 @@ _TICK_S = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A descriptor, or -1, and what reads it when it is readable.
+    """A descriptor, or -1, and the function that reads it when it is readable.
 
-    ``read`` does not wait, and reads a part of what is there. It returns True if more may come, None if the descriptor
-    does not show that, and False after the last.
+    ``read`` does not wait, and reads a part of the data. It returns True if the descriptor shows when more arrives,
+    None if more may arrive and the descriptor does not show it, and False after the last data.
     """
 
     descriptor: int
@@ -65,7 +65,7 @@ class Listener:
         os.close(self._woken)
 
     def _run(self) -> None:
-        looks: list[Source] = []  # those whose descriptors say nothing
+        looks: list[Source] = []  # whose descriptors do not show what arrives
         waiting: set[Source] = set()
         ticked_at = look_at = 0.0
         with selectors.DefaultSelector() as selector:

@@ -2,7 +2,7 @@
 
 srun itself needs such connections: its nodes send their output to ports of this machine (``SrunPortRange``). Its own
 input and output cannot carry many relays: it sends its input to all nodes, and cuts lines where a program ends. A node
-whose relay does not connect gets a srun of its own.
+whose relay does not connect gets an srun of its own.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class OneSrun:
         return True
 
     def _forget_unreachable(self, words: bytearray) -> None:
-        """Do not wait for the nodes that say that they cannot connect; remove what is read."""
+        """Do not wait for the nodes that report that they cannot connect; remove the lines that were read."""
         *lines, rest = words.decode("utf-8", "replace").split("\n")
         words[:] = rest[-_HELLO_BYTES:].encode()
         for line in lines:
