@@ -171,6 +171,9 @@ def _fitter(kind: Any, all_keys: bool, nan_is_text: bool) -> Callable[[Any], boo
         return lambda value: type(value) is kind
     if kind is float:
         return lambda value: type(value) is float or _fits(value, float) or (nan_is_text and value in _NAN_TEXTS)
+    if origin is Annotated:
+        fits_type, rule = _fitter(inside[0], all_keys, nan_is_text), inside[1]
+        return lambda value: fits_type(value) and rule.fits(value)
     if is_dataclass(kind):
 
         def fits_class(value: Any) -> bool:
