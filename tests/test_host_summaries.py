@@ -150,6 +150,7 @@ def test_other_files_than_those_summed_up_are_found(whole: Path, tmp_path: Path)
         (lambda body: body["ranks"].pop(), r"it has the ranks \[4, .*; expected \[4, "),
         (lambda body: body["ranks"][0].update(path="/etc/passwd"), "path is '/etc/passwd'"),
         (lambda body: body.pop("windows"), "windows is missing"),
+        (lambda body: body["windows"].pop(), "its windows lack the one of the whole round"),
         (lambda body: body.update(files={DEVICE_SERIES: body["files"][DEVICE_SERIES]}), f"lack {rank_log(4)}, which"),
     ],
 )

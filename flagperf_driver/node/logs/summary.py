@@ -22,6 +22,8 @@ from flagperf_driver.perflog import number
 
 SHORT_FILES = (MILESTONE_TIMES, MONITORS)
 """The files that the controller gets beside the summary, as they are."""
+WHOLE_ROUND = (-math.inf, math.inf)
+"""The times of the window that each summary has."""
 _LONG_FILES = (HOST_SERIES, DEVICE_SERIES, LOAD_SERIES)
 _POINTS = 40
 _NOT_DRAWN = ("energy", "memory_total")
@@ -90,7 +92,7 @@ def summarize(folder: Path, request: Request) -> Mapping[str, Any]:
     names = [*map(rank_log, request.ranks), *_LONG_FILES]
     summary = HostSummary(
         tuple(map(_without_curves, ranks)),
-        tuple(samples.window(*times) for times in [*request.windows, (-math.inf, math.inf)]),
+        tuple(samples.window(*times) for times in [*request.windows, WHOLE_ROUND]),
         {name: digest_of(folder / name) for name in names if (folder / name).is_file()},
         samples.dropped,
         _drawn(samples.host),
@@ -182,13 +184,13 @@ def with_summary(but_series: Samples, summary: HostSummary, *, drawn: bool) -> S
 
     Only if they are ``drawn``, they have series; figures need none.
     """
-    whole = next((one for one in summary.windows if math.isinf(one.start)), None)
+    whole = next(window for window in summary.windows if (window.start, window.end) == WHOLE_ROUND)
     by_device = summary.devices.items() if drawn else ()
     return replace(
         but_series,
         host=series_of(summary.host) if drawn else {},
         devices={int(index): series_of(its) for index, its in by_device if index.isdecimal()},
-        gaps=whole.gaps if whole else (),
+        gaps=whole.gaps,
         dropped=summary.dropped,
         is_partial=True,
         windows=summary.windows,

@@ -11,7 +11,7 @@ from typing import Any
 
 from flagperf_driver.layout import rank_log
 from flagperf_driver.node.folder import SUMMARY
-from flagperf_driver.node.logs.summary import HostSummary, LongFile, Request, digest_of, summarize
+from flagperf_driver.node.logs.summary import WHOLE_ROUND, HostSummary, LongFile, Request, digest_of, summarize
 from pytest_flagperf.printable import printable_in
 from pytest_flagperf.stored import FormatError, files, type_check
 
@@ -23,7 +23,8 @@ _SHARE = 1e-9
 def read(folder: Path, ranks: range | None = None) -> HostSummary | None:
     """Return the summary in a host's folder; None without one.
 
-    FormatError if it is not one of exactly these ranks, or does not list their logs, so that nothing could be compared.
+    FormatError if it is not one of exactly these ranks, has no figures of the whole round, or does not list the ranks'
+    logs, so that nothing could be compared.
     """
     path = folder / SUMMARY
     if not path.is_file():
@@ -32,6 +33,8 @@ def read(folder: Path, ranks: range | None = None) -> HostSummary | None:
     found = [log.rank for log in summary.ranks]
     if ranks is not None and found != list(ranks):
         raise FormatError(f"{path}: it has the ranks {found!r:.{_SHOWN}}; expected {list(ranks)}")
+    if not any((window.start, window.end) == WHOLE_ROUND for window in summary.windows):
+        raise FormatError(f"{path}: its windows lack the one of the whole round")
     unlisted = next(
         (log.rank for log in summary.ranks if log.present and rank_log(log.rank) not in summary.files), None
     )
