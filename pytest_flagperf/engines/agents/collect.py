@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -67,18 +68,15 @@ def collect(agents: Agents, directory: Path, *, failed: bool) -> Collected:
         (agent.folder / SUMMARY).unlink(missing_ok=True)
     remote = [agent for agent in agents.all if not agent.host.is_local and agent.started]
     if failed or len(agents.all) <= agents.limits.max_whole_hosts:
-        return Collected(_on_each(remote, lambda agent: _collect_one(agents, agent, _fetch_logs)))
+        return Collected(_on_each(remote, partial(_fetch_logs, agents)))
     first = [agent for agent in remote if agent.noderank == 0]
-    missing = _on_each(first, lambda agent: _collect_one(agents, agent, _fetch_logs))
+    missing = _on_each(first, partial(_fetch_logs, agents))
     from pytest_flagperf.results.measured.measure import Round  # loads slowly, and few rounds have so many hosts
 
     of = Round(directory)
     requests = {agent.noderank: of.summary_request(agent.noderank) for agent in remote}
 
-    def fetch_summary(agents: Agents, agent: HostAgent) -> tuple[str, ...]:
-        return _fetch_summary(agents, agent, requests[agent.noderank])
-
-    missing += _on_each(remote, lambda agent: _collect_one(agents, agent, fetch_summary))
+    missing += _on_each(remote, lambda agent: _fetch_summary(agents, agent, requests[agent.noderank]))
     lost = {one.host for one in missing}
     return _with_drawn(agents, [agent for agent in remote if agent.name not in lost and agent not in first], missing)
 
@@ -88,28 +86,27 @@ def _with_drawn(agents: Agents, summed_up: list[HostAgent], missing: tuple[Missi
     random.SystemRandom().shuffle(summed_up)
     fetched = 0
     while summed_up and fetched < _DRAWN:
-        lost = _collect_one(agents, summed_up.pop(), _fetch_logs)
+        lost = _collect_one(summed_up.pop(), partial(_fetch_logs, agents))
         missing += (lost,) if lost else ()
         fetched += lost is None
     return Collected(missing, tuple(agent.name for agent in summed_up))
 
 
 def _on_each(
-    agents: Sequence[HostAgent], collect_one: Callable[[HostAgent], MissingLogs | None]
+    agents: Sequence[HostAgent], fetch_from: Callable[[HostAgent], tuple[str, ...]]
 ) -> tuple[MissingLogs, ...]:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return tuple(missing for missing in pool.map(collect_one, agents) if missing is not None)
+        results = pool.map(lambda agent: _collect_one(agent, fetch_from), agents)
+        return tuple(missing for missing in results if missing is not None)
 
 
-def _collect_one(
-    agents: Agents, agent: HostAgent, fetch_from: Callable[[Agents, HostAgent], tuple[str, ...]]
-) -> MissingLogs | None:
+def _collect_one(agent: HostAgent, fetch_from: Callable[[HostAgent], tuple[str, ...]]) -> MissingLogs | None:
     why = ""
     for _ in range(_TRIES):
         while agent.lost and not agent.gone:
             time.sleep(_AGAIN_S)
         try:
-            left_out = fetch_from(agents, agent)
+            left_out = fetch_from(agent)
         except (LogsTooLarge, LogsGone) as error:
             why = str(error)
             break
