@@ -33,6 +33,10 @@ class Target:
     also: Mapping[str, float] = field(default_factory=dict)
     """Further metrics with their targets; direction and unit are the same."""
 
+    @classmethod
+    def of(cls, metric: StoredMetric) -> Target:
+        return cls(metric.name, metric.direction, metric.unit, metric.target, metric.also)
+
     @property
     def sign(self) -> str:
         return "<=" if self.direction == "lower" else ">="

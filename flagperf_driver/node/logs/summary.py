@@ -18,6 +18,7 @@ from flagperf_driver.node.logs.ranges import DroppedReadings
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank
 from flagperf_driver.node.logs.sample_files import read_samples
 from flagperf_driver.node.logs.samples import Samples, Series, Window
+from flagperf_driver.node.manifest import checksum
 from flagperf_driver.perflog import number
 
 SHORT_FILES = (MILESTONE_TIMES, MONITORS)
@@ -28,7 +29,6 @@ _LONG_FILES = (HOST_SERIES, DEVICE_SERIES, LOAD_SERIES)
 _POINTS = 40
 _NOT_DRAWN = ("energy", "memory_total")
 _NOT_SUMMED_UP = ("path", "drawings")
-_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,8 @@ class HostSummary:
 def summarize(folder: Path, request: Request) -> Mapping[str, Any]:
     """Return the summary of a host's folder as JSON, without default values."""
     metric = request.metric
-    target = Target(metric.name, metric.direction, metric.unit, metric.target, metric.also)
     ranks = [
-        read_rank(folder / rank_log(rank), rank, target, request.warmup, metric, request.sample_unit)
+        read_rank(folder / rank_log(rank), rank, Target.of(metric), request.warmup, metric, request.sample_unit)
         for rank in request.ranks
     ]
     samples = read_samples(folder, _report(folder / MONITORS), request.clock_offset_s)
@@ -117,13 +116,7 @@ def _report(path: Path) -> Mapping[str, Any]:
 
 def digest_of(path: Path) -> LongFile:
     """Return the length and the SHA-256 of a file."""
-    import hashlib  # the agent imports this module, and only its child process sums up
-
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        for block in iter(lambda: stream.read(_READ_BYTES), b""):
-            digest.update(block)
-        return LongFile(stream.tell(), digest.hexdigest())
+    return LongFile(path.stat().st_size, checksum(path, "sha256"))
 
 
 def to_json(value: Any) -> Any:

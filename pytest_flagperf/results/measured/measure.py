@@ -56,8 +56,8 @@ class Round:
         """Read the plan and the record; raise FormatError for an unreadable plan."""
         self.path, self._files = path, RoundDir(path)
         self.plan = self._files.read_plan()
-        metric, nproc = self.plan.metric, self.plan.case.nproc
-        self.target = Target(metric.name, metric.direction, metric.unit, metric.target, metric.also)
+        nproc = self.plan.case.nproc
+        self.target = Target.of(self.plan.metric)
         self.places = [
             RankLocation(noderank * nproc + local, self.plan.host(noderank).name, noderank)
             for noderank in range(self.plan.shape.nnodes)
