@@ -86,14 +86,14 @@ def _of_host(
 
 def unreachable(end: RoundRecord | None, training: Phase | None) -> Iterator[ValidityWarning]:
     """Yield a warning for each host that was lost for a part of the training, and came back."""
+    if end is None or training is None:
+        return
     lost: dict[str, list[float]] = {}
-    for silence in end.silences if end and training else ():
-        assert training is not None
+    for silence in end.silences:
         begin, until = max(silence.from_ms / 1000, training.start), min(silence.until_ms / 1000, training.end)
         if until > begin:
             lost.setdefault(silence.host, []).append(until - begin)
     for host, times in lost.items():
-        assert training is not None
         if max(times) >= _LONGEST_GAP_S or (sum(times) >= _GAPS_S and sum(times) >= _SILENT_SHARE * training.seconds):
             times_s = f"{quantity(sum(times), 's')} of the training's {quantity(training.seconds, 's')}"
             sentence = f"{host} did not answer for {times_s}; if it or its network stood still, so did the ranks"
