@@ -132,7 +132,7 @@ class Check:
 
 
 def _fits(value: Any, kind: Any, *, all_keys: bool = False) -> bool:
-    """Return True if a value is of one of the kinds that most values have; False says nothing."""
+    """Return True if a value is of one of the kinds that most values have; a value may be valid without it."""
     if type(kind) is type:
         if type(value) is int and (kind is int or kind is float):
             return abs(value) <= LARGEST_INT
@@ -195,7 +195,7 @@ def _fitter(kind: Any, all_keys: bool, nan_is_text: bool) -> Callable[[Any], boo
     return lambda value: _fits(value, kind, all_keys=all_keys)
 
 
-@cache  # apart from _fitter: the annotations of a class count when the first value of it is checked
+@cache  # apart from _fitter: the annotations of a class are read when the first value of the class is checked
 def _fitters_of_class(
     kind: Any, all_keys: bool, nan_is_text: bool
 ) -> tuple[Mapping[str, Callable[[Any], bool]], frozenset[str]]:

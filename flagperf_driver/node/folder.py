@@ -19,7 +19,7 @@ with suppress(ImportError):  # Windows imports this module for its names, but ru
 
 LOCK, SOCKET, STATE = "agent.lock", "agent.sock", "agent.json"
 INNER_SOCKET = "inner.sock"
-SUMMARY = "summary.json"  # in what the agent sends only: it sums up the logs when the controller asks
+SUMMARY = "summary.json"  # only in the archive that the agent sends: the summary of the logs
 ROUNDS = "rounds"  # the folder of log folders in a user's scratch folder
 CONTAINER_LOG = "agent.container.log"  # the output of the program of a container
 _TRIES = 4

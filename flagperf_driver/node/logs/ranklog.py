@@ -239,7 +239,7 @@ class RankLog:
     path: Path = Path()
     present: bool = True
     is_summary: bool = False
-    """Its host summed it up: there are no curves, and the log is still there."""
+    """Whether these are the contents of the host's summary: without curves, and the log itself is still on the host."""
     init_end: Mapping[str, Any] = field(default_factory=dict)
     finished: Mapping[str, Any] | None = None
     counts: dict[str, int] = field(default_factory=dict)

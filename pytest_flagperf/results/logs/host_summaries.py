@@ -1,4 +1,4 @@
-"""Summaries that hosts made of their own files: read them, and compare them with files that are here."""
+"""Read the summaries that hosts made of their own files, and compare them with files that are here."""
 
 from __future__ import annotations
 

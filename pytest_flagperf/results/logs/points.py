@@ -1,4 +1,4 @@
-"""The points of a measurement of all ranks together, and the one that is the case's figure."""
+"""Combine the points of a measurement over all ranks, and find the point whose value is the case's figure."""
 
 from __future__ import annotations
 
