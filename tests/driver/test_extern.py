@@ -145,7 +145,7 @@ def test_a_device_file_cannot_import_its_neighbours(tmp_path: Path) -> None:
         load_functions(path, HOOKS, "device hook")
 
 
-def test_the_list_and_the_table_of_hooks_are_complete() -> None:
+def test_the_list_of_hooks_is_complete_and_the_page_names_each() -> None:
     tree = ast.parse((REPO / "flagperf_driver" / "pytorch" / "hooks.py").read_text(encoding="utf-8"))
     (hooks,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Hooks"]
     fields = [node.target.id for node in hooks.body if isinstance(node, ast.AnnAssign)]  # type: ignore[union-attr]
