@@ -227,7 +227,7 @@ def test_other_work_causes_a_warning_and_prevents_a_baseline(
 
 
 def due(config: pytest.Config, suites: Sequence[Suite]) -> list[Suite]:
-    """Return those that must train in this run; skip the test if there are none."""
+    """Return the suites that this run must train; skip the test if no suite has changed."""
     return trained.due(config, CATALOG, suites) or pytest.skip(trained.SKIPPED)
 
 

@@ -1,7 +1,7 @@
 """What the tests of a suite and its training to the target depend on, and the suites that passed with it.
 
-``make train`` tests and trains all suites and writes tests/trained.toml. Other runs test and train what has changed
-since; those of ``make bench`` train always.
+``make train`` tests and trains all suites and writes tests/trained.toml. Other runs test and train the suites that have
+changed since; those of ``make bench`` always train.
 """
 
 import hashlib
