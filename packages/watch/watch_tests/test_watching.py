@@ -1,12 +1,15 @@
 """``flagperf watch`` beside a real run, in a terminal."""
 
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.plugin.conftest import Toy
+from tests.plugin.conftest import toy as toy  # a fixture
 from tests.pseudo_terminal import Terminal
 from watch_tests.watched_run import start_run, toy_tree, watch
 
@@ -59,3 +62,16 @@ def test_three_cases_are_watched_to_their_end(run: Run, terminals: list[Terminal
     for part in ("preflight: 3 cases on 1 host", "] alpha:plain:CPU:1:1:1 round 1  step 1  loss "):
         assert part in log
     assert log.count("  finished  after ") == 3
+
+
+def test_cases_that_nobody_selected_are_not_shown(toy: Toy, install: Callable[[str], None]) -> None:
+    """tests/plugin/test_page.py has the same check for the reports of such a run."""
+    install("watch")
+    toy.config("alpha", "1x1", "learning_rate = 0.05\n")  # beta and 1x2 have no config; both are only collected
+    toy.run("suites", "-k", "alpha and 1:1:1", "--vendor=acme", "--synthetic").assert_outcomes(passed=1)
+    (run,) = toy.runs
+    text = toy.pytester.run(Path(sys.executable).with_name("flagperf"), "watch", "--once", run).stdout.str()
+    assert "alpha" in text
+    assert "beta" not in text
+    assert "1:2:1" not in text
+    assert "not run" not in text
