@@ -27,6 +27,7 @@ from typing import Any, cast
 
 import pytest
 
+from benchmarks.section import table
 from tests.lab.lab import PYTHON, REPO, SSHD, Lab, LabHost
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing, missing_programs
 from tests.lab.runs import ClusterToy, left_on, leftovers
@@ -407,7 +408,7 @@ def line_of(verdict: Verdict) -> str:
     return f"{'  '.join(what)}: {end}, {verdict.seconds:g} s  {verdict.reason}{problems}"
 
 
-def table(verdicts: Sequence[Verdict]) -> str:
+def table_of(verdicts: Sequence[Verdict]) -> str:
     """Return a table of the kinds of faults and what came of them."""
     ends = ["finished", "finished after restarts", "ended with a reason", "wrong"]
     counts: dict[str, Counter[str]] = {}
@@ -416,8 +417,8 @@ def table(verdicts: Sequence[Verdict]) -> str:
         if verdict.result == "finished" and not verdict.problems:
             end = "finished after restarts" if verdict.starts > 1 else "finished"
         counts.setdefault(verdict.trial.kind, Counter())[end] += 1
-    rows = [f"| {kind} | " + " | ".join(str(count[end] or "") for end in ends) + " |" for kind, count in counts.items()]
-    return "\n".join([f"| fault | {' | '.join(ends)} |", "|---|" + "---|" * len(ends), *rows])
+    rows = [[kind, *(str(count[end] or "") for end in ends)] for kind, count in counts.items()]
+    return table(["fault", *ends], rows)
 
 
 def seeds_of(words: Sequence[str]) -> list[int]:
@@ -450,7 +451,7 @@ def main() -> int:
         with (folder / "verdicts.jsonl").open("a") as file:
             file.write(json.dumps(asdict(verdict)) + "\n")
         verdicts.append(verdict)
-    print(f"\n{table(verdicts)}\n\nThe runs are in {folder}.")
+    print(f"\n{table_of(verdicts)}\n\nThe runs are in {folder}.")
     return 1 if any(verdict.problems for verdict in verdicts) else 0
 
 
