@@ -22,14 +22,11 @@ from pytest_flagperf.runtime.venv import Unavailable
 from pytest_flagperf.settings import read_settings
 from pytest_flagperf.stored.layout import OPTIONS
 
+from .rounds import Elsewhere
 from .trees import tree, write, write_suite
 
 NO_INDEX = Unavailable("cannot fetch from https://packages.test", of_all=True)
 NO_WHEELS = Unavailable("the folder has no frame")
-
-
-class Away(LocalHost):
-    is_local = False
 
 
 class Choice:
@@ -110,10 +107,10 @@ def test_the_choice_that_a_user_asks_for_is_reported_and_made_on_this_machine_on
         "venv",
         "runtime venv: its environment exists or can be built",
     )
-    away = Choice(tmp_path, monkeypatch, Away("h1"), runtime="auto")
+    away = Choice(tmp_path, monkeypatch, Elsewhere("h1"), runtime="auto")
     with pytest.raises(Problems, match=r"--runtime=auto chooses on this machine only; .* --runtime=venv or"):
         away.of("pytorch")
-    away = Choice(tmp_path, monkeypatch, Away("h1"))
+    away = Choice(tmp_path, monkeypatch, Elsewhere("h1"))
     assert (away.of("pytorch"), away.asked) == ("venv", [])
 
 
