@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -71,6 +72,8 @@ def test_a_slurm_job_of_two_nodes_trains_resnet50(bench: Bench, monkeypatch: pyt
         for name, value in {**own, "PATH": f"{PYTHON.parent}:{SYSTEM_PATH}"}.items():
             monkeypatch.setenv(name, value)
         # The nodes inherit the variables: the cache is that with the environments, which they see.
+        # The settings of pip and uv stay those with which they were built.
+        monkeypatch.setenv("XDG_CONFIG_HOME", os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config"))
         monkeypatch.setenv("HOME", str(HOME))
         monkeypatch.setenv("FLAGPERF_CACHE", str(CACHE))
         run = bench.run("-kresnet50:pytorch and converges", cluster="slurm", runtime="venv")
