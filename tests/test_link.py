@@ -1,4 +1,4 @@
-"""SSH connections and gateways, without a host."""
+"""SSH connections, gateways and the channels of programs, without a host."""
 
 import fcntl
 import os
@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import fabric
 import paramiko
@@ -18,6 +20,7 @@ import pytest
 from pytest_flagperf.hosts import HostError, silence, ssh
 from pytest_flagperf.hosts.cluster import Address, ClusterConfig
 from pytest_flagperf.hosts.host_pool import allow_descriptors
+from pytest_flagperf.hosts.remote import RemoteChannel
 from pytest_flagperf.hosts.session import is_ready
 
 
@@ -199,3 +202,16 @@ def test_connections_leave_the_config_alone_that_all_hosts_share() -> None:
     assert made.inline_ssh_env is True
     fabric.Connection("h1", config=config)
     assert config._modifications, "the control"
+
+
+def test_a_line_that_came_with_the_reply_of_the_shim_is_read_without_waiting() -> None:
+    waits: list[float] = []
+
+    def listen(timeout_s: float) -> bool:
+        waits.append(timeout_s)
+        return True
+
+    session: Any = SimpleNamespace(out=bytearray(b'{"type": "ready"}\n'), err=bytearray(), listen=listen)
+    channel = RemoteChannel(cast("Any", SimpleNamespace(name="h1")), session, 1)
+    assert channel.receive(60.0) == {"type": "ready"}
+    assert waits == [0.0]

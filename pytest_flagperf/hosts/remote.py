@@ -203,7 +203,8 @@ class RemoteChannel(LineChannel):
                 self._session.check()
                 return None
             left = deadline - time.monotonic()
-            self._read(max(0.0, min(_LOOK_S, left)))
+            # The first lines may have arrived with the reply of the shim.
+            self._read(0.0 if self._session.out else max(0.0, min(_LOOK_S, left)))
             if left <= 0 and not (self._lines or self._ended):
                 raise TimeoutError(f"{self._host.name}: no message in time")
         return self._lines.popleft()
