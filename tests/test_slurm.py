@@ -12,11 +12,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from flagperf_driver.node.agent.archive import LogLimits
+from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
 from pytest_flagperf.engines.agents.allocation import Loss
 from pytest_flagperf.engines.agents.collect import LateLogs
 from pytest_flagperf.engines.agents.slurm import host as slurm_host
@@ -34,7 +36,7 @@ from pytest_flagperf.hosts.session import BOOT
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.settings import SettingsError, read_settings
-from pytest_flagperf.stored.round_dir import MissingLogs
+from pytest_flagperf.stored.round_dir import MissingLogs, RoundFault
 from tests.rounds import tiny_plan
 from tests.trees import tree
 
@@ -92,7 +94,7 @@ def test_a_job_that_a_user_cancelled_is_told_from_others(state: str, monkeypatch
     loss = allocation.explain()
     assert loss is not None
     assert loss.sentence.startswith("job 12 on ")
-    assert (loss.kind == "cancelled", loss.host) == (state == "CANCELLED", None)
+    assert (loss.kind == "cancelled", loss.hosts) == (state == "CANCELLED", ())
 
 
 def test_a_job_that_loses_a_node_is_kept_as_long_as_enough_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +119,7 @@ def test_a_job_that_loses_a_node_is_kept_as_long_as_enough_are_left(monkeypatch:
     assert not allocation.obtain(plan, silent())
     assert allocation.explain() is None
     nodes["h2"] = Node("h2", "", ("DOWN",), "no power")
-    assert allocation.explain() == Loss("job 12 on h1, h2, h3, h4 lost a node: h2 is DOWN (no power)", host="h2")
+    assert allocation.explain() == Loss("job 12 on h1, h2, h3, h4 lost a node: h2 is DOWN (no power)", hosts=("h2",))
     assert allocation.explain() is None, "the loss was reported already"
     # Slurm took it from the job; it is back, but not in the job.
     now.append(replace(before, nodes=("h1", "h3", "h4")))
@@ -131,6 +133,15 @@ def test_a_job_that_loses_a_node_is_kept_as_long_as_enough_are_left(monkeypatch:
     assert len(allocation.pool.usable) == 4
     now.append(replace(before, state="NODE_FAIL"))
     assert allocation.obtain(plan, silent())
+
+
+def test_a_lost_spare_does_not_hide_the_fault_of_a_round() -> None:
+    loss, fault = Loss("job 12 lost a node: h3 is DOWN", hosts=("h3",)), RoundFault("crash", "h1", 0, "rank 0 failed")
+    engine: Any = SimpleNamespace(_allocation=SimpleNamespace(explain=lambda: loss))
+    explained = AgentsEngine._explained(engine, fault, ["h1", "h2"])
+    assert explained == replace(fault, sentence="rank 0 failed (job 12 lost a node: h3 is DOWN)")
+    explained = AgentsEngine._explained(engine, fault, ["h1", "h3"])
+    assert explained == RoundFault("lost", "h3", None, "job 12 lost a node: h3 is DOWN: rank 0 failed")
 
 
 def test_a_job_without_nodes_and_devices_is_read() -> None:

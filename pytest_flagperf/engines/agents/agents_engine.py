@@ -323,13 +323,14 @@ class AgentsEngine(Engine):
             for line in lines:
                 watch.note(line)
 
-    def _explained(self, fault: RoundFault) -> RoundFault:
-        """Return a fault with its cause, if the hosts' scheduler ended the round, and with the scheduler's job."""
-        if why := self._allocation.explain():
-            sentence = f"{why.sentence}: {fault.sentence}"
-            return RoundFault(why.kind, why.host or fault.host, None, sentence, fault.last_lines)
-        held_by = self._allocation.held_by()
-        return replace(fault, sentence=f"{fault.sentence} ({held_by})") if held_by else fault
+    def _explained(self, fault: RoundFault, hosts: Iterable[str]) -> RoundFault:
+        """Return a fault with its cause, if the scheduler took the round's hosts; else with the scheduler's news."""
+        why = self._allocation.explain()
+        lost = next((name for name in hosts if why and name in why.hosts), None)
+        if why and (lost or not why.hosts):
+            return RoundFault(why.kind, lost or fault.host, None, f"{why.sentence}: {fault.sentence}", fault.last_lines)
+        news = why.sentence if why else self._allocation.held_by()
+        return replace(fault, sentence=f"{fault.sentence} ({news})") if news else fault
 
     def resume(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:
         """Resume a round that another controller left running, or end it; return False if it is not running any more.

@@ -28,8 +28,8 @@ class Loss:
     sentence: str
     kind: str = "lost"
     """The kind of the fault of a round that ran there: also ``cancelled``, if a user ended what gave the hosts."""
-    host: str | None = None
-    """The host that is lost while others stay; None if all are."""
+    hosts: tuple[str, ...] = ()
+    """The hosts that are lost while others stay; empty if all are."""
 
 
 class Allocation:

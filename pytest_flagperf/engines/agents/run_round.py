@@ -38,10 +38,11 @@ from .collect import collect
 from .watch import ranks, start_tracker, unfinished, watch
 
 _log = logging.getLogger("flagperf.rounds")
-Explain = Callable[[RoundFault], RoundFault]
+Explain = Callable[[RoundFault, Iterable[str]], RoundFault]
+"""Adds to the fault of a round why its hosts, given by their names, ended it."""
 
 
-def unchanged(fault: RoundFault) -> RoundFault:
+def unchanged(fault: RoundFault, _hosts: Iterable[str]) -> RoundFault:
     """Return the fault: this machine and hosts over SSH end no round."""
     return fault
 
@@ -54,7 +55,7 @@ class RoundOptions:
     clear_caches: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)  # labels of the round's containers
     plan_entries: Mapping[str, Any] = field(default_factory=dict)  # additional entries of plan.json
-    explain: Explain = unchanged  # adds why the hosts ended a failed round
+    explain: Explain = unchanged
     hidden: Sequence[str] = ()  # folders that ranks may not read: earlier rounds and runs
     bind: bool = True  # bind ranks to the cores near their devices, if known
     near: Mapping[str, Mapping[int, Sequence[int]]] = field(
@@ -158,7 +159,7 @@ def _run_to_end(
         agents.dismiss(keep=collected.keep)
         swept += _sweep(agent for agent in agents.all if agent not in gone)
         if fault is not None and state == "failed":
-            fault = explain(fault)
+            fault = explain(fault, [agent.name for agent in agents.all])
         seconds = None if begin is None else round(_clock_s() - begin, 3)
         ends, warnings = _host_ends(agents), _warnings(agents)
         silences = tuple(silence for agent in agents.all for silence in agent.silences)

@@ -103,7 +103,7 @@ class SlurmAllocation(Allocation):
         new = [name for name in lost if name not in self._lost]
         self._lost.update(new)
         sentence = explain(self._job, now, {name: nodes[name] for name in new})
-        return Loss(sentence, host=new[0]) if sentence and new else None
+        return Loss(sentence, hosts=tuple(new)) if sentence and new else None
 
     def record(self) -> Mapping[str, Any]:
         return {_RECORD: self._job.number} if self._job else {}
@@ -250,7 +250,7 @@ class JobPerCase(SlurmAllocation):
         """Request a job for a case and wait for it, unless the case still has one with enough nodes."""
         if self._job is not None and self._case == str(plan.case):
             loss = self.explain()
-            if (loss is None or loss.host) and len(self._pool.usable) >= plan.shape.nnodes:
+            if (loss is None or loss.hosts) and len(self._pool.usable) >= plan.shape.nnodes:
                 return False
         self.release()
         self._close_others()
