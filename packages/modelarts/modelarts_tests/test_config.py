@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ import pytest
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.settings.options import SiteTable
 from pytest_flagperf_modelarts.config import ModelArtsConfig, read_config
+from pytest_flagperf_modelarts.engine import ModelArtsEngine
 from pytest_flagperf_modelarts.keys import ACCESS, SECRET, Keys, read_keys
 from pytest_flagperf_modelarts.obs_path import ObsFolder
+from tests.rounds import tiny_plan
 
 GOOD: dict[str, Any] = {
     "region": "cn-north-4",
@@ -253,3 +257,9 @@ def test_no_key_is_in_a_text_of_the_objects(tmp_path: Path, caplog: pytest.LogCa
 )
 def test_places_in_obs_are_parsed(text: str, expected: ObsFolder | None) -> None:
     assert ObsFolder.parse(text) == expected
+
+
+def test_a_start_on_fewer_hosts_has_fewer_instances() -> None:
+    engine: Any = SimpleNamespace(_config=SimpleNamespace(single_server=False))
+    plan = replace(tiny_plan(nnodes=4), nnodes=3)
+    assert ModelArtsEngine._rounds_of_job(engine, plan, 1, Path("round1"))[0].instances == range(3)

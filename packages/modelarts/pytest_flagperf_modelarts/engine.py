@@ -188,7 +188,7 @@ class ModelArtsEngine(AgentsEngine):
 
     def _rounds_of_job(self, plan: Plan, number: int, directory: Path) -> list[_Round]:
         if not self._config.single_server:
-            return [_Round(number, directory, range(plan.case.nnodes))]
+            return [_Round(number, directory, range(plan.shape.nnodes))]
         numbers = [number]
         if directory.name == round_folder(number):
             last = min(plan.case.repeat, number + self._config.instances - 1)
