@@ -60,9 +60,10 @@ def test_a_training_is_started_again_unless_that_would_not_help(starts: list[End
     assert reason_to_end(starts, 0) == "no restart is left"
 
 
-def test_a_host_of_faults_is_left_out_while_others_suffice() -> None:
+def test_a_host_of_faults_is_left_out_while_others_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = HostPool(tuple(LocalHost(name) for name in ("h1", "h2", "h3")))
-    blamed, watch = Blamed(FixedHosts(pool=pool)), silent()
+    blamed, watch, noted = Blamed(FixedHosts(pool=pool)), silent(), list[str]()
+    monkeypatch.setattr(watch, "note", noted.append)
     blamed.begin(Path("round1"))
     blamed.leave_out(RoundFault("crash", "h1", 1, "rank 1 was killed"), 2, watch)
     assert pool.excluded == {}
@@ -79,7 +80,11 @@ def test_a_host_of_faults_is_left_out_while_others_suffice() -> None:
     blamed.leave_out(RoundFault("agent", "", None, "no host"), 2, watch)
     assert [host.name for host in blamed.hosts] == ["h3"]
     blamed.leave_out(RoundFault("lost", "h1", None, "h1 is lost"), 2, watch)
-    assert [host.name for host in blamed.hosts] == ["h1", "h3"], "h1 is needed: it has to pass the preflight"
+    assert [host.name for host in blamed.hosts] == ["h1", "h3"]
+    assert noted[-2:] == [
+        "h3 is left out of the next start: rank 1 was killed",
+        "h1 is needed, and must pass the preflight before the next start: h1 is lost",
+    ]
 
 
 def test_a_lost_host_is_gone_if_the_ranks_of_all_others_wait_within_the_training() -> None:

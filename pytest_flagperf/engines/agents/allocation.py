@@ -158,7 +158,9 @@ class Blamed:
             return
         if suffice and (is_hosts or self._times[name] > 1):
             watch.note(f"{name} is left out of the next start: {fault.sentence}")
-        elif not is_hosts or self._allocation.host_count is None:
+        elif is_hosts and self._allocation.host_count is not None:
+            watch.note(f"{name} is needed, and must pass the preflight before the next start: {fault.sentence}")
+        else:
             return
         pool.exclude(host, fault.sentence)
         self._excluded.append(host)
