@@ -19,6 +19,10 @@ class Problems(ValueError):
         super().__init__("\n".join(self.problems))
 
 
+class MissingHosts(Problems):
+    """Too few hosts are available at the moment."""
+
+
 def near(word: str, words: Iterable[str]) -> str:
     """Return ``; did you mean x or y?``, or an empty string if no word is near."""
     folded = {other.lower(): other for other in words}

@@ -17,7 +17,7 @@ from pytest_flagperf.engines.agents.standstill import waiting_s
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import plan_on_fewer_hosts
-from pytest_flagperf.problems import Problems
+from pytest_flagperf.problems import MissingHosts, Problems
 from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.running import restarts
@@ -154,7 +154,7 @@ def test_a_start_waits_for_its_hosts_and_then_takes_fewer(monkeypatch: pytest.Mo
 
         def run(plan: Any) -> int:
             if usable() < (needed := plan.nnodes or 4):
-                raise Problems([f"needs {needed} hosts, {usable()} available"])
+                raise MissingHosts([f"needs {needed} hosts, {usable()} available"])
             return int(needed)
 
         return restarts.run_on_available(plans, wait_s, run, lambda: usable() == 0, noted.append)
@@ -173,6 +173,13 @@ def test_a_start_waits_for_its_hosts_and_then_takes_fewer(monkeypatch: pytest.Mo
     with pytest.raises(Problems, match="needs 4 hosts, 0 available"):
         started(lambda: 0, 60)
     assert now == [0.0], "a start that began is not tried again"
+
+    def broken() -> int:
+        raise Problems(["no image"])
+
+    with pytest.raises(Problems, match="no image"):
+        started(broken, 60)
+    assert (now, noted) == ([0.0], []), "only hosts are awaited"
     del plans[1:]
     with pytest.raises(Problems, match="needs 4 hosts, 3 available"):
         started(lambda: 3, 0)

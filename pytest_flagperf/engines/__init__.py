@@ -98,6 +98,7 @@ class Engine(Protocol):
     def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> Callable[[], None] | None:
         """Run one round to its end and write its directory. Problems if the round cannot start.
 
+        MissingHosts if only hosts are missing, for which another start waits (``restart-wait``).
         Return the function that returns the hosts, if they are kept for another start of this round (``--restarts``).
         """
 

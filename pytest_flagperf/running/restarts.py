@@ -14,7 +14,7 @@ from flagperf_driver.training.checkpoint import CheckpointError
 from flagperf_driver.training.loop import DataError, NonFiniteLoss
 from pytest_flagperf.config.layers import SAVING
 from pytest_flagperf.plan import Plan, plan_on_fewer_hosts
-from pytest_flagperf.problems import Problems
+from pytest_flagperf.problems import MissingHosts, Problems
 from pytest_flagperf.results.measured.measure import Round
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.round_dir import RoundDir, earlier_tries
@@ -147,13 +147,13 @@ def run_on_available(
 ) -> T:
     """Run the first plan as soon as its hosts are available; after ``wait_s``, the first other plan whose hosts are.
 
-    Raise the problems of the first plan if each plan has too few hosts. A plan that has ``begun`` is not run again.
+    Raise MissingHosts of the first plan if each plan has too few hosts. A plan that has ``begun`` is not run again.
     """
     (whole, *smaller), until, shown = plans, time.monotonic() + wait_s, ""
     while True:
         try:
             return run(whole)
-        except Problems as error:
+        except MissingHosts as error:
             if begun():
                 raise
             problem, reason = error, why(whole, error)
@@ -167,7 +167,7 @@ def run_on_available(
         note(f"{plan.case} asks for {plan.nnodes} of {plan.case.nnodes} hosts: {reason}")
         try:
             return run(plan)
-        except Problems as error:
+        except MissingHosts as error:
             if begun():
                 raise
             reason = why(plan, error)

@@ -20,7 +20,7 @@ from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.host_pool import HostPool, allow_descriptors, run_on_each
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.plan.checkout import checkout
-from pytest_flagperf.problems import Problems
+from pytest_flagperf.problems import MissingHosts, Problems
 from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.runtime import EngineRequirements, Interpreter, RuntimeSetupError, runtimes
 from pytest_flagperf.settings import Settings
@@ -169,7 +169,7 @@ class AgentsEngine(Engine):
         for finding in findings:
             _log.info("%s: %s", finding.level, finding.sentence)
         fatal = preflight.sentences(findings)
-        required = max((plan.case.nnodes for plan in plans), default=0)
+        required = max((plan.shape.nnodes for plan in plans), default=0)
         reasons: dict[str, list[str]] = {}
         for finding in findings:
             if finding.fatal:
@@ -178,7 +178,7 @@ class AgentsEngine(Engine):
             if host.name in reasons:
                 self._pool.exclude(host, "; ".join(reasons[host.name]))
         if len(self._pool.usable) < required:
-            raise Problems(fatal)
+            raise MissingHosts(fatal)
         self._unfit, self._near = preflight.unfit_devices(findings), preflight.near_devices(findings)
         left_out = [*few_files, *(f"left out: {sentence}" for sentence in fatal)]
         return left_out + [f"warning: {sentence}" for sentence in preflight.sentences(findings, WARN)]
@@ -215,7 +215,7 @@ class AgentsEngine(Engine):
         )
         return preflight.HostRequirements(
             code=self._environments.code(plans[0]),
-            nnodes=max(plan.case.nnodes for plan in plans),
+            nnodes=max(plan.shape.nnodes for plan in plans),
             nproc=max(plan.case.nproc for plan in plans),
             hardware=plans[0].case.hardware,
             chips={name: chip.names for name, chip in vendor.chips.items()},
@@ -276,7 +276,8 @@ class AgentsEngine(Engine):
             raise
         except (HostError, device_lease.LeaseError, OSError) as error:
             why = self._allocation.explain()
-            raise Problems([f"case {plan.case}: {why.sentence + ': ' if why else ''}{error}"]) from error
+            kind = MissingHosts if isinstance(error, HostError) else Problems
+            raise kind([f"case {plan.case}: {why.sentence + ': ' if why else ''}{error}"]) from error
         finally:
             watch.clear()
             if end is None or end.fault:
@@ -318,8 +319,8 @@ class AgentsEngine(Engine):
         if self._allocation.obtain(plan, watch):
             try:
                 lines = self._exclude_unfit([plan], watch)
-            except Problems as error:
-                raise Problems(f"{self._allocation.held_by()}: {problem}" for problem in error.problems) from error
+            except MissingHosts as error:
+                raise MissingHosts(f"{self._allocation.held_by()}: {problem}" for problem in error.problems) from error
             for line in lines:
                 watch.note(line)
 

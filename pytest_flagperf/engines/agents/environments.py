@@ -17,7 +17,7 @@ from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.deploy import Code, pack
 from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
 from pytest_flagperf.plan import Plan
-from pytest_flagperf.problems import Problems
+from pytest_flagperf.problems import MissingHosts, Problems
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, RuntimeRequest, RuntimeSetupError, runtimes
@@ -82,9 +82,10 @@ class Environments:
         """Return the Python of the case's framework on each host, for a round; Problems if it cannot be prepared."""
         prepared = self._prepare(plan, hosts, watch)
         self._checked.clear()  # the round's ranks could change it, and that of other cases
-        errors = [str(answer) for answer in prepared.values() if isinstance(answer, HostError)]
-        if errors:
-            raise Problems(dict.fromkeys(errors))
+        failed = [answer for answer in prepared.values() if isinstance(answer, HostError)]
+        if failed:
+            kind = Problems if any(isinstance(error, _NotReady) for error in failed) else MissingHosts
+            raise kind(dict.fromkeys(map(str, failed)))
         return {host.name: answer for host, answer in prepared.items() if isinstance(answer, Interpreter)}
 
     def build_ahead(self, plan: Plan, pool: HostPool, watch: Live) -> None:
