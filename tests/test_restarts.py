@@ -215,10 +215,8 @@ def test_fewer_hosts_have_as_many_samples_in_a_step(
 def test_other_runs_lease_no_device_between_two_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path))
     hosts: list[Any] = [SimpleNamespace(name=name, address=name) for name in ("h1", "h2")]
-    pool, others = HostPool((hosts[0],)), HostPool((hosts[1],))
-    with agents._unreserved(pool) as free:
-        assert free
-    with agents.reserved(pool), agents.reserved(pool), agents._unreserved(pool) as free:
-        assert not free
-    with agents.reserved(others), agents._unreserved(pool) as free:
-        assert free
+    pool = HostPool((hosts[0],))
+    with agents._unreserved(hosts) as free:
+        assert free == hosts
+    with agents.reserved(pool), agents.reserved(pool), agents._unreserved(hosts) as free:
+        assert free == hosts[1:]

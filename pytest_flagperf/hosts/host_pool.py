@@ -22,7 +22,8 @@ T = TypeVar("T")
 
 AT_ONCE = 64
 _OTHER_FILES, _FILES_PER_HOST = 200, 8
-"""Open files of the controller: a connection over SSH has 3 and each further session 2, one through srun has 5."""
+"""Open files of the controller: a connection over SSH has 3 and each further session 2, one through srun has 5, and
+a lock between two starts 1."""
 SHOWN = 8
 """The most names of hosts in a message."""
 

@@ -9,9 +9,9 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -513,8 +513,9 @@ class Acquisition:
         while untried and (missing := nnodes - sum(bool(agent.devices) for agent in self.agents.all)):
             chosen, untried = untried[:missing], untried[missing:]
             agents = self._agents_on(chosen)
-            with nullcontext(True) if self.again else _unreserved(self.pool) as free:
-                busy += self.lease_all(agents) if free else ["a training of another run starts again"]
+            with nullcontext(chosen) if self.again else _unreserved(chosen) as free:
+                busy += self.lease_all([agent for agent in agents if agent.host in free])
+            busy += ["a training of another run starts again"] if len(free) < len(chosen) else []
         holding = [agent for agent in self.agents.all if agent.devices]
         if len(holding) == nnodes:
             return []
@@ -608,9 +609,9 @@ def clock_offset(agent: HostAgent) -> float:
 
 
 @contextmanager
-def _lock_file(kind: str, pool: HostPool) -> Iterator[int]:
+def _lock_file(kind: str, hosts: Iterable[Host]) -> Iterator[int]:
     """Open the file of a lock that the runs of this machine share for these hosts; the end of the block unlocks it."""
-    key = hashlib.sha256("\n".join(sorted(host.address for host in pool.hosts)).encode()).hexdigest()[:12]
+    key = hashlib.sha256("\n".join(sorted(host.address for host in hosts)).encode()).hexdigest()[:12]
     handle = device_lease.open_lock(device_lease.default_directory(), f"{kind}-{key}")
     try:
         yield handle
@@ -621,27 +622,30 @@ def _lock_file(kind: str, pool: HostPool) -> Iterator[int]:
 @contextmanager
 def reserved(pool: HostPool) -> Iterator[None]:
     """Keep the other runs of this machine from leasing devices of these hosts, from one start to the next one."""
-    with _lock_file("again", pool) as handle:
-        fcntl.flock(handle, fcntl.LOCK_SH)  # others hold it for a moment only
+    with ExitStack() as locks:
+        for host in pool.hosts:
+            handle = locks.enter_context(_lock_file("again", [host]))
+            fcntl.flock(handle, fcntl.LOCK_SH)  # others hold it for a moment only
         yield
 
 
 @contextmanager
-def _unreserved(pool: HostPool) -> Iterator[bool]:
-    """Return whether no other run has reserved these hosts; none does so within the block."""
-    with _lock_file("again", pool) as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+def _unreserved(hosts: Iterable[Host]) -> Iterator[list[Host]]:
+    """Return those of the hosts that no other run has reserved; none reserves them within the block."""
+    with ExitStack() as locks:
+        free = []
+        for host in hosts:
+            handle = locks.enter_context(_lock_file("again", [host]))
+            with suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                free.append(host)
+        yield free
 
 
 @contextmanager
 def _queue(pool: HostPool, deadline: float, on_wait: Note) -> Iterator[None]:
     """Wait in a queue of this machine's runs for these hosts, so that a case with many hosts is not starved."""
-    with _lock_file("queue", pool) as handle:
+    with _lock_file("queue", pool.hosts) as handle:
         reported = False
         while True:
             try:
