@@ -14,6 +14,7 @@ import pytest
 
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.settings.options import SiteTable
+from pytest_flagperf_modelarts.cloud_job import CloudJob
 from pytest_flagperf_modelarts.config import ModelArtsConfig, read_config
 from pytest_flagperf_modelarts.engine import ModelArtsEngine
 from pytest_flagperf_modelarts.keys import ACCESS, SECRET, Keys, read_keys
@@ -257,6 +258,22 @@ def test_no_key_is_in_a_text_of_the_objects(tmp_path: Path, caplog: pytest.LogCa
 )
 def test_places_in_obs_are_parsed(text: str, expected: ObsFolder | None) -> None:
     assert ObsFolder.parse(text) == expected
+
+
+def test_orders_are_removed_only_while_no_other_job_copies_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path))
+    removed: list[str] = []
+    obs = SimpleNamespace(delete=lambda _, keys: removed.extend(keys))
+    cloud: Any = SimpleNamespace(config=config(tmp_path), obs=obs)
+    job = CloudJob(cloud, "job1", ["h1"], together=True)
+    job._finish("the end")
+    assert removed == []
+    job._hold_code()
+    job._finish("the end")
+    job._release_code()
+    assert removed == ["code/orders/job1.json"]
 
 
 def test_a_start_on_fewer_hosts_has_fewer_instances() -> None:

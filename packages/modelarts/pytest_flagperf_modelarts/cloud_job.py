@@ -255,6 +255,7 @@ class CloudJob:
         for channel in self.channels:
             channel.synchronize(folder, self._cloud.jobs.log_name(job, channel.instance))
         if self._code_lock is not None and all(channel.has_started for channel in self.channels):
+            self._remove_orders()
             self._release_code()
 
     def _stop_if_due(self, job: Job, state: JobState) -> None:
@@ -293,11 +294,10 @@ class CloudJob:
         self._finish(sentence)
 
     def _finish(self, sentence: str) -> None:
-        """Report the end to all channels, and remove the job's orders."""
+        """Report the end to all channels, and remove the orders of a job that has not started."""
         for channel in self.channels:
             channel.finish(sentence)
-        with suppress(HostError):
-            self.obs.delete(self._cloud.config.code, [self._cloud.config.code.key + self._orders_file])
+        self._remove_orders()
 
     # -- the code folder -----------------------------------------------------------------------------------
 
@@ -317,6 +317,12 @@ class CloudJob:
                 self._note(f"job {self._name} waits: another job has not copied its code yet from {config.code.url}")
                 reported = True
             time.sleep(_LOCK_POLL_S)
+
+    def _remove_orders(self) -> None:
+        """Remove the job's orders, only while no other job copies the code folder with them."""
+        if self._code_lock is not None:
+            with suppress(HostError):
+                self.obs.delete(self._cloud.config.code, [self._cloud.config.code.key + self._orders_file])
 
     def _release_code(self) -> None:
         if self._code_lock is not None:
