@@ -343,16 +343,6 @@ class LabHost:
             self.run(["kill", "-9", *pids], check=False)
         return len(pids)
 
-    def stop_sshd(self) -> None:
-        """New connections are refused; sessions go on."""
-        self.wear()
-        self.run(["kill", str(self._sshd_pid())], check=False)
-        until(lambda: not self.answers(), f"the end of sshd on {self.name}")
-
-    def start_sshd(self) -> None:
-        self.start([SSHD, "-E", "/var/log/sshd.log"])
-        until(self.answers, f"sshd on {self.name}")
-
     def _sshd_pid(self) -> int:
         file = self.root / "run/sshd.pid"
         return int(file.read_text()) if file.exists() else 0

@@ -23,12 +23,6 @@ def in_junit(cluster: ClusterToy) -> str:
     return "\n".join(f"{failure.get('message')}\n{failure.text}" for failure in tree.iter("failure"))
 
 
-def agent_log(host: LabHost) -> str:
-    """What the agent of the only round on a host has written down."""
-    (log,) = host.root.glob("tmp/pytest-flagperf-*/rounds/*/start_plain_task.log")
-    return log.read_text()
-
-
 def only_container(host: LabHost) -> dict[str, str]:
     (container,) = host.containers()
     return container
@@ -44,35 +38,6 @@ def test_a_rank_beyond_its_containers_memory_is_reported(cluster: ClusterToy) ->
     output = cluster.failed("--set=fault=oom")
     assert "round 1: rank 1 on h2 was killed by SIGKILL (the container's memory limit, 64 MiB)" in output
     assert "the container's memory limit, 64 MiB" in in_junit(cluster)
-
-
-def test_a_container_that_is_killed_is_named(cluster: ClusterToy) -> None:
-    cluster.use_docker(nodes="2x1")
-    going = cluster.start("-k", "converges", _SLOW)
-    going.wait_for(lambda: cluster.trains(cluster.hosts[1]), "the training")
-    cluster.hosts[1].run(["docker", "kill", only_container(cluster.hosts[1])["ID"]])
-    assert going.wait() == 1, going.text
-    sentence = "the container of rank 1 on h2 was killed (exit code 137)"
-    assert f"round 1: {sentence}" in going.text
-    assert sentence in in_junit(cluster)
-    fault_record = cluster.round_json()["fault"]
-    assert (fault_record["kind"], fault_record["host"], fault_record["rank"]) == ("container", "h2", 1)
-    assert_nothing_left(cluster.hosts)
-
-
-def test_a_round_outlives_its_engine(cluster: ClusterToy) -> None:
-    """A container goes on without dockerd; only its removal has to wait until one is there again."""
-    cluster.use_docker(nodes="2x1")
-    going = cluster.start("-k", "converges", _SLOW)
-    going.wait_for(lambda: cluster.trains(cluster.hosts[1]), "the training")
-    cluster.hosts[1].kill_dockerd()
-    going.wait_for(lambda: "cannot be removed yet" in agent_log(cluster.hosts[1]), "the end of the training")
-    cluster.hosts[1].docker()
-    assert going.wait() == 0, going.text
-    why = "cannot be removed yet: no process listens on /var/run/docker.sock: Docker is not running"
-    assert re.search(rf"warning: .* round 1: h2: container \w+ {re.escape(why)}", going.text)
-    assert "remains until" not in going.text
-    assert_nothing_left(cluster.hosts)
 
 
 def test_what_an_engine_that_stays_away_keeps_is_reported_and_removed_by_the_next_run(cluster: ClusterToy) -> None:
@@ -119,22 +84,6 @@ def test_the_container_of_an_agent_that_is_killed_with_its_janitor_is_removed(cl
     assert "round 1: the agent on h2 is gone: " in going.text
     assert f"removed after the end of the round: container {name}" in going.text
     assert cluster.round_json()["missing"] == []
-    assert_nothing_left(cluster.hosts)
-
-
-def test_a_container_that_cannot_be_removed_after_its_agent_is_named(cluster: ClusterToy) -> None:
-    cluster.use_docker(nodes="2x1")
-    going = cluster.start("-k", "converges", _SLOW)
-    going.wait_for(lambda: cluster.trains(cluster.hosts[1]), "the training")
-    cluster.hosts[1].kill_dockerd()
-    kill_agent(cluster.hosts[1], with_reaper=True)
-    assert going.wait() == 1, going.text
-    what = "h2: the container of the round may remain until the next run on this host removes it: no process listens on"
-    assert what in going.text
-    cluster.hosts[1].docker()
-    host_ids = [container["ID"] for container in cluster.hosts[1].containers()]
-    assert len(host_ids) == 1
-    cluster.hosts[1].run(["docker", "rm", "-f", *host_ids])
     assert_nothing_left(cluster.hosts)
 
 

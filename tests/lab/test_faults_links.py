@@ -157,21 +157,6 @@ def test_sessions_that_are_killed_are_replaced_and_nothing_is_lost(cluster: Clus
 
 
 @pytest.mark.slow
-def test_a_host_that_refuses_connections_for_longer_than_the_lease_is_named(cluster: ClusterToy) -> None:
-    _, two = prepare(cluster)
-    cluster.set(lease_time=2)
-    going = start(cluster, "--set=step_s=1")
-    two.stop_sshd()
-    two.kill_sshd_sessions()
-    assert going.wait() == 1, going.text
-    sentence = fault_of(cluster)["sentence"]
-    assert re.match(r"h2 is lost and did not come back: h2: .* port 22: connection refused", sentence), sentence
-    assert f"round 1: {sentence}" in going.text
-    until(lambda: not ranks(two), "the end of the ranks whose controller is lost")
-    two.start_sshd()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["link", "freeze"])
 def test_a_host_that_comes_back_within_its_lease_goes_on(cluster: ClusterToy, switch: str) -> None:
     one, _ = prepare(cluster)
@@ -335,20 +320,7 @@ def test_a_host_that_is_off_is_left_out(cluster: ClusterToy) -> None:
     assert len(cluster.toy.runs) == 1
 
 
-# -- disks and clocks ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_disk_that_fills_while_a_round_runs_is_named(cluster: ClusterToy) -> None:
-    _, two = prepare(cluster)
-    two.limit_disk("/tmp", 300 << 20)
-    going = start(cluster, "--set=step_s=0.4")
-    reported_once(going.text, "flagperf: warning: h2: disk: 300 MiB free in /tmp")
-    two.run(["dd", "if=/dev/zero", "of=/tmp/fill", "bs=1M"], check=False)
-    assert going.wait() == 1, going.text
-    reported_once(going.text, r"round 1: .*disk.* is full")
-    assert fault_of(cluster)["host"] == "h2"
-    assert_nothing_left(cluster.hosts)
+# -- clocks -------------------------------------------------------------------------------------------------------
 
 
 def test_a_wrong_clock_is_reported_and_subtracted_from_all_times(cluster: ClusterToy) -> None:

@@ -87,14 +87,6 @@ def toy(slurm: Slurm, lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.M
         yield made
 
 
-def test_a_case_runs_on_the_nodes_of_the_job_that_the_run_is_in(toy: SlurmToy, slurm: Slurm) -> None:
-    number = slurm.allocate("--nodes=2", "--gres=gpu:2")
-    code, output = toy.run("-k", "converges", env={"SLURM_JOB_ID": number})
-    assert code == 0, output
-    assert slurm.queue == [number]
-    slurm.command("scancel", number)
-
-
 def test_a_case_requests_a_job_and_gives_it_back(toy: SlurmToy, slurm: Slurm) -> None:
     output = toy.passed()
     assert "has job" in output

@@ -75,23 +75,6 @@ def test_an_undisturbed_round_has_no_validity_warning_and_records_its_machine(gp
     assert_nothing_left(gpus.hosts)
 
 
-def test_throttling_a_foreign_process_and_another_driver_give_warnings(gpus: ClusterToy, foreign_pid: int) -> None:
-    going = begun(gpus)
-    host = gpus.hosts[0]
-    (first, second) = _pids(host, "run_pretraining.py")
-    host.nvml[1].set(clock_reasons=0x8 | 0x40)
-    host.nvml[0].processes((first, GIB), (foreign_pid, 700 << 20))
-    host.nvml.driver("560.35.03")
-    warnings = sentences(ended(gpus, going))
-    assert warnings.keys() == {"throttled", "foreign", "changed"}
-    assert warnings["foreign"] == [f"h1: device 0 was also in use by sleep of root (pid {foreign_pid})"]
-    assert warnings["changed"] == ["h1: the driver changed from 550.54.15 to 560.35.03"]
-    (throttled,) = warnings["throttled"]
-    assert throttled.startswith("h1: device 1 was slowed down in ")
-    assert throttled.endswith(" of the training by hw_slowdown, hw_thermal")
-    assert second
-
-
 def test_ranks_in_a_container_are_not_foreign_processes_but_others_are(gpus: ClusterToy, foreign_pid: int) -> None:
     """Root's ranks hide their environment from any other user, but not that they are in the round's container."""
     host = gpus.hosts[0]
