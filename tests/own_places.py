@@ -98,9 +98,6 @@ def link(path: Path) -> None:
         target.symlink_to(path)
 
 
-# -- what is left ----------------------------------------------------------------------------------------------
-
-
 def left_in_own_places() -> list[str]:
     """Processes that the session started, and ranks' temporary folders in its TMPDIR."""
     processes = [f"process {pid}: {words[:200]}" for pid, words in _processes()]
@@ -141,9 +138,6 @@ def is_alone() -> bool:
     """Whether no other run of pytest or of the harness is on this machine, whose traces these might be."""
     lines = [line.replace(str(REPO), "") for _, line in _processes(own=False)]  # linters of a folder pytest-flagperf
     return not any("pytest" in line or "flagperf" in line for line in lines)
-
-
-# -- hooks -----------------------------------------------------------------------------------------------------
 
 
 class Watch:

@@ -47,9 +47,6 @@ def refusal(root: Path, config: str = "", adapter: str = "") -> str:
     return problem.removeprefix(f"case {CASE}: ")
 
 
-# -- forbidden changes -------------------------------------------------------------------------------------------
-
-
 def test_the_user_but_not_a_vendor_may_set_data_and_checkpoint(tmp_path: Path) -> None:
     mutable = 'mutable_params = ["train_data", "init_checkpoint"]\n'
     catalog = tree(tmp_path, "init_checkpoint = 'x.pt'\ntrain_data = 'train'\n")
@@ -83,9 +80,6 @@ def test_an_unknown_step_and_an_unknown_hook_are_reported_with_all_other_problem
     write(tmp_path, "vendors/acme/device.py", "def synchronise(device): ...\n")
     message = refusal(tmp_path)
     assert message.startswith("vendors/acme/device.py:1: 'synchronise' is not a device hook that can be replaced")
-
-
-# -- reported changes ------------------------------------------------------------------------------------------
 
 
 def adapt(root: Path) -> Catalog:

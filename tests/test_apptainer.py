@@ -38,9 +38,6 @@ def sif(tmp_path: Path) -> Path:
     return file
 
 
-# -- the image on a host ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.integration
 def test_an_image_file_is_inspected_once_and_its_digest_is_recorded(double: Double, sif: Path) -> None:
     wanted = request(sif, options=("--gpus", "all", "--env", "KEY=secret", "-v", "/data:/data:ro", "--rocm"))
@@ -108,9 +105,6 @@ def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert apptainer.find_program() == (str(tmp_path / "singularity"), "singularity-ce version 3.11.4")
 
 
-# -- preflight -------------------------------------------------------------------------------------------------------
-
-
 def test_preflight_facts(double: Double, sif: Path) -> None:
     version = "apptainer version 9.8.7"
     assert apptainer.facts(str(sif)) == {"version": version, "image": True, "error": None}
@@ -130,9 +124,6 @@ def test_a_kernel_without_user_namespaces_is_named(
     assert "needs user namespaces, and user.max_user_namespaces is 0" in str(apptainer.facts(str(sif))["error"])
     switch.write_text("100\n")
     assert apptainer.facts(str(sif))["error"] is None
-
-
-# -- options and problems ------------------------------------------------------------------------------------------
 
 
 def test_docker_options_are_translated() -> None:

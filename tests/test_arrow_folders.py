@@ -1,7 +1,5 @@
 """FLUX.1's reader of Arrow folders and pyarrow read the same rows, whoever wrote them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator

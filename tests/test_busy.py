@@ -55,9 +55,6 @@ def only(warnings: tuple[ValidityWarning, ...]) -> ValidityWarning:
     return warning
 
 
-# -- the validity warning ------------------------------------------------------------------------------------
-
-
 def test_waiting_beside_other_work_and_stolen_time_give_a_warning_and_own_processes_none(tmp_path: Path) -> None:
     outcome = round_beside(tmp_path, waited=0.125, others=1.5, named=list(OTHERS))
     assert only(outcome.validity_warnings) == ValidityWarning(
@@ -105,9 +102,6 @@ def test_missing_measurements_and_waiting_before_the_training_give_no_warning(tm
     rows = [",".join([when, f"{min(float(when) - start, 2.5):.3f}", "9.000", "0.000"]) for when, *_ in cells]
     path.write_text("\n".join([head, *rows]) + "\n")
     assert measure(tmp_path).validity_warnings == ()
-
-
-# -- what follows --------------------------------------------------------------------------------------------
 
 
 WARNING = ValidityWarning(
@@ -189,9 +183,6 @@ def test_a_speed_up_above_the_cards_is_shown_as_noise_everywhere() -> None:
     assert any("above 2 cards: noise" in text for text in summarize_case(case).warnings)
     fine = replace(case, outcomes=(beside(2.0),))
     assert (fine.speedup_text, judged(beside(2.0))["speedup"].got) == ("2.00x", "2.00x")
-
-
-# -- measured again ------------------------------------------------------------------------------------------
 
 
 def test_turns_that_show_more_make_a_missed_speed_up_good_and_others_do_not(tmp_path: Path) -> None:

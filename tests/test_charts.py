@@ -45,9 +45,6 @@ def lines_of(chart: Chart | None) -> list[str]:
     return [line.name for line in chart.lines]
 
 
-# -- rounds --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["converged_1x2", "nan_metric", "crashed_rank", "throughput_only", "hang"])
 def test_every_recorded_round_has_charts(name: str) -> None:
     outcome = recorded(name)
@@ -87,9 +84,6 @@ def test_a_line_is_thinned_keeps_its_end_and_has_gaps_where_values_are_not_finit
     endless = replace(recorded("converged_1x1"), steps=(Step(1, 1, 0.1, math.inf, 1.0, 1.0),) * 3)
     assert charts.loss([endless]) is None
     assert (charts.metric([]), charts.throughput([]), charts.html([None])) == (None, None, "")
-
-
-# -- hosts and devices ---------------------------------------------------------------------------------------
 
 
 def test_a_few_devices_have_a_line_each_and_many_are_lowest_median_and_highest(tmp_path: Path) -> None:
@@ -142,9 +136,6 @@ def test_a_small_chart_has_the_target_and_leaves_gaps_out_and_noise_small() -> N
     assert small(None) == small(Chart("top1", "step", "", (replace(line, y=[math.nan] * 3),))) == ""
 
 
-# -- ranks and cases -----------------------------------------------------------------------------------------
-
-
 def ranks(number: int) -> list[RankStepTimes]:
     return [
         RankStepTimes(rank, tuple((step, 0.1 + rank / 100) for step in range(10, 110, 10))) for rank in range(number)
@@ -177,9 +168,6 @@ def test_bars_need_a_finite_value_an_axis_is_stored_once_and_numbers_have_four_d
     assert [charts.rounded(value) for value in (5226.340297, 0.363525390625, -1e-9, 3.0, 123456.0, math.nan)] == [
         5226, 0.3635, -1e-9, 3, 123500, None,
     ]  # fmt: skip
-
-
-# -- to the page ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -67,9 +67,6 @@ def test_rounds_with_other_versions_of_a_package_are_not_comparable() -> None:
     assert outcome_differences(then, now) == ["torch: 2.15.0 -> 2.11.0"], "once: the ranks of both report it"
 
 
-# -- in what is built on it ------------------------------------------------------------------------------------
-
-
 def stored(root: Path, driver: str) -> Path:
     ran_on = {**RAN_ON, "driver": driver}
 

@@ -78,9 +78,6 @@ def test_a_case_without_a_worse_metric_names_what_happened(
     assert rows_of(out)[1][-1] == verdict
 
 
-# -- implausible improvements -----------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("wide")
 @pytest.mark.parametrize(("factor", "verdict"), [(4.67, "not comparable: check the run"), (1.5, "better")])
 def test_an_implausible_improvement_is_labelled(tmp_path: Path, capsys: Capture, factor: float, verdict: str) -> None:
@@ -107,9 +104,6 @@ def test_other_hardware_may_be_several_times_as_fast(tmp_path: Path, capsys: Cap
     assert "check the run" not in out
 
 
-# -- two commits -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("wide")
 def test_runs_of_two_commits_are_compared_and_the_changed_code_is_noted(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99), fingerprint=CODE)
@@ -119,9 +113,6 @@ def test_runs_of_two_commits_are_compared_and_the_changed_code_is_noted(tmp_path
     assert "  note: suite_code: s1 -> s2" in out
     assert "  note: driver_code: d1 -> d2" in out
     assert sum(line.startswith("regression: ") for line in out.splitlines()) == 3
-
-
-# -- the comment -----------------------------------------------------------------------------------------------
 
 
 def test_the_comment_has_the_verdict_the_table_and_the_figures(tmp_path: Path, capsys: Capture) -> None:

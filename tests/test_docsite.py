@@ -10,9 +10,6 @@ from docsite.navigation import CHINESE, ENGLISH, NAVIGATION
 REPO = Path(__file__).resolve().parent.parent
 
 
-# -- staging -------------------------------------------------------------------------------------------------
-
-
 def stage(tmp_path: Path, **texts: str) -> pages.Stage:
     made = {name: pages.Page(name, f"docs/{name}.md", text) for name, text in texts.items()}
     return pages.Stage(ENGLISH, tmp_path / "stage", made, {}, tmp_path)

@@ -1,7 +1,5 @@
 """Drawings of a model: checked as they are read, kept first and last, and shown on the page."""
 
-from __future__ import annotations
-
 import base64
 import re
 import struct

@@ -35,9 +35,6 @@ def problems() -> list[str]:
     return caught.value.problems
 
 
-# -- loading ---------------------------------------------------------------------------------------------------
-
-
 def test_plugins_are_sorted_by_name_and_have_their_package(site: Site) -> None:
     assert hooks.installed_plugins() == ()
     site.install(ROOTS, "made_a", "zeta")
@@ -96,9 +93,6 @@ def test_a_module_that_is_two_plugins_and_an_invalid_name_are_reported(site: Sit
     ]
 
 
-# -- calling ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -116,9 +110,6 @@ def test_a_hook_that_fails_does_not_affect_other_plugins(site: Site, body: str, 
     assert first.values == ()
     assert first.problem.startswith(f"the installed made_a 1.2: {message}")
     assert second == Answer(hooks.Plugin("b", "made_b", "1.2"), ("/x",))
-
-
-# -- cost ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -144,9 +135,6 @@ def test_plugins_are_looked_up_once_per_process(site: Site, monkeypatch: pytest.
         assert plugins.has("flagperf_roots")
         monkeypatch.syspath_prepend(f"/nowhere{number}")  # as pytest does for each suite
     assert groups == ["flagperf"]
-
-
-# -- exporters -------------------------------------------------------------------------------------------------
 
 
 def export(capsys: Capture, *arguments: object) -> tuple[int, str]:
@@ -214,8 +202,6 @@ def test_names_of_formats_that_are_taken_or_invalid_are_reported(site: Site, tmp
         "'text' is also used by the installed made_2 1.2; uninstall one of them",
     ]
 
-
-# -- commands --------------------------------------------------------------------------------------------------
 
 COMMAND = """
 import types

@@ -98,9 +98,6 @@ def test_charts_are_drawn_of_the_summaries(whole: Path, tmp_path: Path) -> None:
         samples.window(1, 2)
 
 
-# -- the check -----------------------------------------------------------------------------------------------
-
-
 def edit_summary(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     body = json.loads((folder / SUMMARY).read_text())
     edit(body)

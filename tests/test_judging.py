@@ -27,9 +27,6 @@ def verdict(name: str, *, ok: bool) -> Verdict:
     return Verdict(name, ok, "got", "expected", f"{name} is {'fine' if ok else 'bad'}")
 
 
-# -- accepting ------------------------------------------------------------------------------------------------
-
-
 def test_a_stored_run_is_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rounds = (Training("", round=turn, rounds=2, step_s=step_s) for turn, step_s in enumerate((0.02, 0.0198), 1))
     run = trained(tmp_path / "reports" / "run1", *rounds)
@@ -101,9 +98,6 @@ def test_other_runs_of_the_folder_give_the_variation(tmp_path: Path) -> None:
     rules = [item.baseline.metrics["p_core"].rule for item in (*alone, *among_others)]
     assert rules[0] == "a change counts from 5.0 % on (its bound, noise unknown)"
     assert "(its noise from run to run)" in rules[1]
-
-
-# -- expected failures ----------------------------------------------------------------------------------------
 
 
 def test_only_an_expected_failure_has_the_reason_and_an_unknown_one_is_reported() -> None:

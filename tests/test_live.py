@@ -93,9 +93,6 @@ def test_a_worker_writes_few_permanent_lines_and_a_note_clears_the_progress_line
     assert terminal.text.endswith("\r\x1b[Kwaiting\n")
 
 
-# -- without a terminal --------------------------------------------------------------------------------------
-
-
 ROUND = Path("run/toy_plain_CPU_1_1_1/round1")
 
 

@@ -1,7 +1,5 @@
 """The points and the verdicts of suites that measure; each verdict has a control that fails."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

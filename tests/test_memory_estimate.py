@@ -1,7 +1,5 @@
 """The estimated memory of a rank: the program's figures, the table of --plan, and what goes wrong."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -54,9 +52,6 @@ def estimated(config: dict[str, Any], program: Path = PROGRAM, **parallel: int) 
     return dict(reply["bytes"])
 
 
-# -- the program of the language suites ------------------------------------------------------------------------
-
-
 def test_the_weights_are_all_parameters() -> None:
     assert estimated(ONE_BILLION)["weights"] == 4 * 1_235_814_400
     assert estimated(EIGHT_BILLION)["weights"] == 4 * 8_030_261_248
@@ -97,8 +92,6 @@ def test_flux1s_weights_are_all_parameters_and_an_evaluation_gathers_them() -> N
     )
     assert recomputed["gathered"] == 2 * 11_891_178_560, "the most is in an evaluation"
 
-
-# -- the plan --------------------------------------------------------------------------------------------------
 
 TOY = """
 import json, sys

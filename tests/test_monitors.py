@@ -40,9 +40,6 @@ def read(round_dir: Path) -> Samples:
     return monitors.read(round_dir)["h1_noderank0"]
 
 
-# -- series --------------------------------------------------------------------------------------------------
-
-
 def test_each_quantity_has_its_own_times_and_unit(tmp_path: Path) -> None:
     host_rows(folder(tmp_path), (0, "", 0.5, "", ""), (0.1, 0.25, "", "", ""), (0.2, 0.75, 0.5, 1000, 10))
     found = read(tmp_path).host
@@ -138,9 +135,6 @@ def test_the_samplers_messages_are_reported(tmp_path: Path) -> None:
     )
 
 
-# -- energy --------------------------------------------------------------------------------------------------
-
-
 def energy(tmp_path: Path, device: int) -> Energy | None:
     return next((one.energy for one in read(tmp_path).window().devices if one.index == device), None)
 
@@ -172,9 +166,6 @@ def test_the_share_of_each_reason_for_low_clocks(tmp_path: Path) -> None:
     reasons = ["none", "sw_power_cap", "sw_power_cap+hw_thermal", "none", ""]
     device_rows(folder(tmp_path), *((when, 0, 1, reason, "") for when, reason in enumerate(reasons)))
     assert read(tmp_path).throttle == {0: {"hw_thermal": 0.25, "sw_power_cap": 0.5}}
-
-
-# -- the original's logs -------------------------------------------------------------------------------------
 
 
 def test_no_hosts_no_samples(tmp_path: Path) -> None:

@@ -27,9 +27,6 @@ LIKE = "resnet50"
 PAGE = REPO / "docs" / "models.md"
 
 
-# -- the page ------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def walked(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Copy:
     """Run all steps of the page; tests/test_how_to.py trains an unchanged copy, and the rules are tested below."""
@@ -80,9 +77,6 @@ def test_adding_a_model_takes_one_folder_and_it_reaches_its_calibrated_target(wa
     assert 0.7 < suite.scales["small"].target < 1
 
 
-# -- the page's tables ---------------------------------------------------------------------------------------
-
-
 def fields_of_context() -> list[str]:
     """Return the fields of the steps' context in PyTorch; its module imports the framework."""
     fields = []
@@ -114,9 +108,6 @@ def test_the_page_names_all_fields_of_the_context_in_its_order_and_all_files_of_
     assert main(["new-model", "gru", f"--like={LIKE}"]) == 0
     names = {re.sub(r"^pytorch/checks/\w+", "pytorch/checks/*", name) for name in files(tree / "suites/gru")}
     assert {*described("file")} == names - {"pytorch/config/mutable_params.py"}, "the text describes optional files"
-
-
-# -- the files of new-model ----------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from pytest_flagperf.plan import PlanRequest, make_plan
 from tests.walk import Copy
 
 REPO = Path(__file__).resolve().parent.parent
-# -- the page ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +88,6 @@ def test_it_is_found_in_another_root_and_in_an_installed_package(walked: Copy, t
     assert "vendor made exists twice" in walked.run(
         f"cp -r {package}/vendors/made vendors/ && {plan}", code=pytest.ExitCode.USAGE_ERROR
     )
-
-
-# -- files of new-vendor ---------------------------------------------------------------------------------------
 
 
 def lay_out(root: Path, *options: str, code: int = 0) -> Path:

@@ -37,9 +37,6 @@ def word(old: Sequence[float], new: Sequence[float], like: Runs | None = None, d
     return noise.compare(old, new, like or [], direction=direction).word
 
 
-# -- simulated -----------------------------------------------------------------------------------------------
-
-
 NOISE = {"a round's": (0.0, 0.02), "a run's": (0.02, 0.0), "both": (0.016, 0.018)}
 """2 % in each sense: that of one training; that which all rounds of a run share; that of a run's median, of both."""
 
@@ -99,9 +96,6 @@ def test_an_outlier_does_not_spoil_the_noise() -> None:
     assert noise.measure(runs).between == pytest.approx(before, rel=0.3)
 
 
-# -- by hand -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("direction", "value", "expected"),
     [
@@ -149,9 +143,6 @@ def test_noise_is_measured_without_outliers_which_differ_from_level_shifts() -> 
     assert list(noise.outliers([5.0] * 8)) == []
     assert noise.spread([100.0] * 6 + [106.0] + [100.0] * 6) == pytest.approx(1.04 * 6 / 12**0.5)
     assert noise.spread([100.0, 101.0]) is None
-
-
-# -- two runs ------------------------------------------------------------------------------------------------
 
 
 def of_two(old: Sequence[float], new: Sequence[float], like: Runs | None = None) -> noise.Judgement:

@@ -78,9 +78,6 @@ def agent_on(name: str) -> Any:
     )
 
 
-# -- what --plan prints is what runs -----------------------------------------------------------------------------------
-
-
 def printed(plan: Plan, hosts: Sequence[Any]) -> dict[str, list[str]]:
     """Return the command of each process by its host, as --plan prints it."""
     commands: dict[str, list[str]] = {}

@@ -35,9 +35,6 @@ def text_of(html: str) -> str:
     return parsed.content
 
 
-# -- the top -----------------------------------------------------------------------------------------------------
-
-
 def test_the_machine_is_at_the_top_with_its_software(tmp_path: Path) -> None:
     case_dir = add_case(tmp_path, "converged_1x1")
     machine = {
@@ -92,9 +89,6 @@ def test_a_long_headline_is_folded(tmp_path: Path) -> None:
         assert ("3 more lines" in headline) == folded
 
 
-# -- cases -------------------------------------------------------------------------------------------------------
-
-
 def test_failed_cases_are_open_and_a_failure_of_all_rounds_appears_once(tmp_path: Path) -> None:
     same: list[Change] = [lambda outcome: outcome] * 3
     add_case(tmp_path, "nan_loss", same)
@@ -138,9 +132,6 @@ def test_a_case_begins_with_the_rate_of_the_whole_training_and_figures_have_thei
     assert f"p_core {FIGURES['p_core'].meaning} 1,684 images/s" in text
     assert re.search(r"p_whole [0-9,]+ images/s p_core 1,684 images/s", text), "beside the name of the case"
     assert text.index(FIGURES["p_whole"].meaning) < text.index(FIGURES["p_core"].meaning), "in its figures"
-
-
-# -- comparisons -------------------------------------------------------------------------------------------------
 
 
 def test_each_round_is_a_dot_around_the_median(tmp_path: Path) -> None:
@@ -208,9 +199,6 @@ def test_the_speedup_is_drawn_beside_its_ideal() -> None:
     assert '["ideal",' in html
     assert "speed-up" in text_of(html)
     assert comparisons.scaling([row(one)]) == ""
-
-
-# -- logs --------------------------------------------------------------------------------------------------------
 
 
 def test_the_end_of_a_log_is_in_the_page_if_its_round_failed(tmp_path: Path) -> None:

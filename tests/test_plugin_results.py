@@ -23,9 +23,6 @@ def rounds(tmp_path: Path) -> tuple[Outcome, ...]:
     return run.cases[0].outcomes
 
 
-# -- verdicts --------------------------------------------------------------------------------------------------
-
-
 def test_a_verdict_gets_the_name_of_its_plugin_and_its_kind(site: Site, rounds: tuple[Outcome, ...]) -> None:
     assert of_plugins(rounds) == []
     site.install(VERDICTS.format(body="return [Verdict('target', True, r.case, 'a case') for r in rounds]"))

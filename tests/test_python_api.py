@@ -29,9 +29,6 @@ def reports(tmp_path: Path) -> Path:
     return tmp_path
 
 
-# -- docs/python.md --------------------------------------------------------------------------------------------
-
-
 def test_the_code_of_the_document_runs(
     reports: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,9 +72,6 @@ def test_runs_are_loaded_in_order_and_a_damaged_file_is_a_problem(reports: Path)
     assert second.problems == ()
     with pytest.raises(ValueError, match="nowhere: no such directory"):
         load_runs(reports / "nowhere")
-
-
-# -- the notebook ----------------------------------------------------------------------------------------------
 
 
 def outputs(notebook: dict[str, Any]) -> list[tuple[str, list[str]]]:

@@ -52,9 +52,6 @@ def kept(samples: Samples, file: str, name: str) -> list[float]:
     return list(found[name].values) if name in found else []
 
 
-# -- readings ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("file", COLUMNS)
 def test_every_column_has_a_range_in_its_unit(file: str) -> None:
     columns = [re.fullmatch(r"(\w+)(?: \[(.*)\])?", column) for column in COLUMNS[file]]
@@ -143,8 +140,6 @@ def test_an_impossible_reading_changes_no_figure_of_the_round() -> None:
     for name in figures:
         assert bad.value(name) == pytest.approx(good.value(name), rel=0.05), name
 
-
-# -- what ranks log ----------------------------------------------------------------------------------------------
 
 SUITE = StoredMetric("top1", range=(0.0, 1.0), loss_range=(-0.5, 20.0))
 DECLARED = [

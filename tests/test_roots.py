@@ -46,9 +46,6 @@ def catalog_of(root: Path, *roots: object) -> Catalog:
     return scan(read_settings({"roots": [str(each) for each in roots]}, root, root), installed_roots())
 
 
-# -- installed packages --------------------------------------------------------------------------------------
-
-
 def test_a_package_provides_suites_and_vendors(tmp_path: Path, install: Install) -> None:
     tree(tmp_path / "tree")
     package = install()
@@ -98,9 +95,6 @@ def test_a_run_elsewhere_never_imports_plugins(
     asked.stderr.fnmatch_lines(["*the installed made_maker 1.2: flagperf_roots() raised*"])
 
 
-# -- duplicates ----------------------------------------------------------------------------------------------
-
-
 def test_the_same_vendor_in_two_roots_is_reported_with_both_and_the_fix(tmp_path: Path, install: Install) -> None:
     tree(tmp_path / "tree")
     write_vendor(tmp_path / "other", "acme")
@@ -114,9 +108,6 @@ def test_the_same_vendor_in_two_roots_is_reported_with_both_and_the_fix(tmp_path
     write_vendor(package, "acme")
     with pytest.raises(CatalogError, match=r"acme \(of made_maker 1\.2\); remove .*, or uninstall the package$"):
         catalog_of(tmp_path / "tree")
-
-
-# -- commands ------------------------------------------------------------------------------------------------
 
 
 def test_list_shows_the_origin_of_a_vendor(
@@ -144,9 +135,6 @@ def test_the_commands_find_the_current_tree(
     monkeypatch.chdir(tmp_path / "vendors" / "acme")
     assert main(["list"]) == 0
     assert "toy:pytorch" in capsys.readouterr().out
-
-
-# -- files on hosts ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["absolute", "relative", "linked root", "linked vendor"])

@@ -70,9 +70,6 @@ def test_every_option_has_a_help_a_name_of_its_own_and_its_place() -> None:
     }  # fmt: skip
 
 
-# -- settings of the site on the command line ---------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "given", ["--lease=host", "--clear-caches", "--no-clear-caches", "--pip-source=https://u:p@h/simple"]
 )
@@ -96,9 +93,6 @@ def test_options_of_other_plugins_are_ignored_and_a_files_value_is_shown_as_writ
     assert settings.as_written("container_opt") == f"{file}: container-opt = ['--memory 1g', '--env A=***']"
     assert settings.as_written("lease_time") == f"{file}: lease-time = 2"
     assert settings.as_written("nodes") == "--nodes=1x2"
-
-
-# -- paths ------------------------------------------------------------------------------------------------
 
 
 def test_paths_are_relative_to_the_file_or_the_working_directory_and_not_empty(
@@ -129,9 +123,6 @@ def test_the_folder_of_wheels_must_exist(tmp_path: Path) -> None:
         read_settings({}, tmp_path)
     (tmp_path / "wheels").mkdir()
     assert read_settings({}, tmp_path).wheels == f"{tmp_path}/wheels"
-
-
-# -- roots ------------------------------------------------------------------------------------------------
 
 
 def suite(root: Path) -> None:
@@ -202,9 +193,6 @@ def test_an_invalid_root_of_the_command_line_is_reported(tmp_path: Path, given: 
         read_settings({"roots": [given]}, tmp_path, tmp_path)
 
 
-# -- invalid files ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["flagperf.toml", "pyproject.toml"])
 def test_a_file_that_is_not_utf8_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b'# flagperf\nvendor = "\xff"\n')
@@ -216,9 +204,6 @@ def test_our_part_of_pyproject_must_be_a_table(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool]\nflagperf = "x"\n')
     with pytest.raises(SettingsError, match=r"tool\.flagperf: expected a table, \[tool\.flagperf\], got a string"):
         read_settings({}, tmp_path)
-
-
-# -- root of the tree ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mark", ["suites/toy/plain/suite.toml", "flagperf.toml", "pyproject.toml"])

@@ -38,9 +38,6 @@ def only(warnings: tuple[ValidityWarning, ...]) -> ValidityWarning:
     return warning
 
 
-# -- clocks --------------------------------------------------------------------------------------------------
-
-
 def test_an_undisturbed_round_has_no_validity_warning(tmp_path: Path) -> None:
     assert warnings_of(tmp_path) == ()
     assert warnings_of(tmp_path, replace(LONG, sampling=None, plan_fields={})) == ()
@@ -82,9 +79,6 @@ def test_only_a_power_limit_below_the_usual_one_gives_a_warning(tmp_path: Path) 
     assert other.sentence.endswith("by hw_power_brake")
 
 
-# -- gaps in sampling ----------------------------------------------------------------------------------------
-
-
 def test_a_long_gap_within_the_training_gives_a_warning_also_at_its_end(tmp_path: Path) -> None:
     warning = only(warnings_of(tmp_path, left_out=lambda share: 0.4 < share < 0.8))
     assert warning.kind == "gap"
@@ -123,9 +117,6 @@ def test_a_host_or_devices_without_samples_give_a_warning_if_sampling_was_planne
     assert warnings_of(tmp_path, replace(LONG, plan_fields={}), left_out=lambda share: True) == ()
 
 
-# -- events --------------------------------------------------------------------------------------------------
-
-
 def test_a_clock_change_gives_a_warning_and_its_jump_is_no_gap(tmp_path: Path) -> None:
     """The clock is set forward by five seconds: all later times move, also the last event's."""
 
@@ -153,9 +144,6 @@ def test_the_samplers_events_are_reported_once_and_word_for_word(tmp_path: Path,
     assert outcome.warnings == ("h1: device 0: ecc changed from 0 to 1",)
 
 
-# -- lost hosts ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("from_s", "until_s", "is_marked"), [(4.0, 8.0, True), (1.0, 4.5, False), (10.9, 40.0, False)])
 def test_a_host_that_was_lost_for_a_part_of_the_training_and_came_back_gives_a_warning(
     tmp_path: Path, from_s: float, until_s: float, is_marked: bool
@@ -167,9 +155,6 @@ def test_a_host_that_was_lost_for_a_part_of_the_training_and_came_back_gives_a_w
     assert [warning.kind for warning in warnings] == ["unreachable"] * is_marked
     if is_marked:
         assert only(warnings).sentence.startswith("h2 did not answer for 4 s of the training's ")
-
-
-# -- seeds ---------------------------------------------------------------------------------------------------
 
 
 def test_a_reused_seed_gives_a_warning_in_the_later_round_of_those_that_count(tmp_path: Path) -> None:

@@ -48,9 +48,6 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-# -- beside the verdict --------------------------------------------------------------------------------------------
-
-
 def test_the_closing_lines_name_it(tmp_path: Path) -> None:
     end = closed(tmp_path, "converged_1x1", "vendor_code")
     assert end.verdict().startswith(f"flagperf: 2 of 2 cases passed, 1 with {NAMED}; reports/")
@@ -140,9 +137,6 @@ def test_without_vendor_code_nothing_is_named(tmp_path: Path, capsys: pytest.Cap
     assert loaded.cases[0].vendor_code == ""
 
 
-# -- what a case brings --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("listed", "expected"),
     [
@@ -184,9 +178,6 @@ def test_a_module_of_hooks_and_a_script_of_variables_are_listed_by_their_content
     write(tmp_path, "vendors/acme/device.py", "def synchronize(device): ...\n")
     assert "hook synchronize" in brings(tmp_path)
     assert "module device.py" not in brings(tmp_path), "its hooks are listed"
-
-
-# -- what the ranks reported ---------------------------------------------------------------------------------------
 
 
 def warnings_of(replay: str) -> list[str]:

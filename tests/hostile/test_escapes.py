@@ -151,9 +151,6 @@ def test_without_the_escaping_all_of_it_arrives(escaping: Toy) -> None:
     assert set("\x9b\u202e\u200b") <= set(hidden(seen.places["report.html"]))
 
 
-# -- other ways in -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "text", [ORDINARY, "a\tb\nc", "::1 port 22: refused", "# 1, ## 2, C#[3]", "50 %", "\xa0\u3000"]
 )

@@ -94,9 +94,6 @@ def assert_in_sentences(result: pytest.RunResult) -> str:
     return text
 
 
-# -- whole runs -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "where"), [("space", IN_A_STEP), ("inodes", AT_THE_END)])
 def test_a_disk_that_fills_fails_the_round_and_all_later_ones(
@@ -156,9 +153,6 @@ def test_an_unwritable_report_elsewhere_does_not_prevent_the_others(toy: Toy, mo
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     (run,) = toy.runs
     assert {"results.json", "results.csv", "report.html"} <= {path.name for path in run.iterdir()}
-
-
-# -- the one writer ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)

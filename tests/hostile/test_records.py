@@ -78,9 +78,6 @@ def log_line(body: object) -> str:
     return f"[PerfLog] {json.dumps(body)}"
 
 
-# -- one line -----------------------------------------------------------------------------------------------
-
-
 def test_an_integer_beyond_all_floats_is_infinite() -> None:
     for digits in (308, 309, 4000):
         for sign in (1, -1):
@@ -116,9 +113,6 @@ def test_an_invalid_line_does_not_affect_other_records(text: str, loads: perflog
 
 def _good() -> dict[str, Any]:
     return {"event": "STEP_END", "value": {"step": 1}, "metadata": {"file": "x", "lineno": 1, "time_ms": 1, "rank": 0}}
-
-
-# -- a round --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -195,9 +189,6 @@ def test_a_record_nested_too_deeply_to_be_written_again_is_skipped(levels: int, 
 @pytest.mark.parametrize("value", [1.7976931348623157e308, -1.7976931348623157e308, 1e308])
 def test_the_largest_numbers_are_drawn(value: float) -> None:
     assert charts.dumped([charts.rounded(value)])
-
-
-# -- damaged files --------------------------------------------------------------------------------------------
 
 
 def _run_of_two(folder: Path) -> Path:

@@ -105,9 +105,6 @@ def output_with(root: Path, options: Mapping[str, Any]) -> str:
     return "\n".join(output)
 
 
-# -- each spelling, to the stored files and the screen --------------------------------------------------------------
-
-
 @pytest.mark.parametrize("text", CONTAINER_OPTIONS)
 def test_a_container_option_keeps_the_names_of_its_variables_alone(tmp_path: Path, text: str) -> None:
     root = make_tree(tmp_path)
@@ -184,9 +181,6 @@ def test_every_option_with_secrets_declares_its_public_part_and_no_line_has_a_pa
     }  # fmt: skip
 
 
-# -- the control: what is known to be harmless is kept ------------------------------------------------------------
-
-
 def test_harmless_values_and_words_are_stored_as_they_were_given(tmp_path: Path) -> None:
     root = make_tree(tmp_path)
     assert "docker runtime" in start_run(root, {**HARMLESS, "runtime": "docker"}, begin=True)
@@ -221,9 +215,6 @@ def test_an_installer_gets_the_whole_address_and_objects_do_not_print_it() -> No
     request = RuntimeRequest("plain", pip_source=f"https://u:{CANARY}@h", environment=(("TOK", CANARY),), image=image)
     assert CANARY not in repr(request)
     assert "plain" in repr(request)
-
-
-# -- real runs ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -58,9 +58,6 @@ def assert_devices_are_free(local: Local) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-# -- the terminal is closed ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("workers", [(), ("-n2",)])
 def test_a_run_whose_terminal_is_closed_ends_in_order(local: Local, workers: tuple[str, ...]) -> None:
     terminal = in_terminal(local, [*PYTEST, *workers])

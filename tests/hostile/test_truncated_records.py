@@ -117,8 +117,6 @@ def test_one_card_is_measured_again_too(finished: Path, tmp_path: Path) -> None:
     assert (case_dir / "failed1-one_card").is_dir()
 
 
-# -- whole resumes ----------------------------------------------------------------------------------------------
-
 DAMAGE: dict[int, dict[str, Any]] = {
     1: {},
     2: {"outcome.json": ""},

@@ -3,8 +3,6 @@
 ``python -m tests.measuring.live_ranks FILE EVEN CONTROLS`` records measurements for test_uniform.py.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

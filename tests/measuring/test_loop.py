@@ -1,7 +1,5 @@
 """The measuring loop: what it calls in which order, what it leaves out, and how ranks stay together."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence

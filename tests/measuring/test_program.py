@@ -1,7 +1,5 @@
 """A rank's program of a measurement: its events and heartbeats."""
 
-from __future__ import annotations
-
 import functools
 import io
 from collections.abc import Mapping, Sequence

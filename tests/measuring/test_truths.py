@@ -1,7 +1,5 @@
 """The loop on devices with a known truth: 100 runs of each, on the devices' own clock."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 

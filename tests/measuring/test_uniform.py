@@ -1,7 +1,5 @@
 """Slow ranks: a rank that was slowed on purpose is named, and no rank of an even machine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

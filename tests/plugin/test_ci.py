@@ -21,9 +21,6 @@ def verdict(lines: list[str]) -> str:
     return section[-1]
 
 
-# -- the verdict ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("arguments", [("-qq", "--tb=no"), ("-v", "-n2")], ids=str)
 def test_a_run_ends_with_its_verdict(toy: Toy, arguments: tuple[str, ...]) -> None:
     result = toy.run("suites", "-k", "alpha and converges", "--html=page.html", *arguments)
@@ -47,9 +44,6 @@ def test_a_failure_is_named_in_the_verdict_and_a_run_without_cases_has_one(
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     assert verdict(result.outlines) == "flagperf: no case ran, 2 cases requested"
     result.stdout.fnmatch_lines(["not run: alpha:plain:X1:1:1:1: acme has no config*"])
-
-
-# -- JUnit --------------------------------------------------------------------------------------------------------
 
 
 def junit(toy: Toy) -> ET.Element:
@@ -122,9 +116,6 @@ def test_the_file_matches_the_schema_of_jenkins(toy: Toy) -> None:
     schema.validate(root)
     next(root.iter("testcase")).append(ET.Element("surprise"))
     assert not schema.is_valid(root)
-
-
-# -- GitHub -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -130,8 +130,6 @@ def expect_comment(text: str) -> None:
     assert "suite\\_code" in text or "suite_code" in text, "the changed code is noted"
 
 
-# -- GitHub ----------------------------------------------------------------------------------------------------
-
 CONDITIONS = {
     "": ("push", "pull_request"),
     "github.event_name == 'push'": ("push",),
@@ -199,9 +197,6 @@ def test_github_keeps_the_newest_twenty_runs(project: Sandbox) -> None:
     assert (len(kept), kept[0], kept[-1]) == (20, "run20260101000006", "run20261124000000")
 
 
-# -- GitLab ----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def notes() -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
     """A server of GitLab's API, and the notes that it received: path, token and text."""
@@ -257,9 +252,6 @@ def test_gitlab_fails_a_merge_request_that_is_slower_and_posts_a_note(
     ((path, token, text),) = received
     assert (path, token) == ("/api/v4/projects/7/merge_requests/3/notes", "secret")
     expect_comment(text)
-
-
-# -- Jenkins ---------------------------------------------------------------------------------------------------
 
 
 def test_jenkins_fails_a_pull_request_that_is_slower(project: Sandbox) -> None:

@@ -38,9 +38,6 @@ def junit(toy: Toy) -> ET.Element:
     return ET.parse(toy.runs[-1] / "junit.xml").getroot()
 
 
-# -- baselines ------------------------------------------------------------------------------------------------
-
-
 def accept(toy: Toy) -> None:
     assert main(["accept", str(toy.runs[-1])]) == 0
 
@@ -91,8 +88,6 @@ def test_an_unreadable_baseline_and_a_missing_folder_are_errors_before_anything_
     )
     assert toy.runs == []
 
-
-# -- expected failures -----------------------------------------------------------------------------------------
 
 EXPECTED = """
 [[expected]]

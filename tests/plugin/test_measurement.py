@@ -1,7 +1,5 @@
 """Suites that measure the machine: plan, run, reports and commands, beside suites that train."""
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import sys

@@ -92,9 +92,6 @@ def local(toy: Toy) -> Local:
     return Local(toy)
 
 
-# -- pytest is killed ----------------------------------------------------------------------------------------
-
-
 def test_without_a_lease_local_ranks_end_with_pytest(local: Local) -> None:
     local.start("suites", *ONE, *FOREVER)
     local.wait_for_steps()
@@ -145,9 +142,6 @@ def test_the_round_of_ranks_that_ended_meanwhile_is_finished(local: Local) -> No
     local.assert_nothing_runs()
 
 
-# -- which rounds run again ------------------------------------------------------------------------------------
-
-
 def test_finished_rounds_are_skipped_and_failed_rounds_run_again(local: Local) -> None:
     program = local.toy.root / "suites" / "beta" / "plain" / "run_pretraining.py"
     training = program.read_text()
@@ -187,9 +181,6 @@ def test_resuming_a_complete_run_only_writes_its_reports_again(local: Local) -> 
     assert (verified.rounds, verified.differences) == (len(ends), ())
 
 
-# -- stored options --------------------------------------------------------------------------------------------
-
-
 def test_the_command_line_overrides_stored_options(local: Local) -> None:
     code, output = local.run("suites/alpha", *ONE, "--set=fault=exit")
     assert code == 1, output
@@ -202,9 +193,6 @@ def test_the_command_line_overrides_stored_options(local: Local) -> None:
     assert json.loads((local.run_directory / "options.json").read_text())["set"] == ["max_steps=25"]
 
 
-# -- not a run directory ---------------------------------------------------------------------------------------
-
-
 def test_resuming_something_else_is_an_error(local: Local) -> None:
     (local.toy.root / "empty").mkdir()
     for name in ("nowhere", "empty"):
@@ -214,9 +202,6 @@ def test_resuming_something_else_is_an_error(local: Local) -> None:
         assert "cannot resume" in output
         assert "Traceback" not in output
     assert local.toy.runs == []
-
-
-# -- pytest is interrupted ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, ("-n2",)), (signal.SIGQUIT, ())])

@@ -17,9 +17,6 @@ from .conftest import Toy
 pytestmark = pytest.mark.slow
 
 
-# -- running ----------------------------------------------------------------------------------------------
-
-
 def test_a_run_passes_and_leaves_its_reports(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha", "--html=mine.html", "--junitxml=mine.xml")
     result.assert_outcomes(passed=5, deselected=5)
@@ -116,9 +113,6 @@ def test_the_speedup_uses_a_stored_figure_of_one_card_only_of_the_same_config(to
     assert list(toy.runs[2].glob("alpha*/one_card/plan.json"))
 
 
-# -- parallel, quiet, interrupted -----------------------------------------------------------------------------
-
-
 def test_parallel_workers_share_the_cases_and_one_report(toy: Toy) -> None:
     result = toy.run("suites", "-n2", "-v")
     result.assert_outcomes(passed=10)
@@ -148,9 +142,6 @@ def _processes_of(root: Path) -> list[int]:
     """Return the processes whose environment contains a path of this tree's reports."""
     case = f"{root}/"
     return [each.pid for each in running() if each.environment.get("FLAGPERF_CASE", "").startswith(case)]
-
-
-# -- other uses ------------------------------------------------------------------------------------------
 
 
 def test_runs_of_the_same_second_have_their_own_directories(toy: Toy) -> None:

@@ -22,9 +22,6 @@ def listed(toy: Toy, *arguments: str) -> list[str]:
     return ids(toy.run("suites", "--collect-only", "-q", *arguments))
 
 
-# -- -k and -m -----------------------------------------------------------------------------------------------
-
-
 def test_a_case_is_selected_by_its_parts_and_a_test_by_its_marker(toy: Toy) -> None:
     found = listed(toy, "-m", "not speedup", "-k", "alpha", "--strict-markers")
     assert [name.partition("[")[0] for name in found] == ["test_converges", "test_throughput"] * 2
@@ -57,9 +54,6 @@ def test_a_k_that_selects_nothing_has_a_suggestion(toy: Toy, words: list[str], s
     result.stdout.fnmatch_lines([shown])
 
 
-# -- the count -----------------------------------------------------------------------------------------------
-
-
 def test_selected_cases_are_counted_once_also_with_workers_and_without_the_ones_that_need_more_hosts(toy: Toy) -> None:
     for workers in ([], ["-n2"]):
         result = toy.run("suites", "-k", "alpha and throughput", "--throughput-only", *workers)
@@ -77,9 +71,6 @@ def test_selected_cases_are_counted_once_also_with_workers_and_without_the_ones_
     text = toy.run("elsewhere", "-k", "nothing").stdout.str()
     assert "flagperf: " not in text
     assert "selected:" not in text
-
-
-# -- convergence ---------------------------------------------------------------------------------------------
 
 
 def test_one_card_at_the_reference_scale_converges_on_request(toy: Toy) -> None:
@@ -111,9 +102,6 @@ def test_the_plan_shows_if_a_case_has_converged_before(toy: Toy) -> None:
     toy.run(*asked, "--plan", "--no-throughput-only").stdout.fnmatch_lines(
         [unknown, "  duration  at most * per round (240 samples, * samples/s measured)"]
     )
-
-
-# -- a class outside every suite -----------------------------------------------------------------------------
 
 
 def foreign_suite(root: Path, model: str = "mlp") -> Path:
@@ -149,9 +137,6 @@ def test_a_class_outside_suites_is_an_error_but_a_function_is_not(toy: Toy) -> N
     result = toy.run("elsewhere")
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines(["*no suite contains this class;*move it to suites/<model>/*"])
-
-
-# -- next steps ----------------------------------------------------------------------------------------------
 
 
 def test_the_first_run_ends_with_next_steps(toy: Toy) -> None:

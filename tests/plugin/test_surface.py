@@ -15,9 +15,6 @@ def names(result: pytest.RunResult) -> list[str]:
     return [line.rsplit("::", 1)[1] for line in result.outlines if "::" in line]
 
 
-# -- collection --------------------------------------------------------------------------------------------
-
-
 def test_a_case_becomes_its_tests_one_card_first(toy: Toy) -> None:
     result = toy.run("suites/alpha", "--collect-only", "-q", "--repeat=2")
     assert names(result) == [
@@ -54,9 +51,6 @@ def test_pages_and_exit_codes_of_other_projects_stay_unchanged(toy: Toy) -> None
     (outside / "test_it.py").write_text("def test_it(): pass\n")
     toy.run(f"--rootdir={outside}", str(outside), f"--html={outside}/page.html", "--self-contained-html")
     assert "p_core" not in (outside / "page.html").read_text()
-
-
-# -- unsupported cases --------------------------------------------------------------------------------------
 
 
 def test_a_suite_without_a_config_is_skipped_and_an_error_when_it_is_named(toy: Toy) -> None:
@@ -130,9 +124,6 @@ def test_a_reference_case_needs_data_but_hosts_are_checked_without(toy: Toy) -> 
     result = toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--preflight")
     unchecked = "flagperf: data: not checked for 1 case: pass --data-dir=DIR or --case CASE=DIR"
     result.stdout.fnmatch_lines(["localhost", "  ok *", "1 host: *", unchecked])
-
-
-# -- plan, settings, FlagPerf's test_conf.py-------------------------------------------------------------------
 
 
 def test_the_plan_is_printed_and_nothing_starts(toy: Toy) -> None:
@@ -239,9 +230,6 @@ def test_an_unused_framework_version_is_reported(toy: Toy) -> None:
     result = toy.run("suites", "--case=alpha:plain_1.8:CPU:1:1:1", "--collect-only")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*alpha:plain_1.8:CPU:1:1:1: the version selects a container image*"])
-
-
-# -- modes of pytest that run no tests ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["--fixtures", "--collect-only", "--setup-plan -n2", "--setup-only"])

@@ -4,8 +4,6 @@ Tests write them when they need them. Two are committed in ``golden``, so that a
 diff: ``python -m tests.replays.make`` writes these two again.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rounds as result files of MLPerf, checked with mlperf-logging: accepted files, and refused ones."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

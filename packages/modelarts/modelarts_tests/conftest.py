@@ -1,7 +1,5 @@
 """OBS and ModelArts on this machine, and a tree whose cases run there."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Runs of a toy tree in the cloud, in this process."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable

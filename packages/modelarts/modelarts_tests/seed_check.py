@@ -1,7 +1,5 @@
 """A checker of ais-bench's results, written from its documentation of ModelArts and nothing else."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -5,8 +5,6 @@ processes that run the boot file with the code, data and output folders that a r
 their output and logs to OBS, which is moto's S3 server.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

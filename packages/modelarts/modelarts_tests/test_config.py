@@ -1,7 +1,5 @@
 """The table [engines.modelarts], ais-bench's files, and the keys."""
 
-from __future__ import annotations
-
 import logging
 import re
 import tomllib
@@ -141,9 +139,6 @@ def test_an_old_release_is_a_note(tmp_path: Path) -> None:
     assert "jobs were verified with ModelArts 21.9.0 and later only" in note
 
 
-# -- ais-bench's files ---------------------------------------------------------------------------------------
-
-
 def original(tmp_path: Path, text: str = CONFIG, shell: str = "") -> ModelArtsConfig:
     (tmp_path / "config").mkdir(exist_ok=True)
     (tmp_path / "config" / "modelarts_config.py").write_text(text)
@@ -201,9 +196,6 @@ def test_the_original_files_are_not_executed(tmp_path: Path, monkeypatch: pytest
     assert "expected" in str(caught.value)
     assert "SECRETOFTHEFILE" not in str(caught.value)
     assert not (tmp_path / "ran").exists()
-
-
-# -- keys ----------------------------------------------------------------------------------------------------
 
 
 def test_keys_come_from_the_environment_or_a_private_file(tmp_path: Path) -> None:

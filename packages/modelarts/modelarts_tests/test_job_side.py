@@ -1,7 +1,5 @@
 """The job's side: orders with placeholders, the instance's place, the script before the start, and packages."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -62,9 +60,6 @@ def test_the_instance_is_found_by_the_variables_of_either_interface(tmp_path: Pa
             this_instance(2, True, bad)
 
 
-# -- packages ------------------------------------------------------------------------------------------------
-
-
 def test_the_script_installs_packages_and_exports_variables(tmp_path: Path) -> None:
     packages, tools, code = tmp_path / "packages", tmp_path / "tools", tmp_path / "code"
     for folder in (packages, tools, code):
@@ -120,9 +115,6 @@ def test_packages_of_two_architectures_are_refused(tmp_path: Path) -> None:
     assert [path.name for path in packages_of(replace(CONFIG, packages=str(tmp_path)))] == [
         "a-1.0-cp39-cp39-linux_x86_64.whl"
     ]
-
-
-# -- the messages of an instance -----------------------------------------------------------------------------
 
 
 class NoJob:

@@ -1,7 +1,5 @@
 """Rounds in the cloud, which is a double on this machine that runs the boot file for real."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

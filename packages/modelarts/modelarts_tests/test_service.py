@@ -1,7 +1,5 @@
 """The clients of OBS and of the REST interface: signatures, checked answers, and one sentence for each failure."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -128,9 +126,6 @@ def test_a_private_host_needs_an_address(monkeypatch: pytest.MonkeyPatch, accoun
         socket.getaddrinfo("notobs.centre.invalid", 80)
 
 
-# -- OBS -----------------------------------------------------------------------------------------------------
-
-
 def test_a_folder_is_made_equal_and_only_changes_are_uploaded(
     cloud: Cloud, modelarts: service.ModelArts, tmp_path: Path
 ) -> None:
@@ -158,9 +153,6 @@ def test_objects_are_read_in_parts_and_missing_ones_found(cloud: Cloud, modelart
         cloud.obs.read(FOLDER, "missing")
     with pytest.raises(HostError, match="OBS: bucket nowhere: "):
         cloud.obs.check_bucket("nowhere")
-
-
-# -- jobs ----------------------------------------------------------------------------------------------------
 
 
 def _running(double: service.ModelArts, name: str, number: int, state: str) -> None:
