@@ -238,17 +238,23 @@ def test_unlike_rounds_are_refused(other: dict[str, Any], root: Path, capsys: Ca
     assert ("learning_rate" in output) or ("suite_code" in output)
 
 
+def with_metrics(of: Callable[[float], dict[str, float]]) -> Callable[[int, list[Entry]], list[Entry]]:
+    """Add metrics that follow from top1 to all evaluations."""
+
+    def edit(rank: int, entries: list[Entry]) -> list[Entry]:
+        for _, event, body in entries:
+            if event in ("EVALUATE", "INIT_EVALUATION"):
+                body |= of(body["top1"])
+        return entries
+
+    return edit
+
+
 def test_further_targets_are_calibrated_as_well(root: Path, capsys: Capture) -> None:
     file = root / FILES[0]
     file.write_text(file.read_text().replace(SMALL, "target = 0.9\nalso = { top5 = 0.98, top9 = 0.01 }\n"))
 
-    def edit(rank: int, entries: list[Entry]) -> list[Entry]:
-        del rank
-        for _, event, body in entries:
-            if event in ("EVALUATE", "INIT_EVALUATION"):
-                body |= {"top5": body["top1"] * 0.9, "top9": body["top1"]}
-        return entries
-
+    edit = with_metrics(lambda top1: {"top5": top1 * 0.9, "top9": top1})
     output = calibrate(capsys, full_run(root / "run1", edit=edit))
     assert "target of top5: 0.83 (was 0.98)" in output
     files = contents(root)
@@ -262,14 +268,7 @@ def test_a_further_target_may_guard_what_the_untrained_model_has(root: Path, cap
     file = root / FILES[0]
     file.write_text(file.read_text().replace(SMALL, "target = 0.9\nalso = { codes = 0.2 }\n"))
 
-    def edit(rank: int, entries: list[Entry]) -> list[Entry]:
-        del rank
-        for _, event, body in entries:
-            if event in ("EVALUATE", "INIT_EVALUATION"):
-                body |= {"codes": 1 - body["top1"] / 2}
-        return entries
-
-    run = full_run(root / "run1", edit=edit)
+    run = full_run(root / "run1", edit=with_metrics(lambda top1: {"codes": 1 - top1 / 2}))
     assert "target of codes: 0.2 (kept); possible from any value (" in calibrate(capsys, run)
     file.write_text(file.read_text().replace("codes = 0.2", "codes = 0.9"))
     assert "(was 0.9)" in calibrate(capsys, run), "the control: the trained models do not keep as much"

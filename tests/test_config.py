@@ -556,9 +556,6 @@ def test_checkpoints_need_a_folder_that_a_later_run_finds(
 ) -> None:
     (problem,) = problems(tmp_path, settings=settings)
     assert problem.startswith(message)
-
-
-def test_checkpoints_in_a_folder_are_accepted(tmp_path: Path) -> None:
     assert resolved(tmp_path, settings=("checkpoint_steps=5", "checkpoint_dir=/saved")).config["checkpoint_steps"] == 5
 
 

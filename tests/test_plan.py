@@ -17,7 +17,7 @@ from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.plan.ranks import expected_placement
 from pytest_flagperf.problems import Problems
 
-from .trees import BASE, SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
+from .trees import SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,7 @@ def test_a_framework_without_hooks_gets_no_device_of_the_vendor(tmp_path: Path) 
     write_vendor(tmp_path, toml=VENDOR_TOML.replace("[chips", f"{table}[chips", 1))
 
     def plan() -> Plan:
-        return make_plan(
-            Catalog.scan([tmp_path]), PlanRequest(Case.parse("toy:paddle:X9:1:1:1"), vendor="acme", synthetic=True)
-        )
+        return planned(Catalog.scan([tmp_path]), "toy:paddle:X9:1:1:1")
 
     before = plan()
     write(tmp_path, "vendors/acme/device.py", "def synchronize(device): pass\n")
@@ -292,14 +290,8 @@ def test_one_card_of_a_strongly_scaled_case_has_the_batch_of_all(tmp_path: Path)
 
 
 def test_the_key_has_the_sizes_of_parallel_and_one_card_has_none(tmp_path: Path) -> None:
-    write(
-        tmp_path, "suites/toy/pytorch/suite.toml", SUITE_TOML + '[parallel]\nexpert = ["width"]\ntensor = ["width"]\n'
-    )
-    write_vendor(tmp_path)
-    write_config(tmp_path)
-    write(tmp_path, "suites/toy/pytorch/config/_base.py", BASE)
-    write(tmp_path, "suites/toy/pytorch/config/_small.py", "")
-    write(tmp_path, "suites/toy/pytorch/config/mutable_params.py", "mutable_params = []\n")
+    tree(tmp_path)
+    write_suite(tmp_path, toml=SUITE_TOML + '[parallel]\nexpert = ["width"]\ntensor = ["width"]\n')
     catalog = Catalog.scan([tmp_path])
     ddp, fsdp, same, pairs, strong = (
         planned(catalog, settings=settings)

@@ -144,16 +144,13 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch:
     assert bad(inspect([Elsewhere()], results)) == set()  # results are written only on this machine
 
 
-def engine_at(socket: Path) -> EngineRequirements:
-    return EngineRequirements("x", image_is_ours=True, socket=str(socket))
-
-
 def test_a_hanging_host_is_reported_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_check, "_ANSWER_S", 1.0)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "docker.sock"))
         silent.listen()
-        (fault,) = inspect([Elsewhere("slow")], replace(REQUIREMENTS, engine=engine_at(tmp_path / "docker.sock")))
+        engine = EngineRequirements("x", image_is_ours=True, socket=str(tmp_path / "docker.sock"))
+        (fault,) = inspect([Elsewhere("slow")], replace(REQUIREMENTS, engine=engine))
     assert (fault.kind, fault.level) == ("host", FAIL)
     assert "no reply to the host check in time" in fault.sentence
 

@@ -235,16 +235,6 @@ def test_new_vendor_writes_a_readme_that_readme_fills(tree: Path, capsys: Captur
 # -- results -------------------------------------------------------------------------------------------------
 
 
-def test_without_results_nothing_is_measured(tree: Path, capsys: Capture) -> None:
-    run_readme(capsys, tree)
-    for name in (CASE, SUITE):
-        ((chip, *cells),) = rows(tree / name)
-        assert "Acme X9" in chip
-        assert cells == ["1x1, 1x8, 2x8", "not measured", *["/"] * 8]
-    for name in ("README.md", "README.zh.md"):
-        assert rows(tree / name, "models")[0][4] == "[Acme](vendors/acme/toy-pytorch)"
-
-
 def test_published_results_fill_the_tables(tree: Path, runs: Path, capsys: Capture) -> None:
     stored = submission(runs)
     run_readme(capsys, tree)

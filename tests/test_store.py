@@ -172,14 +172,7 @@ def test_no_other_round_stands_for_one_card(tmp_path: Path, name: str) -> None:
     assert find_one_card(tmp_path, "key-1") is None
 
 
-def test_a_round_that_was_slowed_down_does_not_stand_for_one_card(tmp_path: Path) -> None:
-    outcome = stored(tmp_path / "run20260101000000", "converged_1x1")
-    distorted = replace(outcome, validity_warnings=(ValidityWarning("throttled", "its clocks were held back"),))
-    store.save_outcome(tmp_path / "run20260101000000" / outcome.directory, distorted)
-    assert find_one_card(tmp_path, "key-1") is None
-
-
-def test_without_a_matching_key_there_is_no_one_card(tmp_path: Path) -> None:
+def test_of_one_card_neither_slowed_rounds_nor_other_keys_are_found(tmp_path: Path) -> None:
     outcome = stored(tmp_path / "run20260101000000", "converged_1x1")
     assert find_one_card(tmp_path, "key-1") is not None
     assert find_one_card(tmp_path, "other") is None
@@ -189,6 +182,9 @@ def test_without_a_matching_key_there_is_no_one_card(tmp_path: Path) -> None:
     broken.mkdir(parents=True)
     (broken / "outcome.json").write_text('{"schema": 99}', encoding="utf-8")
     assert find_one_card(tmp_path, "key-1") is not None
+    distorted = replace(outcome, validity_warnings=(ValidityWarning("throttled", "its clocks were held back"),))
+    store.save_outcome(tmp_path / "run20260101000000" / outcome.directory, distorted)
+    assert find_one_card(tmp_path, "key-1") is None
 
 
 def test_new_columns_of_the_csv_stand_at_its_end() -> None:

@@ -193,19 +193,9 @@ def _failed(kind: str, error: str) -> Entry:
     return (2.6, events.FAILED, {"type": kind, "error": error})
 
 
-def _crashed() -> Replay:
-    failed = _failed("ModuleNotFoundError", "No module named 'something_missing'")
-    return Replay(
-        "crashed_rank",
-        unconverged=("finished",),
-        unsound=("finished",),
-        nproc=2,
-        state="failed",
-        fault=_fault("crash", 1, "rank 1 ended with exit code 1", TRACEBACK),
-        exits=(STOPPED, {"code": 1, "signal": None, "cause": "crash"}),
-        edit=lambda rank, found: [found[0], failed] if rank == 1 else found[:2],
-        text=only(1, lambda found: [*found, *TRACEBACK]),
-    )
+def unfinished(name: str, state: str = "failed", **more: Any) -> Replay:
+    """A round that did not end well."""
+    return Replay(name, unconverged=("finished",), unsound=("finished",), state=state, **more)
 
 
 REPLAYS = [
@@ -219,33 +209,31 @@ REPLAYS = [
         finished=lambda value: {**value, "final_loss": math.nan},
     ),
     Replay("nan_metric", unconverged=("target",), last=math.nan),
-    Replay(
+    unfinished(
         "missing_finished",
-        unconverged=("finished",),
-        unsound=("finished",),
         nproc=2,
-        state="failed",
         fault=_fault("unfinished", 1, "rank 1 ended without a FINISHED line"),
         edit=only(1, lambda found: [entry for entry in found if entry[1] != events.FINISHED]),
         text=only(1, lambda found: [*found, "terminate called without an active exception"]),
     ),
-    _crashed(),
-    Replay(
-        "killed_rank",
-        unconverged=("finished",),
-        unsound=("finished",),
+    unfinished(
+        "crashed_rank",
         nproc=2,
-        state="failed",
+        fault=_fault("crash", 1, "rank 1 ended with exit code 1", TRACEBACK),
+        exits=(STOPPED, {"code": 1, "signal": None, "cause": "crash"}),
+        edit=lambda rank, found: [found[0], _failed(*TRACEBACK[-1].split(": "))] if rank == 1 else found[:2],
+        text=only(1, lambda found: [*found, *TRACEBACK]),
+    ),
+    unfinished(
+        "killed_rank",
+        nproc=2,
         fault=_fault("crash", 1, "rank 1 was killed by SIGKILL (out of memory, or somebody's kill -9)"),
         exits=(STOPPED, {"code": None, "signal": "SIGKILL", "cause": "crash"}),
         edit=every(until(80)),
     ),
-    Replay(
+    unfinished(
         "hang",
-        unconverged=("finished",),
-        unsound=("finished",),
         nproc=2,
-        state="failed",
         fault=_fault("hang", 0, "rank 0 made no progress for 300 s at step 70: it hangs"),
         exits=({"code": None, "signal": "SIGKILL", "cause": "hang"}, STOPPED),
         edit=every(until(80)),
@@ -276,21 +264,15 @@ REPLAYS = [
     mixture("no_expert_load", None, ("experts",)),
     # Its clock is an hour ahead, which was known before it started.
     Replay("clock_skew", hosts=({**LOCALHOST, "clock_offset_s": 3600.0},), sampling=Sampling(devices=1, every_s=1.0)),
-    Replay(
+    unfinished(
         "no_data",
-        unconverged=("finished",),
-        unsound=("finished",),
-        state="failed",
         fault=_fault("crash", 0, "rank 0 ended with exit code 1", NO_DATA),
         exits=({"code": 1, "signal": None, "cause": "crash"},),
         edit=lambda rank, found: [found[0], _failed("FileNotFoundError", NO_DATA[-1].partition(": ")[2])],
         text=every(lambda found: [*found, *NO_DATA]),
     ),
-    Replay(
+    unfinished(
         "no_log",
-        unconverged=("finished",),
-        unsound=("finished",),
-        state="failed",
         fault=_fault("crash", 0, "rank 0 ended with exit code 127"),
         exits=({"code": 127, "signal": None, "cause": "crash"},),
         text=every(lambda found: []),
@@ -341,14 +323,7 @@ REPLAYS = [
         unsound=("in_range",),
     ),
     Replay("p_core_missing", unsound=("p_core",), finished=lambda value: {**value, "p_core": None}),
-    Replay(
-        "interrupted",
-        unconverged=("finished",),
-        unsound=("finished",),
-        state="interrupted",
-        exits=(STOPPED,),
-        edit=every(until(80)),
-    ),
+    unfinished("interrupted", state="interrupted", exits=(STOPPED,), edit=every(until(80))),
 ]
 
 
