@@ -2,12 +2,17 @@
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from flagperf_driver.node.agent.archive import GIB, LogLimits, pack
+from flagperf_driver.node.folder import SUMMARY
+from pytest_flagperf.engines.agents.collect import Collected, collect
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, unpack
 from pytest_flagperf.hosts import HostError
+from pytest_flagperf.hosts.local import LocalHost
 
 
 def test_links_are_left_out_and_named_and_the_logs_are_fetched(tmp_path: Path) -> None:
@@ -25,6 +30,17 @@ def test_links_are_left_out_and_named_and_the_logs_are_fetched(tmp_path: Path) -
     assert sorted(path.name for path in here.rglob("*")) == ["deep", "long" * 50, "rank0.out.log"]
     assert (here / "rank0.out.log").read_text() == "a line\n"
     assert left_out == ("2 entries of the logs left out (symbolic link): 'first', 'latest'",)
+
+
+def test_a_rank_may_make_a_folder_with_the_name_of_the_summary(tmp_path: Path) -> None:
+    folder = tmp_path / "h1_noderank0"
+    (folder / SUMMARY).mkdir(parents=True)
+    agents: Any = SimpleNamespace(all=[SimpleNamespace(folder=folder, host=LocalHost())])
+    assert collect(agents, tmp_path, failed=True) == Collected()
+    (folder / SUMMARY).rmdir()
+    (folder / SUMMARY).write_text("{}")
+    collect(agents, tmp_path, failed=True)
+    assert list(folder.iterdir()) == []
 
 
 def test_an_invalid_archive_is_an_error_of_the_host(tmp_path: Path) -> None:

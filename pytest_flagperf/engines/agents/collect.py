@@ -65,7 +65,7 @@ class Collected:
 def collect(agents: Agents, directory: Path, *, failed: bool) -> Collected:
     """Fetch the logs, or summaries of them, from all other hosts into the round's directory."""
     for agent in agents.all:  # a rank may write any file
-        (agent.folder / SUMMARY).unlink(missing_ok=True)
+        _remove_file(agent.folder / SUMMARY)
     remote = [agent for agent in agents.all if not agent.host.is_local and agent.started]
     if failed or len(agents.all) <= agents.limits.max_whole_hosts:
         return Collected(_on_each(remote, partial(_fetch_logs, agents)))
@@ -161,10 +161,16 @@ def _unpack(archive: IO[bytes], folder: Path, limits: LogLimits) -> tuple[str, .
     summary = folder / SUMMARY
     before = summary.read_bytes() if summary.is_file() else None
     left_out = unpack(archive, folder, limits)
-    summary.unlink(missing_ok=True)
+    _remove_file(summary)
     if before is not None:
         summary.write_bytes(before)
     return left_out
+
+
+def _remove_file(path: Path) -> None:
+    """Remove a file that may exist; leave a folder of its name, which nothing reads as a summary."""
+    with suppress(IsADirectoryError):
+        path.unlink(missing_ok=True)
 
 
 def fetch(host: Host, code: Code, log_dir: str, folder: Path, limits: LogLimits) -> tuple[str, ...]:
