@@ -48,6 +48,11 @@ class DockerEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
                 start_new_session=True,
             )
 
+    def signal(self, number: int) -> None:
+        """Send a signal to the main process."""
+        assert self.main is not None
+        self.main.send_signal(number)
+
     def state(self) -> dict[str, Any]:
         code = self.main.poll() if self.main is not None else 0
         killed = code is not None and code < 0

@@ -204,6 +204,12 @@ class Lab:
         self.wait_until_empty()
         return self.messages
 
+    def fault(self) -> Message:
+        """Return the first fault, after the end of the round that it ended."""
+        fault = self.wait_for("fault")
+        self.end()
+        return fault
+
     def of(self, *kinds: str) -> list[Message]:
         return [message for message in self.messages if message["type"] in kinds]
 

@@ -45,8 +45,7 @@ def test_a_rank_may_end_before_the_others(lab: Lab) -> None:
 
 def test_an_import_error_is_reported_and_ends_the_other_ranks(lab: Lab) -> None:
     lab.start(FOREVER, "import no_such_module")
-    fault = lab.wait_for("fault")
-    lab.end()
+    fault = lab.fault()
     assert fault["kind"] == "crash"
     assert fault["rank"] == 1
     assert fault["sentence"] == "rank 1 ended with exit code 1: ModuleNotFoundError: No module named 'no_such_module'"
@@ -62,8 +61,7 @@ def test_a_failed_event_is_preferred_to_the_last_line_of_the_log(lab: Lab) -> No
         sys.exit(3)
     """
     lab.start(program)
-    assert lab.wait_for("fault")["sentence"] == "rank 0 ended with exit code 3: ValueError: loss is | NaN"
-    lab.end()
+    assert lab.fault()["sentence"] == "rank 0 ended with exit code 3: ValueError: loss is | NaN"
 
 
 def test_a_killed_rank(lab: Lab) -> None:
@@ -71,8 +69,7 @@ def test_a_killed_rank(lab: Lab) -> None:
     pid = lab.wait_for_start(1)
     lab.wait_for("beat")
     os.kill(pid, signal.SIGKILL)
-    fault = lab.wait_for("fault")
-    lab.end()
+    fault = lab.fault()
     assert fault["sentence"].startswith("rank 1 was killed by SIGKILL (kill -9 by a user or a program)")
     assert (lab.exit(1)["code"], lab.exit(1)["signal"], lab.exit(1)["cause"]) == (None, "SIGKILL", "crash")
     assert lab.exit(0)["cause"] == "stopped"
@@ -80,9 +77,8 @@ def test_a_killed_rank(lab: Lab) -> None:
 
 def test_a_segmentation_fault(lab: Lab) -> None:
     lab.start("import faulthandler; faulthandler.enable(); os.kill(os.getpid(), signal.SIGSEGV)")
-    sentence = lab.wait_for("fault")["sentence"]
+    sentence = lab.fault()["sentence"]
     assert sentence == "rank 0 was killed by SIGSEGV: Fatal Python error: Segmentation fault"
-    lab.end()
 
 
 def test_a_rank_that_hangs_is_reported_and_logs_its_stack(lab: Lab) -> None:
@@ -94,8 +90,7 @@ def test_a_rank_that_hangs_is_reported_and_logs_its_stack(lab: Lab) -> None:
         waits_for_ever()
     """
     lab.start("train(1, 10); time.sleep(1000)", hang, hang_timeout_s=1.5)
-    fault = lab.wait_for("fault")
-    lab.end()
+    fault = lab.fault()
     assert (fault["kind"], fault["rank"]) == ("hang", 1)
     assert "hang_timeout_s = 1.5" in fault["sentence"]
     assert "at step 4 in training; rank 0 at step 9 in training" in fault["sentence"]
@@ -106,8 +101,7 @@ def test_a_rank_that_hangs_is_reported_and_logs_its_stack(lab: Lab) -> None:
 
 def test_a_rank_that_does_not_reach_its_first_step(lab: Lab) -> None:
     lab.start("print('loading'); time.sleep(1000)", init_timeout_s=1.0)
-    fault = lab.wait_for("fault")
-    lab.end()
+    fault = lab.fault()
     assert (fault["kind"], fault["rank"]) == ("init_timeout", 0)
     assert "init_timeout_s = 1" in fault["sentence"]
     assert fault["sentence"].endswith("its last line: loading")
@@ -116,8 +110,7 @@ def test_a_rank_that_does_not_reach_its_first_step(lab: Lab) -> None:
 
 def test_round_timeout(lab: Lab) -> None:
     lab.start(FOREVER, round_timeout_s=1.0)
-    fault = lab.wait_for("fault")
-    lab.end()
+    fault = lab.fault()
     assert fault["kind"] == "timeout"
     assert "longer than 1 s (round_timeout_s)" in fault["sentence"]
     assert lab.exit(0)["cause"] == "timeout"
@@ -183,8 +176,7 @@ def test_a_missing_executable_is_reported_and_ends_the_other_ranks(lab: Lab) -> 
     missing = {**lab.rank(1, ""), "argv": ["/no/such/python", "x.py"]}
     lab.hello()
     lab.send(lab.order([lab.rank(0, FOREVER), missing]))
-    fault = lab.wait_for("fault")
-    lab.end()
+    fault = lab.fault()
     assert (fault["kind"], fault["rank"]) == ("start", 1)
     assert fault["sentence"] == "rank 1 could not be started: /no/such/python: No such file or directory"
     assert lab.exit(0)["cause"] == "stopped"

@@ -56,7 +56,6 @@ def test_everything_imports_without_any_package(python: str) -> None:
 def test_the_agent_runs_a_round(python: str, tmp_path: Path) -> None:
     with Lab(tmp_path, python) as lab:
         lab.start("train(1, 5)\nlog(events.FINISHED)", "train(1, 10)\nraise ValueError('no')")
-        fault = lab.wait_for("fault")
-        lab.end()
+        fault = lab.fault()
         assert fault["sentence"] == "rank 1 ended with exit code 1: ValueError: no"
         assert lab.exit(0)["code"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import io
 import itertools
 import json
@@ -41,6 +42,7 @@ from tests.driver.frameworks.toy_data import case
 
 BATCHES = 10
 """Batches in an epoch, of 32 samples each."""
+THROUGHPUT: dict[str, Any] = {"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}
 
 
 class Clock:
@@ -191,29 +193,18 @@ class CountingTrainer:
         self.weight = int((folder / "weight").read_text())
 
 
-class Run:
-    """One training and its records."""
+OF_TRAINER = inspect.signature(CountingTrainer).parameters.keys()
 
-    def __init__(
-        self,
-        batches: int = BATCHES,
-        nan_at: int | None = None,
-        training: str = "run1 a",
-        profiler: Profiler | None = None,
-        world: driver.World | None = None,
-        exchange: Exchange | None = None,
-        writing: Callable[[CountingTrainer], object] = lambda _: None,
-        damaged_at: int | None = None,
-        loads: Iterable[list[list[float]]] = (),
-        any_ranks: bool = False,
-        **settings: Any,
-    ) -> None:
+
+class Run:
+    """One training and its records; ``settings`` are those of the case and of the trainer."""
+
+    def __init__(self, training: str = "run1 a", world: driver.World | None = None, **settings: Any) -> None:
         stream = io.StringIO()
+        of_trainer = {name: settings.pop(name) for name in OF_TRAINER & settings.keys()}
         run_case = driver.RunCase.from_json({**case("pytorch", **settings), "training": training})
         rank = driver.Rank(run_case, world or driver.World(), perflog.PerfLog(0, stream), Heartbeat(None))
-        self.trainer = CountingTrainer(
-            rank, batches, nan_at, profiler, exchange, writing, damaged_at, loads, any_ranks=any_ranks
-        )
+        self.trainer = CountingTrainer(rank, **of_trainer)
         trainer: Trainer = self.trainer
         self.error: Exception | None = None
         try:
@@ -337,7 +328,7 @@ def test_records_come_in_order_and_times_and_throughputs_follow_from_them(tmp_pa
     assert [end["step"] for end in run.of("STEP_END")] == [1, MAX_WINDOW, 2 * MAX_WINDOW, 2500]
     assert run.trainer.read_steps == [1, MAX_WINDOW - 1, MAX_WINDOW, 500]
     # A step of the test clock waits 1 s for input and computes for 2 s.
-    run = Run(throughput_only=True, timing_warmup_steps=2, throughput_steps=4)
+    run = Run(**THROUGHPUT)
     assert run.finished["p_core"] == pytest.approx(4 * 32 / (4 * 2.0))
     assert run.finished["input_wait_time"] == pytest.approx(6 * 1.0)
     assert run.finished["pure_training_computing_time"] == pytest.approx(6 * 2.0)
@@ -368,13 +359,12 @@ UNCOUNTED = CountedKernels()
 
 
 def test_a_profile_follows_the_measured_steps_and_changes_none_of_their_figures() -> None:
-    settings: dict[str, Any] = {"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}
-    profiled = Run(**settings, profile_steps=7, profiler=CountedKernels())
-    plain = Run(**settings, profile_steps=0, profiler=CountedKernels())
+    profiled = Run(**THROUGHPUT, profile_steps=7, profiler=CountedKernels())
+    plain = Run(**THROUGHPUT, profile_steps=0, profiler=CountedKernels())
     profile = profiled.finished["profile"]
     assert "profile" not in plain.finished
     assert "profile" not in Run(max_steps=7, profiler=CountedKernels()).finished, "a training to the target"
-    assert Run(**settings).finished.get("profile") is None, "no profiler"
+    assert Run(**THROUGHPUT).finished.get("profile") is None, "no profiler"
     # The test clock's step waits 1 s for input and computes for 2 s.
     assert (profile["steps"], profile["step_time"], profile["input_wait"]) == (7, 3.0, 1.0)
     assert profile["profiled_step_time"] == 2.0
@@ -387,14 +377,13 @@ def test_a_profile_follows_the_measured_steps_and_changes_none_of_their_figures(
 
 @pytest.mark.parametrize("end", [1, 2])
 def test_a_profiler_that_fails_leaves_the_figures(end: int) -> None:
-    settings: dict[str, Any] = {"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}
-    finished = Run(**settings, profiler=CountedKernels(fails_at=end)).finished
+    finished = Run(**THROUGHPUT, profiler=CountedKernels(fails_at=end)).finished
     assert finished["profile"] == {"problem": "OSError: no counters"}
     assert finished["measured_steps"] == 4
-    uncounted = Run(**settings, profiler=UNCOUNTED).finished["profile"]
+    uncounted = Run(**THROUGHPUT, profiler=UNCOUNTED).finished["profile"]
     assert (uncounted["bytes"], uncounted["no_bytes"]) == (None, "NotImplementedError: no rule for acme::fused")
     assert uncounted["kernels"]
-    nothing = Run(**settings, profiler=CountedKernels(0)).finished
+    nothing = Run(**THROUGHPUT, profiler=CountedKernels(0)).finished
     assert nothing["profile"] == {"problem": "the profiler recorded no kernel"}
 
 
@@ -403,11 +392,10 @@ def test_a_profiled_step_that_fails_leaves_the_figures_of_a_single_rank(monkeypa
         raise MemoryError("no memory left")
 
     monkeypatch.setattr("flagperf_driver.training.loop.profile", fail)
-    settings: dict[str, Any] = {"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}
-    finished = Run(**settings, profiler=CountedKernels()).finished
+    finished = Run(**THROUGHPUT, profiler=CountedKernels()).finished
     assert (finished["profile"], finished["measured_steps"]) == ({"problem": "MemoryError: no memory left"}, 4)
     with pytest.raises(MemoryError):
-        Run(**settings, profiler=CountedKernels(), world=driver.World(0, 0, 2, 2))
+        Run(**THROUGHPUT, profiler=CountedKernels(), world=driver.World(0, 0, 2, 2))
 
 
 @pytest.mark.parametrize(
@@ -423,8 +411,7 @@ def test_all_ranks_train_the_same_steps_whatever_the_first_ones_profiler_does(
     profiler: CountedKernels | None, problem: str | None
 ) -> None:
     profilers = [profiler, CountedKernels()]
-    settings: dict[str, Any] = {"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}
-    first, second = on_ranks(2, lambda rank: {"profiler": profilers[rank]}, **settings)
+    first, second = on_ranks(2, lambda rank: {"profiler": profilers[rank]}, **THROUGHPUT)
     assert first.trainer.weight == second.trainer.weight
     assert second.finished["profile"] is None
     assert (first.finished["profile"] or {}).get("problem") == problem
@@ -432,8 +419,7 @@ def test_all_ranks_train_the_same_steps_whatever_the_first_ones_profiler_does(
 
 
 def test_a_profile_of_many_kernels_has_fewer_steps() -> None:
-    settings: dict[str, Any] = {"throughput_only": True, "timing_warmup_steps": 2, "throughput_steps": 4}
-    finished = Run(**settings, profiler=CountedKernels(MOST_ACTIVITIES // 3)).finished
+    finished = Run(**THROUGHPUT, profiler=CountedKernels(MOST_ACTIVITIES // 3)).finished
     assert finished["profile"]["steps"] == 3
 
 

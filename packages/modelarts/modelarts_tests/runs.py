@@ -11,6 +11,7 @@ from modelarts_tests.conftest import table
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.running.run import Run
+from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, RoundRecord
 from tests.plugin.conftest import Toy
 from tests.waiting import until
 
@@ -42,6 +43,17 @@ class CloudRun:
 
     def round(self, number: int = 1) -> Outcome:
         return self.run.rounds.outcome(self.selected, number)
+
+    @property
+    def record(self) -> RoundRecord:
+        return RoundDir(self.folder()).read_record()
+
+    def failed(self) -> RoundFault:
+        """Run the round, which must fail; return its fault."""
+        assert not self.round().ok
+        fault = self.record.fault
+        assert fault is not None
+        return fault
 
     def folder(self, number: int = 1) -> Path:
         return self.run.rounds.folder(self.selected, number)

@@ -17,7 +17,6 @@ from modelarts_tests.conftest import table
 from modelarts_tests.runs import CloudRun, when
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.stored.round_dir import RoundDir
 from pytest_flagperf_modelarts import ais_bench
 from pytest_flagperf_modelarts.__main__ import main
 from pytest_flagperf_modelarts.keys import TOKEN
@@ -140,7 +139,7 @@ def test_ctrl_c_stops_the_job_and_keeps_its_logs(toy: Toy, modelarts: service.Mo
     (job,) = modelarts.jobs
     until(lambda: job.ended, "the end of the job")
     assert job.state == "stopped"
-    assert RoundDir(run.folder()).read_record().state == "interrupted"
+    assert run.record.state == "interrupted"
     assert '"step": 5' in (run.folder() / "instance0_noderank0" / "rank0.out.log").read_text()
     assert "stop requested: accepted" in run.text
 
@@ -152,34 +151,25 @@ def test_a_job_that_waits_for_resources_can_be_stopped(
     monkeypatch.chdir(toy.root)
     run = CloudRun(toy, modelarts, CASE)
     when(lambda: modelarts.jobs, lambda: main(["stop"]))
-    assert not run.round().ok
+    assert run.failed().sentence.endswith("ended: Terminated")
     (job,) = modelarts.jobs
     line = f"jobname:{job.name} jobid:{job.id} jobstatus:Pending stop status:{{'is_success': True}}"
     assert line in capsys.readouterr().out
     assert main(["stop"]) == 0
     assert "jobstatus:Terminated not stopped: the job has ended already" in capsys.readouterr().out
-    fault = RoundDir(run.folder()).read_record().fault
-    assert fault is not None
-    assert fault.sentence.endswith("ended: Terminated")
 
 
 def test_a_failed_rank_fails_the_round_as_in_any_other(toy: Toy, modelarts: service.ModelArts) -> None:
     run = CloudRun(toy, modelarts, CASE, "fault='kill'")
-    outcome = run.round()
-    assert not outcome.ok
-    record = RoundDir(run.folder()).read_record()
-    assert record.fault is not None
-    assert (record.fault.kind, record.fault.rank) == ("crash", 1)
+    fault = run.failed()
+    assert (fault.kind, fault.rank) == ("crash", 1)
     assert (run.folder() / "instance0_noderank0" / "rank1.out.log").is_file()
 
 
 def test_a_job_that_fails_before_it_runs_is_one_sentence(toy: Toy, modelarts: service.ModelArts) -> None:
     modelarts.faults.fail_start = "the image cannot be pulled"
-    run = CloudRun(toy, modelarts, CASE)
-    assert not run.round().ok
-    fault = RoundDir(run.folder()).read_record().fault
-    assert fault is not None
-    assert fault.sentence.endswith("ended: Failed: worker-0: exit code 1: the image cannot be pulled")
+    sentence = CloudRun(toy, modelarts, CASE).failed().sentence
+    assert sentence.endswith("ended: Failed: worker-0: exit code 1: the image cannot be pulled")
 
 
 def test_a_job_without_output_fails(toy: Toy, modelarts: service.ModelArts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,21 +177,13 @@ def test_a_job_without_output_fails(toy: Toy, modelarts: service.ModelArts, monk
     modelarts.faults.no_output = True
     run = CloudRun(toy, modelarts, CASE)
     assert not run.round().ok
-    assert any("left no logs" in line or "not found" in line for line in _remarks(run))
-
-
-def _remarks(run: CloudRun) -> list[str]:
-    record = RoundDir(run.folder()).read_record()
-    return [*record.warnings, *(missing.why for missing in record.missing), str(record.fault)]
+    remarks = [*run.record.warnings, *(missing.why for missing in run.record.missing), str(run.record.fault)]
+    assert any("left no logs" in line or "not found" in line for line in remarks)
 
 
 def test_a_refused_job_is_one_sentence(toy: Toy, modelarts: service.ModelArts) -> None:
-    run = CloudRun(toy, modelarts, CASE)
     modelarts.faults.answers = [(400, b'{"error_code": "ModelArts.2815", "error_msg": "the quota is used up"}')]
-    assert not run.round().ok
-    fault = RoundDir(run.folder()).read_record().fault
-    assert fault is not None
-    assert "the quota is used up (ModelArts.2815)" in fault.sentence
+    assert "the quota is used up (ModelArts.2815)" in CloudRun(toy, modelarts, CASE).failed().sentence
     assert modelarts.jobs == []
 
 
@@ -209,10 +191,7 @@ def test_a_job_that_cannot_be_followed_any_more_is_stopped(toy: Toy, modelarts: 
     run = CloudRun(toy, modelarts, CASE, "step_s=0.3", "max_steps=1000", "learning_rate=0.0001")
     answer = (403, b'{"error_code": "APIGW.0302", "error_msg": "the keys have expired"}')
     when(trains(modelarts), lambda: modelarts.faults.answers.append(answer))
-    assert not run.round().ok
-    fault = RoundDir(run.folder()).read_record().fault
-    assert fault is not None
-    assert "HTTP 403: the keys have expired (APIGW.0302)" in fault.sentence
+    assert "HTTP 403: the keys have expired (APIGW.0302)" in run.failed().sentence
     until(lambda: modelarts.jobs[0].state == "stopped", "the stop of the job")
 
 
@@ -253,7 +232,7 @@ def test_a_lost_network_that_comes_back_does_not_fail_the_round(toy: Toy, modela
     obs.close()
     assert run.text.index("step ") < run.text.index(": Completed")  # the progress was shown while the job ran
     assert outcome.ok, outcome.failures
-    warnings = RoundDir(run.folder()).read_record().warnings
+    warnings = run.record.warnings
     assert any("instance0 is lost (ModelArts does not answer" in warning for warning in warnings)
     assert any("instance0 is lost (OBS does not answer" in warning for warning in warnings)
     assert warnings.count("instance0 is back") == 2
@@ -264,12 +243,8 @@ def test_a_network_that_stays_lost_fails_the_round_and_logs_are_fetched_late(
 ) -> None:
     run = CloudRun(toy, modelarts, CASE, "step_s=0.1", **{"lease-time": 1.0})
     thread = when(trains(modelarts), lambda: setattr(modelarts.faults, "silent", True))
-    outcome = run.round()
+    assert run.failed().kind == "lost"
     thread.join()
-    assert not outcome.ok
-    record = RoundDir(run.folder()).read_record()
-    assert record.fault is not None
-    assert record.fault.kind == "lost"
     assert "may still run: flagperf-modelarts stop ends it" in run.text
     modelarts.faults.silent = False
     until(lambda: modelarts.jobs[0].ended, "the end of the job")  # its lease is not renewed
