@@ -6,19 +6,15 @@ import argparse
 import shutil
 import tempfile
 import textwrap
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.tables.frames import RunWarning
 from pytest_flagperf.results.tables.runs import find_runs
 from pytest_flagperf.results.tables.store import StoredRun
-from pytest_flagperf.stored import digests
 
 RUN = "a run directory"
 _NAME, _END = 17, 6
@@ -56,12 +52,6 @@ def load_runs(paths: Sequence[Path]) -> list[StoredRun]:
 def load_also_changed(paths: Sequence[Path]) -> list[StoredRun]:
     """Load the runs in folders, also runs with changed files, which their ``changed`` lists."""
     return [_loaded(path) for path in find_runs(paths)]
-
-
-def need_digests(runs: Iterable[StoredRun]) -> None:
-    """Raise Problems if a run has files without a digest: others rely on what is made from these runs."""
-    if missing := [path for run in runs for path in run.without_digest]:
-        raise Problems([f"{path}: {digests.MISSING}; expected a run of this version" for path in missing])
 
 
 def find_run(path: Path) -> Path:
@@ -139,10 +129,6 @@ def _loaded(path: Path) -> StoredRun:
     run = store.load_run(path)
     if not run.cases:
         raise Problems(run.problems or [f"{path}: contains no readable round"])
-    if run.without_digest:
-        files = count(len(run.without_digest), "file")
-        sentence = f"{path}: {files} {digests.MISSING}: nothing shows whether they were changed"
-        warnings.warn(sentence, RunWarning, stacklevel=2)
     return run
 
 

@@ -22,7 +22,6 @@ DIGEST = "digest"
 MADE_FROM = "made_from"
 """The key of outcome.json and results.json with the digests of the files that they were made from."""
 CHANGED = "changed after the run"
-MISSING = "without a digest, as files before digests were stored"
 _PART_BYTES = 1 << 20
 _END = re.compile(rf',\n "{DIGEST}": "([0-9a-f]{{64}})"\n}}\n?')
 _END_BYTES = len(f',\n "{DIGEST}": "{"0" * 64}"\n}}\n')
@@ -40,23 +39,22 @@ def write(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read(path: Path, schema: int) -> dict[str, Any]:
-    """Return the object in a file with printable texts; raise ChangedError if its digest is that of another text.
+    """Return the object in a file with printable texts; raise ChangedError if it has not the digest of its text.
 
-    A file without a digest is read too: ``stored_in`` returns None for it. ``schema`` is the newest supported version.
+    ``schema`` is the newest supported version.
     """
     text = read_text(path)
     body: dict[str, Any] = printable_in(parsed(text, path))
     check_schema(body, schema, str(path))
-    if MADE_FROM in body and DIGEST not in body:
-        raise ChangedError(f"{path}: {CHANGED}: its digest was removed")
-    if DIGEST in body:
-        end = _END.search(text, len(text) - _END_BYTES)
-        if end is None or end.end() != len(text) or end[1] != _of_text(f"{text[: end.start()]}\n}}"):
-            raise ChangedError(f"{path}: {CHANGED}: its digest is not that of its text")
+    if DIGEST not in body:
+        raise ChangedError(f"{path}: {CHANGED}: it has no digest")
+    end = _END.search(text, len(text) - _END_BYTES)
+    if end is None or end.end() != len(text) or end[1] != _of_text(f"{text[: end.start()]}\n}}"):
+        raise ChangedError(f"{path}: {CHANGED}: its digest is not that of its text")
     return body
 
 
-def stored_in(path: Path) -> str | None:
+def _stored_in(path: Path) -> str | None:
     """Return the digest that a file has at its end, without reading the rest of the file; None without one."""
     try:
         with path.open("rb", buffering=0) as stream:
@@ -91,7 +89,7 @@ def of_round(round_dir: Path) -> dict[str, str]:
 def of_run(run_dir: Path) -> dict[str, str | None]:
     """Return the digest that each outcome and each file of verdicts has, by the file's relative path."""
     start = len(f"{run_dir.as_posix()}/")
-    return {path.as_posix()[start:]: stored_in(path) for path in _files_of_run(run_dir)}
+    return {path.as_posix()[start:]: _stored_in(path) for path in _files_of_run(run_dir)}
 
 
 def changed_in_round(round_dir: Path, outcome: Mapping[str, Any]) -> Iterator[str]:
@@ -99,18 +97,14 @@ def changed_in_round(round_dir: Path, outcome: Mapping[str, Any]) -> Iterator[st
     yield from _changed(round_dir, outcome, of_round(round_dir), layout.OUTCOME)
 
 
-def changed_in_run(run_dir: Path, results: Mapping[str, Any], found: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield a sentence for each outcome or file of verdicts that differs from what results.json was made from.
-
-    ``found`` is what ``of_run`` returned.
-    """
-    yield from _changed(run_dir, results, found, layout.RESULTS)
+def changed_in_run(run_dir: Path, results: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each outcome or file of verdicts that differs from what results.json was made from."""
+    yield from _changed(run_dir, results, of_run(run_dir), layout.RESULTS)
 
 
 def _changed(folder: Path, body: Mapping[str, Any], found: Mapping[str, str | None], made: str) -> Iterator[str]:
     made_from = body.get(MADE_FROM)
-    if not isinstance(made_from, dict):  # made before digests were stored
-        return
+    made_from = made_from if isinstance(made_from, dict) else {}
     for name in sorted({*made_from, *found}):
         if name not in found:
             reason = f"it is missing, and {made} was made from it"

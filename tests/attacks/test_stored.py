@@ -120,19 +120,6 @@ def test_a_changed_file_is_named(
     assert not list(tmp_path.glob("new*"))
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_run_without_any_digest_is_shown_with_a_note_and_vouches_for_nothing(
-    command: str, run_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for path in (run_dir / "results.json", *run_dir.glob("*/*/*.json"), *run_dir.glob("*/*.json")):
-        body = json.loads(path.read_text())
-        path.write_text(json.dumps({name: body[name] for name in body if name not in ("digest", "made_from")}))
-    shutil.copytree(run_dir, run_dir.with_name("other"))
-    code = flagperf(command, run_dir)
-    assert bool(code) == (command in ("accept", "bundle", "verify"))
-    assert digests.MISSING in "".join(capsys.readouterr()) or command == "report"
-
-
 def forged_outcome(run: Path) -> str:
     """Multiply a figure, and compute all digests again."""
     round_dir = (run / OUTCOME).parent

@@ -21,7 +21,7 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts.case_result import CaseResult
-from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored import FormatError, digests
 from tests.plugin.conftest import TRAINING, Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.pseudo_terminal import Terminal
@@ -225,7 +225,7 @@ def test_a_stored_run_from_elsewhere_is_shown_without_them(tmp_path: Path, capfd
     (run / "bert_plain" / "verdicts").mkdir()
     bad = {"name": "x", "ok": False, "got": HOSTILE, "expected": "y", "sentence": HOSTILE}
     body = {"schema": 1, "test": "t", "verdicts": [bad]}
-    (run / "bert_plain" / "verdicts" / "t.json").write_text(json.dumps(body))
+    digests.write(run / "bert_plain" / "verdicts" / "t.json", body)
     page = tmp_path / "page.html"
     assert main(["report", str(run), "--to", str(page)]) == 0
     assert main(["show", str(run)]) == 0

@@ -51,8 +51,6 @@ class StoredRun:
     info: RunInfo | None
     cases: tuple[CaseResult, ...]
     problems: tuple[str, ...] = ()
-    without_digest: tuple[Path, ...] = ()
-    """The readable files that have no digest, as those of runs before digests were stored."""
 
     @property
     def is_interrupted(self) -> bool:
@@ -138,13 +136,8 @@ def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tupl
 def load_run(run_dir: Path) -> StoredRun:
     """Read a run; a killed run has no results.json, and rounds without outcome.json."""
     problems: list[str] = []
-    found = digests.of_run(run_dir)
-    info, cases = load_info(run_dir, problems, found), tuple(iterate_cases(run_dir, problems))
-    paths = [run_dir / name for name, digest in found.items() if digest is None]
-    if info is not None and digests.stored_in(run_dir / layout.RESULTS) is None:
-        paths.append(run_dir / layout.RESULTS)
-    without = tuple(path for path in paths if not any(str(path) in problem for problem in problems))
-    return StoredRun(run_dir, info, cases, tuple(problems), without)
+    info, cases = load_info(run_dir, problems), tuple(iterate_cases(run_dir, problems))
+    return StoredRun(run_dir, info, cases, tuple(problems))
 
 
 def load_results(path: Path) -> tuple[CaseResult, ...]:
@@ -185,12 +178,12 @@ def iterate_cases(run_dir: Path, problems: list[str]) -> Iterator[CaseResult]:
         yield CaseResult(outcomes[0].case, outcomes, verdicts, load_one_card(case_dir, problems))
 
 
-def load_info(run_dir: Path, problems: list[str], found: Mapping[str, str | None] | None = None) -> RunInfo | None:
-    """Read the facts of a run; None if it did not finish. ``found`` has the digests of its files, if they are known."""
+def load_info(run_dir: Path, problems: list[str]) -> RunInfo | None:
+    """Read the facts of a run; None if it did not finish."""
     path = run_dir / layout.RESULTS
     try:
         body = digests.read(path, SCHEMA)
-        problems += digests.changed_in_run(run_dir, body, digests.of_run(run_dir) if found is None else found)
+        problems += digests.changed_in_run(run_dir, body)
         run = {name: value for name, value in body["run"].items() if value is not None}
         return type_check.typed(RunInfo, run, str(path))
     except FormatError as error:
