@@ -118,7 +118,7 @@ def _title(suite: Suite) -> str:
 def _status(tree: Tree, document: Path, suite: Suite, vendor: Vendor, language: str) -> str:
     """The vendor with the number of measured configs; empty without a config or a result."""
     words, configs = _WORDS[language], tree.catalog.configs(suite, vendor)
-    results = [result for result in tree.results_of(suite, vendor) if result.measured]
+    results = [result for result in tree.results_of(suite, vendor) if result.case.finished]
     reference = [result for result in results if result.first.scale == REFERENCE and _config(result) in configs]
     real = {_config(result) for result in reference if not result.first.synthetic}
     synthetic = {_config(result) for result in reference if result.first.synthetic}
@@ -137,7 +137,7 @@ def _status(tree: Tree, document: Path, suite: Suite, vendor: Vendor, language: 
 
 
 def _config(result: Published) -> tuple[str, Shape]:
-    return result.first.hardware, Shape(*result.shape)
+    return result.first.hardware, result.first.shape
 
 
 # -- a model's README ----------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def chips(tree: Tree, document: Path, suites: Sequence[Suite]) -> str:
         framework = tree.link(document, suite.path / "README.md", suite.framework)
         for vendor in tree.vendors:
             configs = tree.catalog.configs(suite, vendor)
-            results = [_config(result) for result in tree.results_of(suite, vendor) if result.measured]
+            results = [_config(result) for result in tree.results_of(suite, vendor) if result.case.finished]
             if configs or results:
                 name = tree.link(document, tree.catalog.case_folder(suite, vendor) / "README.md", vendor.toml.name)
                 rows.append([name, framework, _by_chip(vendor, configs), _by_chip(vendor, results)])
@@ -265,7 +265,7 @@ def _rows(tree: Tree, document: Path, suite: Suite, vendor: Vendor, width: int) 
         for result in results:
             if result.first.hardware == name:
                 cells = figures(result.case) if suite.is_training else _values(suite, result.case)
-                yield [chip, str(Shape(*result.shape)), _kind(result), *cells]
+                yield [chip, str(result.first.shape), _kind(result), *cells]
         missing = sorted(key[1] for key in configs if key[0] == name and key not in of_config)
         if missing:
             yield [chip, ", ".join(map(str, missing)), _NOT_MEASURED, *[NONE] * (width - 3)]
@@ -281,7 +281,9 @@ def _values(suite: Suite, case: CaseResult) -> Iterator[str]:
 
 def _in_order(tree: Tree, suite: Suite, vendor: Vendor) -> list[Published]:
     results = tree.results_of(suite, vendor)
-    return sorted(results, key=lambda result: (chip_order(vendor, result.first.hardware), result.shape, _kind(result)))
+    return sorted(
+        results, key=lambda result: (chip_order(vendor, result.first.hardware), result.first.shape, _kind(result))
+    )
 
 
 def _kind(result: Published) -> str:
@@ -289,7 +291,7 @@ def _kind(result: Published) -> str:
     parts = [f"{result.first.scale} scale"]
     if result.first.synthetic:
         parts.append("synthetic data")
-    if not result.measured:
+    if not result.case.finished:
         parts.append("no successful round")
     elif result.failed:
         parts.append(f"failed: {' and '.join(result.failed)}")
@@ -303,7 +305,7 @@ def _notes(tree: Tree, document: Path, suite: Suite, vendor: Vendor) -> Iterator
         facts = escape(
             "; ".join(dict.fromkeys([*_ran_on(result), *_other_values(tree, suite, vendor, result), *distorted]))
         )
-        name = f"{result.first.hardware} {Shape(*result.shape)}, {result.first.scale} scale"
+        name = f"{result.first.hardware} {result.first.shape}, {result.first.scale} scale"
         yield f"- {name}: {facts}; {tree.link(document, result.file, RESULTS)}"
 
 

@@ -29,7 +29,6 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export.markdown import performance_files
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import marks
-from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.runs import age, find_runs
 from pytest_flagperf.results.tables.store import StoredRun
@@ -65,16 +64,12 @@ class _CaseOfRun:
 
     @property
     def subject(self) -> str:
-        first = self.case.outcomes[0]
+        first = self.case.first
         return f"{first.model}:{first.framework}:{first.hardware}"
 
     @property
     def shape(self) -> Shape:
-        return Shape(self.case.outcomes[0].nnodes, self.case.outcomes[0].nproc)
-
-    @property
-    def successful_rounds(self) -> list[Outcome]:
-        return [outcome for outcome in self.case.outcomes if outcome.ok]
+        return self.case.first.shape
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -139,14 +134,14 @@ def _of_folder(
 
 def _unfit(case: _CaseOfRun, required: Sequence[Shape], scale: str) -> str | None:
     """Return why a case is not part of a submission; None if it may be."""
-    first = case.case.outcomes[0]
+    first = case.case.first
     if first.scale != scale:
         return f"{first.scale} scale"
     if first.synthetic:
         return "synthetic data"
     if case.shape not in required:
         return f"shape {case.shape}"
-    return None if case.successful_rounds else "no successful round"
+    return None if case.case.finished else "no successful round"
 
 
 # -- problems ------------------------------------------------------------------------------------------------
@@ -177,14 +172,14 @@ def _subject_problems(cases: Sequence[_CaseOfRun], required: Sequence[Shape], sc
             yield from (f"{shape}: {text}" for text in _case_problems(case, shape == max(on_one_host), scale))
     of_required = [case for case in cases if case.shape in required]
     for name in _SAME:
-        values = {str(case.shape): case.case.outcomes[0].fingerprint.get(name) for case in of_required}
+        values = {str(case.shape): case.case.first.fingerprint.get(name) for case in of_required}
         if len(set(values.values())) > 1:
             listed = ", ".join(f"{value} in {shape}" for shape, value in values.items())
             yield f"{name} differs between the shapes: {listed}"
 
 
 def _case_problems(part: _CaseOfRun, must_converge: bool, scale: str) -> Iterator[str]:
-    first = part.case.outcomes[0]
+    first = part.case.first
     if first.scale != scale:
         yield f"got the {first.scale} scale; expected {scale}"
     if unknown := marks.unknown_factor(part.case.outcomes):
@@ -195,14 +190,14 @@ def _case_problems(part: _CaseOfRun, must_converge: bool, scale: str) -> Iterato
         yield "got synthetic data; expected real data"
     if not first.fingerprint.get("key"):
         yield "no fingerprint"
-    if not part.successful_rounds:
+    if not part.case.finished:
         reason = next((failure.sentence for outcome in part.case.outcomes for failure in outcome.failures), first.state)
         yield f"no successful round: {reason}"
-    elif must_converge and not any(has_converged(outcome) for outcome in part.successful_rounds):
+    elif must_converge and not any(has_converged(outcome) for outcome in part.case.finished):
         parity = "parity_samples is set, so they were judged by the reference's loss curve"
-        reason = next((verdict.sentence for verdict in failed(converges(part.successful_rounds[0]))), parity)
+        reason = next((verdict.sentence for verdict in failed(converges(part.case.finished[0]))), parity)
         yield f"no round reached the target: {reason}"
-    for outcome in part.successful_rounds:
+    for outcome in part.case.finished:
         directory = part.run.directory / outcome.directory
         missing = outcome.cards - sum((directory / log).is_file() for log in outcome.logs)
         if missing:
@@ -248,53 +243,22 @@ def _fill(
     for run, name in zip(runs, common.unique_names(runs), strict=True):
         for path in sorted(run.directory.rglob("*")):
             if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
-                _add_file(archive, top, f"{name}/{path.relative_to(run.directory).as_posix()}", path, sums)
+                file = f"{name}/{path.relative_to(run.directory).as_posix()}"
+                _add(archive, top, file, path.read_bytes(), sums, path.stat().st_mtime)
     summary = json.dumps(to_json_types(_summary(runs, required, problems)), indent=1, ensure_ascii=False) + "\n"
-    _add_text(archive, top, SUMMARY, summary, sums)
+    _add(archive, top, SUMMARY, summary.encode(), sums)
     for file, text in performance_files(runs).items():
-        _add_text(archive, top, file, text, sums)
+        _add(archive, top, file, text.encode(), sums)
     lines = [f"{digest}  {name}\n" for name, digest in sorted(sums.items())]
-    _add_text(archive, top, SUMS, "".join(lines), sums)
+    _add(archive, top, SUMS, "".join(lines).encode(), sums)
     return len(sums)
 
 
-def _add_file(archive: tarfile.TarFile, top: str, name: str, path: Path, sums: dict[str, str]) -> None:
-    """Hash exactly the bytes that are packed: another process may still write to the file."""
-    with path.open("rb") as source:
-        info = _entry(f"{top}/{name}", os.fstat(source.fileno()).st_size)
-        info.mtime = int(os.fstat(source.fileno()).st_mtime)
-        hashed = _Hashed(source)
-        archive.addfile(info, hashed)
-    sums[name] = hashed.sum.hexdigest()
-
-
-def _add_text(archive: tarfile.TarFile, top: str, name: str, text: str, sums: dict[str, str]) -> None:
-    content = text.encode()
-    archive.addfile(_entry(f"{top}/{name}", len(content)), io.BytesIO(content))
+def _add(archive: tarfile.TarFile, top: str, name: str, content: bytes, sums: dict[str, str], mtime: float = 0) -> None:
+    info = tarfile.TarInfo(f"{top}/{name}")
+    info.size, info.mode, info.mtime = len(content), 0o644, int(mtime)
+    archive.addfile(info, io.BytesIO(content))
     sums[name] = hashlib.sha256(content).hexdigest()
-
-
-def _entry(name: str, size: int) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.size, info.mode = size, 0o644
-    return info
-
-
-class _Hashed(io.RawIOBase):
-    """A file that is hashed as it is read."""
-
-    def __init__(self, source: io.BufferedReader) -> None:
-        super().__init__()
-        self._source = source
-        self.sum = hashlib.sha256()
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        content = self._source.read(size)
-        self.sum.update(content)
-        return content
 
 
 def _summary(runs: Sequence[StoredRun], required: Sequence[Shape], problems: Sequence[str]) -> Mapping[str, Any]:
@@ -302,13 +266,13 @@ def _summary(runs: Sequence[StoredRun], required: Sequence[Shape], problems: Seq
         {
             "run": name,
             "case": case.case,
-            "vendor": case.outcomes[0].vendor,
+            "vendor": case.first.vendor,
             "rounds": len(case.outcomes),
             "converged": case.converged,
-            "throughput_only": case.outcomes[0].throughput_only,
-            "parity_samples": case.outcomes[0].parity_samples,
+            "throughput_only": case.first.throughput_only,
+            "parity_samples": case.first.parity_samples,
             "p_core": case.median("p_core"),
-            "fingerprint": case.outcomes[0].fingerprint,
+            "fingerprint": case.first.fingerprint,
         }
         for run, name in zip(runs, common.unique_names(runs), strict=True)
         for case in run.cases

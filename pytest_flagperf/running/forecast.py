@@ -66,7 +66,11 @@ def _converged(plan: Plan, stored_runs: StoredRuns, results: Iterable[Published]
         if any(_is_same_case(plan, outcome) and has_converged(outcome) for outcome in rounds):
             yield "a stored run"
     for result in results:
-        if result.converged and result.name == plan.case.without_repeat and _is_same_case(plan, result.first):
+        if (
+            result.converged
+            and result.case.without_repeat == plan.case.without_repeat
+            and _is_same_case(plan, result.first)
+        ):
             yield f"{result.file.parent.name}/{result.file.name}"
 
 

@@ -129,7 +129,7 @@ class ProgramContainer:
         self._reaper = reaper
 
     def start(self) -> Task:
-        return _Now(self._start)
+        return _Task(self._start)
 
     def _start(self) -> None:
         log = self._folder.path / CONTAINER_LOG
@@ -141,18 +141,18 @@ class ProgramContainer:
         self._reaper.watch(self._child.pid)
 
     def state(self) -> Task:
-        return _Now(self._get_state)
+        return _Task(self._get_state)
 
     def end_state(self) -> Task:
         deadline = time.monotonic() + _END_S
-        return _Later(lambda: self._ended or time.monotonic() > deadline, self._get_state)
+        return _Task(self._get_state, lambda: self._ended or time.monotonic() > deadline)
 
     def remove(self) -> Task:
         """End the program: SIGTERM lets it unmount the image, and lets Slurm end a step."""
         if self._child is not None and not self._ended and not self._kill_at:
             self._kill_at = time.monotonic() + _TERM_S
             self._child.send_signal(signal.SIGTERM)
-        return _Later(self._ended_or_killed, self._reap)
+        return _Task(self._reap, self._ended_or_killed)
 
     def abandon(self) -> None:
         if self._child is not None:
@@ -198,28 +198,8 @@ def _state(running: bool, sentence: str, lines: Sequence[str]) -> dict[str, Any]
     return {"running": running, "sentence": sentence + last_line, "last_line": last_line}
 
 
-class _Now:
-    """A task that is done at once."""
+class _Task:
+    """A task of this process, done when a condition holds."""
 
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self._call = call
-
-    def ended(self) -> bool:
-        return True
-
-    def result(self) -> Any:
-        return self._call()
-
-
-class _Later:
-    """A task that is done when a condition holds."""
-
-    def __init__(self, ready: Callable[[], bool], call: Callable[[], Any]) -> None:
-        self._ready = ready
-        self._call = call
-
-    def ended(self) -> bool:
-        return self._ready()
-
-    def result(self) -> Any:
-        return self._call()
+    def __init__(self, call: Callable[[], Any], ready: Callable[[], bool] = lambda: True) -> None:
+        self.result, self.ended = call, ready

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
+from pytest_flagperf.case import Shape
 from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.figures.units import plain, quantity
 from pytest_flagperf.results.measured import marks
@@ -14,10 +14,9 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError
-from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import RoundDir
 
-PUBLISHED = ((1, 1), (1, 8), (2, 8))
+PUBLISHED = Shape.parse_list("1x1,1x8,2x8")
 """The shapes that FlagPerf publishes."""
 NONE = "/"
 """FlagPerf's sign for a figure that was not measured."""
@@ -56,27 +55,7 @@ _WORDS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class _Entry:
-    run: StoredRun
-    case: CaseResult
-
-    @property
-    def first(self) -> Outcome:
-        return self.case.outcomes[0]
-
-    @property
-    def group(self) -> tuple[str, str, str, str, str, bool]:
-        first = self.first
-        return first.model, first.framework, first.vendor, first.hardware, first.scale, first.synthetic
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.first.nnodes, self.first.nproc
-
-    @property
-    def finished(self) -> list[Outcome]:
-        return [outcome for outcome in self.case.outcomes if outcome.ok]
+_Entry = tuple[StoredRun, CaseResult]
 
 
 def performance_files(runs: Sequence[StoredRun]) -> dict[str, str]:
@@ -88,20 +67,26 @@ def performance_tables(runs: Sequence[StoredRun], language: str = "en") -> list[
     """Return a heading, a table and notes for each model, framework and verified chip, and the other cases."""
     words = _WORDS[language]
     entries = sorted(
-        (_Entry(run, case) for run in runs for case in run.cases), key=lambda entry: (*entry.group, entry.shape)
+        ((run, case) for run in runs for case in run.cases), key=lambda entry: (_group(entry), entry[1].first.shape)
     )
     lines: list[str] = []
-    listed = [entry for entry in entries if not marks.unverified_chip(entry.case.outcomes)]
-    for _, group in groupby(listed, key=lambda entry: entry.group):
+    listed = [entry for entry in entries if not marks.unverified_chip(entry[1].outcomes)]
+    for _, group in groupby(listed, key=_group):
         lines += [*([""] if lines else []), *_section(list(group), words)]
-    for entry in entries:
-        if reason := escape(marks.unverified_chip(entry.case.outcomes), quote=False):
-            lines += [*([""] if lines else []), words["unverified"].format(case=entry.case.case, reason=reason)]
+    for _, case in entries:
+        if reason := escape(marks.unverified_chip(case.outcomes), quote=False):
+            lines += [*([""] if lines else []), words["unverified"].format(case=case.case, reason=reason)]
     return lines
 
 
+def _group(entry: _Entry) -> tuple[str, str, str, str, str, bool]:
+    first = entry[1].first
+    return first.model, first.framework, first.vendor, first.hardware, first.scale, first.synthetic
+
+
 def _section(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[str]:
-    first = entries[0].first
+    cases = [case for _, case in entries]
+    first = cases[0].first
     heading = f"{first.model}-{first.framework}, {first.vendor} {first.hardware}"
     head, *rows = _of_trainings(entries, words) if first.is_training else _of_measurements(entries, words)
     yield f"### {heading}"
@@ -110,29 +95,29 @@ def _section(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[st
     yield row(["---"] * len(head))
     yield from map(row, rows)
     yield ""
-    yield " ".join(_notes(entries, words))
+    yield " ".join(_notes(cases, words))
 
 
 def _of_trainings(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[list[str]]:
     """Yield the head and a row for each case, without the MFU if no case has it."""
-    end = None if any(entry.case.median("mfu") is not None for entry in entries) else -1
-    precision, *others = figure_names(entries[0].first.target.name)
+    end = None if any(case.median("mfu") is not None for _, case in entries) else -1
+    precision, *others = figure_names(entries[0][1].first.target.name)
     yield [words["configuration"], precision, "fix_hp", *others][:end]
-    for entry in entries:
-        precision, *others = figures(entry.case)
-        configuration = _configuration(entry.first, words is _WORDS["zh"])
-        yield [configuration, precision, _deviations(_plan(entry)), *others][:end]
+    for run, case in entries:
+        precision, *others = figures(case)
+        configuration = _configuration(case.first, words is _WORDS["zh"])
+        yield [configuration, precision, _deviations(run, case), *others][:end]
 
 
 def _of_measurements(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[list[str]]:
     """Yield the head and a row for each case, with the figures that any case has."""
-    every = {figure.name: figure for entry in entries for figure in entry.first.figures}
-    shown = [one for one in every.values() if any(entry.case.median(one.name) is not None for entry in entries)]
+    every = {figure.name: figure for _, case in entries for figure in case.first.figures}
+    shown = [one for one in every.values() if any(case.median(one.name) is not None for _, case in entries)]
     yield [words["configuration"], *(figure.name for figure in shown), "fix_hp"]
-    for entry in entries:
-        medians = ((entry.case.median(figure.name), figure.unit) for figure in shown)
+    for run, case in entries:
+        medians = [(case.median(figure.name), figure.unit) for figure in shown]
         cells = [NONE if value is None else quantity(value, unit) for value, unit in medians]
-        yield [_configuration(entry.first, words is _WORDS["zh"]), *cells, _deviations(_plan(entry))]
+        yield [_configuration(case.first, words is _WORDS["zh"]), *cells, _deviations(run, case)]
 
 
 def figure_names(metric: str) -> list[str]:
@@ -142,10 +127,9 @@ def figure_names(metric: str) -> list[str]:
 
 def figures(case: CaseResult) -> list[str]:
     """Return the cells of a case in the order of ``figure_names``: the medians over the finished rounds."""
-    first = case.outcomes[0]
-    finished = [outcome for outcome in case.outcomes if outcome.ok]
+    first = case.first
     return [
-        (finished or [first])[0].environment.get("precision") or str(first.fingerprint.get("precision") or NONE),
+        (case.finished or [first])[0].environment.get("precision") or str(first.fingerprint.get("precision") or NONE),
         NONE if first.throughput_only else _number(case.median("e2e_time"), 4),
         *(_number(case.median(name), 4) for name in ("p_whole", "p_train", "p_core")),
         NONE if case.quality is None else quantity(case.quality, first.target.unit).replace(" ", ""),
@@ -155,25 +139,19 @@ def figures(case: CaseResult) -> list[str]:
 
 
 def _configuration(outcome: Outcome, chinese: bool) -> str:
-    shape = f"{outcome.nnodes}x{outcome.nproc}"
     if chinese:
         hosts = {1: "单机", 2: "两机"}.get(outcome.nnodes, f"{outcome.nnodes}机")
         cards = "单卡" if outcome.nproc == 1 else f"{outcome.nproc}卡"
-        return f"{outcome.hardware}{hosts}{cards}（{shape}）"
+        return f"{outcome.hardware}{hosts}{cards}（{outcome.shape}）"
     hosts = "1 host" if outcome.nnodes == 1 else f"{outcome.nnodes} hosts"
-    return f"{outcome.hardware} {hosts} x {outcome.nproc} ({shape})"
+    return f"{outcome.hardware} {hosts} x {outcome.nproc} ({outcome.shape})"
 
 
-def _plan(entry: _Entry) -> StoredPlan | None:
-    try:
-        return RoundDir(entry.run.directory / entry.first.directory).read_plan()
-    except FormatError:
-        return None
-
-
-def _deviations(plan: StoredPlan | None) -> str:
+def _deviations(run: StoredRun, case: CaseResult) -> str:
     """Return the values that differ from the suite's; the sign for "not measured" if the plan is unreadable."""
-    if plan is None:
+    try:
+        plan = RoundDir(run.directory / case.first.directory).read_plan()
+    except FormatError:
         return NONE
     texts = [f"{item.key}={item.value}" for item in plan.deviations if item.key != "data_dir"]
     texts += [f"own {item.name.partition(' ')[2]}" for item in plan.additions if item.name.startswith("step ")]
@@ -199,29 +177,25 @@ def _number(value: float | None, digits: int) -> str:
     return NONE if value is None else plain(value, digits).replace(",", "")
 
 
-def _notes(entries: Sequence[_Entry], words: Mapping[str, str]) -> Iterator[str]:
-    first = entries[0].first
+def _notes(cases: Sequence[CaseResult], words: Mapping[str, str]) -> Iterator[str]:
+    first = cases[0].first
     yield words["unit" if first.is_training else "worst"].format(unit=first.rate_unit, scale=first.scale)
     if first.target.value is not None:
         yield words["target"].format(target=words["and"].join(targets.texts(first.target)))
-    if any(len(entry.finished) > 1 for entry in entries):
-        rounds = [words["round"].format(shape=_shape(entry.shape), number=len(entry.finished)) for entry in entries]
+    if any(len(case.finished) > 1 for case in cases):
+        rounds = [words["round"].format(shape=case.first.shape, number=len(case.finished)) for case in cases]
         yield words["rounds"].format(rounds=words["and"].join(rounds))
-    measured = {entry.shape for entry in entries if entry.finished}
-    missing = [_shape(shape) for shape in PUBLISHED if shape not in measured]
+    measured = {case.first.shape for case in cases if case.finished}
+    missing = [str(shape) for shape in PUBLISHED if shape not in measured]
     if missing:
         yield words["missing"].format(shapes=words["and"].join(missing))
     if first.scale != "reference" and first.is_training:
         yield words["small"].format(scale=first.scale)
     if first.synthetic:
         yield words["synthetic"]
-    for entry in entries:
-        if entry.case.vendor_code:
-            yield words["own"].format(shape=_shape(entry.shape), code=escape(entry.case.vendor_code, quote=False))
-
-
-def _shape(shape: tuple[int, int]) -> str:
-    return f"{shape[0]}x{shape[1]}"
+    for case in cases:
+        if case.vendor_code:
+            yield words["own"].format(shape=case.first.shape, code=escape(case.vendor_code, quote=False))
 
 
 def row(cells: Sequence[str]) -> str:

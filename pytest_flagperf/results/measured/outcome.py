@@ -14,7 +14,7 @@ from flagperf_driver.node.logs.ranklog import Evaluation, Impossible, Step, whol
 from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
 from flagperf_driver.perflog import number
 from pytest_flagperf import case as case_names
-from pytest_flagperf.case import Case
+from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.results.logs.failures import Failure
 from pytest_flagperf.results.measured import consistency, validity, vendor_code
 from pytest_flagperf.results.measured.metrics import MetricValue
@@ -177,8 +177,12 @@ class Outcome(CaseFacts):
         return self.is_training and not self.throughput_only and self.parity_samples is None
 
     @property
+    def shape(self) -> Shape:
+        return Shape(self.nnodes, self.nproc)
+
+    @property
     def cards(self) -> int:
-        return self.nnodes * self.nproc
+        return self.shape.cards
 
     @property
     def identity(self) -> tuple[int | None, int | None, int | None]:

@@ -26,21 +26,7 @@ class Published:
 
     @property
     def first(self) -> Outcome:
-        return self.case.outcomes[0]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.first.nnodes, self.first.nproc
-
-    @property
-    def measured(self) -> bool:
-        """Whether a round ended well."""
-        return any(outcome.ok for outcome in self.case.outcomes)
-
-    @property
-    def name(self) -> str:
-        """The case without its number of rounds."""
-        return self.case.without_repeat
+        return self.case.first
 
     @property
     def converged(self) -> bool:

@@ -39,6 +39,15 @@ class CaseResult:
     one_card: OneCard | None = None
 
     @property
+    def first(self) -> Outcome:
+        return self.outcomes[0]
+
+    @property
+    def finished(self) -> list[Outcome]:
+        """The rounds that ended well."""
+        return [outcome for outcome in self.outcomes if outcome.ok]
+
+    @property
     def without_repeat(self) -> str:
         """The name of the case without the number of rounds."""
         return case_names.without_repeat(self.case)
@@ -54,14 +63,14 @@ class CaseResult:
         """The median p_core of the successful rounds over one card's; None if one of them is missing."""
         if self.one_card is None:
             return None
-        values = p_cores((outcome for outcome in self.outcomes if outcome.ok), self.one_card)
+        values = p_cores(self.finished, self.one_card)
         many, one = statistics.summarize(values).median, statistics.finite([self.one_card.p_core])
         return many / one[0] if many is not None and one and one[0] > 0 else None
 
     @property
     def speedup_text(self) -> str:
         """The formatted speed-up; empty if it is unknown."""
-        return "" if self.speedup is None else format_speedup(self.speedup, self.outcomes[0].cards)
+        return "" if self.speedup is None else format_speedup(self.speedup, self.first.cards)
 
     @property
     def all_verdicts(self) -> tuple[Verdict, ...]:
@@ -95,7 +104,7 @@ class CaseResult:
     def vendor_code(self) -> str:
         """The vendor code beside the config in a few words, or an empty text."""
         listed = dict.fromkeys(name for outcome in self.outcomes for name in outcome.vendor_code)
-        return vendor_code.phrase(self.outcomes[0].vendor, listed, self.median("vendor_factor")) if listed else ""
+        return vendor_code.phrase(self.first.vendor, listed, self.median("vendor_factor")) if listed else ""
 
     @property
     def known_problems(self) -> tuple[str, ...]:
@@ -115,7 +124,7 @@ class CaseResult:
 
     def median(self, name: str) -> float | None:
         """The median of a metric over the successful rounds."""
-        return statistics.summarize(outcome.value(name) for outcome in self.outcomes if outcome.ok).median
+        return statistics.summarize(outcome.value(name) for outcome in self.finished).median
 
 
 def last_quality(outcomes: Iterable[Outcome], further: str | None = None) -> float | None:
