@@ -57,7 +57,6 @@ def short_tmpdir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def repo() -> Path:
-    """The checkout."""
     return REPO
 
 
@@ -83,7 +82,6 @@ def framework_python(repo: Path, suite_python: Callable[[Path], str]) -> Callabl
 
 @pytest.fixture(scope="session")
 def torch_python(framework_python: Callable[[str], str]) -> str:
-    """The Python of a PyTorch environment."""
     return framework_python("pytorch")
 
 

@@ -11,8 +11,6 @@ TESTS = 25
 
 
 class Test(NamedTuple):
-    """A test of a finished phase."""
-
     file: str
     name: str
     seconds: float
@@ -29,7 +27,6 @@ def read(junit: Path) -> Iterator[Test]:
 
 
 def lines(tests: Iterable[Test]) -> list[str]:
-    """Return the slowest files and the slowest tests."""
     tests = list(tests)
     seconds: Counter[str] = Counter()
     for test in tests:

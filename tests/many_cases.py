@@ -48,8 +48,6 @@ FATES = (
 
 @dataclass(frozen=True)
 class PlannedCase:
-    """One case of the run."""
-
     number: int
     model: str
     chip: str

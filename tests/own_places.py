@@ -40,7 +40,6 @@ def shared_cache() -> Path:
 
 
 def own_cache() -> Path:
-    """The cache of everything else."""
     return Path(os.environ[_OWN], "home", ".cache", "pytest-flagperf")
 
 

@@ -19,7 +19,6 @@ class PackageIndex:
         return f"{self._address}/{index}/"
 
     def times(self, index: str, package: str) -> int:
-        """Return the number of requests for a package."""
         return self.asked.count(f"/{index}/{package}/")
 
 

@@ -30,12 +30,10 @@ def running() -> Iterator[Running]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return a process and all its descendants."""
     with suppress(psutil.NoSuchProcess):
         return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
     return [pid]
 
 
 def ancestors(pid: int) -> set[int]:
-    """Return a process and all its ancestors."""
     return {pid, *(parent.pid for parent in psutil.Process(pid).parents())}

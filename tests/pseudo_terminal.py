@@ -56,7 +56,6 @@ class Terminal:
 
     @property
     def printed(self) -> str:
-        """What the program has printed and was read."""
         return b"".join(data for _, data in self.output).decode("utf-8", "surrogateescape")
 
     def hang_up(self) -> None:

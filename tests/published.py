@@ -11,7 +11,6 @@ CONFIG = "config/config_"
 
 
 def files() -> dict[str, str]:
-    """Return the text of each published file by its path."""
     found: dict[str, str] = {}
     for part in (REPO / "tests/flagperf/published.txt").read_text(encoding="utf-8").split("== ")[1:]:
         path, _, text = part.partition("\n")
@@ -49,6 +48,5 @@ def cases(of: Catalog) -> list[tuple[str, Case]]:
 
 
 def case(model: str, hardware: str, shape: str) -> Case:
-    """Return a case in PyTorch."""
     parsed = Shape.parse(shape)
     return Case(model, "pytorch", hardware, parsed.nnodes, parsed.nproc)

@@ -342,9 +342,6 @@ def _sums(training: Training, rank: int) -> Json:
     }
 
 
-# -- what was sampled ----------------------------------------------------------------------------------------
-
-
 def host_rows(training: Training, sampling: Sampling, noderank: int) -> Iterator[str]:
     """The lines of host.series.csv."""
     yield ",".join(hosts.COLUMNS)
@@ -394,9 +391,6 @@ def _busy(training: Training, share: float) -> float:
 
 def _wave(share: float, times: float) -> float:
     return math.sin(2 * math.pi * share * times)
-
-
-# -- the files -----------------------------------------------------------------------------------------------
 
 
 def write(training: Training, directory: Path) -> Path:

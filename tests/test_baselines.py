@@ -56,9 +56,6 @@ def with_figure(baseline: Baseline, **changes: Any) -> Baseline:
     return replace(baseline, metrics=figures)
 
 
-# -- judging --------------------------------------------------------------------------------------------------
-
-
 def test_what_was_accepted_is_good_and_a_regression_says_from_where_to_where() -> None:
     verdicts = baselines.judge(rounds(1.0, 1.0, 1.0), accepted())
     assert [one.name for one in verdicts] == [f"baseline {name}" for name in RATES]
@@ -172,9 +169,6 @@ def test_an_edited_bound_that_is_narrower_is_judged_by() -> None:
     assert not p_core(rounds(0.96), with_figure(accepted(), lower=-0.03)).ok
 
 
-# -- unlike ---------------------------------------------------------------------------------------------------
-
-
 def test_another_machine_or_config_is_refused_or_compared_with_a_label() -> None:
     baseline = replace(accepted(), machine={"driver": "550"})
     other = rounds(0.5, machine={"driver": "560"})
@@ -197,9 +191,6 @@ def test_other_code_is_what_a_baseline_tests_and_is_named_where_it_got_worse() -
     worse = p_core(rounds(0.5, fingerprint=changed), baseline)
     assert not worse.ok
     assert worse.sentence.endswith("; changed since then: suite_code")
-
-
-# -- accepting ------------------------------------------------------------------------------------------------
 
 
 def test_a_baseline_says_from_which_change_on_it_judges_and_no_noise_lets_everything_pass() -> None:
@@ -272,9 +263,6 @@ def test_a_vendors_steps_are_accepted_only_with_a_factor_that_can_be_explained()
         assert "find out why" in (baselines.refusal(with_steps(factor)) or "")
     excused = replace(FACTOR, expected_failure="Li Wei: a fused step")
     assert baselines.refusal(case_of(with_steps(3.5).outcomes, excused)) is None
-
-
-# -- files ----------------------------------------------------------------------------------------------------
 
 
 def test_a_baseline_reads_back_as_it_was_written_and_its_text_is_stable(tmp_path: Path) -> None:

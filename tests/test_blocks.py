@@ -93,9 +93,6 @@ def test_both_languages_have_the_same_blocks() -> None:
     assert [page for page in translations if texts(page) != texts(page.replace(".zh.md", ".md"))] == []
 
 
-# -- commands ------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def place_to_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the suites, the vendors, stored runs and everything else that the commands name."""
@@ -267,13 +264,10 @@ def test_a_wrong_command_fails(place_to_run: Path) -> None:
             Commands(place_to_run).run(command)
 
 
-# -- TOML ----------------------------------------------------------------------------------------------------
-
 VENDOR = next(block for block in BLOCKS if block.page == "docs/vendors.md" and block.text.startswith('name = "NVIDIA"'))
 
 
 def read_toml(block: Block, folder: Path) -> None:
-    """Read a block with the reader of its file."""
     text, file = block.text, folder / "flagperf.toml"
     table = tomllib.loads(text)
     if "project" in table:
@@ -321,9 +315,6 @@ def test_a_reader_accepts_each_block_of_toml_and_no_wrong_key(tmp_path: Path) ->
         if block.text.startswith("# flagperf.toml"):
             with pytest.raises(Exception, match="no_such_key"):
                 read_toml(Block(block.page, 1, "toml", "no_such_key = 1\n" + block.text), tmp_path)
-
-
-# -- Python and JSON -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("block", to_run("python"), ids=lambda block: block.place)

@@ -24,6 +24,7 @@ from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_c
 from pytest_flagperf.running.scaling import Scaling
 from tests.recording import START_MS, Sampling, Training, write
 from tests.results_help import recorded, with_metric
+from tests.test_validity import only
 
 # Trains for 7.5 s, from 3 s after its start on.
 LONG = Training("a", nproc=2, steps=275, eval_every=100, hosts=({"name": "h1", "address": "10.0.0.1"},))
@@ -48,11 +49,6 @@ def round_beside(
         rows.append(",".join([f"{START_MS / 1000 + at:.4f}", *cells]))
     (directory / "h1_noderank0" / "load.series.csv").write_text("\n".join(rows) + "\n")
     return measure(directory)
-
-
-def only(warnings: tuple[ValidityWarning, ...]) -> ValidityWarning:
-    (warning,) = warnings
-    return warning
 
 
 def test_waiting_beside_other_work_and_stolen_time_give_a_warning_and_own_processes_none(tmp_path: Path) -> None:

@@ -59,7 +59,6 @@ def training(seed: int, end: float, nproc: int = 1, **changes: Any) -> Training:
 
 
 def stored(run: Path, trainings: Iterable[Training]) -> Path:
-    """A finished run of these trainings."""
     by_case: dict[str, list[Training]] = {}
     for one in trainings:
         by_case.setdefault(f"{one.model}_pytorch_CPU_{one.nnodes}_{one.nproc}", []).append(one)
@@ -97,9 +96,6 @@ def calibrate(capsys: Capture, *arguments: object, code: int = 0) -> str:
 
 def contents(root: Path) -> dict[str, str]:
     return {name: (root / name).read_text() for name in FILES if (root / name).is_file()}
-
-
-# -- the small scale ---------------------------------------------------------------------------------------------
 
 
 def test_one_step_writes_the_target_the_curves_and_the_table(root: Path, capsys: Capture) -> None:
@@ -302,9 +298,6 @@ def test_no_file_changes_if_one_cannot_be_written(root: Path, capsys: Capture) -
     assert not [*root.glob("suites/toy/pytorch/.*")]
 
 
-# -- the reference scale -----------------------------------------------------------------------------------------
-
-
 def test_of_the_reference_scale_only_the_curves_are_written(root: Path, capsys: Capture) -> None:
     before = contents(root)
     output = calibrate(capsys, full_run(root / "run1", shapes=[1], scale="reference", reason="target"))
@@ -323,9 +316,6 @@ def test_rounds_with_too_few_evaluations_for_a_verdict_are_a_note(root: Path, ca
     output = calibrate(capsys, full_run(root / "run1", shapes=[1], scale="reference", eval_every=50))
     assert "note: a batch of 32: the rounds were evaluated every 1,600 images, too rarely for" in output
     assert "set eval_samples to " in output
-
-
-# -- the parts ---------------------------------------------------------------------------------------------------
 
 
 def test_curves_of_full_trainings_are_those_of_trainings_that_stop(tmp_path: Path) -> None:

@@ -16,9 +16,6 @@ def gap(catalog: Catalog, hardware: str = "X9", shape: str = "1x8", scale: str =
     return catalog.unsupported(suite, vendor, hardware, Shape.parse(shape), scale)
 
 
-# -- suites and vendors ----------------------------------------------------------------------------------
-
-
 def test_folders_with_their_toml_are_suites_and_vendors_with_its_values(tmp_path: Path) -> None:
     write(tmp_path, "suites/common/data.py", "")
     write(tmp_path, "suites/half/pytorch/model.py", "")
@@ -88,9 +85,6 @@ def test_a_suite_in_a_framework_that_the_vendor_lacks_is_refused(tmp_path: Path)
     assert make_plan(Catalog.scan([tmp_path]), PlanRequest(case, vendor="acme", scale="small")).device == "Ascend"
     pytorch = Case.parse("toy:pytorch:X9:1:1:1")
     assert make_plan(Catalog.scan([tmp_path]), PlanRequest(pytorch, vendor="acme", scale="small")).device == "acme"
-
-
-# -- configs ----------------------------------------------------------------------------------------------
 
 
 def test_a_chips_name_may_contain_an_x_and_digits(tmp_path: Path) -> None:
@@ -170,9 +164,6 @@ def test_a_vendors_folder_must_have_a_valid_name(tmp_path: Path, name: str) -> N
 def test_unknown_names_are_reported_with_similar_names(tmp_path: Path, case: str, vendor: str, message: str) -> None:
     with pytest.raises(CatalogError, match=message):
         tree(tmp_path).find(Case.parse(case), vendor, "reference")
-
-
-# -- invalid files -----------------------------------------------------------------------------------------
 
 
 def problems_of_suite(root: Path, toml: str) -> list[str]:
@@ -283,9 +274,6 @@ def test_no_file_is_read_before_its_first_use(tmp_path: Path) -> None:
     write_suite(tmp_path, toml="= broken")
     write_vendor(tmp_path, toml="= broken")
     assert Catalog.scan([tmp_path]).suites
-
-
-# -- speed -------------------------------------------------------------------------------------------------
 
 
 def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:

@@ -45,9 +45,6 @@ def errors_of(capsys: Capture, *arguments: object) -> list[str]:
     return [line.removeprefix("flagperf: ") for line in err.splitlines()]
 
 
-# -- all commands --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_explains_itself(name: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -83,9 +80,6 @@ def test_it_runs_as_a_module_and_exits_silently_when_its_reader_closes_the_pipe(
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 141
-
-
-# -- list ----------------------------------------------------------------------------------------------------
 
 
 def test_list_names_suites_vendors_chips_shapes_and_scales(tmp_path: Path, capsys: Capture) -> None:
@@ -131,9 +125,6 @@ def test_list_reports_all_problems_at_once(tmp_path: Path, capsys: Capture) -> N
     assert "no suites" in errors_of(capsys, "list", tmp_path / "empty")[0]
 
 
-# -- show ----------------------------------------------------------------------------------------------------
-
-
 def test_show_prints_the_table_the_failures_and_the_warnings(tmp_path: Path, capsys: Capture) -> None:
     add_case(tmp_path / "run", "converged_1x1", [lambda one: replace(one, warnings=("rank 1 fell behind",))])
     add_case(tmp_path / "run", "crashed_rank")
@@ -147,9 +138,6 @@ def test_show_prints_the_table_the_failures_and_the_warnings(tmp_path: Path, cap
     assert "not run: toy:pytorch:CPU:2:8:1: has no config" in out
     assert "p_whole" not in out
     assert "p_whole" in output_of(capsys, "show", tmp_path / "run", "--width", 200)
-
-
-# -- the performance tables ----------------------------------------------------------------------------------
 
 
 def test_the_readme_table_has_the_columns_and_signs_of_flagperf(tmp_path: Path, capsys: Capture) -> None:
@@ -182,9 +170,6 @@ def test_the_table_names_rounds_scale_deviations_and_missing_shapes(tmp_path: Pa
     assert "small scale" in out
 
 
-# -- export --------------------------------------------------------------------------------------------------
-
-
 def test_export_writes_into_the_run_or_another_folder(tmp_path: Path, capsys: Capture) -> None:
     import pandas
 
@@ -213,9 +198,6 @@ def test_export_names_missing_options(tmp_path: Path, capsys: Capture, monkeypat
     with pytest.raises(SystemExit):
         main(["export", str(run), "--csv"])
     assert "--csv was removed; pass --format=csv" in capsys.readouterr().err
-
-
-# -- bundle --------------------------------------------------------------------------------------------------
 
 
 def test_a_complete_submission_is_one_archive_with_checksums(tmp_path: Path, capsys: Capture) -> None:

@@ -49,7 +49,6 @@ def test_a_regression_beyond_the_threshold_is_exit_code_1(tmp_path: Path, capsys
 
 
 def invalid(change: Change) -> Change:
-    """The same round with a validity warning."""
     warning = ValidityWarning("busy", "localhost: a rank waited for a core in 49 % of the training")
     return lambda outcome: replace(change(outcome), validity_warnings=(warning,))
 
@@ -247,9 +246,6 @@ def test_one_run_alone_and_contradictory_options_are_refused(tmp_path: Path, cap
         flagperf("compare", run, run, "--threshold=much")
     assert ended.value.code == 2
     assert "expected a percentage" in capsys.readouterr().err
-
-
-# -- the page ------------------------------------------------------------------------------------------------
 
 
 def test_the_page_has_each_runs_figures_and_what_is_worse(tmp_path: Path, capsys: Capture) -> None:

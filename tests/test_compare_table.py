@@ -13,7 +13,6 @@ HEAD = ["case", "metric", "old", "new", "change", "limit", "verdict"]
 
 
 def rows_of(out: str) -> list[list[str]]:
-    """Return the cells of the first table of the output."""
     lines = out.splitlines()
     start = next(number for number, line in enumerate(lines) if line.split() == HEAD)
     table = lines[start : lines.index("", start)]

@@ -48,9 +48,6 @@ def problems_of(catalog: Catalog, *settings: str, **options: Any) -> list[str]:
     return caught.value.problems
 
 
-# -- how ranks share the model ------------------------------------------------------------------------------
-
-
 def test_the_table_of_parallel_has_a_short_form_and_must_fit_the_shape_and_the_model(tmp_path: Path) -> None:
     toml = SUITE_TOML + '[parallel]\ntensor = ["width", "train_batch_size"]\n'
     catalog = tree(tmp_path)
@@ -89,9 +86,6 @@ def test_suite_toml_names_axes_and_keys_that_exist(tmp_path: Path) -> None:
         CatalogError, match=r"parallel\.tensr: unknown axis; allowed: expert, tensor; did you mean tensor\?"
     ):
         of(Catalog.scan([tmp_path]))
-
-
-# -- layers and provenance ----------------------------------------------------------------------------------
 
 
 def test_each_layer_overrides_the_layers_below_and_has_its_line(tmp_path: Path) -> None:
@@ -180,9 +174,6 @@ def test_settings_are_literals_or_strings() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_settings(["a", "=3", "a b=3", "ok=1"])
     assert len(caught.value.problems) == 3
-
-
-# -- config files are Python -----------------------------------------------------------------------------------
 
 
 def test_expressions_of_names_above_are_evaluated(tmp_path: Path) -> None:
@@ -327,9 +318,6 @@ def test_all_problems_are_reported_at_once_with_their_own_line(tmp_path: Path) -
     ]
 
 
-# -- keys and values ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -441,9 +429,6 @@ def test_a_missing_required_key_and_a_missing_base_are_reported(tmp_path: Path) 
     assert "suites/toy/pytorch/config/_base.py: no such file" in problems_of(catalog)
 
 
-# -- data --------------------------------------------------------------------------------------------------
-
-
 def data_problems(root: Path, data_dir: object, config: str = "", scale: str = "reference") -> list[str]:
     given = {"data_dir": Value(data_dir, "--data-dir", 0, "case")}
     try:
@@ -467,9 +452,6 @@ def test_missing_data_are_reported_with_the_line_that_sets_them(tmp_path: Path) 
         "(suites/toy/pytorch/README.md lists the required files), or measure only throughput with --synthetic"
     ]
     assert data_problems(tmp_path, "", scale="small") == []
-
-
-# -- what a vendor's file may not weaken ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -528,9 +510,6 @@ def test_a_vendors_config_may_ask_for_more_and_the_user_for_values_at_the_limits
     assert resolved(tmp_path, settings=fine).values["max_steps"].value == 0
 
 
-# -- numbers and the case's own keys -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["_base.py", "mutable_params.py"])
 def test_only_the_invalid_file_is_reported(tmp_path: Path, name: str) -> None:
     catalog = tree(tmp_path, "width = 128\n")
@@ -538,9 +517,6 @@ def test_only_the_invalid_file_is_reported(tmp_path: Path, name: str) -> None:
     assert [problem.partition(" invalid")[0] for problem in problems_of(catalog, "ratio=0.1")] == [
         f"suites/toy/pytorch/config/{name}:1:"
     ]
-
-
-# -- checkpoints ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -557,9 +533,6 @@ def test_checkpoints_need_a_folder_that_a_later_run_finds(
     (problem,) = problems(tmp_path, settings=settings)
     assert problem.startswith(message)
     assert resolved(tmp_path, settings=("checkpoint_steps=5", "checkpoint_dir=/saved")).config["checkpoint_steps"] == 5
-
-
-# -- evaluations ---------------------------------------------------------------------------------------------------
 
 
 EVERY = "eval_samples = 2000\n"

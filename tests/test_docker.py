@@ -29,9 +29,6 @@ BASE = "flagperf-lab:base"
 PYTHON = "flagperf-test:python"
 
 
-# -- options ----------------------------------------------------------------------------------------------
-
-
 def options(*words: str) -> Options:
     return parse(words, "vendor.toml: options")
 
@@ -143,9 +140,6 @@ def test_what_a_container_sees_and_shares_with_the_host_is_known() -> None:
     assert options("--ipc=private").host_namespaces == ()
 
 
-# -- names ------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def vendor(tmp_path: Path) -> Path:
     """A vendor with one framework and one adapted suite."""
@@ -236,9 +230,6 @@ def test_credentials_never_get_into_an_image_and_a_missing_dockerfile_is_named(
         image_name(with_image(required, folder=vendor / "images/none"))
 
 
-# -- a missing engine -------------------------------------------------------------------------------------
-
-
 def test_a_missing_a_stopped_and_a_silent_engine_differ(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="Docker is not installed or not running"):
         DockerEngine(str(tmp_path / "none.sock")).version()
@@ -257,9 +248,6 @@ def silent_socket(path: Path) -> Any:
     listener.bind(str(path))
     listener.listen()
     return listener
-
-
-# -- on a host's engine -----------------------------------------------------------------------------------
 
 
 class Near(LocalHost):
@@ -287,7 +275,6 @@ class Near(LocalHost):
 
 @pytest.fixture(scope="module")
 def near(lab: Lab) -> Near:
-    """A host with an engine and an image with Python."""
     (host,) = lab.hosts(1)
     host.docker()
     tar = write_bytes(host.root / "tmp/build/python.tar", python_files())

@@ -150,9 +150,6 @@ def test_each_start_of_a_training_has_folders_of_its_own_on_the_hosts(tmp_path: 
     assert (name(1), name(2)) == (f"{first}-start2", first.replace("round1", "round2"))
 
 
-# -- which image ---------------------------------------------------------------------------------------------
-
-
 def check_request(root: Path, runtime: str = "docker", **given: Any) -> HostRequirements:
     catalog = tree(root)
     write(root, "suites/toy/pytorch/requirements.txt", "somelib==1.0\n")
@@ -248,9 +245,6 @@ def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[AgentsEn
     return AgentsEngine(read_settings(given, root), catalog, FixedHosts()), plan, catalog.vendor("acme")
 
 
-# -- environments before devices -----------------------------------------------------------------------------------
-
-
 class Builds:
     """A runtime whose build fails on one host; it counts the tries on each host."""
 
@@ -332,7 +326,6 @@ def test_an_environment_is_checked_before_each_round_and_prepared_again_if_it_ch
 
 
 def required(catalog: Catalog, model: str, vendor: str = "acme", runtime: str = "venv") -> list[str]:
-    """Return the requirements of a case's environment."""
     case = Case.parse(f"{model}:pytorch:X9:1:1:1")
     request = runtime_request(read_settings({}, Path("/")), catalog, case, catalog.vendor(vendor), runtime)
     return [line.text for line in union(request.requirements)]

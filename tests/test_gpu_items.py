@@ -486,9 +486,6 @@ def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str], word: str
     assert message in capsys.readouterr().err
 
 
-# -- the site's Python ---------------------------------------------------------------------------------------
-
-
 def make_python(folder: Path, answer: str, code: int = 0) -> Path:
     """Write a program that answers like a Python that was asked for its PyTorch."""
     folder.mkdir()
@@ -531,9 +528,6 @@ def test_a_python_without_pytorch_is_refused_and_one_without_the_device(tmp_path
     python.chmod(0o755)
     with pytest.raises(site_python.SitePythonError, match="PyTorch 2 cannot use cuda: no driver"):
         site_python.find("cuda", str(python), {})
-
-
-# -- plans ---------------------------------------------------------------------------------------------------
 
 
 def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> None:

@@ -55,7 +55,6 @@ class Machine:
         assert [*self.wheels.glob(f"{NOT_AT_THE_SITE}-*.whl")]
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start make."""
         return subprocess.Popen(
             [*OFFLINE, "make", *words, f"WHEELS={self.wheels}"],
             cwd=self.checkout,
@@ -70,11 +69,9 @@ class Machine:
         return sorted(path.parent.name for path in self.checkout.glob("reports/gpu/*/*/result.json"))
 
     def trains(self, model: str) -> bool:
-        """Return True if a rank of the model runs."""
         return any(f"{model}/pytorch/run_pretraining.py" in line for line in self.processes())
 
     def published(self) -> list[str]:
-        """Return the items that are published in the state's folder, without their dates."""
         return sorted(path.parent.name[:-11] for path in self.checkout.glob("reports/gpu/*/publish/*/results.json"))
 
     def processes(self) -> list[str]:

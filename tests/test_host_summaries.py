@@ -36,7 +36,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sum_up(folder: Path, request: Request) -> dict[str, Any]:
-    """Return the summary as it arrives."""
     order = json.loads(json.dumps(asdict(request)))
     body: dict[str, Any] = json.loads(json.dumps(summarize(folder, Request.from_json(order)), allow_nan=False))
     return body

@@ -97,16 +97,6 @@ def test_metrics_of_devices(tmp_path: Path) -> None:
     assert long["device_power"] == 14
 
 
-def test_energy_is_missing_if_one_device_is_missing(tmp_path: Path) -> None:
-    case_dir = add_case(tmp_path / "run", "converged_1x1")
-    sampled(case_dir / "round1")
-    series = case_dir / "round1" / "localhost_noderank0" / "devices.series.csv"
-    series.write_text(series.read_text().replace(",1,60,300,", ",1,60,,"))
-    store.save_outcome(series.parent.parent, measure(series.parent.parent))
-    finish(tmp_path / "run")
-    assert "device_energy" not in load(tmp_path / "run").columns
-
-
 def test_the_long_table_contains_how_each_value_was_measured(tmp_path: Path) -> None:
     run_of(tmp_path / "run", rounds=faster(1.0, 1.0))
     wide, long = load(tmp_path / "run"), load_long(tmp_path / "run")

@@ -22,7 +22,6 @@ REPO = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="module")
 def outcomes() -> list[Outcome]:
-    """Every replay, measured."""
     return [recorded(name) for name in NAMES]
 
 

@@ -57,9 +57,6 @@ def failures(judged: Sequence[Verdict]) -> list[str]:
     return [f"{one.name}: {one.sentence}" for one in judged if not one.ok]
 
 
-# -- points --------------------------------------------------------------------------------------------------
-
-
 def test_a_figure_of_several_ranks_is_that_of_the_worst_rank_and_of_the_point_that_the_suite_picks() -> None:
     first = [point("a", {"copy": 10.0, "wait": 1.0}), point("bb", {"copy": 30.0})]
     second = [point("a", {"copy": 20.0, "wait": 3.0}, rank=1), point("bb", {"copy": 20.0}, rank=1)]
@@ -98,9 +95,6 @@ def test_a_record_that_is_not_a_point_is_none(change: Mapping[str, Any]) -> None
     assert good.turns["0"][0] == Turn(1.0)
     assert math.isnan(good.turns["0"][1].seconds)
     assert measured_point({**record, **change}, 0) is None
-
-
-# -- figures -------------------------------------------------------------------------------------------------
 
 
 def test_a_complete_measurement_passes() -> None:
@@ -172,9 +166,6 @@ def test_a_chip_below_the_promise_fails() -> None:
     assert failures(verdicts.reaches([outcome(point("a", {"wait": 1.0}))])), "a missing figure"
 
 
-# -- slow ranks ----------------------------------------------------------------------------------------------
-
-
 def turns(slow: Mapping[int, float], ranks: int = 4) -> dict[str, tuple[Turn, ...]]:
     """Eight turns of each rank, with the factors of the slow ones."""
     times = [1.0 + 0.002 * (turn % 3) for turn in range(8)]
@@ -243,9 +234,6 @@ def test_rates_are_scaled_in_tens() -> None:
     assert quantity(4.3e11, "OP/s") == "430 GOP/s"
 
 
-# -- on the page -----------------------------------------------------------------------------------------------
-
-
 def test_the_page_draws_a_figure_over_its_sizes_below_the_peak_and_lists_the_points() -> None:
     rounds = [
         outcome(*(point(name, {"copy": rate * len(name)}, drift=0.05) for name in ("a", "bb")), number=number)
@@ -279,9 +267,6 @@ def test_the_page_has_a_matrix_of_the_pairs_and_of_many_ranks_those_of_the_worst
     assert "worst: 5 B/s" in many
     assert "64 of 200 ranks: those of the worst pairs" in many
     assert many.count("<tr>") == 65
-
-
-# -- before a run ----------------------------------------------------------------------------------------------
 
 
 def test_a_device_slower_than_the_others_or_than_the_accepted_figure_is_named_with_its_host() -> None:

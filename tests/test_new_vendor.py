@@ -25,7 +25,6 @@ REPO = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="module")
 def walked(torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Copy:
-    """Run all steps of the page."""
     copy = Copy(tmp_path_factory.mktemp("walked"))
     copy.follow("vendors.md", end="Elsewhere")
     return copy

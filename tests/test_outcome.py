@@ -24,7 +24,6 @@ TARGET = Target("top1", "higher", "fraction", 0.9)
 
 @pytest.fixture
 def round_dir(tmp_path: Path) -> Path:
-    """A copy of a good round, to be broken."""
     shutil.copytree(replay_dir("converged_1x2"), tmp_path / "round1")
     return tmp_path / "round1"
 

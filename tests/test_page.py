@@ -89,9 +89,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return finish(run_dir, replace(INFO, not_run=("resnet50:pytorch:A1:1:1:1: no config for it",)))
 
 
-# -- the headline --------------------------------------------------------------------------------------------
-
-
 def test_the_headline_has_the_states_and_the_reasons(run: Path) -> None:
     text = of(run).content
     first = text[: text.index("Overview")]
@@ -152,9 +149,6 @@ def test_an_interrupted_run_and_a_run_without_results_have_a_page(tmp_path: Path
     assert "No results" in of(tmp_path / "empty").content
 
 
-# -- all cases -----------------------------------------------------------------------------------------------
-
-
 def test_the_overview_has_a_row_for_each_case(run: Path) -> None:
     text = page.body(run, run)
     table = ParsedPage(
@@ -206,9 +200,6 @@ def test_every_recorded_round_gives_valid_html_and_scales_are_not_compared(tmp_p
         logs = [link for link in parsed.links if link.endswith(".log")]
         assert len(logs) == len(recorded(name).logs), name
         assert all((tmp_path / link).is_file() for link in logs), name
-
-
-# -- sections ------------------------------------------------------------------------------------------------
 
 
 def test_a_section_has_charts_figures_over_rounds_config_and_environment(tmp_path: Path) -> None:
@@ -345,9 +336,6 @@ def test_the_command_can_be_copied(tmp_path: Path) -> None:
     assert f"replace {HIDDEN} by the hidden value" in page.body(tmp_path, tmp_path)
 
 
-# -- the whole page ------------------------------------------------------------------------------------------
-
-
 def test_a_standalone_page_needs_no_network_and_has_relative_links(run: Path, tmp_path: Path) -> None:
     text = page.standalone(run, tmp_path / "elsewhere" / "page.html")
     parsed = ParsedPage(text)
@@ -367,9 +355,6 @@ def test_vendored_files_have_their_version_and_licence() -> None:
     assert version is not None
     assert f"| {version[1]} | MIT" in (folder / "README.md").read_text()
     assert "MIT License" in (folder / "uPlot.LICENSE").read_text()
-
-
-# -- the command ---------------------------------------------------------------------------------------------
 
 
 def test_flagperf_report_writes_the_page_of_one_run(

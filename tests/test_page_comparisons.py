@@ -24,7 +24,6 @@ from tests.test_page import HOSTILE, ParsedPage, of
 
 
 def row(*outcomes: Outcome, one_card: float | None = None) -> Row:
-    """Return the row of a case with these rounds."""
     result = CaseResult(outcomes[0].case, outcomes, {}, None if one_card is None else OneCard(one_card, "this run"))
     return row_of(result, summarize_case(result))
 

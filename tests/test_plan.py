@@ -41,9 +41,6 @@ def catalog(tmp_path: Path) -> Catalog:
     return tree(tmp_path, "ratio = 0.25\n")
 
 
-# -- contents of a plan -------------------------------------------------------------------------------------
-
-
 def test_a_plan_contains_the_values_of_suite_config_and_vendor(tmp_path: Path, catalog: Catalog) -> None:
     plan = planned(catalog)
     assert (plan.metric.target, plan.metric.name, plan.sample_unit) == (0.75, "top1", "images")
@@ -182,9 +179,6 @@ def test_one_card_synthetic_data_and_an_option_make_it_throughput_only(catalog: 
     assert not planned(catalog, synthetic=False, check_data=False).throughput_only
 
 
-# -- problems ------------------------------------------------------------------------------------------------
-
-
 def test_all_problems_of_a_plan_are_reported_at_once(catalog: Catalog) -> None:
     with pytest.raises(Problems) as caught:
         planned(catalog, settings=["widht=1", "widthh=1"])
@@ -203,9 +197,6 @@ def test_data_are_required_unless_synthetic_and_a_config_always(tmp_path: Path, 
     assert planned(catalog, synthetic=True).data_dir is None
     with pytest.raises(Problems, match=r"case toy:pytorch:X9:1:4:1: no config_X9x1x4.py .*X9 1x1, 1x8, 2x8"):
         planned(catalog, "toy:pytorch:X9:1:4:1")
-
-
-# -- fingerprints --------------------------------------------------------------------------------------------
 
 
 def key(plan: Plan) -> object:
@@ -323,9 +314,6 @@ def test_the_key_has_the_sizes_of_parallel_and_one_card_has_none(tmp_path: Path)
     assert "  parallel  ddp: 8 copies of the model, 1 card each; 8 shares of the samples\n  speed-up" in describe(ddp)
 
 
-# -- output of --plan ----------------------------------------------------------------------------------------
-
-
 def test_the_description_names_everything_that_runs(tmp_path: Path) -> None:
     write_config(tmp_path, "ratio = 0.25\n", "config_X9x2x8.py")
     text = describe(planned(tree(tmp_path), "toy:pytorch:X9:2:8:1"), hosts=HOSTS)
@@ -388,9 +376,6 @@ def test_a_setting_from_a_file_names_the_file(catalog: Catalog) -> None:
     plan = planned(catalog, settings=["width=1"], settings_source="flagperf.toml")
     assert plan.values["width"].where == "flagperf.toml: --set width=1"
     assert planned(catalog, settings=["width=1"]).values["width"].where == "--set width=1"
-
-
-# -- the repository ------------------------------------------------------------------------------------------
 
 
 def git(root: Path, *words: str) -> str:

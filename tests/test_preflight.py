@@ -73,9 +73,6 @@ def bad(findings: list[Finding]) -> set[tuple[str, str]]:
     return {(one.host, one.kind) for one in findings if one.level != OK}
 
 
-# -- on hosts ----------------------------------------------------------------------------------------------
-
-
 def test_good_hosts_are_ok_and_reach_each_other_where_they_must() -> None:
     hosts = [Elsewhere("a"), Elsewhere("b"), Elsewhere("c")]
     findings = inspect(hosts, replace(REQUIREMENTS, nnodes=2))
@@ -155,9 +152,6 @@ def test_a_hanging_host_is_reported_in_time(tmp_path: Path, monkeypatch: pytest.
     assert "no reply to the host check in time" in fault.sentence
 
 
-# -- connections between hosts ----------------------------------------------------------------------------------------
-
-
 def test_another_program_at_an_address_is_not_a_connection() -> None:
     mine, other = preflight_facts.TokenServer(), preflight_facts.TokenServer()
     places = [
@@ -223,8 +217,6 @@ def test_of_many_hosts_each_tries_itself_and_some_others() -> None:
     assert {len(names) for names in tried} == {9}
     assert [place["name"] for place in host_check._neighbours(1, places[:3])] == ["1", "2", "0"]
 
-
-# -- devices ----------------------------------------------------------------------------------
 
 FACTS: dict[str, Any] = {
     "python": "3.11.7",
@@ -400,9 +392,6 @@ def test_devices_that_are_read_with_the_fallback_tool_are_reported() -> None:
     assert {one.level for one in found} == {OK, WARN}
 
 
-# -- limits ------------------------------------------------------------------------------------------------
-
-
 SMALL_REQUIREMENTS = HostRequirements(CODE, nproc=8)
 
 
@@ -499,9 +488,6 @@ def spinner(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
         process.stdout.close()
 
 
-# -- the round of a process ----------------------------------------------------------------------------------------
-
-
 @contextmanager
 def sleeper(log_dir: Path | None) -> Iterator[subprocess.Popen[bytes]]:
     env = {**os.environ, "FLAGPERF_LOG_DIR": str(log_dir)} if log_dir else dict(os.environ)
@@ -584,9 +570,6 @@ def test_a_leased_device_is_seen_without_touching_the_lease(tmp_path: Path) -> N
     assert not preflight_facts._is_leased(3)
 
 
-# -- messages -------------------------------------------------------------------------------------------------
-
-
 def test_ok_findings_are_short_and_problems_have_a_remedy() -> None:
     findings = [
         Finding("h1", "python", OK, "3.11.7"),
@@ -614,9 +597,6 @@ def test_a_finding_of_many_hosts_is_printed_once() -> None:
     findings += [Finding("h9", "clock", WARN, "late"), Finding("h9", "data", FAIL, "none")]
     assert sentences(findings) == ["h0, h1, h2 and 2 more: disk: full - make room", "h9: data: none"]
     assert sentences(findings, WARN) == ["h9: clock: late"]
-
-
-# -- in the lab ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -33,9 +33,6 @@ def config_of(catalog: Catalog, vendor: str, one: Case) -> Resolved:
     return resolve(suite, catalog.vendor(vendor), one, "reference", {}, catalog=catalog, check_data=False)
 
 
-# -- all of them --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.integration
 def test_every_published_config_file_is_planned(catalog: Catalog) -> None:
     cases = published.cases(catalog)
@@ -111,8 +108,6 @@ def test_a_negative_count_and_a_mistake_in_a_table_are_errors(tmp_path: Path) ->
         translation_table(tmp_path)
 
 
-# -- ten of them, by hand -----------------------------------------------------------------------------------
-
 # Of each file by hand, from the original: batch of a card, learning rate, warm-up, steps, precision, and what else
 # decides how long it trains. FlagPerf's fp32 on its NVIDIA chips was TF32, which no key of a file says.
 BY_HAND = [
@@ -147,9 +142,6 @@ def test_ten_files_resolve_to_what_was_worked_out_by_hand(
     keys = ("train_batch_size", "learning_rate", "lr_warmup", "max_steps", "precision")
     assert tuple(config[key] for key in keys) == numbers
     assert {key: config[key] for key in more} == more
-
-
-# -- files of one's own, with the original's names -----------------------------------------------------------
 
 
 def own(root: Path, text: str, one: str = "glm:A100:1x8", vendor: str = "nvidia") -> Resolved:
@@ -277,9 +269,6 @@ def test_a_neighbours_unread_value_may_be_replaced(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, "from config_common import *\n")
     assert problem.startswith("config_common.py:2: seed: 'torch.initial_seed()' is not evaluated")
     assert own(tmp_path, "from config_common import *\nseed = 5\n").config["seed"] == 5
-
-
-# -- the published test_conf.py -------------------------------------------------------------------------------
 
 
 @pytest.fixture

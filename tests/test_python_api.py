@@ -23,7 +23,6 @@ CLASSES: list[type] = [StoredRun, CaseResult, Outcome, Verdict]
 
 @pytest.fixture
 def reports(tmp_path: Path) -> Path:
-    """The folder that contains the runs of the documents."""
     run_of(tmp_path / "reports" / "run20261121061129", rounds=faster(1.0, 1.01, 0.99))
     run_of(tmp_path / "reports" / "run20261122061129", rounds=faster(0.9, 0.92, 0.91))
     return tmp_path

@@ -70,9 +70,6 @@ def rows(readme: Path, section: str = "results") -> list[list[str]]:
     return [line for place, line in enumerate(cells) if place not in ends and place + 1 not in ends]
 
 
-# -- the repository ------------------------------------------------------------------------------------------
-
-
 def test_the_readmes_of_this_repository_are_up_to_date(capsys: Capture) -> None:
     run_readme(capsys, REPO, "--check")
     for name in ("docs/support.md", "docs/support.zh.md"):
@@ -124,9 +121,6 @@ def test_the_command_of_a_vendors_case_can_be_planned() -> None:
         assert (vendor, data) == (f"--vendor={readme.parts[-3]}", "DATA_DIR"), readme
         plan = make_plan(catalog, PlanRequest(Case.parse(name), vendor=readme.parts[-3], check_data=False))
         assert not plan.throughput_only, readme
-
-
-# -- writing and checking ------------------------------------------------------------------------------------
 
 
 def test_missing_readmes_are_created_and_then_up_to_date(tree: Path, capsys: Capture) -> None:
@@ -230,9 +224,6 @@ def test_new_vendor_writes_a_readme_that_readme_fills(tree: Path, capsys: Captur
     readme = tree / "vendors" / "made" / "glm-pytorch" / "README.md"
     assert rows(readme) == [["Made M1", "1x1, 1x8, 2x8", "not measured", *["/"] * 8]]
     assert readme.read_text(encoding="utf-8").startswith("# glm:pytorch on Made\n")
-
-
-# -- results -------------------------------------------------------------------------------------------------
 
 
 def test_published_results_fill_the_tables(tree: Path, runs: Path, capsys: Capture) -> None:

@@ -193,9 +193,6 @@ def test_the_bound_between_two_batches_lies_between_and_a_larger_one_may_lower_i
     assert "smallest batch is 64" in against(round_of(1, batch=32), both)["not_too_early"].got
 
 
-# -- parity ------------------------------------------------------------------------------------------------------
-
-
 def stopped(outcome: Outcome, samples: int, factor: float = 1.0, bend: float = 0.0) -> Outcome:
     """The same training, stopped for parity; its losses off by a factor, and more towards the end."""
     steps = tuple(
@@ -270,9 +267,6 @@ def test_the_tolerance_is_no_less_than_declared() -> None:
     assert tolerance == curves.CurveDistance(reference.FLOOR, reference.FLOOR)
 
 
-# -- curves ------------------------------------------------------------------------------------------------------
-
-
 def test_means_cover_the_points_since_the_one_before_and_crossings_lie_between_two() -> None:
     points = [(10.0, 1.0), (20.0, 3.0), (40.0, 5.0)]
     assert curves.means(points, [10.0, 40.0]) == [1.0, pytest.approx((10 * 3 + 20 * 5) / 30)]
@@ -298,9 +292,6 @@ def test_the_crossing_of_targets_is_that_of_the_last_and_a_thinned_curve_keeps_i
     assert curves.crossing(evaluations[:2], both) is None
     assert curves.thinned([1.0, 2.0, 3.0, 4.0, 5.0], 2) == [3.0, 5.0]
     assert curves.thinned([1.0, 2.0], 5) == [1.0, 2.0]
-
-
-# -- the suites' own ---------------------------------------------------------------------------------------------
 
 
 def test_the_suites_evaluate_often_enough_for_a_false_evaluation_to_show() -> None:

@@ -16,7 +16,6 @@ def case(name: str, called: str, rounds: int = 1, one_card: float | None = None)
 
 
 def long_names() -> CaseResult:
-    """Return a case with a long metric, unit and figures."""
     original = recorded("converged_1x2")
     target = replace(original.target, name="masked_lm_accuracy", value=0.123456)
     outcome = replace(original, case="bert:pytorch:CPU:1:2:1", target=target, sample_unit="sequences")

@@ -43,9 +43,6 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text("utf-8"))
 
 
-# -- a successful round ------------------------------------------------------------------------------------
-
-
 def test_a_finished_round_is_recorded_with_its_inputs_and_shown_live(tmp_path: Path) -> None:
     seen: list[RoundProgress] = []
     end = run_tiny(tmp_path, tiny_plan(config=QUICK), progress=seen.append)
@@ -119,9 +116,6 @@ def test_a_rank_sees_the_staged_code_and_the_environment_but_not_the_harness(tmp
     code = next((tmp_path / "cache" / "code").iterdir())
     assert f"PATHS {code}/flagperf_driver/__init__.py {code}:{code}/suites False" in log
     assert f"CORES [{min(os.sched_getaffinity(0))}] 1" in log
-
-
-# -- faults ----------------------------------------------------------------------------------------------
 
 
 def at_step(action: str, rank: int = 1) -> str:
@@ -249,9 +243,6 @@ def test_a_host_without_an_agent_leaves_no_device_held_on_others(tmp_path: Path)
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
 
 
-# -- interruptions -----------------------------------------------------------------------------------------
-
-
 def test_an_exception_of_the_live_view_ends_the_round(tmp_path: Path) -> None:
     def broken(progress: RoundProgress) -> None:
         if progress.step:
@@ -273,9 +264,6 @@ def test_two_rounds_at_once_take_different_devices(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(2) as pool:
         assert set(pool.map(one, (0, 1))) == {0, 1}
-
-
-# -- its parts ---------------------------------------------------------------------------------------------
 
 
 def test_time_left_is_to_the_nearest_bound_and_evaluations_do_not_train() -> None:

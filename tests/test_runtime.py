@@ -95,14 +95,8 @@ def ask(python: str, question: str) -> str:
     return subprocess.run([python, "-c", question], capture_output=True, text=True, check=True).stdout.strip()
 
 
-# -- the list of runtimes ----------------------------------------------------------------------------------
-
-
 def test_runtimes_are_the_modules_with_a_runtime() -> None:
     assert set(runtimes()) == {"apptainer", "docker", "host", "pyxis", "venv"}
-
-
-# -- venv --------------------------------------------------------------------------------------------------
 
 
 def test_what_a_build_would_fetch_is_known_before_it(required: RuntimeRequest) -> None:
@@ -234,9 +228,6 @@ def test_a_surrounding_project_does_not_change_the_installed_packages(
     assert venv(HOST, replace(required, requirements=(loose,)), quiet).details["frame"] == "2.0"
 
 
-# -- requirements ------------------------------------------------------------------------------------------
-
-
 def test_requirements_of_several_files_are_one_list(tmp_path: Path) -> None:
     requirements(tmp_path, "base.txt", "c>=1", "a==1.0")
     one = requirements(tmp_path, "one.txt", "a==1.0", "b[extra] >= 2  # why", "--find-links here")
@@ -291,9 +282,6 @@ def test_pins_for_different_machines_do_not_conflict_and_unreadable_files_are_na
     circle = requirements(tmp_path, "circle.txt", "-r circle.txt")
     with pytest.raises(RuntimeSetupError, match="includes itself"):
         union([circle])
-
-
-# -- host --------------------------------------------------------------------------------------------------
 
 
 def test_the_hosts_python_is_used_if_it_works_and_has_the_required_packages(tmp_path: Path) -> None:
@@ -453,8 +441,6 @@ def test_the_host_finds_the_packages_that_a_rank_finds(
     assert subprocess.check_output(argv, env=environment, cwd="/", text=True).strip() == str(folder / "packed.py")
 
 
-# -- pip's settings ------------------------------------------------------------------------------------------
-
 MINE = "https://packages.test/simple"
 
 
@@ -529,9 +515,6 @@ def test_uvs_file_and_the_given_source_have_priority_and_a_broken_file_of_pip_is
     assert asked == {"UV_DEFAULT_INDEX": "https://asked.test"}
     write_pip(home, '[[index]]\nurl = "https://uv.test"\n', ".config/uv/uv.toml")
     assert index_settings(home) == {}
-
-
-# -- the builder and its tools -----------------------------------------------------------------------------------
 
 
 def answer(**changed: Any) -> dict[str, Any]:
@@ -614,9 +597,6 @@ def test_a_build_stops_when_its_controller_is_gone(required: RuntimeRequest, tmp
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
     assert environments(tmp_path) == set()
-
-
-# -- failed builds and packages of one index only ----------------------------------------------------------------
 
 
 @pytest.fixture

@@ -67,9 +67,6 @@ def test_the_frameworks_of_a_model_run_in_the_order_of_the_vendor(tmp_path: Path
     ]
 
 
-# -- precedence ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("file", "conf"), [(FILE, None), ('vendor = "acme"', CONF)])
 @pytest.mark.parametrize("given", [{"nodes": "1x1"}, {"nodes": "1x1", "hw": "X9"}, {"nodes": "1x1", "vendor": "acme"}])
 def test_the_command_lines_matrix_replaces_the_cases_of_files(
@@ -125,9 +122,6 @@ def test_cases_that_differ_only_in_rounds_are_the_same_with_repeat(tmp_path: Pat
     assert "is listed twice" in problem(tmp_path, two.replace("8:3", "8:1"), repeat=2)
 
 
-# -- the chip alone -----------------------------------------------------------------------------------------
-
-
 def test_hardware_without_a_vendor_selects_the_vendor_with_this_chip(tmp_path: Path) -> None:
     def vendors(**given: Any) -> set[str]:
         return {one.vendor.name for one in chosen(tmp_path, "", **given).cases}
@@ -148,9 +142,6 @@ def test_a_misspelt_chip_is_searched_in_all_vendors_unless_a_vendor_is_set(tmp_p
     write(tmp_path, "vendors/cpu/vendor.toml", alone)
     assert problem(tmp_path, "", hw="x9") == "--hw=x9: not a chip of cpu; did you mean X9? (choose from CPU)"
     assert problem(tmp_path, "", hw="x9", vendor="cpu") == "--hw=x9: not a chip of cpu (choose from CPU)"
-
-
-# -- keywords for -k ----------------------------------------------------------------------------------------
 
 
 def test_a_case_has_its_parts_as_keywords(tmp_path: Path) -> None:
@@ -178,9 +169,6 @@ def test_no_hint_for_words_that_match_or_resemble_no_name(tmp_path: Path, expres
     assert hints(expression, chosen(tmp_path).cases, Catalog.scan([tmp_path])) == []
 
 
-# -- data ---------------------------------------------------------------------------------------------------
-
-
 def test_the_data_directory_has_its_source(tmp_path: Path) -> None:
     def data(*arguments: Any, **given: Any) -> tuple[str | None, str]:
         return next(iter(data_by_case(chosen(tmp_path, *arguments, **given)).values()))
@@ -200,9 +188,6 @@ def test_the_command_lines_data_override_all_but_its_own_cases(tmp_path: Path) -
     assert data_by_case(chosen(tmp_path, 'vendor = "acme"', CONF, data_dir="d")) == {CASE: ours}
     selection = chosen(tmp_path, FILE, case=[f"{CASE}=e", "toy:pytorch:X9:1:1:1"], data_dir="d")
     assert [one[0] for one in data_by_case(selection).values()] == ["/started/d", "/started/e"]
-
-
-# -- messages -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("given", [{"case": [f"{CASE}=/data/toy"]}, {"data_dir": "/data/toy"}], ids=["case", "all"])
@@ -261,8 +246,6 @@ def test_one_card_of_the_reference_scale_alone_is_for_throughput_by_default(tmp_
     assert flags(throughput_only=True) == {"1x1": True, "1x8": True}
     assert flags(scale="small") == {"1x1": False, "1x8": False}
 
-
-# -- node ids -------------------------------------------------------------------------------------------------
 
 KNOWN = {"alpha:plain:CPU:1:2:1", "big-alpha:plain:CPU:1:2:1", "alpha:plain:CPU:1:2:12", "b:plain_1.8:H-1:2:8:3"}
 

@@ -7,9 +7,9 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,6 +57,8 @@ def test_a_job_is_read() -> None:
     assert (job.number, job.state, job.reason, job.nodes, job.restarts) == ("12", "RUNNING", "", ("h2",), 1)
     assert (job.time_limit, job.partition) == ("04:00:00", "main")
     assert job.devices == {"h2": (0, 1, 6)}
+    job = parse_job("JobId=3 JobState=PENDING Reason=Resources NodeList=(null)")
+    assert (job.reason, job.nodes, job.devices, job.has_ended) == ("Resources", (), {}, False)
 
 
 def test_a_round_whose_job_has_ended_is_looked_for_in_the_present_job(
@@ -144,11 +146,6 @@ def test_a_lost_spare_does_not_hide_the_fault_of_a_round() -> None:
     assert explained == RoundFault("lost", "h3", None, "job 12 lost a node: h3 is DOWN: rank 0 failed")
 
 
-def test_a_job_without_nodes_and_devices_is_read() -> None:
-    job = parse_job("JobId=3 JobState=PENDING Reason=Resources NodeList=(null)")
-    assert (job.reason, job.nodes, job.devices, job.has_ended) == ("Resources", (), {}, False)
-
-
 @pytest.mark.parametrize("line", ["", "slurm_load_jobs error: Invalid job id specified", "JobId=3"])
 def test_other_output_is_refused(line: str) -> None:
     with pytest.raises(SlurmError, match="unexpected description of a job"):
@@ -192,9 +189,6 @@ DOWN = {"h2": Node("h2", "", ("DOWN",), "no power")}
 def test_the_end_of_a_job_is_explained(state: str, more: dict[str, Any], nodes: dict[str, Node], reason: str) -> None:
     expected = None if reason is None else f"job 12 on h1, h2 {reason}"
     assert explain(BEFORE, Job("12", state, **more), nodes) == expected
-
-
-# -- [slurm] -------------------------------------------------------------------------------------------------------
 
 
 def test_many_lost_nodes_ask_slurm_once_and_only_the_one_that_is_down_is_given_up(
@@ -288,8 +282,6 @@ def test_a_job_requests_what_its_case_needs_and_commands_do_not_see_another_job(
     assert not {"SLURM_NTASKS", "SRUN_CPUS_PER_TASK", "SBATCH_PARTITION"} & env.keys()
 
 
-# -- the relay, started by a shell instead of srun -----------------------------------------------------------------
-
 START = [sys.executable, "-I", "-S", "-c", BOOT, "pytest-flagperf"]
 
 
@@ -330,23 +322,10 @@ def test_input_output_errors_and_codes_are_passed_unchanged(host: RelayHost) -> 
 
 
 def test_many_programs_share_the_connection(host: RelayHost) -> None:
-    outputs: list[str] = []
-
-    def work(number: int) -> None:
-        outputs.append(host.run(["echo", str(number)], timeout_s=30).out)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert sorted(outputs, key=int) == [f"{number}\n" for number in range(12)]
+    with ThreadPoolExecutor(12) as pool:
+        outputs = pool.map(lambda number: host.run(["echo", str(number)], timeout_s=30).out, range(12))
+        assert [*outputs] == [f"{number}\n" for number in range(12)]
     assert len(host.links) == 1
-
-
-def test_an_input_and_an_output_of_any_size_arrive(host: RelayHost) -> None:
-    sent = random.Random(2).randbytes(2_000_000)
-    assert host.run(["cat"], timeout_s=60, stdin=sent).raw == sent
 
 
 def test_a_slow_reader_does_not_delay_the_others(host: RelayHost) -> None:

@@ -122,9 +122,6 @@ def judged(*runs: Finished | None) -> list[dict[str, Any]]:
     return [verdict for verdicts in tests for verdict in verdicts]
 
 
-# -- the main job ------------------------------------------------------------------------------------------
-
-
 @alone
 def test_the_suites_of_make_bench_converge_on_one_card_and_on_two(bench: Finished) -> None:
     assert bench.code == 0, bench.out
@@ -185,9 +182,6 @@ def test_the_run_writes_reports_and_prints_the_table(bench: Finished) -> None:
     assert all(any(line.startswith(f"{suite.model} 1x2 ") for line in lines) for suite in BENCHED)
 
 
-# -- with other work on the machine ---------------------------------------------------------------------------
-
-
 @pytest.fixture
 def other_work() -> Iterator[list[int]]:
     """Start two busy processes for each core and return their pids."""
@@ -221,9 +215,6 @@ def test_other_work_causes_a_warning_and_prevents_a_baseline(
         assert f"not accepted: {case['case']}: round 1: localhost: a rank waited for a core" in refused
     named = [pid for pid in other_work if f"(pid {pid}, " in finished.out]
     assert named
-
-
-# -- controls: trainings that do not learn must fail -----------------------------------------------------------
 
 
 def due(config: pytest.Config, suites: Sequence[Suite]) -> list[Suite]:
@@ -297,9 +288,6 @@ def test_synthetic_data_measure_throughput_only(
     assert [case["converged"] for case in cases(finished)] == [None] * len(suites)
 
 
-# -- other ways to run -------------------------------------------------------------------------------------
-
-
 def test_a_missing_device_is_reported(repo: Path, torch_python: str, tmp_path: Path) -> None:
     if Path("/dev/nvidia0").exists():
         pytest.skip("this machine has the device")
@@ -307,9 +295,6 @@ def test_a_missing_device_is_reported(repo: Path, torch_python: str, tmp_path: P
     finished = run(repo, tmp_path, *arguments, tests="throughput", suites=[GLM])
     assert finished.code == pytest.ExitCode.USAGE_ERROR, finished.out
     assert "localhost: devices: NVML" in finished.out, finished.out
-
-
-# -- the record --------------------------------------------------------------------------------------------------
 
 
 def test_suites_that_all_passed_are_recorded(request: pytest.FixtureRequest) -> None:

@@ -84,9 +84,6 @@ def empty(tmp_path: Path) -> Path:
     return folder
 
 
-# -- contents ------------------------------------------------------------------------------------------------
-
-
 def test_the_wheel_and_the_sdist_contain_what_belongs_to_them(wheel: Wheel) -> None:
     code = wheel.below("pytest_flagperf", "flagperf_driver")
     data = [f"{BUNDLED}/{name}" for name in wheel.below("suites", "vendors")]
@@ -100,8 +97,6 @@ def test_the_wheel_and_the_sdist_contain_what_belongs_to_them(wheel: Wheel) -> N
     documents = {"README.md", "README.zh.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
     assert names == {*listed, *documents, "Makefile", "conftest.py", "pyproject.toml", "PKG-INFO"}
 
-
-# -- versions of Python --------------------------------------------------------------------------------------
 
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 VERSIONS = sorted(
@@ -179,9 +174,6 @@ def test_the_wheel_installs_and_plans_with_the_lowest_and_the_highest_python(
     assert "resnet50:pytorch:CPU:1:1:1" in done.stdout
 
 
-# -- in a folder without suites ------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_folder_without_suites_has_the_tests_of_a_checkout(wheel: Wheel, empty: Path) -> None:
     arguments = [sys.executable, "-m", "pytest", "suites", "--collect-only", "-q", "-p", "no:cacheprovider"]
@@ -198,9 +190,6 @@ def test_a_folder_without_suites_has_the_tests_of_a_checkout(wheel: Wheel, empty
 
 def files(folder: Path) -> dict[str, float]:
     return {str(path): path.stat().st_mtime for path in folder.rglob("*") if path.is_file()}
-
-
-# -- own suites and vendors ----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -236,9 +225,6 @@ def models(tests: list[str]) -> set[str]:
     return {test.partition("[")[2].partition(":")[0] for test in tests}
 
 
-# -- imports -------------------------------------------------------------------------------------------------
-
-
 def test_starting_imports_no_large_package() -> None:
     alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p pytest_flagperf.plugin"}
     environment, folder = {**os.environ, **alone}, REPO / "suites"  # not below tests/, whose conftest imports psutil
@@ -270,9 +256,6 @@ def test_our_modules_are_loaded_from_the_bytecode_of_their_installation(tmp_path
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
-
-
-# -- installed wheel -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -286,8 +286,6 @@ def test_any_words_of_a_command_have_an_exit_code(each: Try) -> None:
     each(st.builds(lambda name, words: [name, *words], st.sampled_from(sorted(COMMANDS)), arguments), use)
 
 
-# -- what has caught a fault -------------------------------------------------------------------------------------------
-
 CONFIGS = [
     *(f"{text}0x{'f' * 5000}" for text in ("note = ", "max_steps += ", "max_steps: ")),
     "max_steps = 1 / 0", "max_steps = no_such_name", "import torch", "from ..up import x",

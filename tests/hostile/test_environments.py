@@ -93,7 +93,6 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], Place]] = {
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tree with a toy suite."""
     root = tmp_path_factory.mktemp("tree")
     made: Any = SimpleNamespace(path=root)  # the only attribute that the toy needs from pytest's fixture
     Toy(made).suite("alpha", "step_s = 0.001\n")

@@ -121,7 +121,6 @@ def recorded_round(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assert_reported(run: Path) -> store.StoredRun:
-    """Load a run and write all its reports."""
     read = store.load_run(run)
     for case in read.cases:
         for outcome in case.outcomes:

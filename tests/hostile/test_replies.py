@@ -207,8 +207,6 @@ def test_damaged_logs_stay_on_the_host(change: str, sentence: str, tmp_path: Pat
     assert sorted(path.name for path in (tmp_path / "round1").glob("*h*")) == ["h1_noderank0"]
 
 
-# -- the archive, piece by piece -----------------------------------------------------------------------------
-
 RAW = gzip.compress(bytes(100))
 
 
@@ -256,9 +254,6 @@ def test_a_transfer_ends_at_the_limit_before_it_began() -> None:
     assert next(asked) == 1
 
 
-# -- before a run ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("kind", "change", "sentence"),
     [
@@ -279,8 +274,6 @@ def test_a_checkup_that_answers_nonsense_is_a_finding_of_its_host(
     assert sentence in fatal[0].sentence
     assert not [one for one in findings if one.fatal and one.host == "h1"]
 
-
-# -- any reply ---------------------------------------------------------------------------------------------------
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 ANY_JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)

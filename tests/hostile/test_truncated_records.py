@@ -24,7 +24,6 @@ HOST = {"name": "localhost", "noderank": 0, "log_dir": "/x", "code_root": "/x", 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with three finished rounds."""
     run = tmp_path_factory.mktemp("finished") / "run1"
     case_dir = add_case(run, "converged_1x1", faster(1.0, 1.1, 1.2))
     for path in case_dir.glob("round*/plan.json"):

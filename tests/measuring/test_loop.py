@@ -132,7 +132,6 @@ class Exchange:
 
 
 def ranks(devices: Iterable[FakeDevice]) -> list[list[Measured | LeftOut]]:
-    """Measure with each device as one rank."""
     devices = list(devices)
     exchange = Exchange(len(devices))
     with ThreadPoolExecutor(len(devices)) as threads:

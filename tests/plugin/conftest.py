@@ -47,8 +47,6 @@ slow_rank = -1
 
 @dataclass
 class Going:
-    """A run that was started and goes on."""
-
     process: subprocess.Popen[Any]
     log: Path
 
@@ -58,7 +56,6 @@ class Going:
         return self.log.read_text(errors="replace")
 
     def wait(self, timeout_s: float = 180) -> int:
-        """Return its exit code."""
         return self.process.wait(timeout_s)
 
     def wait_for(self, ready: Callable[[], object], what: str, timeout_s: float = 90) -> None:
@@ -107,7 +104,6 @@ class Toy:
         shutil.copy(TRAINING, folder / "run_pretraining.py")
 
     def measurement(self, name: str = "gamma", toml: str = PLAIN_MEASUREMENT_TOML) -> None:
-        """Write a suite that measures."""
         folder = self.root / "suites" / name / "plain"
         (folder / "config").mkdir(parents=True)
         test = TEST.format(name=name.title()).replace("TrainingBenchmark", "MeasurementBenchmark")

@@ -29,7 +29,6 @@ class Bare:
         shutil.copy(REPO / "conftest.py", toy.root)
 
     def run(self, *arguments: str, packages: tuple[str, ...] = PACKAGES) -> tuple[int, str]:
-        """Run pytest; return its exit code and output."""
         site = self.toy.root / "site"
         shutil.rmtree(site, ignore_errors=True)
         site.mkdir()

@@ -122,7 +122,6 @@ def project(sandbox: Sandbox) -> Iterator[Sandbox]:
 
 
 def expect_comment(text: str) -> None:
-    """Check the comment about the planted slowdown."""
     assert text.startswith(f"{MARK}\n### ❌ flagperf: 1 of 1 case regressed: run")
     row = next(line for line in text.splitlines() if line.startswith("| ❌"))
     assert "<code>alpha:plain:CPU:1:1:3</code> | p_core | 100 samples/s | 85 samples/s | -15.0 %" in row

@@ -30,13 +30,11 @@ def test_the_document_shows_the_files_of_the_example() -> None:
 
 @pytest.fixture(scope="session")
 def installed_example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the example."""
     return install_package(EXAMPLE, tmp_path_factory.mktemp("example") / "site")
 
 
 @pytest.fixture
 def example(toy: Toy, installed_example: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
-    """The toy tree, with the example installed."""
     monkeypatch.setenv("PYTHONPATH", str(installed_example), prepend=os.pathsep)
     return toy
 

@@ -39,7 +39,6 @@ class Local:
 
     @property
     def output(self) -> str:
-        """The output of the last run so far."""
         return self.toy.going[-1].text
 
     def resume(self, *arguments: str, tests: str = "suites") -> tuple[int, str]:
@@ -71,7 +70,6 @@ class Local:
         return sum(path.read_text(errors="replace").count("STEP_END") for path in logs)
 
     def kill(self) -> None:
-        """Kill pytest with SIGKILL."""
         self.toy.going[-1].kill()
 
     def processes(self) -> list[str]:

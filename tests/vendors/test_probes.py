@@ -64,9 +64,6 @@ def of_vendor(probe_file: Path) -> list[Path]:
     return [sample for sample in SAMPLES if sample.parent.parent == probe_file.parent]
 
 
-# -- recorded output ---------------------------------------------------------------------------------------
-
-
 def test_a_recorded_output_is_parsed_exactly_or_is_an_error() -> None:
     for sample in SAMPLES:
         module, result = load(sample.parent.parent / "probe.py"), expected(sample)
@@ -127,9 +124,6 @@ def test_an_old_python_reads_the_same() -> None:
     for sample, line in zip(SAMPLES, done.stdout.splitlines(), strict=True):
         result, got = expected(sample), json.loads(line)
         assert got == result or result["error"] in got["error"], sample
-
-
-# -- any text ----------------------------------------------------------------------------------------------
 
 
 PIECES = st.one_of(
@@ -234,9 +228,6 @@ def test_deep_and_long_texts_are_errors_without_delay(probe_file: Path) -> None:
         for prefix in ("", "{"):
             with pytest.raises(NotUnderstood):
                 load(probe_file).parse(prefix + text)
-
-
-# -- as in a round -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -97,9 +97,6 @@ def last(file: Path, key: str) -> Json:
     return [line for line in entries(file) if line["key"] == key][-1]
 
 
-# -- exported files ----------------------------------------------------------------------------------
-
-
 def test_each_recorded_round_is_exported_or_left_out(tmp_path: Path) -> None:
     for name in NAMES:
         result, to = exported(tmp_path / name, [name]), tmp_path / name / "to"
@@ -384,9 +381,6 @@ def test_the_installed_package_adds_the_format(install: Callable[[str], None], t
     assert not (bad / "mlperf").exists()
 
 
-# -- refused files ------------------------------------------------------------------------------------
-
-
 def without(key: str) -> Callable[[list[Json]], list[Json]]:
     return lambda lines: [line for line in lines if line["key"] != key]
 
@@ -445,9 +439,6 @@ def test_a_line_of_invalid_json_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "to" / case.files[0]
     file.write_text(file.read_text() + ":::MLLOG {half a line\n")
     assert not accepted(file, config=tmp_path / "to" / case.rules)
-
-
-# -- rules and names -----------------------------------------------------------------------------------
 
 
 def test_rules_for_a_metric_where_lower_is_better(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """OBS and ModelArts on this machine, and a tree whose cases run there."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +17,6 @@ from tests.plugin.conftest import Toy
 
 @pytest.fixture(scope="session")
 def obs_url() -> Iterator[str]:
-    """The address of moto's S3 server."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
@@ -38,7 +38,6 @@ def account(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def start_service(obs_url: str, tmp_path: Path, account: None) -> Iterator[Callable[..., service.ModelArts]]:
-    """Start the double of ModelArts, with an empty bucket."""
     running: list[service.ModelArts] = []
 
     def start(**options: Any) -> service.ModelArts:
@@ -59,7 +58,6 @@ def modelarts(start_service: Callable[..., service.ModelArts]) -> service.ModelA
 
 
 def table(double: service.ModelArts, **more: Any) -> str:
-    """The table [engines.modelarts] for the double, as text."""
     values: dict[str, Any] = {
         "version": double.version,
         "project": service.PROJECT,
@@ -82,14 +80,11 @@ def table(double: service.ModelArts, **more: Any) -> str:
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f'"{name}" = {_toml(item)}' for name, item in value.items()) + "}"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    return json.dumps(value)
 
 
 @pytest.fixture
 def installed(install: Callable[[str], None]) -> None:
-    """The package, installed for this process and for those that it starts."""
     install("modelarts")
 
 

@@ -22,7 +22,6 @@ _LIST = re.compile(r"report >> (throughput_list|accuracy_list):\[([^]]+)\] avera
 
 
 def problems(info: Mapping[str, Any]) -> Iterator[str]:
-    """The problems of a train_result_info."""
     if list(info) != KEYS:
         yield f"keys are {list(info)}"
         return
@@ -40,7 +39,6 @@ def problems(info: Mapping[str, Any]) -> Iterator[str]:
 
 
 def lists(text: str) -> dict[str, tuple[list[float], float]]:
-    """The lists of a report's lines with their averages."""
     return {
         match[1]: ([float(value) for value in match[2].split(",")], float(match[3])) for match in _LIST.finditer(text)
     }

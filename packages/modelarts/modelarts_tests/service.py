@@ -36,8 +36,6 @@ _V1_STATUSES = {"running": 8, "completed": 10, "failed": 11, "stopped": 12}
 
 @dataclass
 class Faults:
-    """The faults that the double produces on request."""
-
     silent: bool = False  # no answer to any request: the connection is closed
     answers: list[tuple[int, bytes]] = field(default_factory=list)  # the next answers, instead of the real ones
     fail_start: str = ""  # every job fails before its instances run, with this reason
@@ -48,8 +46,6 @@ class Faults:
 
 @dataclass
 class RunningJob:
-    """A job and its processes."""
-
     id: str
     name: str
     code: str
@@ -359,7 +355,6 @@ class ModelArts:
                 self.s3.upload_file(str(file), bucket, prefix + str(file.relative_to(folder)))
 
     def names(self, path: str) -> list[str]:
-        """The names of the objects in a folder."""
         bucket, prefix = split(path)
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         return sorted(item["Key"].removeprefix(prefix) for page in pages for item in page.get("Contents", ()))
@@ -410,7 +405,6 @@ class Link:
 
 
 def split(path: str) -> tuple[str, str]:
-    """The bucket and the key of /bucket/key."""
     bucket, _, key = path.removeprefix("/").partition("/")
     return bucket, key
 

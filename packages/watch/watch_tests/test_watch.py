@@ -26,7 +26,6 @@ def installed(install: Callable[[str], None]) -> None:
 
 
 def followed(run: LiveRun, alive: bool | None = True) -> FollowedRun:
-    """Follow a run by its own clock."""
     follower = FollowedRun(run.path, clock=run.clock, monotonic=run.clock, alive=lambda _: alive)
     follower.poll()
     return follower
@@ -40,9 +39,6 @@ def frame(run: FollowedRun, now: float, width: int = 120, height: int = 40, enco
     file.flush()
     assert isinstance(file.buffer, io.BytesIO)
     return file.buffer.getvalue().decode(encoding)
-
-
-# -- what is shown -------------------------------------------------------------------------------------------
 
 
 def test_the_frame_shows_cases_curves_ranks_devices_and_notes(tmp_path: Path) -> None:
@@ -122,9 +118,6 @@ def test_a_silent_rank_is_named(tmp_path: Path) -> None:
     run.clock.now += 20
     run.main.host("gpu1", {"ranks": beats, "slow": {}})
     assert "rank 1 silent for 95 s" in frame(followed(run), run.clock.now)
-
-
-# -- states --------------------------------------------------------------------------------------------------
 
 
 def states(run: LiveRun) -> list[str]:
@@ -267,9 +260,6 @@ def test_any_values_of_an_entry_are_accepted(tmp_path: Path) -> None:
     assert "\x1b" not in frame(follower, run.clock.now)
 
 
-# -- curves --------------------------------------------------------------------------------------------------
-
-
 def test_curves() -> None:
     assert sparkline([0, 1, 2, 3], 4, plain=False) == "▁▃▆█"
     assert sparkline([5, 5, 5], 3, plain=True).isascii()
@@ -280,9 +270,6 @@ def test_curves() -> None:
     for values in ([], [1.0], [1e100, -1e100], list(range(1000))):
         for plain in (True, False):
             assert all(len(line) <= 30 for line in plot(values, 30, 4, plain=plain))
-
-
-# -- the command ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("installed")
