@@ -63,7 +63,7 @@ def measure() -> Section:
         Goal(f"memory with {FACTORS[-1]} times the logs, beside once", 1.5, grown),
     ]
     tables = [table(head, rows)]
-    if browsers.missing() is None:
+    if not browsers.missing():
         opened = {cases: measure_browser(cases) for cases in OPENED}
         titles = ("cases", "page loaded (s)", "overview filtered (s)")
         times = [(f"{cases}", *(f"{value:.2f}" for value in both)) for cases, both in opened.items()]

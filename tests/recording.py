@@ -40,7 +40,6 @@ class Sampling:
     devices: int = 8
     every_s: float = 1.0
     watts: float = 620.0
-    degrees: float = 64.0
     memory_mib: int = 143_771
     throttle: Callable[[int, float], str] = lambda device, share: "none"
     """By device and share of the round that is over."""
@@ -77,7 +76,6 @@ class Training:
     nnodes: int = 1
     model: str = "toy"
     metric: str = "top1"
-    original_metric: str = ""
     sample_unit: str = "images"
     vendor: str = "cpu"
     hardware: str = "CPU"
@@ -241,7 +239,7 @@ def _reason(training: Training) -> str:
 
 def lines(training: Training, rank: int) -> list[str]:
     start = training.started_ms + round(training.offset_s(rank // training.nproc) * 1000)
-    names = Names(training.metric, training.original_metric, training.sample_unit)
+    names = Names(training.metric, "", training.sample_unit)
     found = [
         perflog.format_record(
             perflog.Record(
@@ -262,7 +260,7 @@ def plan(training: Training) -> Json:
         "scale": training.scale, "synthetic": training.synthetic, "throughput_only": training.throughput_only,
         "metric": {
             "name": training.metric, "direction": training.direction, "unit": "fraction", "target": training.target,
-            "range": [0.0, 1.0], "loss_range": None, "original_name": training.original_metric,
+            "range": [0.0, 1.0], "loss_range": None, "original_name": "",
         },
         **({"left_out": LEFT_OUT} if training.token else {}),
         "sample_unit": training.sample_unit, "device": "cpu", "backend": "gloo", "modules": [], "data_dir": None,
@@ -366,7 +364,7 @@ def device_rows(training: Training, sampling: Sampling, noderank: int) -> Iterat
             watts = 75 + mine * (sampling.watts - 75 + 12 * shake)
             joules[device] += watts * sampling.every_s * intervals
             cells = [
-                f"{31 + device + mine * (sampling.degrees - 31) * min(1, share * 4) + shake:.0f}", f"{watts:.1f}",
+                f"{31 + device + mine * (64 - 31) * min(1, share * 4) + shake:.0f}", f"{watts:.1f}",
                 f"{600 + mine * 81_000:.0f}", f"{sampling.memory_mib}", f"{mine * (96 + 3 * shake):.0f}",
                 f"{sampling.clock(device, share) if mine else 345}", "2619",
                 sampling.throttle(device, share), f"{joules[device]:.3f}",

@@ -1,10 +1,7 @@
 """The load of the host's cores: ranks that wait for a core, and processes outside the round."""
 
 import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,6 @@ from flagperf_driver.node.sampling import load
 from flagperf_driver.node.sampling.foreign_processes import ForeignProcesses
 from flagperf_driver.node.sampling.load import Load
 
-Spin = Callable[..., int]
 TICKS = os.sysconf("SC_CLK_TCK")
 FOLDER = "/round/logs"
 
@@ -145,73 +141,3 @@ def test_all_processes_are_read_less_often_than_ranks(proc: Proc) -> None:
     proc.add(4, 3, "rank", waited=1.5, env=rank(0))
     assert measured.read() == (0.5, None, 0.0)
     assert measured.read(everything=True) == (0.5, 5.0, 0.0)
-
-
-# -- real processes ------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def spin() -> Iterator[Spin]:
-    """Start a process that keeps one core busy."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def begin(core: int, **environment: str) -> int:
-        code = f"import os; os.sched_setaffinity(0, [{core}]); print(flush=True)\nwhile True: pass"
-        process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        started.append(process)
-        assert process.stdout is not None
-        process.stdout.readline()
-        return process.pid
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
-
-
-def test_a_rank_that_shares_its_core_waits_half_of_the_time_and_the_other_process_is_listed(
-    tmp_path: Path, spin: Spin
-) -> None:
-    core = max(os.sched_getaffinity(0))
-    own = spin(core, FLAGPERF_LOG_DIR=str(tmp_path), RANK="0")
-    measured = Load(str(tmp_path), own)
-    start = time.monotonic()
-    measured.read(everything=True)
-    other = spin(core)
-    for _ in range(4):
-        time.sleep(load.EVERY_S)
-        counters = measured.read()
-    counters = measured.read(everything=True)
-    passed_s = time.monotonic() - start
-    assert counters.waited is not None
-    # Half of the time if the core has no third process; more on a busy machine.
-    assert 0.2 * passed_s < counters.waited < passed_s
-    assert counters.others is not None
-    assert counters.others > 0.1 * passed_s
-    assert other in {pid for pid, _ in measured._busiest._most}
-    assert own not in {pid for pid, _ in measured._busiest._most}
-
-
-def test_a_sleeping_rank_does_not_wait(tmp_path: Path, spin: Spin) -> None:
-    """The control, on a core that another process uses."""
-    core = max(os.sched_getaffinity(0))
-    sleeper = subprocess.Popen(["sleep", "60"], env={**os.environ, "FLAGPERF_LOG_DIR": str(tmp_path), "RANK": "0"})
-    try:
-        os.sched_setaffinity(sleeper.pid, [core])
-        spin(core)
-        measured = Load(str(tmp_path), sleeper.pid)
-        measured.read(everything=True)
-        time.sleep(1)
-        counters = measured.read(everything=True)
-    finally:
-        sleeper.kill()
-        sleeper.wait()
-    assert counters.waited is not None
-    assert counters.waited < 0.05

@@ -427,39 +427,6 @@ def test_reasons_for_low_clocks_have_names_and_shares(
     assert throttle_names(0x800 | 0x8) == "hw_slowdown+0x800"
 
 
-@with_gpus
-def test_foreign_processes_are_events_and_the_rounds_own_are_not(
-    start: Start, devices: tuple[Nvml, dict[str, str]], tmp_path: Path
-) -> None:
-    """The rank is recognized by its environment; this process started the sampler, as an agent does."""
-    nv, env = devices
-    rank, detached, child = (
-        subprocess.Popen(["sleep", "60"], env={**os.environ, **more}, start_new_session=apart)
-        for more, apart in (({"FLAGPERF_LOG_DIR": str(tmp_path / "h1_noderank0")}, True), ({}, True), ({}, False))
-    )
-    orphan = subprocess.run(
-        ["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True
-    )
-    foreign = int(orphan.stdout)  # its parent has ended, and its new parent is not the agent
-    try:
-        running = start(env, nvml=True, device_every_s=0.1)
-        running.until(running.rows)
-        nv[1].processes((rank.pid, 1 << 30), (child.pid, 1 << 30), (detached.pid, 1), (foreign, 1 << 30), (4194303, 1))
-        nv[2].processes((foreign, 1 << 30))
-        running.end()
-    finally:
-        for sampled in (rank, detached, child):
-            sampled.kill()
-            sampled.wait()
-        os.kill(foreign, 9)
-    events = running.report()["events"]
-    user = pwd.getpwuid(os.getuid()).pw_name
-    assert [(event["kind"], event["device"], event["sentence"]) for event in events] == [
-        ("foreign", 1, f"device 1 was also in use by sleep of {user} (pid {foreign})"),
-        ("foreign", 2, f"device 2 was also in use by sleep of {user} (pid {foreign})"),
-    ]
-
-
 def test_a_missing_library_is_reported_once_and_the_host_is_sampled(start: Start) -> None:
     running = start(nvml=True, vendor="acme", every_s=0.05, device_every_s=0.05)
     running.go_on(0.3)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab.needs import missing
+from tests.lab.needs import missing, require
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab
@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def lab_or_skip(request: pytest.FixtureRequest) -> None:
     """Without what a lab needs its tests are skipped, loudly; where skips count as errors they fail."""
-    problems = missing()
-    if problems:
-        text = "NO LAB ON THIS MACHINE, so nothing is tested on real hosts: " + "; ".join(problems)
-        if request.config.getini("strict"):
-            pytest.fail(text, pytrace=False)
-        pytest.skip(text)
+    require(request.config, missing(), "NO LAB ON THIS MACHINE, so nothing is tested on real hosts: ")
 
 
 @pytest.fixture(scope="session")
@@ -65,12 +60,10 @@ def foreign_pid(gpus: ClusterToy) -> Iterator[int]:
     host = gpus.hosts[0]
     host.start(["sleep", "1000"])
 
-    def pids() -> list[int]:
-        return [
-            one.pid for one in host.processes() if one.cmdline == "sleep 1000"
-        ]  # without the process that starts it
+    def pids() -> list[int]:  # without the process that starts it
+        return [one.pid for one in host.processes() if one.cmdline == "sleep 1000"]
 
-    until(lambda: bool(pids()), "the foreign process")
+    until(pids, "the foreign process")
     (pid,) = pids()
     yield pid
     host.run(["kill", str(pid)], check=False)

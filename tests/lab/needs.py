@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import pytest
 
 PROGRAMS = {
     "ip": "iproute2", "nsenter": "util-linux", "sshd": "openssh-server", "ssh": "openssh-client",
@@ -57,3 +59,11 @@ def missing_programs(packages: Mapping[str, str]) -> list[str]:
     names = [name for name in packages if program(name) is None]
     install = " ".join(dict.fromkeys(packages[name] for name in names))
     return [f"missing {', '.join(names)}: apt-get install {install}"] if names else []
+
+
+def require(config: pytest.Config, problems: Sequence[str], what: str = "") -> None:
+    """Skip a test without what it needs, or fail it where skips count as errors."""
+    if problems:
+        if config.getini("strict"):
+            pytest.fail(what + "; ".join(problems), pytrace=False)
+        pytest.skip(what + "; ".join(problems))

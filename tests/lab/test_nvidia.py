@@ -5,22 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
 
 from flagperf_driver.node.sampling import devices
-from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.measured import phases
 from pytest_flagperf.results.measured.outcome import Outcome
 from tests.lab.nvml import NOT_SUPPORTED
 from tests.lab.runs import ClusterToy, assert_nothing_left
 
 pytestmark = pytest.mark.slow
 
-WELL = range(5)
-"""Devices with which nothing is wrong; of the others each lacks something."""
 NO_COUNTER, NO_UTILIZATION, WRONG_COUNTER = 5, 6, 7
+"""Devices of which each lacks something."""
 
 
 @pytest.fixture
@@ -29,11 +25,6 @@ def eight(gpus: ClusterToy) -> ClusterToy:
     gpus.toy.config("alpha", "1x8", "train_batch_size = 8\n", vendor="nvidia", chip="A100")
     gpus.settings(nodes="1x8", scale="reference", data_dir="/tmp", sample=0.1)
     return gpus
-
-
-def outcome_of(run: Path) -> tuple[Path, Outcome]:
-    (path,) = run.glob("*/round1/outcome.json")
-    return path.parent, Outcome.from_json(json.loads(path.read_text()))
 
 
 def test_the_plan_names_the_devices_their_monitor_and_the_requirements_of_a_host(eight: ClusterToy) -> None:
@@ -51,7 +42,7 @@ def test_the_plan_names_the_devices_their_monitor_and_the_requirements_of_a_host
 
 
 @pytest.mark.alone  # the sampler must keep its times
-def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) -> None:
+def test_eight_devices_are_sampled_and_a_wrong_counter_is_named(eight: ClusterToy) -> None:
     """All devices work at the default power limit; a missing reading is reported once, a wrong counter is detected."""
     host = eight.hosts[0]
     for gpu in host.nvml:
@@ -64,7 +55,8 @@ def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) 
     counter.set(energy_uj=counter.get("energy_uj") + 5_000_000_000)
     assert going.wait() == 1, going.text
     run = eight.toy.runs[-1]
-    round_dir, outcome = outcome_of(run)
+    (round_dir,) = run.glob("*/round1")
+    outcome = Outcome.from_json(json.loads((round_dir / "outcome.json").read_text()))
 
     # The counter that jumped, and nothing else, contradicts the rest.
     (failure,) = outcome.failures
@@ -83,19 +75,6 @@ def test_eight_devices_are_sampled_and_their_energy_is_right(eight: ClusterToy) 
     assert outcome.value("device_throttled") == 1.0
     assert outcome.validity_warnings == ()
 
-    # Energy: two ways to measure it agree, but for the counter that jumped.
-    training = phases.training(outcome.phases)
-    assert training is not None
-    sampled = monitors.read(round_dir)["h1_noderank0"]
-    both = {device.index: device.pair for device in sampled.window(training.start, training.end).devices}
-    for device in (*WELL, NO_UTILIZATION):
-        found = both[device]
-        assert found is not None
-        energies = found.counted, found.integral
-        counted, integral = (energy.joules / energy.covered for energy in energies)  # a busy machine misses samples
-        assert counted == pytest.approx(integral, rel=0.01)
-        assert integral == pytest.approx((300 + 10 * device) * training.seconds, rel=0.02)
-    assert both[NO_COUNTER] is None
     doubt = f"h1: device {WRONG_COUNTER}: the energy counter differs by +"
     assert f"warning: alpha:plain:A100:1:8:1: round 1: {doubt}" in going.text
     properties = [item.get("value") or "" for item in ET.parse(run / "junit.xml").iter("property")]

@@ -6,27 +6,21 @@ import json
 import re
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_flagperf.engines.agents.slurm.config import SlurmConfig
-from pytest_flagperf.engines.agents.slurm.host import hosts_of
-from pytest_flagperf.engines.agents.slurm.jobs_and_nodes import SlurmError, read_job
+from pytest_flagperf.engines.agents.slurm.jobs_and_nodes import SlurmError
 from pytest_flagperf.engines.agents.slurm.request import JobRequest, submit
-from pytest_flagperf.hosts.deploy import pack
-from pytest_flagperf.runtime import RuntimeRequest, runtimes
 from tests.lab.lab import PYTHON, Lab
-from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs
+from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs, require
 from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.lab.slurm import Slurm
 from tests.lab.test_restarts import with_checkpoints
 from tests.plugin.conftest import Going, Toy, ignore_other_load
-from tests.test_runtime import write_wheel
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -35,10 +29,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def slurm(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Slurm]:
     """One Slurm on four hosts, for all tests of this module."""
-    if problems := missing_programs(SLURM):
-        if request.config.getini("strict"):
-            pytest.fail("; ".join(problems), pytrace=False)
-        pytest.skip("; ".join(problems))
+    require(request.config, missing_programs(SLURM))
     with Slurm(lab, lab.hosts(4, fresh=True)) as started:
         yield started
 
@@ -291,34 +282,6 @@ def test_a_case_uses_only_the_devices_of_its_job(toy: SlurmToy, slurm: Slurm) ->
     assert f"h1: devices: 2 available from job {number}, 4 needed" in output
     for job in (other, number):
         slurm.command("scancel", job)
-
-
-def test_nodes_with_one_cache_build_an_environment_once(
-    slurm: Slurm, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_wheel(lab.folder / "shared" / "wheels", "frame", "1.0")
-    (tmp_path / "requirements.txt").write_text("frame==1.0\n")
-    # The nodes inherit these, and see /shared.
-    own = {"FLAGPERF_CACHE": "/shared/cache", "UV_FIND_LINKS": "/shared/wheels", "UV_NO_INDEX": "1", "UV_OFFLINE": "1"}
-    for name, value in {"SLURM_CONF": str(slurm.conf), **own}.items():
-        monkeypatch.setenv(name, value)
-    number = slurm.allocate("--nodes=2")
-    hosts = hosts_of(read_job(number), str(PYTHON), own=False, report=())
-    lines: list[str] = []
-    request = RuntimeRequest("frame", (tmp_path / "requirements.txt",))
-    try:
-        with ThreadPoolExecutor(2) as pool:
-            made = [*pool.map(lambda host: runtimes()["venv"].prepare(host, request, lines.append, pack({})), hosts)]
-        assert {python.python.partition("/venv/")[0] for python in made} == {"/shared/cache"}
-        assert lines.count("+ frame==1.0") == 1
-        for host, python in zip(hosts, made, strict=True):
-            done = host.run([python.python, "-c", "import frame; print(frame.VERSION)"], timeout_s=30)
-            assert done.out == "1.0\n"
-    finally:
-        for host in hosts:
-            host.close()
-        slurm.command("scancel", number)
-        slurm.wait_until_idle()
 
 
 def test_a_full_queue_is_named(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Request, Route
+    from playwright.sync_api import Browser, Page, Route
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHECKS = Path(__file__).with_name("checks.js")
@@ -24,9 +24,9 @@ def program() -> str | None:
     return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
 
-def missing() -> str | None:
-    """Return why no browser can be started; None if a browser is installed."""
-    return None if program() else f"no {', '.join(PROGRAMS)} on the PATH; apt-get install chromium"
+def missing() -> list[str]:
+    """Return why no browser can be started; nothing if a browser is installed."""
+    return [] if program() else [f"no {', '.join(PROGRAMS)} on the PATH; apt-get install chromium"]
 
 
 @contextmanager
@@ -51,13 +51,9 @@ class Shown:
     file: Path
     complaints: list[str] = field(default_factory=list)
 
-    def layout_problems(self) -> list[str]:
-        """Return the elements that are wider than the window or overlap others."""
-        problems: list[str] = self.page.evaluate("flagperfChecks.layout()")
-        return problems
-
     def problems(self) -> list[str]:
-        return [*self.complaints, *self.layout_problems()]
+        """Return the errors, and the elements that are wider than the window or overlap others."""
+        return [*self.complaints, *self.page.evaluate("flagperfChecks.layout()")]
 
     def painted(self, selector: str) -> list[bool]:
         """Return for each canvas if anything is drawn on it."""
@@ -104,16 +100,11 @@ def _console(complaints: list[str], kind: str, text: str) -> None:
 
 
 def _route(seen: Shown, route: Route) -> None:
-    if _is_page(seen.file, route.request):
+    if route.request.url.partition("#")[0] == seen.file.as_uri():  # a standalone page makes no other request
         route.continue_()
     else:
         seen.complaints.append(f"the page requests {route.request.url}")
         route.abort()
-
-
-def _is_page(file: Path, request: Request) -> bool:
-    """Return True for the request of the page itself; a standalone page may make no other request."""
-    return request.url.partition("#")[0] == file.as_uri()
 
 
 def named(parts: Sequence[object]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.lab.needs import require
 from tests.screens import browser as browsers
 
 if TYPE_CHECKING:
@@ -18,12 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
     """The browser; without a browser the tests are skipped with a message, or fail with --strict."""
-    problem = browsers.missing()
-    if problem:
-        text = f"NO BROWSER: the reports are not tested: {problem}"
-        if request.config.getini("strict"):
-            pytest.fail(text, pytrace=False)
-        pytest.skip(text)
+    require(request.config, browsers.missing(), "NO BROWSER: the reports are not tested: ")
     with browsers.browser() as started:
         yield started
 

@@ -89,8 +89,6 @@ def profiler(device):
 """
 BAD = {
     "returns None": "import torch\ndef set_device(*_): return torch.device('cpu')\ndef events(device): pass\n",
-    "misspelled": "def synchronise(device): pass\n",
-    "not a function": "memory = 3\n",
     "raises": "import torch\ndef set_device(*_): return torch.device('cpu')\n"
     "def memory(device): raise OSError('no such counter')\n",
     "no device": "def set_device(*_): return 'acme:0'\n",
@@ -184,29 +182,17 @@ def failed(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "words"),
+    ("name", "words"),
     [
-        ("misspelled", "ExternError", ["device.py:1: 'synchronise' is not a device", "did you mean 'synchronize'?"]),
-        (
-            "not a function",
-            "ExternError",
-            ["device.py: 'memory' replaces a device hook, so it must be a function; got int"],
-        ),
-        ("returns None", "DeviceError", ["device.py: events() returned None; docs/vendors.md describes its return"]),
-        ("raises", "DeviceError", ["device.py: memory raised OSError: no such counter"]),
-        ("no device", "DeviceError", ["device.py: set_device() returned 'acme:0'; expected a torch.device"]),
-        ("cannot be imported", "DeviceError", ["device.py cannot be imported: ModuleNotFoundError: No module named"]),
-        (
-            "no module",
-            "DeviceError",
-            ["device 'acme' needs the module 'acme_device' (modules of [framework.pytorch] in vendor.toml)"],
-        ),
+        ("returns None", "device.py: events() returned None; docs/vendors.md describes its return"),
+        ("raises", "device.py: memory raised OSError: no such counter"),
+        ("no device", "device.py: set_device() returned 'acme:0'; expected a torch.device"),
+        ("cannot be imported", "device.py cannot be imported: ModuleNotFoundError: No module named"),
+        ("no module", "'acme' needs the module 'acme_device' (modules of [framework.pytorch] in vendor.toml)"),
     ],
 )
-def test_a_fault_of_a_hook_is_logged_as_failed(
-    failed: dict[str, dict[str, Any]], name: str, kind: str, words: list[str]
-) -> None:
+def test_a_fault_of_a_hook_is_logged_as_failed(failed: dict[str, dict[str, Any]], name: str, words: str) -> None:
     last = failed[name]["FAILED"]
-    assert last["type"] == kind
-    assert [word for word in words if word not in last["error"]] == []
+    assert last["type"] == "DeviceError"
+    assert words in last["error"]
     assert "INIT_END" not in failed[name]
