@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tests.lab.nvml import Nvml
+from tests.waiting import until
 
 REPO = Path(__file__).resolve().parent.parent
 MODULE = "flagperf_driver.node.sampling.sampler"
@@ -88,11 +89,8 @@ class Running:
         return self._said
 
     def until(self, check: Callable[[], object], seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while not check():
-            assert time.monotonic() < deadline, f"never came true: {sorted(self.folder.iterdir())}"
-            assert self.process.poll() is None, "the sampler has ended"
-            time.sleep(0.02)
+        until(lambda: check() or self.process.poll() is not None, f"what is in {self.folder}", seconds)
+        assert check(), "the sampler has ended"
 
     def go_on(self, seconds: float, name: str = "host") -> None:
         """From the first row on; what is sampled then is in the files when it has ended."""

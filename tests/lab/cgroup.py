@@ -8,6 +8,8 @@ import signal
 import time
 from pathlib import Path
 
+from tests.waiting import until
+
 CONTROLLERS = {"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids"}
 
 
@@ -54,11 +56,7 @@ class Cgroup:
             one, control, word = self._of("freezer"), "freezer.state", "FROZEN" if frozen else "THAWED"
             state, expected = one / control, word
         (one / control).write_text(word)
-        deadline = time.monotonic() + 10
-        while expected not in state.read_text().splitlines():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the processes of {one} do not become {word}")
-            time.sleep(0.005)
+        until(lambda: expected in state.read_text().splitlines(), f"{word} of the processes of {one}", 10)
 
     def pids(self) -> set[int]:
         """Every process in it and in the groups below it, containers among them."""

@@ -52,13 +52,9 @@ class Engine:
         if self.host.run(["docker", "image", "inspect", BASE], check=False).returncode:
             self.host.run(["docker", "import", "-", BASE], input=base_image())
 
-    def stop(self) -> None:
-        if self.running:
-            self._signal("-TERM")
-            self._wait(False)
-
     def kill(self) -> None:
-        self._signal("-KILL")
+        if pids := self._processes():
+            self.host.run(["kill", "-KILL", *pids], check=False)
         self._wait(False)
 
     @property
@@ -79,10 +75,6 @@ class Engine:
 
     def _processes(self) -> list[str]:
         return [str(one.pid) for one in self.host.processes() if one.cmdline.split(" ")[0].endswith("dockerd")]
-
-    def _signal(self, number: str) -> None:
-        if pids := self._processes():
-            self.host.run(["kill", number, *pids], check=False)
 
     def _wait(self, running: bool) -> None:
         deadline = time.monotonic() + 30  # ten of them are what a container that ignores its end may take

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, final
@@ -60,15 +60,6 @@ class Process(NamedTuple):
     cmdline: str
 
 
-class Mount(NamedTuple):
-    """A mount of a host."""
-
-    target: str
-    kind: str
-    source: str
-    options: str
-
-
 @dataclass(frozen=True)
 class Cluster:
     """What a settings file's [cluster] has to say to reach the hosts."""
@@ -81,14 +72,6 @@ class Cluster:
 
     def toml(self) -> str:
         return "[cluster]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in asdict(self).items())
-
-
-@dataclass(frozen=True)
-class Bad:
-    """What is wrong with a cable."""
-
-    delay_s: float = 0.0
-    loss: float = 0.0
 
 
 class LabHost:
@@ -110,7 +93,6 @@ class LabHost:
         self._link = place.link(index)
         self._folder = place.folder / self.name
         self._cgroup = place.cgroup(self.name)
-        self._bad = Bad()
         self._wire: subprocess.Popen[bytes] | None = None
         self._power: subprocess.Popen[bytes] | None = None
         self._pid = 0
@@ -181,7 +163,9 @@ class LabHost:
         self._power.kill()
         self._power.communicate()
         self._power, self._pid = None, 0
-        self._end_wire()
+        if self._wire is not None:
+            self._wire.communicate()
+            self._wire = None
         self._cgroup.remove()
         ip(f"link del {self._link}", force=True)
 
@@ -253,14 +237,6 @@ class LabHost:
                 found.append(Process(int(folder.name), line or f"[{(folder / 'comm').read_text().strip()}]"))
         return sorted(found)
 
-    def mounts(self) -> list[Mount]:
-        found = []
-        for line in Path(f"/proc/{self._pid}/mountinfo").read_text().splitlines():
-            left, right = line.split(" - ")
-            kind, source, options = right.split(maxsplit=2)
-            found.append(Mount(left.split()[4], kind, source, options))
-        return found
-
     def ssh(self, *command: str, user: str = USER) -> list[str]:
         """The argv that reaches it as a user would, with its key checked."""
         argv = ["ssh", "-F", "none", "-i", str(self.key), "-o", f"UserKnownHostsFile={self.known_hosts}"]
@@ -274,36 +250,18 @@ class LabHost:
         self.wear()
         ip(f"link set {self._link} {'up' if up else 'down'}")
 
-    def delay(self, ms: float) -> None:
-        """Delay every frame, in both directions; 0 removes the delay."""
-        self._set_wire(replace(self._bad, delay_s=ms / 1e3))
-
-    def loss(self, percent: float) -> None:
-        """Drop this share of the frames, in both directions; 0 removes the loss."""
-        self._set_wire(replace(self._bad, loss=percent / 100))
-
-    def _set_wire(self, bad: Bad) -> None:
+    def bad_line(self, delay_ms: float, loss_percent: float) -> None:
+        """Delay every frame, and drop this share of them, in both directions."""
         self.wear()
-        self._end_wire()
-        self._bad = bad
-        if bad == Bad():
-            ip(f"link set {self._link} master {self._place.name}")
-            return
         names = [self._link, self._place.wire(self.index), self._place.name]
         argv = [str(PYTHON), "-ISB", str(Path(__file__).with_name("wire.py")), *names]
-        argv += [f"--delay={bad.delay_s}", f"--loss={bad.loss}"]
+        argv += [f"--delay={delay_ms / 1e3}", f"--loss={loss_percent / 100}"]
         self._wire = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._env(), start_new_session=True
         )
         assert self._wire.stdout is not None
         if not self._wire.stdout.readline():
             raise RuntimeError(f"the cable of {self.name} ended")
-
-    def _end_wire(self) -> None:
-        self._bad = Bad()
-        if self._wire is not None:
-            self._wire.communicate()
-            self._wire = None
 
     def freeze(self) -> None:
         """Hang it: the kernel still answers the network, no program does."""
@@ -325,15 +283,12 @@ class LabHost:
             library.write_bytes(built("clock").read_bytes())
             (self.root / "etc/ld.so.preload").write_text("/usr/lib/lab-clock.so\n")
 
-    def limit_disk(self, path: str, num_bytes: int | None) -> None:
-        """Put a small, empty file system at a path, with the path's permissions; None takes the last one away."""
+    def limit_disk(self, path: str, num_bytes: int) -> None:
+        """Put a small, empty file system at a path, with the path's permissions."""
         self.wear()
-        if num_bytes is None:
-            self.run(["umount", "--lazy", path])
-        else:
-            self.run(["mkdir", "-p", path])
-            mode = self.run(["stat", "-c", "%a", path]).stdout.strip()
-            self.run(["mount", "-t", "tmpfs", "-o", f"size={num_bytes},mode={mode}", "disk", path])
+        self.run(["mkdir", "-p", path])
+        mode = self.run(["stat", "-c", "%a", path]).stdout.strip()
+        self.run(["mount", "-t", "tmpfs", "-o", f"size={num_bytes},mode={mode}", "disk", path])
 
     def kill_sshd_sessions(self) -> int:
         """End every ssh session, from the far side; says how many processes that took. What they ran lives on."""
@@ -370,10 +325,10 @@ class LabHost:
 
     # Docker
 
-    def docker(self, on: bool = True) -> None:
-        """Start or stop its docker engine."""
+    def docker(self) -> None:
+        """Start its docker engine."""
         self.wear()
-        self.engine.start() if on else self.engine.stop()
+        self.engine.start()
 
     def kill_dockerd(self) -> None:
         """End the engine as a fault would; its containers go on."""

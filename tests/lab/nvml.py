@@ -146,14 +146,14 @@ class Nvml:
         self._host = host
         self._state: _State | None = None
 
-    def on(self, count: int = 8, name: str = A100, driver: str = "550.54.15", cuda: int = 12040) -> None:
+    def on(self, count: int = 8, name: str = A100) -> None:
         """Put that many idle GPUs in, with their driver."""
         file = self.state_file
         library = built("nvml", "-Wl,-soname,libnvidia-ml.so.1")
         with file.open("w+b") as stream:
             stream.truncate(ctypes.sizeof(_State))
             self._state = _State.from_buffer(mmap.mmap(stream.fileno(), 0))
-        self._state.count, self._state.cuda, self._state.driver = count, cuda, driver.encode()
+        self._state.count, self._state.cuda, self._state.driver = count, 12040, b"550.54.15"
         for index in range(count):
             self._put_in(index, name)
         for folder in FOLDERS:

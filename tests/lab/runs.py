@@ -130,7 +130,8 @@ def leftovers(host: LabHost) -> list[str]:
     found = [f"process {one.pid}: {one.cmdline[:200]}" for one in host.processes() if not _is_own(one.cmdline)]
     if host.engine.running:
         found += [f"container {one}" for one in host.containers()]
-    found += [f"mount {one.target}" for one in host.mounts() if "flagperf" in one.target and "/venv" not in one.target]
+    mounted = [line.split()[4] for line in (host.root / "proc/1/mountinfo").read_text().splitlines()]
+    found += [f"mount {path}" for path in mounted if "flagperf" in path and "/venv" not in path]
     found += [f"lock {path.name}" for path in (host.root / "tmp/pytest-flagperf-leases").glob("*.lock") if _held(path)]
     for kind in ("rounds", "tmp"):
         found += [f"folder {path}" for path in (host.root / "tmp").glob(f"pytest-flagperf-*/{kind}/*")]

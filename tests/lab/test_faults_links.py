@@ -357,8 +357,7 @@ def test_a_wrong_clock_is_reported_and_subtracted_from_all_times(cluster: Cluste
 def test_a_round_works_over_a_bad_line(cluster: ClusterToy) -> None:
     hosts = prepare(cluster, impatient=False)
     for host in hosts:
-        host.delay(50)
-        host.loss(10)
+        host.bad_line(delay_ms=50, loss_percent=10)
     code, output = cluster.run("-k", "converges", "--set=step_s=0.1")
     assert code == 0, output
     assert_nothing_lost_or_doubled(cluster)
