@@ -30,8 +30,12 @@ ADAPTER = f"{OWN}/extern/trainer_adapter.py"
 SUITES = "torch==2.1\nnumpy==2.0\n"
 
 
-def planned(root: Path, config: str = "", **more: Any) -> Plan:
-    return make_plan(tree(root, config), PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True, **more))
+def plan_of(catalog: Catalog, **more: Any) -> Plan:
+    return make_plan(catalog, PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True, **more))
+
+
+def planned(root: Path, config: str = "") -> Plan:
+    return plan_of(tree(root, config))
 
 
 def _beside(plan: Plan) -> list[Addition]:
@@ -52,14 +56,11 @@ def test_the_user_but_not_a_vendor_may_set_data_and_checkpoint(tmp_path: Path) -
     catalog = tree(tmp_path, "init_checkpoint = 'x.pt'\ntrain_data = 'train'\n")
     write(tmp_path, "suites/toy/pytorch/config/mutable_params.py", mutable)
     with pytest.raises(Problems) as caught:
-        make_plan(catalog, PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True))
+        plan_of(catalog)
     (problem,) = caught.value.problems
     assert "init_checkpoint = 'x.pt': expected the suite's None; a vendor's config " in problem
     write(tmp_path, f"{OWN}/config/config_X9x1x8.py", "")
-    plan = make_plan(
-        catalog, PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True, settings=["init_checkpoint=x.pt"])
-    )
-    assert plan.config["init_checkpoint"] == "x.pt"
+    assert plan_of(catalog, settings=["init_checkpoint=x.pt"]).config["init_checkpoint"] == "x.pt"
 
 
 @pytest.mark.parametrize(("step", "reason"), NOT_REPLACEABLE.items())
@@ -108,11 +109,11 @@ ADDITIONS = {
 
 
 def test_additions_are_listed_without_running_a_vendors_code(tmp_path: Path) -> None:
-    plan = make_plan(adapt(tmp_path), PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True))
+    plan = plan_of(adapt(tmp_path))
     assert {addition.name: [addition.value, addition.reference] for addition in _beside(plan)} == ADDITIONS
     lines = {addition.name: addition.line for addition in plan.additions}
     assert (lines["step create_optimizer"], lines["variable ACME_FAST"], lines["package acme-kernels"]) == (3, 2, 3)
-    docker = make_plan(adapt(tmp_path), PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True, runtime="docker"))
+    docker = plan_of(adapt(tmp_path), runtime="docker")
     assert _beside(docker)[-1].value == "built into the image"
 
 
@@ -136,7 +137,7 @@ def test_packages_are_listed_as_pip_reads_them_without_credentials(tmp_path: Pat
 
 
 def test_the_plan_prints_additions(tmp_path: Path) -> None:
-    text = describe(make_plan(adapt(tmp_path), PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True)))
+    text = describe(plan_of(adapt(tmp_path)))
     assert f"\n  additions step create_optimizer: acme's own, {ADAPTER}:3 (default: the suite's own)\n" in text
     assert f"\n            package torch: ==2.4, {OWN}/config/requirements.txt:1 (default: ==2.1)\n" in text
     setting = "vendors/acme/vendor.toml:6 (default: none)"
@@ -147,7 +148,7 @@ def test_additions_are_deviations_but_do_not_make_rounds_incomparable(tmp_path: 
     """The hashes of the vendor's code, environment and requirements make rounds incomparable."""
     write(tmp_path / "plain", "suites/toy/pytorch/requirements.txt", SUITES)
     plain = planned(tmp_path / "plain").fingerprint
-    adapted = make_plan(adapt(tmp_path), PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True)).fingerprint
+    adapted = plan_of(adapt(tmp_path)).fingerprint
     assert isinstance(adapted["deviations"], dict)
     assert adapted["deviations"].items() >= ADDITIONS.items()
     code, packages = fingerprint_differences(plain, adapted)  # only one of them has an environment
@@ -170,7 +171,7 @@ def test_additions_are_deviations_but_do_not_make_rounds_incomparable(tmp_path: 
 
 
 def test_the_page_lists_additions_with_the_config(tmp_path: Path) -> None:
-    plan = make_plan(adapt(tmp_path), PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True))
+    plan = plan_of(adapt(tmp_path))
     files.write(tmp_path / "plan.json", {**plan.to_json(), "round": 1, "seed": 42, "hosts": []})
     page = section._config(RoundDir(tmp_path).read_plan())
     assert f"Vendor additions: {len(plan.additions)} beside the config" in page
@@ -184,7 +185,7 @@ def test_the_page_lists_additions_with_the_config(tmp_path: Path) -> None:
 def test_a_variable_that_the_round_sets_has_no_effect(tmp_path: Path) -> None:
     catalog = adapt(tmp_path)
     write(tmp_path, f"{OWN}/config/environment_variables.sh", "\ufeffexport OMP_NUM_THREADS=4\n")
-    plan = make_plan(catalog, PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True))
+    plan = plan_of(catalog)
     additions = {addition.name: addition.value for addition in plan.additions}
     assert additions["variable OMP_NUM_THREADS"] == "no effect, the round sets it for each rank"
 

@@ -14,7 +14,7 @@ from flagperf_driver.training import steps
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
-from pytest_flagperf.plan import PlanRequest, make_plan
+from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.plan.describe import describe
 from tests.test_architecture import foreign
 from tests.walk import Copy
@@ -119,6 +119,11 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def planned(tree: Path, model: str) -> Plan:
+    case = Case.parse(f"{model}:pytorch:CPU:1:1:1")
+    return make_plan(Catalog.scan([tree]), PlanRequest(case, vendor="cpu", scale="small"))
+
+
 def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -148,12 +153,7 @@ def test_its_case_is_planned_and_its_readmes_can_be_filled(tree: Path, capsys: p
     assert main(["new-model", "mixer", f"--like={LIKE}"]) == 0
     output = capsys.readouterr().out
     assert "pytest suites/mixer --nodes=1x1\n" in output
-    catalog = Catalog.scan([tree])
-    plans = [
-        make_plan(catalog, PlanRequest(Case.parse(f"{model}:pytorch:CPU:1:1:1"), vendor="cpu", scale="small"))
-        for model in ("mixer", LIKE)
-    ]
-    assert plans[0].config == plans[1].config
+    assert planned(tree, "mixer").config == planned(tree, LIKE).config
     run_tool(readme_tool, [])
     readme = (tree / "suites/mixer/pytorch/README.md").read_text()
     assert "| target: top1 |" in readme
@@ -170,14 +170,8 @@ def test_its_case_is_planned_and_its_readmes_can_be_filled(tree: Path, capsys: p
 def test_figures_of_the_copied_model_are_not_those_of_the_copy(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new-model", "mixer", f"--like={LIKE}"]) == 0
     assert f"Not copied, because they are figures of {LIKE}: flops_per_sample, [goal]; set" in capsys.readouterr().out
-    plans = [
-        make_plan(
-            Catalog.scan([tree]), PlanRequest(Case.parse(f"{model}:pytorch:CPU:1:1:1"), vendor="cpu", scale="small")
-        )
-        for model in (LIKE, "mixer")
-    ]
-    assert plans[0].flops_per_sample
-    assert "no FLOPs per sample declared" in describe(replace(plans[1], peak_tflops=1.0))
+    assert planned(tree, LIKE).flops_per_sample
+    assert "no FLOPs per sample declared" in describe(replace(planned(tree, "mixer"), peak_tflops=1.0))
 
 
 def test_the_copy_passes_the_linter_and_lines_about_the_copied_model_are_listed(

@@ -21,6 +21,7 @@ from pytest_flagperf.plan import PlanRequest, make_plan
 from tests.walk import Copy
 
 REPO = Path(__file__).resolve().parent.parent
+PROBE = "vendors/made/probe.py"
 
 
 @pytest.fixture(scope="module")
@@ -152,36 +153,19 @@ def test_its_files_pass_the_linter_and_its_probe_refuses_unknown_output(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("tool", "message"),
     [
-        (
-            '["made-smi"]',
-            '["a"]\nEVERY_S = "1"',
-            "vendors/made/probe.py: EVERY_S must be a positive number of seconds; got '1'",
-        ),
-        (
-            '["made-smi"]',
-            '["a"]\nDEADLINE_S = 0',
-            "vendors/made/probe.py: DEADLINE_S must be a positive number of seconds; got 0",
-        ),
-        (
-            '["made-smi"]',
-            '["a"]\nENVIRONMENT = ["A=1"]',
-            "vendors/made/probe.py: ENVIRONMENT must map strings to strings, for example {'PATH': '/opt/x'}; got "
-            "['A=1']",
-        ),
-        (
-            '["made-smi"]',
-            '["echo", "hello"]',
-            "parse() of the output of echo: NotUnderstood: no table with the columns",
-        ),
+        ('["a"]\nEVERY_S = "1"', f"{PROBE}: EVERY_S must be a positive number of seconds; got '1'"),
+        ('["a"]\nDEADLINE_S = 0', f"{PROBE}: DEADLINE_S must be a positive number of seconds; got 0"),
+        ('["a"]\nENVIRONMENT = ["A=1"]', f"{PROBE}: ENVIRONMENT must map strings to strings, for example {{'PATH': "),
+        ('["echo", "hello"]', "parse() of the output of echo: NotUnderstood: no table with the columns"),
     ],
 )
-def test_an_invalid_setting_of_a_probe_is_reported(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_an_invalid_setting_of_a_probe_is_reported(tmp_path: Path, tool: str, message: str) -> None:
     probe_file = lay_out(tmp_path, "--tool=made-smi") / "probe.py"
     text = probe_file.read_text()
-    assert old in text
-    probe_file.write_text(text.replace(old, new))
+    assert '["made-smi"]' in text
+    probe_file.write_text(text.replace('["made-smi"]', tool))
     assert str(probe.survey(str(probe_file))["error"]).startswith(message)
 
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 CODE = pack({})
 GIB = 1 << 30
+BUSY, IDLE = "while True: pass", "input()"
 # The machine of the tests may be small or busy.
 ROOMY = Thresholds(
     disk_warn_gib=0.01, disk_fail_gib=0.001, memory_warn_gib=0.1, memory_fail_gib=0.01, others_warn=9, stolen_warn=9
@@ -447,7 +448,7 @@ def test_only_a_host_with_other_work_is_read_again(
 
 
 def test_a_busy_process_is_found_and_a_process_of_a_round_is_not(tmp_path: Path) -> None:
-    with spinner({}) as other, spinner({"FLAGPERF_LOG_DIR": str(tmp_path), "RANK": "0"}) as own:
+    with running(BUSY) as other, running(BUSY, FLAGPERF_LOG_DIR=tmp_path, RANK=0) as own:
         survey = load.Survey(controller=-1)  # both are children of this process
         time.sleep(0.5)
         found = survey.result()
@@ -460,7 +461,7 @@ def test_a_busy_process_is_found_and_a_process_of_a_round_is_not(tmp_path: Path)
 
 def test_processes_that_the_controller_starts_during_the_survey_are_not_others() -> None:
     survey = load.Survey(controller=os.getpid())
-    with spinner({}) as runs:
+    with running(BUSY) as runs:
         subprocess.run([sys.executable, "-c", "while __import__('time').process_time() < 0.2: pass"], check=True)
         survey.result()
         own = survey._own_processes()
@@ -471,30 +472,13 @@ def test_processes_that_the_controller_starts_during_the_survey_are_not_others()
 
 
 @contextmanager
-def spinner(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that uses a core all the time."""
-    code = "print(flush=True)\nwhile True: pass"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, **environment}, stdout=subprocess.PIPE, start_new_session=True
-    )
-    try:
+def running(code: str, **environment: object) -> Iterator[subprocess.Popen[bytes]]:
+    argv, env = [sys.executable, "-c", f"print(flush=True)\n{code}"], {k: str(v) for k, v in environment.items()}
+    with subprocess.Popen(
+        argv, env={**os.environ, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()  # it is running
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
-
-
-@contextmanager
-def sleeper(log_dir: Path | None) -> Iterator[subprocess.Popen[bytes]]:
-    env = {**os.environ, "FLAGPERF_LOG_DIR": str(log_dir)} if log_dir else dict(os.environ)
-    argv = [sys.executable, "-c", "print(flush=True); input()"]
-    with subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
         try:
             yield process
         finally:
@@ -502,7 +486,7 @@ def sleeper(log_dir: Path | None) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_process_is_assigned_to_its_round(tmp_path: Path) -> None:
-    with sleeper(tmp_path) as ours, sleeper(None) as other:
+    with running(IDLE, FLAGPERF_LOG_DIR=tmp_path) as ours, running(IDLE) as other:
         assert processes.log_dir_of(ours.pid) == str(tmp_path)
         assert processes.log_dir_of(other.pid) is None
     assert processes.log_dir_of(ours.pid) is None
@@ -517,10 +501,11 @@ def test_only_leftovers_of_a_dead_run_are_ended_and_reported(tmp_path: Path) -> 
     (dead / "agent.lock").touch()
     with (alive / "agent.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with sleeper(dead) as left, sleeper(alive) as running, sleeper(unknown) as other, sleeper(None) as unmarked:
+        marked = (running(IDLE, FLAGPERF_LOG_DIR=folder) for folder in (dead, alive, unknown))
+        with next(marked) as left, next(marked) as used, next(marked) as other, running(IDLE) as unmarked:
             found = of(inspect([LocalHost("h")], REQUIREMENTS), "leftovers")
             assert left.wait(5) == -9
-            assert [process.poll() for process in (running, other, unmarked)] == [None] * 3
+            assert [process.poll() for process in (used, other, unmarked)] == [None] * 3
     ((level, sentence),) = found
     assert level == WARN
     assert re.fullmatch(rf"a dead run left \S+ \(pid {left.pid}\) of {dead}; removed", sentence)

@@ -21,8 +21,9 @@ from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
 from pytest_flagperf.engines.agents.allocation import Loss
 from pytest_flagperf.engines.agents.collect import LateLogs
+from pytest_flagperf.engines.agents.slurm import allocation as allocation_module
 from pytest_flagperf.engines.agents.slurm import host as slurm_host
-from pytest_flagperf.engines.agents.slurm import jobs_and_nodes, one_srun
+from pytest_flagperf.engines.agents.slurm import jobs_and_nodes, one_srun, request
 from pytest_flagperf.engines.agents.slurm.allocation import JobPerCase
 from pytest_flagperf.engines.agents.slurm.config import SlurmConfig, SlurmConfigError, read_slurm
 from pytest_flagperf.engines.agents.slurm.jobs_and_nodes import Job, Node, SlurmError, explain, parse_job, parse_node
@@ -52,6 +53,12 @@ NODE = (
 )
 
 
+def pretend(monkeypatch: pytest.MonkeyPatch, **answers: object) -> None:
+    """Let the commands of Slurm exist, and these functions of the allocation answer."""
+    for name, answer in {"require_commands": lambda: None, **answers}.items():
+        monkeypatch.setattr(allocation_module, name, answer)
+
+
 def test_a_job_is_read() -> None:
     job = parse_job(JOB)
     assert (job.number, job.state, job.reason, job.nodes, job.restarts) == ("12", "RUNNING", "", ("h2",), 1)
@@ -64,9 +71,8 @@ def test_a_job_is_read() -> None:
 def test_a_round_whose_job_has_ended_is_looked_for_in_the_present_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_flagperf.engines.agents.slurm.allocation.require_commands", lambda: None)
     ended = replace(parse_job(JOB), state="NODE_FAIL")
-    monkeypatch.setattr("pytest_flagperf.engines.agents.slurm.allocation.read_job", lambda _: ended)
+    pretend(monkeypatch, read_job=lambda _: ended)
     allocation = JobPerCase(SlurmConfig(), lambda _: False, 60)
     allocation._job = replace(ended, number="13", state="RUNNING")
     allocation._pool = HostPool((RelayHost(),))
@@ -83,14 +89,8 @@ def test_a_round_whose_job_has_ended_is_looked_for_in_the_present_job(
 
 @pytest.mark.parametrize("state", ["CANCELLED", "TIMEOUT", "NODE_FAIL"])
 def test_a_job_that_a_user_cancelled_is_told_from_others(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, ended = "pytest_flagperf.engines.agents.slurm.allocation", replace(parse_job(JOB), state=state)
-    for name, value in (
-        ("require_commands", None),
-        ("read_job", ended),
-        ("wait_until_settled", ended),
-        ("read_nodes", {}),
-    ):
-        monkeypatch.setattr(f"{module}.{name}", lambda *_, value=value: value)
+    ended = replace(parse_job(JOB), state=state)
+    pretend(monkeypatch, read_job=lambda _: ended, wait_until_settled=lambda *_: ended, read_nodes=lambda _: {})
     allocation = JobPerCase(SlurmConfig(), lambda _: False, 60)
     allocation._job = replace(ended, state="RUNNING")
     loss = allocation.explain()
@@ -100,22 +100,18 @@ def test_a_job_that_a_user_cancelled_is_told_from_others(state: str, monkeypatch
 
 
 def test_a_job_that_loses_a_node_is_kept_as_long_as_enough_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    module, names = "pytest_flagperf.engines.agents.slurm.allocation", ("h1", "h2", "h3", "h4")
+    names = ("h1", "h2", "h3", "h4")
     before = replace(parse_job(JOB), nodes=names)
     nodes = {name: Node(name, "", ("IDLE",)) for name in names}
     now = [before]
     cancelled: list[str] = []
-    for name, answer in (
-        ("require_commands", lambda: None),
-        ("read_job", lambda _: now[-1]),
-        ("wait_until_settled", lambda *_: now[-1]),
-        ("read_nodes", lambda _: nodes),
-        ("cancel", cancelled.append),
-    ):
-        monkeypatch.setattr(f"{module}.{name}", answer)
+    pretend(
+        monkeypatch, read_job=lambda _: now[-1], wait_until_settled=lambda *_: now[-1], read_nodes=lambda _: nodes,
+        cancel=cancelled.append,
+    )  # fmt: skip
     monkeypatch.setattr(slurm_host, "read_nodes", lambda _: nodes)
-    monkeypatch.setattr(f"{module}.request.submit", lambda *_: "12")
-    monkeypatch.setattr(f"{module}.request.wait_until_it_runs", lambda *_: before)
+    monkeypatch.setattr(request, "submit", lambda *_: "12")
+    monkeypatch.setattr(request, "wait_until_it_runs", lambda *_: before)
     allocation, plan = JobPerCase(SlurmConfig(spares=2), lambda _: False, 60), tiny_plan(nnodes=2)
     assert allocation.obtain(plan, silent())
     assert not allocation.obtain(plan, silent())

@@ -14,6 +14,7 @@ from tests.plugin.conftest import Going, Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.plugin.test_resume import ONE, Local
 from tests.pseudo_terminal import Terminal
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suites", *ONE)
@@ -34,7 +35,7 @@ def in_terminal(local: Local, argv: Sequence[str]) -> Terminal:
 
 
 def wait_for_beta(local: Local) -> None:
-    local.wait_until(lambda: local.steps("beta*") >= 2)
+    until(lambda: local.steps("beta*") >= 2, "steps of beta")
     assert local.processes()  # the control: this is how the processes of a round are found
 
 
@@ -42,7 +43,7 @@ def assert_ended_in_order(local: Local) -> None:
     """The finished case is in all reports, the other one's round is interrupted, nothing runs."""
     local.assert_nothing_runs(30)
     for name in ("results.json", "results.csv", "report.html", "junit.xml"):
-        local.wait_until((local.run_directory / name).is_file)
+        until((local.run_directory / name).is_file, name)
         assert "alpha:plain:CPU:1:1:1" in (local.run_directory / name).read_text(), name
     rounds = local.rounds()
     assert rounds["alpha_plain_CPU_1_1_1/round1"]["state"] == "finished"
@@ -62,7 +63,8 @@ def assert_devices_are_free(local: Local) -> None:
 def test_a_run_whose_terminal_is_closed_ends_in_order(local: Local, workers: tuple[str, ...]) -> None:
     terminal = in_terminal(local, [*PYTEST, *workers])
     # The dot of alpha's test: with workers, the reports say nothing of a test whose end has not arrived.
-    local.wait_until(lambda: terminal.read(0.05) and re.search(r"(?m)(^|\x1b\[K|\x1b\[\d+G)\.", terminal.printed))
+    dot = re.compile(r"(?m)(^|\x1b\[K|\x1b\[\d+G)\.")
+    until(lambda: terminal.read(0.05) and dot.search(terminal.printed), "the dot")
     wait_for_beta(local)
     terminal.hang_up()
     assert terminal.process.wait(60) == pytest.ExitCode.INTERRUPTED

@@ -29,10 +29,3 @@ def test_a_run_in_containers(toy: Toy, double: Double) -> None:
     assert f"--bind={plan.parent}/localhost_noderank0:" in last
     shown = toy.run("suites", "-kalpha and 1x2", "--runtime=apptainer", f"--image={sif}", "--plan")
     shown.stdout.fnmatch_lines(["*image*" + str(sif) + ", of *", "*each host*Apptainer or Singularity*"])
-
-
-def test_the_runtime_is_refused_without_an_image(toy: Toy, double: Double) -> None:
-    result = toy.run("suites", "-kalpha and 1x2 and converges", "--runtime=apptainer")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--runtime=apptainer needs an image, and vendors/cpu names none; pass --image=*"])
-    assert double.calls == []

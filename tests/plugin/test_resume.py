@@ -58,10 +58,6 @@ class Local:
     def wait_for(self, ready: Callable[[], object], event: str) -> None:
         self.toy.going[-1].wait_for(ready, event)
 
-    def wait_until(self, ready: Callable[[], object]) -> None:
-        """Wait for a condition that does not depend on a running pytest."""
-        until(ready, "the condition")
-
     def wait_for_steps(self, case: str = "*", count: int = 2) -> None:
         self.wait_for(lambda: self.steps(case) >= count, f"{count} steps of {case}")
 
@@ -131,7 +127,7 @@ def test_the_round_of_ranks_that_ended_meanwhile_is_finished(local: Local) -> No
     local.start("suites/alpha", *ONE, "--set=step_s=0.1")
     local.wait_for_steps()
     local.kill()
-    local.wait_until(lambda: local.steps() == 16)
+    until(lambda: local.steps() == 16, "the last step")
     time.sleep(1)
     code, output = local.resume(*ONE)
     assert code == 0, output

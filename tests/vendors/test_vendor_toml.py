@@ -23,7 +23,6 @@ def problems(folder: Path, text: str) -> str:
     ("old", "new", "message"),
     [
         ("backend =", "backendd =", "vendor.toml:7: framework.pytorch.backendd: no such key; did you mean backend?"),
-        ("device =", "module = ['acme']\ndevice =", "framework.pytorch.module: no such key; did you mean modules?"),
         (
             "device =",
             "modules = 'acme'\ndevice =",
@@ -40,21 +39,10 @@ def problems(folder: Path, text: str) -> str:
             "framework.pytorch_2.1: expected a framework without a version",
         ),
         ("[framework.pytorch]\n", "", "vendor.toml:5: device: no such key"),
-        (
-            "[chips.A1x2]",
-            "[chips.A1x2]\nmemory = 32",
-            "chips.A1x2.memory: no such key; did you mean memory_gib or memory_gb_s?",
-        ),
-        ("[chips.A1x2]", "[chips.A1x2]\nmemory_gib = '32'", "chips.A1x2.memory_gib is '32'; expected a number"),
         ("[chips.A1x2]", "[chips.A1x2]\nmemory_gib = 0", "chips.A1x2.memory_gib is 0; expected more than 0"),
+        ("[chips.A1x2]", "[chips.A1x2]\nlink_gb_s = -1", "chips.A1x2.link_gb_s is -1; expected more than 0"),
         ("bf16 =", "bf61 =", "chips.X9.peak_tflops.bf61: no such precision; did you mean bf16?"),
-        ("bf16 =", "int4 =", "int4: no such precision; did you mean int8?"),
         ("fp32 = 10", "fp32 = 0", "chips.X9.peak_tflops.fp32 is 0; expected more than 0; remove the key"),
-        (
-            "bf16 = 80.5 }",
-            "bf16 = 80.5 }\nlink_gb_s = -1",
-            "chips.X9.link_gb_s is -1; expected more than 0; remove the key",
-        ),
         (
             "bf16 = 80.5 }",
             "bf16 = 80.5 }\npromised = { memory_gb_s = 0.8 }",
@@ -88,7 +76,6 @@ def problems(folder: Path, text: str) -> str:
         ("devices_per_host = 8", "devices_per_host = 0", "chips.X9.devices_per_host is 0; expected at least 1"),
         ("[chips.A1x2]", "[known_problem]\ncase = '*'", "expected a list, as in [[known_problem]]"),
         ("[chips.A1x2]", "[[expected]]\ncase = '*'", "vendor.toml:11: expected: a vendor's folder excuses no verdict"),
-        ("[chips.A1x2]", "[container]\nimage = 'a'", "vendor.toml:12: container.image: no such key"),
         ("[chips.A1x2]", "[images]\npytorch = 2", "vendor.toml:12: images.pytorch is 2; expected a string"),
         ("[chips.A1x2]", "[images]\n'a b' = 'x'", "vendor.toml:12: images.a b: expected a framework"),
         ("[chips.A1x2]", "[images]\n'a_2.10' = 'x y'", "vendor.toml:12: images.a_2.10 is 'x y'; expected an image"),
