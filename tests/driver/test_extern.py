@@ -79,19 +79,17 @@ def test_replaced_steps_have_names_and_lines_and_the_file_is_not_run(tmp_path: P
     assert load_steps(extern(tmp_path, "raise SystemExit\n")) == {}
 
 
-def test_a_step_must_be_a_function(tmp_path: Path) -> None:
-    with pytest.raises(ExternError, match="'convert_model' replaces a step, so it must be a function; got int"):
-        load_steps(extern(tmp_path, "convert_model = 3\n"))
-
-
-def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
-    with pytest.raises(ExternError, match=r"trainer_adapter\.py:2: "):
-        load_steps(extern(tmp_path, "x = 1\ndef (\n"))
-
-
-def test_a_null_byte_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ExternError, match=r"trainer_adapter.py:?1?: source code (string )?cannot contain null bytes"):
-        load_steps(extern(tmp_path, "def backward(): pass\n\0"))
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("convert_model = 3\n", "'convert_model' replaces a step, so it must be a function; got int"),
+        ("x = 1\ndef (\n", r"trainer_adapter\.py:2: "),
+        ("def backward(): pass\n\0", r"trainer_adapter.py:?1?: source code (string )?cannot contain null bytes"),
+    ],
+)
+def test_a_file_that_is_no_adapter_is_reported(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ExternError, match=problem):
+        load_steps(extern(tmp_path, text))
 
 
 def test_a_folder_without_an_adapter_is_an_error(tmp_path: Path) -> None:
@@ -100,14 +98,9 @@ def test_a_folder_without_an_adapter_is_an_error(tmp_path: Path) -> None:
         load_steps(tmp_path)
 
 
-@pytest.mark.parametrize("folder", [None, Path("/no/such/folder")])
-def test_no_extern_no_overrides(folder: Path | None) -> None:
-    assert load_steps(folder) == {}
-
-
-def test_an_empty_package_has_no_overrides(tmp_path: Path) -> None:
+def test_no_folder_and_an_empty_package_replace_nothing(tmp_path: Path) -> None:
     (tmp_path / "__init__.py").touch()
-    assert load_steps(tmp_path) == {}
+    assert load_steps(None) == load_steps(tmp_path / "missing") == load_steps(tmp_path) == {}
 
 
 @pytest.mark.parametrize("how", ["from .ourlayers import NAME", "from ourlayers import NAME"])

@@ -1,8 +1,6 @@
 """OBS and ModelArts on this machine, and a tree whose cases run there."""
 
 import json
-import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import pytest
 
 from modelarts_tests import service
 from pytest_flagperf_modelarts.keys import ACCESS, SECRET, TOKEN
-from tests.plugin.conftest import Toy
+from tests.plugin.conftest import Toy, move_in
 
 
 @pytest.fixture(scope="session")
@@ -91,9 +89,7 @@ def installed(install: Callable[[str], None]) -> None:
 @pytest.fixture
 def toy(pytester: pytest.Pytester, installed: None, monkeypatch: pytest.MonkeyPatch) -> Toy:
     """A tree with one suite without a framework."""
-    monkeypatch.setenv("FLAGPERF_CACHE", str(pytester.path / "cache"))
-    monkeypatch.setenv("FLAGPERF_LEASES", str(pytester.path / "leases"))
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    move_in(pytester.path, monkeypatch)
     tree = Toy(pytester)
     tree.suite("alpha")
     return tree

@@ -83,19 +83,10 @@ def test_the_readme_has_a_valid_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        (
-            {"pool": "pool1"},
-            "engines.modelarts: pool and flavor are both set; a job runs in one pool",
-        ),
+        ({"pool": "pool1"}, "engines.modelarts: pool and flavor are both set; a job runs in one pool"),
         ({"flavor": None}, "engines.modelarts: set pool for a dedicated pool, or flavor for the public pool"),
-        (
-            {"code": "bench/code"},
-            "engines.modelarts.code = 'bench/code': expected obs://BUCKET/FOLDER/ or /BUCKET",
-        ),
-        (
-            {"code": "obs://bench/"},
-            "engines.modelarts.code = obs://bench/: expected a folder in the bucket; files",
-        ),
+        ({"code": "bench/code"}, "engines.modelarts.code = 'bench/code': expected obs://BUCKET/FOLDER/ or /BUCKET"),
+        ({"code": "obs://bench/"}, "engines.modelarts.code = obs://bench/: expected a folder in the bucket; files"),
         (
             {"data": "/bench/code/data"},
             "engines.modelarts.data = obs://bench/code/data/: is in the code folder obs://bench/code",
@@ -121,10 +112,7 @@ def test_the_readme_has_a_valid_table(tmp_path: Path) -> None:
         ({"instances": 0}, "engines.modelarts.instances = 0: expected a whole number from 1 to 10000"),
         ({"poll": 60}, "engines.modelarts.poll = 60: expected a number of seconds from 0.05 to 45"),
         ({"image": "me/image:1", "version": "v1"}, "engines.modelarts: image requires version = 'v2'"),
-        (
-            {"framework": None},
-            "engines.modelarts: set framework and framework_version for an image of ModelArts",
-        ),
+        ({"framework": None}, "engines.modelarts: set framework and framework_version for an image of ModelArts"),
     ],
 )
 def test_a_bad_table_is_a_clear_problem(tmp_path: Path, more: dict[str, Any], expected: str) -> None:

@@ -53,19 +53,9 @@ ANSWERS: list[tuple[int, bytes, type[HostError], str]] = [
     (302, b"", HostError, "HTTP 302"),
     (429, b"{}", HostLost, "HTTP 429"),
     (503, b"<html>", HostLost, "HTTP 503"),
-    (
-        401,
-        b'{"error_msg": "who are you"}',
-        HostError,
-        "who are you; check the keys, the project and",
-    ),
+    (401, b'{"error_msg": "who are you"}', HostError, "who are you; check the keys, the project and"),
     (404, b"{}", HostError, "check the endpoint, the version and the project"),
-    (
-        200,
-        b'{"is_success": false, "error_msg": "no", "error_code": "ModelArts.0105"}',
-        HostError,
-        "(ModelArts.0105)",
-    ),
+    (200, b'{"is_success": false, "error_msg": "no", "error_code": "ModelArts.0105"}', HostError, "(ModelArts.0105)"),
 ]
 
 
