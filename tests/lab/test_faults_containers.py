@@ -13,8 +13,6 @@ import pytest
 from tests.lab.lab import PYTHON, LabHost
 from tests.lab.runs import ClusterToy, assert_nothing_left
 
-pytestmark = pytest.mark.slow
-
 _SLOW = "--set=step_s=0.3"
 
 

@@ -19,7 +19,6 @@ from tests.waiting import until
 # A training that goes on until it is ended.
 FOREVER = ("--set=step_s=0.1", "--set=max_steps=100000", "--set=learning_rate=0")
 ONE = ("-k", "converges")
-slow = pytest.mark.slow
 
 
 def wait_for_training(cluster: ClusterToy, going: Going) -> None:
@@ -29,7 +28,6 @@ def wait_for_training(cluster: ClusterToy, going: Going) -> None:
 # -- the controller is killed -----------------------------------------------------------------------------------
 
 
-@slow
 def test_a_killed_run_is_taken_up_while_its_ranks_still_run(cluster: ClusterToy) -> None:
     cluster.use_docker(nodes="2x1")
     going = cluster.start(*ONE, "--set=step_s=0.4")
@@ -45,7 +43,6 @@ def test_a_killed_run_is_taken_up_while_its_ranks_still_run(cluster: ClusterToy)
     assert_nothing_left(cluster.hosts)
 
 
-@slow
 def test_agents_that_had_nothing_to_start_yet_go_soon(cluster: ClusterToy) -> None:
     """Killed while it prepared: devices are not held for the ten minutes of a lease."""
     cluster.use_docker(nodes="2x1")
@@ -109,7 +106,6 @@ def test_ctrl_c_while_connecting(cluster: ClusterToy) -> None:
     assert_nothing_left(cluster.hosts)
 
 
-@slow
 def test_ctrl_c_while_waiting_for_devices(cluster: ClusterToy) -> None:
     cluster.set(lease="host")
     first = cluster.start(*ONE, *FOREVER)
@@ -123,7 +119,6 @@ def test_ctrl_c_while_waiting_for_devices(cluster: ClusterToy) -> None:
     _interrupted(cluster, first)
 
 
-@slow
 def test_ctrl_c_while_an_image_is_built(cluster: ClusterToy) -> None:
     cluster.use_docker(nodes="2x1")
     folder = cluster.root / "vendors/cpu/images/plain"
@@ -136,7 +131,6 @@ def test_ctrl_c_while_an_image_is_built(cluster: ClusterToy) -> None:
     _interrupted(cluster, going)
 
 
-@slow
 def test_ctrl_c_while_an_environment_is_built(cluster: ClusterToy) -> None:
     """From an index that takes the call and says nothing."""
     (cluster.root / "suites/alpha/plain/requirements.txt").write_text("no-such-thing\n")
@@ -153,7 +147,6 @@ def _runs(host: LabHost, what: str) -> bool:
     return any(what in one.cmdline for one in host.processes())
 
 
-@slow
 @pytest.mark.parametrize("what", [CREATING, COLLECTING])
 def test_ctrl_c_while_containers_are_created_or_logs_collected(cluster: ClusterToy, what: str) -> None:
     cluster.use_docker(nodes="2x1")
@@ -163,7 +156,6 @@ def test_ctrl_c_while_containers_are_created_or_logs_collected(cluster: ClusterT
     _interrupted(cluster, going)
 
 
-@slow
 def test_ctrl_c_twice_ends_at_once(cluster: ClusterToy) -> None:
     """The ranks do not listen, so that the orderly end takes its grace; the agents see to it alone."""
     program = cluster.root / "suites/alpha/plain/run_pretraining.py"
@@ -183,7 +175,6 @@ def test_ctrl_c_twice_ends_at_once(cluster: ClusterToy) -> None:
 # -- asleep -----------------------------------------------------------------------------------------------------
 
 
-@slow
 def test_a_laptop_that_sleeps_loses_only_what_had_a_short_lease(cluster: ClusterToy) -> None:
     one, two = cluster.hosts
     cluster.settings([one], nodes="1x1", runtime="host", lease_time=1)
@@ -220,7 +211,6 @@ def four(cluster: ClusterToy) -> ClusterToy:
     return cluster
 
 
-@slow
 def test_ctrl_c_with_workers(four: ClusterToy) -> None:
     going = four.start(*ONE, "-n2", *FOREVER)
     going.wait_for(lambda: all(four.trains(host) for host in four.hosts), "training on all four", 60)
@@ -230,7 +220,6 @@ def test_ctrl_c_with_workers(four: ClusterToy) -> None:
     assert (four.toy.runs[-1] / "results.json").is_file()
 
 
-@slow
 @pytest.mark.parametrize("restarts", [True, False])
 def test_a_killed_worker_leaves_nothing_and_is_reported(four: ClusterToy, restarts: bool) -> None:
     """A new worker continues its round; without a new worker the ranks are stopped at the end of the run."""

@@ -1,17 +1,13 @@
-"""Hosts and devices that are unfit, in use, or have leftovers: the messages, and the hosts used instead."""
+"""Devices in use, caches, and leftovers on a host: the messages, and the devices used instead."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.lab.lab import LabHost
 from tests.lab.runs import ClusterToy
 from tests.waiting import until
-
-pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
 

@@ -140,7 +140,6 @@ def ranks(host: LabHost) -> list[str]:
 # -- connections -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_sessions_that_are_killed_are_replaced_and_nothing_is_lost(cluster: ClusterToy) -> None:
     one, two = prepare(cluster)
     going = start(cluster, "--set=step_s=0.3")
@@ -156,7 +155,6 @@ def test_sessions_that_are_killed_are_replaced_and_nothing_is_lost(cluster: Clus
     assert_nothing_left(cluster.hosts)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["link", "freeze"])
 def test_a_host_that_comes_back_within_its_lease_goes_on(cluster: ClusterToy, switch: str) -> None:
     one, _ = prepare(cluster)
@@ -174,7 +172,6 @@ def test_a_host_that_comes_back_within_its_lease_goes_on(cluster: ClusterToy, sw
     assert_nothing_left(cluster.hosts)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("switch", ["link", "freeze"])
 def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: ClusterToy, switch: str) -> None:
     one, two = prepare(cluster)
@@ -200,7 +197,6 @@ def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: Cluster
     assert_nothing_left([one])
 
 
-@pytest.mark.slow
 def test_the_host_without_power_is_the_cause_and_not_the_rank_that_complains_of_it(cluster: ClusterToy) -> None:
     one, two = prepare(cluster, more="silence.LINK_S = 4.0")
     going = start(cluster, "--set=step_s=0.8", "--set=fault=exit")
@@ -214,7 +210,6 @@ def test_the_host_without_power_is_the_cause_and_not_the_rank_that_complains_of_
     assert_nothing_left([two])
 
 
-@pytest.mark.slow
 def test_a_host_that_was_restarted_is_named(cluster: ClusterToy) -> None:
     _, two = prepare(cluster)
     going = start(cluster, "--set=step_s=2")
@@ -233,7 +228,6 @@ def test_a_host_that_was_restarted_is_named(cluster: ClusterToy) -> None:
 # -- more hosts than a case wants ---------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_later_cases_run_on_the_hosts_that_are_left_and_logs_come_when_the_lost_one_is_back(
     cluster: ClusterToy,
 ) -> None:
@@ -261,7 +255,6 @@ def test_later_cases_run_on_the_hosts_that_are_left_and_logs_come_when_the_lost_
     assert_nothing_left(cluster.hosts)
 
 
-@pytest.mark.slow
 def test_a_case_that_needs_the_lost_host_says_so_and_logs_come_at_the_runs_end(cluster: ClusterToy) -> None:
     _, two = prepare(cluster, more=WAITING.format(module="running.rounds", owner="Rounds", name="fetch_late_logs"))
     cluster.toy.suite("beta")
@@ -281,7 +274,6 @@ def test_a_case_that_needs_the_lost_host_says_so_and_logs_come_at_the_runs_end(c
     assert_nothing_left(cluster.hosts)
 
 
-@pytest.mark.slow
 def test_a_host_that_is_back_when_the_next_case_begins_is_used_again(cluster: ClusterToy) -> None:
     """Its agent did not hear that the round is over, and would hold the devices as long as its lease."""
     more = WAITING.format(module="engines.agents.agents_engine", owner="AgentsEngine", name="_fetch_missing_logs")
@@ -305,7 +297,6 @@ def test_a_host_that_is_back_when_the_next_case_begins_is_used_again(cluster: Cl
     assert_nothing_left(cluster.hosts)
 
 
-@pytest.mark.slow
 def test_a_host_that_is_off_is_left_out(cluster: ClusterToy) -> None:
     _, two, _ = prepare(cluster, hosts=3)
     two.power_off()
@@ -353,7 +344,6 @@ def test_a_wrong_clock_is_reported_and_subtracted_from_all_times(cluster: Cluste
 # -- slow ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_round_works_over_a_bad_line(cluster: ClusterToy) -> None:
     hosts = prepare(cluster, impatient=False)
     for host in hosts:
@@ -390,7 +380,6 @@ def test_logs_that_come_broken_are_fetched_again_and_only_this_rounds_come(clust
     assert_nothing_left(cluster.hosts)
 
 
-@pytest.mark.slow
 def test_a_link_that_is_lost_while_logs_come_costs_nothing(cluster: ClusterToy) -> None:
     _, two = prepare(cluster, more=WAITING.format(module="engines.agents.agents", owner="HostAgent", name="ask"))
     going = cluster.start("-k", "converges")

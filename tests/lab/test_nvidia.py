@@ -13,8 +13,6 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from tests.lab.nvml import NOT_SUPPORTED
 from tests.lab.runs import ClusterToy, assert_nothing_left
 
-pytestmark = pytest.mark.slow
-
 NO_COUNTER, NO_UTILIZATION, WRONG_COUNTER = 5, 6, 7
 """Devices of which each lacks something."""
 

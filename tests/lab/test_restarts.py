@@ -1,8 +1,6 @@
-"""A training of --restarts on lab hosts: one fault after the other, with spare hosts."""
+"""A training of --restarts on lab hosts: a lost host is given up, and a needed one is awaited."""
 
 import json
-
-import pytest
 
 from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.lab.test_faults_containers import kill_agent
@@ -19,7 +17,6 @@ def with_checkpoints(cluster: ClusterToy) -> list[str]:
     return [f"--set=checkpoint_dir=/tmp/{cluster.root.name}", "--set=checkpoint_steps=1"]
 
 
-@pytest.mark.slow
 def test_a_lost_host_for_which_the_others_wait_is_given_up_before_its_lease_ends(cluster: ClusterToy) -> None:
     impatient = "from pytest_flagperf.engines.agents import standstill\nstandstill.PATIENCE_S = 2.0"
     one, two, three = prepare(cluster, hosts=3, more=impatient)
@@ -39,7 +36,6 @@ def test_a_lost_host_for_which_the_others_wait_is_given_up_before_its_lease_ends
     assert_nothing_left([two, three])
 
 
-@pytest.mark.slow
 def test_a_needed_host_is_awaited_and_then_the_training_goes_on_without_it(cluster: ClusterToy) -> None:
     one, two = prepare(cluster, hosts=2)
     cluster.set(lease_time=2, restart_wait=8, fewest_hosts=1)

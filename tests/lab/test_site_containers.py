@@ -23,8 +23,6 @@ from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.lab.slurm import Slurm
 from tests.lab.test_slurm import SlurmToy, slurm_toy, started_beside
 
-pytestmark = pytest.mark.slow
-
 IMAGE = "/shared/image"
 DOUBLE = Path(__file__).with_name("apptainer_double.py")
 _REAL = ("/opt/apptainer/bin/apptainer", "/usr/bin/apptainer", "/usr/local/bin/apptainer")

@@ -23,8 +23,6 @@ from tests.lab.test_restarts import with_checkpoints
 from tests.plugin.conftest import Going, Toy, ignore_other_load
 from tests.waiting import until
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def slurm(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Slurm]:

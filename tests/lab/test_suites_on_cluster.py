@@ -20,8 +20,6 @@ from tests.lab.runs import assert_nothing_left
 from tests.lab.slurm import Slurm
 from tests.trees import set_options
 
-pytestmark = pytest.mark.slow
-
 
 @dataclass
 class Bench:

@@ -13,8 +13,6 @@ from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.plugin.conftest import Going
 from tests.waiting import until
 
-pytestmark = pytest.mark.slow
-
 GIB = 1 << 30
 _SLOW = "--set=step_s=0.5"  # eight seconds to the target: longer than two checks for foreign processes
 
