@@ -204,9 +204,6 @@ def test_a_segment_that_remains_is_removed(short_tmpdir: Path, tmp_path: Path) -
         assert number not in [int(row.split()[1]) for row in rows], table
 
 
-# -- curves of an earlier round ------------------------------------------------------------------------------------
-
-
 def curve(begin: float) -> Callable[[int], float]:
     return lambda step: begin - step / 1000
 

@@ -1,7 +1,5 @@
 """Vendors that cheat with times and logs: each of these real trainings must fail for its own reason."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A fake Docker engine with one container, whose main process it starts on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

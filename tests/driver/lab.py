@@ -1,7 +1,5 @@
 """An agent with small ranks that need only the standard library."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue

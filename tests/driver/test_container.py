@@ -211,9 +211,6 @@ def test_a_container_with_a_frozen_agent_is_removed_after_the_grace(lab: Lab, do
     assert lab.exit(0)["cause"] == "stopped"
 
 
-# -- a container that lives as long as a program ------------------------------------------------------------
-
-
 def test_a_killed_program_is_reported_and_takes_its_ranks_along(lab: Lab) -> None:
     start_program(lab, "print(os.environ['TMPDIR'], flush=True); " + FOREVER, FOREVER)
     lab.wait_for_start(1)

@@ -1,7 +1,5 @@
 """How evenly the tokens of a mixture are divided among its experts."""
 
-from __future__ import annotations
-
 import pytest
 
 from flagperf_driver.training.expert_load import entropy, largest

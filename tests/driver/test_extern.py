@@ -122,9 +122,6 @@ def test_the_suites_modules_come_before_neighbours_and_without_these_the_path_st
     assert "trainer_adapter" not in sys.modules
 
 
-# -- device hooks -----------------------------------------------------------------------------------------------
-
-
 def test_a_device_file_cannot_import_its_neighbours(tmp_path: Path) -> None:
     before = list(sys.path)
     (tmp_path / "probe.py").write_text("raise AssertionError('device.py imported its neighbour')\n")

@@ -85,9 +85,6 @@ def running(tmp_path: Path) -> Iterator[Any]:
         sampler.wait()
 
 
-# -- health, before and in a round -----------------------------------------------------------------------------
-
-
 def test_a_survey_contains_the_facts_for_preflight(tmp_path: Path) -> None:
     nv, env = gpus(tmp_path, 8)
     nv[1].processes((os.getpid(), 5 << 30))
@@ -144,9 +141,6 @@ def test_changes_in_a_round_are_events_and_distorting_ones_have_a_kind(tmp_path:
         (2, None, "device 2 uses 8 of its 16 PCIe lanes"),
         (2, None, "device 2 uses PCIe generation 3 of 4"),
     ]
-
-
-# -- broken libraries ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

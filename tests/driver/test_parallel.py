@@ -1,7 +1,5 @@
 """The table of axes that ``parallel`` means, and which samples a rank reads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The record of a profile: kinds of kernels by their names, times that overlap, calls of a step."""
 
-from __future__ import annotations
-
 import pytest
 
 from flagperf_driver.training.profile import KERNELS, Activity, Recording, backend_of, kind_of, record

@@ -29,9 +29,6 @@ def shares(settings: Any, *steps: int, per_epoch: int | None = None) -> list[flo
     return [share(step) for step in steps]
 
 
-# -- the recipes of the suites -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("per_epoch", [5004, 40036])
 def test_resnet50_falls_to_a_tenth_after_each_thirty_epochs(per_epoch: int) -> None:
     end = 30 * per_epoch
@@ -68,9 +65,6 @@ def test_shares_without_a_floor_equal_the_published_formulas_bit_for_bit(step: i
         assert shares(config("bert", lr_decay=150, lr_floor=1e-9), step) != [linear], "the control must differ"
 
 
-# -- recipes of other models ---------------------------------------------------------------------------------
-
-
 def test_each_schedule_follows_its_warm_up_and_keeps_its_floor() -> None:
     """As Vision Transformers are trained: 20 of 300 epochs of warm-up from a thousandth, down to a hundredth."""
     settings = config(
@@ -90,9 +84,6 @@ def test_each_schedule_follows_its_warm_up_and_keeps_its_floor() -> None:
     assert shares(settings, 2000, 4000, 16000, 100 * 4000) == pytest.approx([0.5, 1, 0.5, 0.1])
     settings = config(lr_schedule="step", lr_unit="epochs", lr_step=1, lr_gamma=0.98, lr_floor=0.5)
     assert shares(settings, 1, 10, 11, 21, 9999, per_epoch=10) == pytest.approx([1, 1, 0.98, 0.98**2, 0.5])
-
-
-# -- wrong settings ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,6 @@ def test_a_refusal_quotes_the_output() -> None:
     assert str(refused("x" * 999, "no device")).endswith("xxx...'")
 
 
-# -- one line for each device ---------------------------------------------------------------------------------------
-
 ONE_LINE = """+--------+------+
 | Device | Busy |
 +--------+------+

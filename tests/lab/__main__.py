@@ -1,7 +1,5 @@
 """A lab to play with: `python -m tests.lab [number of hosts]`, or `make lab`. It stays until Ctrl-C."""
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys

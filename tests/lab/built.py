@@ -1,7 +1,5 @@
 """C files as shared libraries, compiled when they are first needed and kept by what they say."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

@@ -1,7 +1,5 @@
 """The control group of a host: what finds, freezes and ends all of its processes. Speaks both versions of cgroups."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

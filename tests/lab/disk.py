@@ -1,7 +1,5 @@
 """A host's disk: what lies over the machine's own files. Written before the host boots, kept when its power goes."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

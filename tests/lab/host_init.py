@@ -4,8 +4,6 @@ Runs apart from the harness, on the standard library. Its standard input is the 
 cable is plugged in, its end that the owner is gone, and then the host dies.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """A lab: hosts on a network of their own, and the switches that break them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -15,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, final
+from typing import NamedTuple, Self, final
 
 from tests.lab.built import built
 from tests.lab.cgroup import hierarchies
@@ -388,12 +385,10 @@ class Lab:
         name = self.place.name
         ip(f"link add {name} type bridge", f"addr add {self.address}/24 dev {name}", f"link set {name} up")
 
-    def __enter__(self) -> Lab:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.down()
 
     def down(self) -> None:

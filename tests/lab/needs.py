@@ -1,7 +1,5 @@
 """What a machine must have to hold a lab, and how to get it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

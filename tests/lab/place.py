@@ -4,8 +4,6 @@ Run as a program it is a lab's reaper: it waits until its standard input ends, w
 gone, however it went, and removes what the owner left.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

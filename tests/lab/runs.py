@@ -1,7 +1,5 @@
 """Runs of pytest on the lab's hosts, as a user starts them, and the question what they left behind."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import shutil

@@ -8,8 +8,6 @@ thousands fit on one machine. Each has an address of its own in 127.1.0.0/16. Th
 prints its port when it is ready.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

@@ -1,13 +1,10 @@
 """Slurm on hosts of the lab: slurmctld on the first, slurmd on all; the machine itself is the login node."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 from collections.abc import Sequence
-from types import TracebackType
-from typing import final
+from typing import Self, final
 
 from tests.lab.built import built
 from tests.lab.lab import Lab, LabHost
@@ -72,7 +69,7 @@ class Slurm:
         self._here = lab.folder / "shared" / "slurm"
         self.conf = self._here / "login.conf"
 
-    def __enter__(self) -> Slurm:
+    def __enter__(self) -> Self:
         self._here.mkdir(exist_ok=True)
         key = self._here / "munge.key"
         key.write_bytes(os.urandom(128))
@@ -90,9 +87,7 @@ class Slurm:
         self.wait_until_idle()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for host in self.hosts:
             host.power_off()
 

@@ -1,7 +1,5 @@
 """Faults of ranks, containers and engines on hosts: the messages, and that nothing is left."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -14,9 +12,6 @@ from tests.lab.lab import PYTHON, LabHost
 from tests.lab.runs import ClusterToy, assert_nothing_left
 
 _SLOW = "--set=step_s=0.3"
-
-
-# -- containers -------------------------------------------------------------------------------------------
 
 
 def test_a_rank_beyond_its_containers_memory_is_reported(cluster: ClusterToy) -> None:
@@ -47,9 +42,6 @@ def test_what_an_engine_that_stays_away_keeps_is_reported_and_removed_by_the_nex
     assert_nothing_left(cluster.hosts)
 
 
-# -- agents -----------------------------------------------------------------------------------------------
-
-
 def kill_agent(host: LabHost, *, with_reaper: bool) -> None:
     """Kill the round's agent on a host. Its reaper is a fork of it and has the lock of the log folder open, too."""
     holders = []
@@ -76,9 +68,6 @@ def test_the_container_of_an_agent_that_is_killed_with_its_janitor_is_removed(cl
     assert_nothing_left(cluster.hosts)
 
 
-# -- engines and images -----------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def lone(cluster: ClusterToy) -> ClusterToy:
     """One host, with an engine; what its image is made of is the test's matter."""
@@ -103,8 +92,6 @@ def test_that_a_vendor_wants_privileges_is_in_all_reports(lone: ClusterToy) -> N
     assert sentence in "".join(map(str, properties.values()))
     assert_nothing_left(lone.hosts)
 
-
-# -- what is in the container -----------------------------------------------------------------------------
 
 ODD = "a b\t'c' \"d\" $HOME \\ ; & | * é\nsecond=line"
 SHOWN = """

@@ -1,7 +1,5 @@
 """The harness on the lab's hosts, killed, interrupted, asleep, and beside another one."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -23,9 +21,6 @@ ONE = ("-k", "converges")
 
 def wait_for_training(cluster: ClusterToy, going: Going) -> None:
     going.wait_for(lambda: all(cluster.trains(host) for host in cluster.hosts), "training on all hosts", 60)
-
-
-# -- the controller is killed -----------------------------------------------------------------------------------
 
 
 def test_a_killed_run_is_taken_up_while_its_ranks_still_run(cluster: ClusterToy) -> None:
@@ -55,8 +50,6 @@ def test_agents_that_had_nothing_to_start_yet_go_soon(cluster: ClusterToy) -> No
     going.kill()
     assert_nothing_left(cluster.hosts)
 
-
-# -- Ctrl-C -----------------------------------------------------------------------------------------------------
 
 # A conftest.py that makes a stage last: it says that it is there, and goes on after a while.
 SLOW = """
@@ -172,9 +165,6 @@ def test_ctrl_c_twice_ends_at_once(cluster: ClusterToy) -> None:
     until(lambda: all(line.startswith("folder ") for host in cluster.hosts for line in leftovers(host)), "its end")
 
 
-# -- asleep -----------------------------------------------------------------------------------------------------
-
-
 def test_a_laptop_that_sleeps_loses_only_what_had_a_short_lease(cluster: ClusterToy) -> None:
     one, two = cluster.hosts
     cluster.settings([one], nodes="1x1", runtime="host", lease_time=1)
@@ -198,9 +188,6 @@ def test_a_laptop_that_sleeps_loses_only_what_had_a_short_lease(cluster: Cluster
     (log,) = cluster.root.glob("long/run*/*/round1/*/rank0.out.log")
     assert log.read_text().count("STEP_END") == 16
     assert_nothing_left(cluster.hosts)
-
-
-# -- in parallel ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Devices in use, caches, and leftovers on a host: the messages, and the devices used instead."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -18,9 +16,6 @@ def placed(run: Path) -> list[tuple[str, list[int]]]:
     return [(host["name"], host["devices"]) for host in json.loads(plan.read_text())["hosts"]]
 
 
-# -- devices ----------------------------------------------------------------------------------------------
-
-
 def test_a_device_with_a_foreign_process_is_not_used(gpus: ClusterToy, foreign_pid: int) -> None:
     host = gpus.hosts[0]
     host.nvml[0].processes((foreign_pid, 700 * MIB))
@@ -29,9 +24,6 @@ def test_a_device_with_a_foreign_process_is_not_used(gpus: ClusterToy, foreign_p
     assert f"warning: h1: foreign processes: device 0 is in use by sleep (pid {foreign_pid} of root, 700 MiB)" in output
     assert placed(gpus.toy.runs[-1]) == [("h1", [1, 2])]
     assert foreign_pid in [one.pid for one in host.processes()]
-
-
-# -- caches, litter ---------------------------------------------------------------------------------------
 
 
 def test_caches_that_a_user_may_not_clear_are_a_warning_in_the_report(cluster: ClusterToy) -> None:

@@ -1,7 +1,5 @@
 """Faults of hosts and their links: the messages, and that nothing is left on the hosts."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

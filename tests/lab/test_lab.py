@@ -1,18 +1,13 @@
 """The lab itself: what no test that uses it would notice. A broken switch fails the tests that use it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tests.lab.lab import Lab, LabHost
 from tests.lab.place import Place, traces
 from tests.processes import running
 from tests.waiting import until
-
-if TYPE_CHECKING:
-    from tests.lab.lab import Lab, LabHost
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -62,10 +57,8 @@ def left(place: Place) -> list[str]:
 
 
 def test_two_labs_stand_beside_each_other_and_one_goes_alone(lab: Lab) -> None:
-    from tests.lab.lab import Lab as Another
-
     mine = lab.hosts(2)
-    with Another() as other:
+    with Lab() as other:
         theirs = other.hosts(2)
         assert other.subnet != lab.subnet
         assert output_of(theirs[0], "ssh h2 hostname") == output_of(mine[0], "ssh h2 hostname") == "h2"

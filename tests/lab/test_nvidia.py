@@ -1,7 +1,5 @@
 """The vendor nvidia on a host with eight devices: its plan, its monitors, and drivers that report less."""
 
-from __future__ import annotations
-
 import csv
 import json
 import xml.etree.ElementTree as ET

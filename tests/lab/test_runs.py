@@ -1,7 +1,5 @@
 """Runs on hosts over SSH: what a user sees, what is in the reports, and that nothing stays."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

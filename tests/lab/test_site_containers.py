@@ -4,8 +4,6 @@ Apptainer is the real one if the machine has it (/opt/apptainer, or the PATH); t
 goes all the way of a real Slurm's options (pyxis_double.c).
 """
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
@@ -59,9 +57,6 @@ def plan_of(toy: ClusterToy) -> dict[str, object]:
     return stored
 
 
-# -- over SSH --------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def ssh(cluster: ClusterToy, image: Path, lab: Lab) -> ClusterToy:
     install(cluster.hosts)
@@ -90,9 +85,6 @@ def test_a_killed_container_leaves_nothing(ssh: ClusterToy) -> None:
     assert going.wait() == 1
     assert "the container of ranks 2 to 3 was killed by signal 9" in going.text
     assert_nothing_left(ssh.hosts)
-
-
-# -- in Slurm jobs ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """Runs on a real Slurm: inside a job, with a job for each case, and every fault that can be provoked."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

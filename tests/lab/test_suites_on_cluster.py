@@ -1,7 +1,5 @@
 """The shipped suites on hosts of the lab: two of them train one model over SSH, in containers and in environments."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

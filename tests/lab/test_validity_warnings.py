@@ -1,7 +1,5 @@
 """Events on hosts that distort a round's measurements give validity warnings; an undisturbed round has none."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

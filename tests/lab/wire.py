@@ -5,8 +5,6 @@ the bridge that it makes and that goes when it ends. Its standard input is its o
 Frames travel with the kernel's own header about checksums and segments, so they may be larger than the wire's.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import fcntl

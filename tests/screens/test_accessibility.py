@@ -69,9 +69,6 @@ def test_the_report_of_pytest_breaks_only_rules_that_pytest_html_breaks(browser:
         assert broken_rules(seen, without=OF_PYTEST_HTML) == []
 
 
-# -- the keyboard ----------------------------------------------------------------------------------------------
-
-
 def tab_to(seen: Shown, selector: str, most: int = 400) -> None:
     """Press the tabulator until an element has the focus; a focused element must be outlined."""
     for _ in range(most):

@@ -1,7 +1,5 @@
 """Adapters with a vendor's steps for the toy, good and bad, and the trainings with them."""
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The results of the scenarios that a module of tests names as SCENARIOS."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 The processes are forks of a process that has imported torch, because the import takes longer than the trainings.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The trainings and the parts that only PyTorch has; scenarios.py runs them in one process per rank."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator

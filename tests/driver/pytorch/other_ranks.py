@@ -4,8 +4,6 @@ Four ranks train whole, and again until all read their eighth batch. Three ranks
 with larger batches, and two with two batches for each step. Every rank writes its results to ``RANKS-RANK.json``.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

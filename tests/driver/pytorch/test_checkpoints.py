@@ -1,7 +1,5 @@
 """A checkpoint of PyTorch is read at any number of ranks, in any layout."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A vendor with a device other than CUDA: the training uses its modules and hooks."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import dataclass

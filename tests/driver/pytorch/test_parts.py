@@ -1,7 +1,5 @@
 """What only PyTorch has: FSDP, compiling, device events, streams, and the parts of its trainer."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Changes that a vendor's own steps may make, and the errors for all others."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
