@@ -38,6 +38,8 @@ BEATING = """
             heart.beat(step, heartbeat.TRAIN)
             time.sleep(0.02)
 """
+FOREVER = "train(1, 10**6)"
+"""A rank that ends only if it is ended."""
 
 
 class Caller:

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.driver.lab import Lab
+from tests.driver.lab import FOREVER, Lab
 from tests.waiting import until
 
 pytestmark = pytest.mark.integration
-
-FOREVER = "train(1, 10**6)"
 
 
 def test_normal_end(lab: Lab) -> None:

@@ -17,12 +17,11 @@ import pytest
 
 from flagperf_driver import perflog
 from flagperf_driver.node.folder import is_orphaned
-from tests.driver.lab import Caller, Lab, Message
+from tests.driver.lab import FOREVER, Caller, Lab, Message
 from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 
-FOREVER = "train(1, 10**6)"
 STEPS = """
     for step in range(300):
         log(events.STEP_END, {"step": step})

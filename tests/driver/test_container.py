@@ -12,12 +12,11 @@ import pytest
 
 from flagperf_driver.node.folder import CONTAINER_LOG
 from tests.driver.docker_engine import NAME, DockerEngine
-from tests.driver.lab import Lab
+from tests.driver.lab import FOREVER, Lab
 from tests.processes import running
 
 pytestmark = pytest.mark.integration
 
-FOREVER = "train(1, 10**6)"
 # A program that stays the parent of what runs in its container, as Apptainer and srun do.
 PARENT = """
 import os, signal, subprocess, sys
