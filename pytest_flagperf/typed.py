@@ -28,9 +28,11 @@ _WORDS = {
     list: "a list",
     dict: "a table",
     None: "null",
+    types.NoneType: "null",
 }
 _NAN_TEXTS = ("nan", "inf", "-inf")
 _ANNOTATED: Any = type(Annotated[int, 0])
+_UNIONS: Any = (types.UnionType, type(Union[int, str]))  # noqa: UP007 - the other way to write it
 _PLAIN_KEY, _LONGEST_KEY = re.compile(r"[\w:/-]{1,60}", re.ASCII), 60
 
 
@@ -64,12 +66,7 @@ class Check:
 
     def problems(self, value: Any, kind: Any, at: At = ()) -> Iterator[tuple[At, str]]:
         """Yield the place of each value of another kind, and a sentence."""
-        # Most values fit, and the functions below take five times as long.
-        if (
-            _fitter(kind, self.all_keys, self.nan_is_text)(value)
-            if isinstance(kind, type) and is_dataclass(kind)  # an Either is an object of a dataclass
-            else _fits(value, kind, all_keys=self.all_keys)
-        ):
+        if self._fits(value, kind):  # most values do, and the functions below take five times as long
             return
         if isinstance(kind, dict):
             yield from self._object(value, kind, at)
@@ -127,80 +124,44 @@ class Check:
             if key in value:
                 yield from self.problems(value[key], inner, (*at, key))
 
+    def _fits(self, value: Any, kind: Any) -> bool:
+        """Return True if a value is of one of the kinds that most values have; a value may be valid without it."""
+        if type(kind) is type:
+            if type(value) is int and (kind is int or kind is float):
+                return abs(value) <= LARGEST_INT
+            if kind in _WORDS:
+                return type(value) is kind or (self.nan_is_text and kind is float and value in _NAN_TEXTS)
+            return is_dataclass(kind) and type(value) is dict and self._fits_class(value, kind)
+        if type(kind) is _ANNOTATED:
+            return self._fits(value, kind.__origin__) and kind.__metadata__[0].fits(value)
+        if type(kind) is dict:
+            if type(value) is not dict or self.all_keys:
+                return False
+            for key, inner in kind.items():
+                name = key[:-1] if key[-1] == "?" else key
+                if not (self._fits(value[name], inner) if name in value else name is not key):
+                    return False
+            return True
+        if type(kind) is list:
+            return type(value) is list and all(self._fits(item, kind[0]) for item in value)
+        if type(kind) is Either or type(kind) in _UNIONS:
+            return any(self._fits(value, one) for one in (kind.kinds if type(kind) is Either else kind.__args__))
+        if type(kind) is types.GenericAlias and kind.__origin__ is tuple:
+            return type(value) is list and all(self._fits(item, kind.__args__[0]) for item in value)
+        if type(kind) is types.GenericAlias and kind.__origin__ is Mapping:
+            return type(value) is dict and all(self._fits(item, kind.__args__[1]) for item in value.values())
+        return kind is Any or (kind is None and value is None)
+
+    def _fits_class(self, value: Mapping[str, Any], kind: Any) -> bool:
+        declared, required = _keys_of_class(kind)
+        if self.all_keys and not value.keys() <= declared.keys():
+            return False
+        return all(map(value.__contains__, required)) and all(
+            self._fits(item, declared[key]) for key, item in value.items() if key in declared
+        )
+
     def _wrong(self, value: Any, expected: str, at: At) -> tuple[At, str]:
         return at, f"{dotted(at) or 'the value'} is {self.show(at, value)}; expected {expected}"
-
-
-def _fits(value: Any, kind: Any, *, all_keys: bool = False) -> bool:
-    """Return True if a value is of one of the kinds that most values have; a value may be valid without it."""
-    if type(kind) is type:
-        if type(value) is int and (kind is int or kind is float):
-            return abs(value) <= LARGEST_INT
-        return type(value) is kind and kind in _WORDS
-    if type(kind) is _ANNOTATED:
-        return _fits(value, kind.__origin__, all_keys=all_keys) and kind.__metadata__[0].fits(value)
-    if type(kind) is dict:
-        if type(value) is not dict or all_keys:
-            return False
-        for key, inner in kind.items():
-            name = key[:-1] if key[-1] == "?" else key
-            if name not in value:
-                if name is key:
-                    return False
-            elif not _fits(value[name], inner):
-                return False
-        return True
-    if type(kind) is list:
-        return type(value) is list and all(_fits(item, kind[0], all_keys=all_keys) for item in value)
-    if type(kind) is Either:
-        return any(_fits(value, one, all_keys=all_keys) for one in kind.kinds)
-    if type(kind) is types.GenericAlias and kind.__origin__ is Mapping:
-        return type(value) is dict and all(_fits(item, kind.__args__[1], all_keys=all_keys) for item in value.values())
-    return kind is Any or (kind is None and value is None)
-
-
-@cache
-def _fitter(kind: Any, all_keys: bool, nan_is_text: bool) -> Callable[[Any], bool]:
-    """Return the function that is ``_fits`` for annotations, with what follows from the annotation alone done once."""
-    origin, inside = get_origin(kind), get_args(kind)
-    if kind is Any:
-        return lambda _: True
-    if kind is types.NoneType:
-        return lambda value: value is None
-    if kind is str or kind is bool:
-        return lambda value: type(value) is kind
-    if kind is float:
-        return lambda value: type(value) is float or _fits(value, float) or (nan_is_text and value in _NAN_TEXTS)
-    if origin is Annotated:
-        fits_type, rule = _fitter(inside[0], all_keys, nan_is_text), inside[1]
-        return lambda value: fits_type(value) and rule.fits(value)
-    if is_dataclass(kind):
-
-        def fits_class(value: Any) -> bool:
-            fitters, required = _fitters_of_class(kind, all_keys, nan_is_text)  # type: ignore[arg-type]
-            if type(value) is not dict or not value.keys() >= required:
-                return False
-            if all_keys and not value.keys() <= fitters.keys():
-                return False
-            return all(key not in fitters or fitters[key](item) for key, item in value.items())
-
-        return fits_class
-    fitters_inside = [_fitter(one, all_keys, nan_is_text) for one in inside if one is not Ellipsis]
-    if origin in (Union, types.UnionType):
-        return lambda value: any(fits(value) for fits in fitters_inside)
-    if origin is tuple:
-        return lambda value: type(value) is list and all(map(fitters_inside[0], value))
-    if origin is not None and issubclass(origin, Mapping):
-        return lambda value: type(value) is dict and all(map(fitters_inside[1], value.values()))
-    return lambda value: _fits(value, kind, all_keys=all_keys)
-
-
-@cache  # apart from _fitter: the annotations of a class are read when the first value of the class is checked
-def _fitters_of_class(
-    kind: Any, all_keys: bool, nan_is_text: bool
-) -> tuple[Mapping[str, Callable[[Any], bool]], frozenset[str]]:
-    declared, required = keys_of(kind)
-    return {key: _fitter(inner, all_keys, nan_is_text) for key, inner in declared.items()}, frozenset(required)
 
 
 def keys_of(kind: Any) -> tuple[Mapping[str, Any], Sequence[str]]:
