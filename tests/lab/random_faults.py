@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import io
 import json
 import math
 import queue
@@ -21,13 +22,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from benchmarks.section import table
+from flagperf_driver.heartbeat import Beat, read_heartbeat
+from flagperf_driver.perflog import read_records
 from tests.lab.lab import PYTHON, REPO, SSHD, Lab, LabHost
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing, missing_programs
 from tests.lab.runs import ClusterToy, left_on, leftovers
@@ -50,9 +53,13 @@ checkpoint_dir = "/shared"
 """It reaches its target after 120 steps."""
 EXACT = ("samples_to_target", "final_loss", "accuracy")
 """The figures that do not depend on the time."""
-TIMES = ("p_", "time_to", "raw_", "train_", "pure_")
-"""How the names of figures begin that a fault must not change, unless a validity warning says so."""
+TIMES = ("p_", "step_time_mean", "time_to", "raw_", "train_", "pure_")
+"""How the names of figures begin that a fault must not change, unless a validity warning speaks of them."""
+WARNED = {"unreachable": TIMES, "busy": TIMES, "restarted": ("time_to",)}
+"""The figures that conditions with a validity warning change: ranks that stood still, the time between two starts."""
 CURVES = {"steps": ("step", "samples", "loss", "learning_rate"), "evaluations": ("step", "samples", "metrics")}
+MISSED = 0.05
+"""The share of the faults that may come after the end of the training."""
 RESTART_WAIT_S = 150.0
 """Longer than each fault that does not last until the end."""
 LENGTHS: Mapping[str, Sequence[float | None]] = {
@@ -77,10 +84,6 @@ class Pace:
     """How many times as long or as short a time may be without a validity warning."""
     conftest: str = ""
 
-    @property
-    def training_s(self) -> float:
-        return STEPS * self.step_s
-
 
 FULL = Pace(0.45, 60, 1.0, 1.25)
 SHORT = Pace(
@@ -92,41 +95,39 @@ SHORT = Pace(
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to the host of a rank, when after the begin of the round, and for how long; None: until the end."""
+    """What happens to the host of a rank, when after the trial's step, and for how long; None: until the end."""
 
     kind: str
     rank: int
-    at_s: float
+    after_s: float
     lasts_s: float | None
 
     @classmethod
-    def drawn(cls, rng: random.Random, kind: str, nodes: int, pace: Pace) -> Fault:
-        rank, at_s = rng.randrange(nodes), rng.uniform(0.0, 1.1) * pace.training_s
+    def drawn(cls, rng: random.Random, kind: str, nodes: int, within_s: float, pace: Pace) -> Fault:
         lasts_s = rng.choice(LENGTHS.get(kind, [None]))
-        return cls(kind, rank, round(at_s, 1), None if lasts_s is None else lasts_s * pace.faults)
+        lasts_s = None if lasts_s is None else lasts_s * pace.faults
+        return cls(kind, rng.randrange(nodes), round(rng.uniform(0.0, within_s), 2), lasts_s)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A training on so many hosts, and its faults."""
+    """A training on so many hosts, its faults, and the step after which they come; 0: the ranks have begun."""
 
     seed: int
     nodes: int
+    step: int = 0
     faults: tuple[Fault, ...] = ()
 
     @classmethod
     def drawn(cls, seed: int, pace: Pace, count: int = 1) -> Trial:
         """Return the trial of a seed; the first faults of ten seeds in a row are one of each kind."""
         rng, kind = random.Random(f"fault {seed}"), KINDS[(seed - 1) % len(KINDS)]
-        nodes = rng.choice((3, 3, 3, 4))
-        faults = [Fault.drawn(rng, kind, nodes, pace)]
+        nodes, step = rng.choice((3, 3, 3, 4)), max(rng.randrange(-10, STEPS - 1), 0)
+        faults = [Fault.drawn(rng, kind, nodes, pace.step_s, pace)]
         for _ in range(1, count):
-            faults.append(Fault.drawn(rng, rng.choice([other for other in KINDS if other != "slurmd"]), nodes, pace))
-        return cls(seed, nodes, tuple(faults))
-
-    @property
-    def needs_slurm(self) -> bool:
-        return any(fault.kind == "slurmd" for fault in self.faults)
+            other = rng.choice([other for other in KINDS if other != "slurmd"])
+            faults.append(Fault.drawn(rng, other, nodes, (STEPS - step) * pace.step_s, pace))
+        return cls(seed, nodes, step, tuple(faults))
 
     @property
     def kind(self) -> str:
@@ -145,7 +146,6 @@ class Verdict:
     starts: int = 1
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
-    figures: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -160,6 +160,8 @@ class FaultyTraining:
     slurm: Slurm | None = None
     away: set[str] = field(default_factory=set)
     """The hosts that did not answer at the end of the run."""
+    last_strike: float = 0.0
+    """When the last fault had struck; infinite if one did not."""
 
     def start(self) -> Going:
         toy = Toy(cast(pytest.Pytester, types.SimpleNamespace(path=self.folder)))
@@ -188,53 +190,48 @@ class FaultyTraining:
 
     # -- the round ---------------------------------------------------------------------------------------------
 
-    def file(self, name: str) -> Path | None:
-        found = sorted(self.folder.glob(f"reports/run*/alpha*/round1/{name}"))
-        return found[0] if found else None
+    def starts(self) -> dict[Path, list[str]]:
+        """The folders of the training's starts, the last one last, each with the hosts of its ranks."""
+        plans = sorted(self.folder.glob("reports/run*/alpha*/*round1/plan.json"))
+        return {plan.parent: [host["name"] for host in json.loads(plan.read_text())["hosts"]] for plan in plans}
 
-    def placed(self) -> list[LabHost]:
-        """The hosts of the round that runs, in the order of their ranks."""
-        plan = self.file("plan.json")
-        names = [host["name"] for host in json.loads(plan.read_text())["hosts"]] if plan else []
-        return [host for name in names for host in self.hosts if host.name == name]
+    def beat(self) -> Beat | None:
+        """The newest heartbeat of all ranks."""
+        files = [file for host in self.hosts for file in host.root.glob("tmp/pytest-flagperf-*/rounds/*/*.progress")]
+        return max(filter(None, map(read_heartbeat, files)), key=lambda beat: beat.time, default=None)
 
     @property
     def runs(self) -> bool:
         return self.going.process.poll() is None
 
-    def wait(self, ready: Callable[[], object], seconds: float) -> bool:
-        """Wait for a condition while the run goes on; return whether it came."""
-        end = time.monotonic() + seconds
-        while self.runs and time.monotonic() < end:
-            if ready():
-                return True
-            time.sleep(0.05)
-        return False
-
     # -- the faults --------------------------------------------------------------------------------------------
 
-    def disturb(self, faults: Sequence[Fault]) -> list[str]:
+    def disturb(self, trial: Trial) -> list[str]:
         """Let the faults come and go until the run ends or takes too long; return the names of the hosts."""
-        if not self.wait(lambda: self.file("plan.json"), 300):
-            return []
-        begun, limit_s = time.monotonic(), 60 + 15 * self.pace.training_s
-        hit: dict[Fault, LabHost] = {}
+        until_s = time.monotonic() + 120 + 15 * STEPS * self.pace.step_s
+        step_at = math.inf
+        hosts = {host.name: host for host in self.hosts}
+        struck: dict[Fault, LabHost] = {}
         lasting: dict[Fault, Callable[[], object]] = {}
-        while self.runs and (now_s := time.monotonic() - begun) < limit_s:
-            for fault in faults:
-                if fault not in hit and now_s >= fault.at_s:
-                    # A full disk was made small before the run.
-                    places = self.hosts if fault.kind == "disk" else self.placed() or self.hosts
-                    hit[fault] = places[fault.rank]
-                    if undo := self.strike(fault, places[fault.rank]):
+        while self.runs and (now_s := time.monotonic()) < until_s:
+            if step_at == math.inf and (beat := self.beat()) and beat.step >= trial.step:
+                step_at = now_s
+            for fault in trial.faults:
+                begin_s = step_at + fault.after_s
+                if fault not in struck and now_s >= begin_s:
+                    struck[fault] = hosts[list(self.starts().values())[-1][fault.rank]]
+                    if undo := self.strike(fault, struck[fault]):
                         lasting[fault] = undo
-                elif fault in lasting and fault.lasts_s is not None and now_s >= fault.at_s + fault.lasts_s:
+                    self.last_strike = time.time()
+                elif fault in lasting and fault.lasts_s is not None and now_s >= begin_s + fault.lasts_s:
                     lasting.pop(fault)()
             time.sleep(0.05)
         for fault, undo in lasting.items():
-            self.away.add(hit[fault].name)
+            self.away.add(struck[fault].name)
             undo()
-        return [hit[fault].name if fault in hit else "no host" for fault in faults]
+        if len(struck) < len(trial.faults):
+            self.last_strike = math.inf
+        return [struck[fault].name if fault in struck else "no host" for fault in trial.faults]
 
     def strike(self, fault: Fault, host: LabHost) -> Callable[[], object] | None:
         """Let a fault happen; return what ends it, if it lasts."""
@@ -270,16 +267,22 @@ class FaultyTraining:
         code, text = self.going.process.returncode, self.going.text
         if "Traceback" in text or "INTERNALERROR" in text:
             yield "the output has a traceback"
-        file = self.file("outcome.json")
-        outcome = json.loads(file.read_text()) if file else {"starts": (), "metrics": ()}
-        verdict.starts = max(len(outcome["starts"]), 1)
-        verdict.figures = {metric["name"]: metric["value"] for metric in outcome["metrics"]}
+        starts = self.starts()
+        *_, last = starts or [self.folder]
+        verdict.starts = len(starts)
         if code == 0:
-            verdict.result = "finished"
-            yield from differences(outcome, undisturbed(), self.pace.tolerance) if undisturbed else ()
+            logs = [io.BytesIO(log.read_bytes()) for log in last.glob("*/rank*.out.log")]
+            end_ms = max(record.time_ms for log in logs for record in read_records(log, events=["TRAIN_END"]))
+            verdict.result = "finished" if self.last_strike < end_ms / 1000 else "missed"
+            lost = {own[0] for start, own in starts.items() if not [*start.glob("*_noderank0/rank0.out.log")]}
+            if lost - self.away:
+                yield f"the log of rank 0 on {lost - self.away} is missing"
+            if undisturbed:
+                outcome = json.loads((last / "outcome.json").read_text())
+                yield from differences(outcome, undisturbed(), self.pace.tolerance, bool(lost))
         elif code == 1:
             verdict.result, verdict.reason = "ended", reason_of(text)
-            if not verdict.reason or not any(host in text for host in verdict.hosts):
+            if not any(host in verdict.reason for host in verdict.hosts):
                 yield "it ended without a reason that names a host"
             if self.nodes + len(set(verdict.hosts)) <= HOSTS:
                 yield "it ended, although a spare host was there"
@@ -303,15 +306,15 @@ def _kill(host: LabHost, name: str) -> None:
 def tried(trial: Trial, lab: Lab, folder: Path, pace: Pace, undisturbed: Callable[[], Any] | None) -> Verdict:
     """Run a training with its faults; ``undisturbed`` returns the outcome to compare with."""
     hosts, verdict = lab.hosts(HOSTS), Verdict(trial)
-    with Slurm(lab, lab.hosts(HOSTS, fresh=True), gpus=1) if trial.needs_slurm else nullcontext() as slurm:
-        hosts = hosts if slurm is None else slurm.hosts
-        for rank in {fault.rank for fault in trial.faults if fault.kind == "disk"}:
-            hosts[rank].limit_disk("/tmp", 300 << 20)
+    slurmd = "slurmd" in trial.kind
+    with Slurm(lab, lab.hosts(HOSTS, fresh=True), gpus=1) if slurmd else nullcontext() as slurm:
+        for host in hosts if "disk" in trial.kind else ():
+            host.limit_disk("/tmp", 300 << 20)
         training = FaultyTraining(lab, folder, pace, hosts, trial.nodes, slurm)
         going = training.start()
         begun = time.monotonic()
         try:
-            verdict.hosts = training.disturb(trial.faults)
+            verdict.hosts = training.disturb(trial)
             verdict.seconds = round(time.monotonic() - begun, 1)
             verdict.problems += training.judged(verdict, undisturbed)
         finally:
@@ -338,13 +341,16 @@ def reason_of(text: str) -> str:
     return reasons[0] if reasons else ""
 
 
-def differences(outcome: Mapping[str, Any], undisturbed: Mapping[str, Any], tolerance: float) -> list[str]:
+def differences(
+    outcome: Mapping[str, Any], undisturbed: Mapping[str, Any], tolerance: float, lost_logs: bool = False
+) -> list[str]:
     """Return in what a finished training differs from the undisturbed one, though it must not."""
     found = []
-    lacks_logs = any("a start's log is missing or cut short" in metric["how"] for metric in outcome["metrics"])
+    # The last start's own part is there in any case.
+    own_from = outcome["starts"][-1]["from_step"] if lost_logs else 0
     for name, keys in CURVES.items():
         curve, whole = ([{key: point[key] for key in keys} for point in one[name]] for one in (outcome, undisturbed))
-        if curve != ([point for point in whole if point in curve] if lacks_logs else whole):
+        if curve != [point for point in whole if point in curve or point["step"] > own_from]:
             first = next((pair for pair in zip(curve, whole, strict=False) if pair[0] != pair[1]), None)
             found.append(f"other {name}: {len(curve)} instead of {len(whole)}, first {first}")
     own, expected = ({metric["name"]: metric["value"] for metric in one["metrics"]} for one in (outcome, undisturbed))
@@ -354,12 +360,13 @@ def differences(outcome: Mapping[str, Any], undisturbed: Mapping[str, Any], tole
     kinds = [warning["kind"] for warning in outcome["validity_warnings"]]
     if outcome["starts"] and "restarted" not in kinds:
         found.append("it was started again, and its figures do not say so")
-    if not kinds:
-        found += [
-            f"{name} is {own.get(name)} instead of {value}, without a warning"
-            for name, value in expected.items()
-            if name.startswith(TIMES) and not 1 / tolerance < own.get(name, math.nan) / value < tolerance
-        ]
+    warned = tuple(name for kind in kinds for name in WARNED.get(kind, ()))
+    found += [
+        f"{name} is {own.get(name)} instead of {value}, without a warning"
+        for name, value in expected.items()
+        if name.startswith(TIMES) and not name.startswith(warned)
+        if not 1 / tolerance < own.get(name, math.nan) / value < tolerance
+    ]
     return found
 
 
@@ -399,23 +406,23 @@ def run_all(trials: Sequence[Trial], at_once: int, pace: Pace, folder: Path) -> 
 
 
 def line_of(verdict: Verdict) -> str:
-    what = [f"seed {verdict.trial.seed:3}  {verdict.trial.nodes}x1"]
-    for fault, host in zip(verdict.trial.faults, verdict.hosts or ["no host"] * 9, strict=False):
+    trial = verdict.trial
+    what = f"seed {trial.seed:3}  {trial.nodes}x1  step {trial.step:3}"
+    for fault, host in zip(trial.faults, verdict.hosts, strict=False):
         lasts = "" if fault.lasts_s is None else f" for {fault.lasts_s:g} s"
-        what.append(f"{fault.kind}{lasts} on {host} after {fault.at_s:g} s")
+        what += f"  +{fault.after_s:g} s {fault.kind}{lasts} on {host}"
     end = verdict.result + (f" after {verdict.starts} starts" if verdict.starts > 1 else "")
     problems = "".join(f"\n    WRONG: {problem}" for problem in verdict.problems)
-    return f"{'  '.join(what)}: {end}, {verdict.seconds:g} s  {verdict.reason}{problems}"
+    return f"{what}: {end}, {verdict.seconds:g} s  {verdict.reason}{problems}"
 
 
 def table_of(verdicts: Sequence[Verdict]) -> str:
     """Return a table of the kinds of faults and what came of them."""
-    ends = ["finished", "finished after restarts", "ended with a reason", "wrong"]
+    ends = ["finished", "finished after restarts", "ended", "missed", "wrong"]
     counts: dict[str, Counter[str]] = {}
     for verdict in verdicts:
-        end = "wrong" if verdict.problems else "ended with a reason"
-        if verdict.result == "finished" and not verdict.problems:
-            end = "finished after restarts" if verdict.starts > 1 else "finished"
+        restarted = " after restarts" if verdict.result == "finished" and verdict.starts > 1 else ""
+        end = "wrong" if verdict.problems else verdict.result + restarted
         counts.setdefault(verdict.trial.kind, Counter())[end] += 1
     rows = [[kind, *(str(count[end] or "") for end in ends)] for kind, count in counts.items()]
     return table(["fault", *ends], rows)
@@ -448,11 +455,10 @@ def main() -> int:
     trials = [Trial.drawn(seed, pace, given.faults) for seed in seeds_of(given.seeds)]
     for verdict in run_all(trials, given.at_once, pace, folder):
         print(line_of(verdict), flush=True)
-        with (folder / "verdicts.jsonl").open("a") as file:
-            file.write(json.dumps(asdict(verdict)) + "\n")
         verdicts.append(verdict)
     print(f"\n{table_of(verdicts)}\n\nThe runs are in {folder}.")
-    return 1 if any(verdict.problems for verdict in verdicts) else 0
+    missed = sum(verdict.result == "missed" for verdict in verdicts)
+    return 1 if any(verdict.problems for verdict in verdicts) or missed > MISSED * len(verdicts) else 0
 
 
 if __name__ == "__main__":
