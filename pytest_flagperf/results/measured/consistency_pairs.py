@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from flagperf_driver.node.logs.ranklog import RankLog, whole
 from flagperf_driver.perflog import number
@@ -42,37 +43,46 @@ class RankFigures:
 
     def get(self, name: str) -> float:
         """A figure of FINISHED; NaN if it is missing."""
-        return number((self.log.finished or {}).get(name))
+        value = self._finished.get(name)
+        return value if type(value) is float else number(value)
 
     def here(self, name: str, earlier: str) -> float:
         """A figure of FINISHED without the part before the checkpoint from which the training resumed."""
         return self.get(name) - self.earlier(earlier)
 
     def earlier(self, name: str) -> float:
-        resumed = (self.log.finished or {}).get("resumed")
-        if not isinstance(resumed, dict) or not resumed or not self.config.get("checkpoint_dir"):
-            return 0.0
-        return number(resumed.get(name))
+        return number(self._resumed.get(name)) if self._resumed else 0.0
 
-    @property
+    # The pairs ask for these often: each is found once.
+
+    @cached_property
+    def _finished(self) -> Mapping[str, Any]:
+        return self.log.finished or {}
+
+    @cached_property
+    def _resumed(self) -> Mapping[str, Any]:
+        resumed = self._finished.get("resumed")
+        return resumed if isinstance(resumed, dict) and self.config.get("checkpoint_dir") else {}
+
+    @cached_property
     def train_s(self) -> float:
         return self.here("raw_train_time", "train_time")
 
-    @property
+    @cached_property
     def no_eval_s(self) -> float:
         return self.here("train_no_eval_time", "train_time") + self.earlier("eval_time")
 
-    @property
+    @cached_property
     def compute_s(self) -> float:
         return self.here("pure_training_computing_time", "compute_time")
 
-    @property
+    @cached_property
     def windows_s(self) -> float:
         """The seconds of steps and of their waiting for input."""
         return self.compute_s + self.here("input_wait_time", "input_wait_time")
 
     def step_time(self, name: str) -> float:
-        times = (self.log.finished or {}).get("step_time")
+        times = self._finished.get("step_time")
         return number(times.get(name)) if isinstance(times, dict) else math.nan
 
     def knows(self, name: str) -> bool:
@@ -82,7 +92,7 @@ class RankFigures:
     def configured(self, name: str) -> int:
         return max(whole(self.config.get(name)), 0)
 
-    @property
+    @cached_property
     def per_step(self) -> int:
         """The items of a step of all cards; 0 if the config has no batch size."""
         accumulation = max(self.configured("gradient_accumulation_steps"), 1)
@@ -99,7 +109,7 @@ class RankFigures:
         times = self.log.milestones_ms
         return (times[end] - times[begin]) / 1000 if begin in times and end in times else math.nan
 
-    @property
+    @cached_property
     def lost_share(self) -> float:
         """The largest possible share of steps without a readable STEP_END record."""
         steps, totals = self.get("steps"), self.log.totals
@@ -113,8 +123,7 @@ class RankFigures:
         return min(self.log.broken_lines * totals.longest_evaluation_s, totals.evaluated_s)
 
 
-@dataclass(frozen=True)
-class FigureBounds:
+class FigureBounds(NamedTuple):
     """A figure, and its bounds by the other way; ``more`` is an additional tolerance."""
 
     got: float
@@ -154,9 +163,10 @@ class Pair:
     def of(self, rank: RankFigures) -> FigureBounds | None:
         """Return the figure and its bounds; None if one of them is missing."""
         bounds = self.compare(rank)
-        if bounds is None or any(map(math.isnan, (bounds.got, bounds.least, bounds.most, bounds.more))):
+        if bounds is None:
             return None
-        return bounds
+        got, least, most, more, _ = bounds
+        return bounds if got == got and least == least and most == most and more == more else None
 
     def contradiction(self, bounds: FigureBounds) -> str | None:
         """Return a sentence if the figure is outside its bounds and the tolerance, else None."""
