@@ -214,7 +214,9 @@ def test_fewer_hosts_have_as_many_samples_in_a_step(
 
 def test_other_runs_lease_no_device_between_two_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path))
-    hosts: list[Any] = [SimpleNamespace(name=name, address=name) for name in ("h1", "h2")]
+    hosts: list[Any] = [
+        SimpleNamespace(name=name, address=name.partition(":")[0]) for name in ("h1:22", "h2:22", "h2:2222")
+    ]
     pool = HostPool((hosts[0],))
     with agents._unreserved(hosts) as free:
         assert free == hosts

@@ -609,9 +609,9 @@ def clock_offset(agent: HostAgent) -> float:
 
 
 @contextmanager
-def _lock_file(kind: str, hosts: Iterable[Host]) -> Iterator[int]:
+def _lock_file(kind: str, addresses: Iterable[str]) -> Iterator[int]:
     """Open the file of a lock that the runs of this machine share for these hosts; the end of the block unlocks it."""
-    key = hashlib.sha256("\n".join(sorted(host.address for host in hosts)).encode()).hexdigest()[:12]
+    key = hashlib.sha256("\n".join(sorted(addresses)).encode()).hexdigest()[:12]
     handle = device_lease.open_lock(device_lease.default_directory(), f"{kind}-{key}")
     try:
         yield handle
@@ -624,7 +624,7 @@ def reserved(pool: HostPool) -> Iterator[None]:
     """Keep the other runs of this machine from leasing devices of these hosts, from one start to the next one."""
     with ExitStack() as locks:
         for host in pool.hosts:
-            handle = locks.enter_context(_lock_file("again", [host]))
+            handle = locks.enter_context(_lock_file("again", [host.address]))
             fcntl.flock(handle, fcntl.LOCK_SH)  # others hold it for a moment only
         yield
 
@@ -633,19 +633,19 @@ def reserved(pool: HostPool) -> Iterator[None]:
 def _unreserved(hosts: Iterable[Host]) -> Iterator[list[Host]]:
     """Return those of the hosts that no other run has reserved; none reserves them within the block."""
     with ExitStack() as locks:
-        free = []
-        for host in hosts:
-            handle = locks.enter_context(_lock_file("again", [host]))
+        free = set()
+        for address in {host.address for host in hosts}:  # hosts that differ in their port share a lock
+            handle = locks.enter_context(_lock_file("again", [address]))
             with suppress(BlockingIOError):
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                free.append(host)
-        yield free
+                free.add(address)
+        yield [host for host in hosts if host.address in free]
 
 
 @contextmanager
 def _queue(pool: HostPool, deadline: float, on_wait: Note) -> Iterator[None]:
     """Wait in a queue of this machine's runs for these hosts, so that a case with many hosts is not starved."""
-    with _lock_file("queue", pool.hosts) as handle:
+    with _lock_file("queue", [host.address for host in pool.hosts]) as handle:
         reported = False
         while True:
             try:
