@@ -5,7 +5,8 @@ case "$1" in
 pull)
   echo "$@" >> "$DOUBLE_LOG"
   case "$4" in *no/such*) echo "FATAL: requested access to the resource is denied" >&2; exit 255 ;; esac
-  sleep 0.3; echo "image of $4" > "$3"; exit ;;
+  while [ -e "$DOUBLE_LOG.hold" ]; do sleep 0.05; done
+  echo "image of $4" > "$3"; exit ;;
 esac
 echo "$@" >> "$DOUBLE_LOG"
 shift

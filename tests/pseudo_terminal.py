@@ -89,11 +89,14 @@ class Terminal:
         return text
 
     def end(self, timeout_s: float = 60.0) -> int:
-        """Read until the program ends; return its exit code."""
+        """Read until the program ends; return its exit code, or raise TimeoutError with the last screen."""
         deadline = time.monotonic() + timeout_s
         while self.read(0.2) and time.monotonic() < deadline:
             pass
-        return self.process.wait(max(1.0, deadline - time.monotonic()))
+        try:
+            return self.process.wait(max(1.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"the program goes on; the screen is:\n{self.text()}") from None
 
     def close(self) -> None:
         if self.process.poll() is None:

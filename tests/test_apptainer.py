@@ -68,10 +68,16 @@ def test_a_folder_is_inspected_each_time(double: Double, tmp_path: Path) -> None
 @pytest.mark.integration
 def test_an_image_is_pulled_once_for_all_processes(double: Double) -> None:
     lines: list[str] = []
+    hold = double.log.with_suffix(".hold")
+    hold.touch()
+
+    def take(line: str) -> None:
+        lines.append(line)
+        if line.startswith("another process"):
+            hold.unlink()  # the first one pulls until the second one waits
+
     with ThreadPoolExecutor() as pool:
-        found = list(
-            pool.map(lambda _: RUNTIME.prepare(HOST, request("maker/torch:1"), lines.append, pack({})), range(2))
-        )
+        found = list(pool.map(lambda _: RUNTIME.prepare(HOST, request("maker/torch:1"), take, pack({})), range(2)))
     assert [call.split()[0] for call in double.calls].count("pull") == 1
     assert found[0].details["image"] == "docker://maker/torch:1"
     assert found[0].details["digest"] == found[1].details["digest"]

@@ -32,6 +32,7 @@ def run(tmp_path: Path, install: Callable[[str], None]) -> Iterator[Run]:
     if process.poll() is None:
         process.kill()
     process.wait()
+    print((tmp_path / "pytest.log").read_text())
 
 
 @pytest.fixture
@@ -55,6 +56,7 @@ def test_three_cases_are_watched_to_their_end(run: Run, terminals: list[Terminal
     narrow.type("q")
     assert narrow.end() == 0
     assert run.poll() is None
+    (tmp_path / "go").touch()
     assert wide.end(120) == 0
     assert "flagperf: 3 of 3 cases passed" in " ".join(wide.text().split())
     assert run.wait(60) == 0

@@ -40,17 +40,21 @@ _CHANGES = {
     "accuracy = min(1.0, config.learning_rate * step)": "accuracy = 0.95 * (1 - math.exp(-(step - step % 20) / 180))",
     '"throughput": rate,': '"throughput": rate * (1 + 0.05 * math.sin(step / 9) + 0.02 * math.sin(step * 2.3)),',
     "import os\n": "import math\nimport os\n",
+    "time.sleep(config.step_s)": "time.sleep(config.step_s if step < 100 or Path({go!r}).exists() else 0.2)",
 }  # fmt: skip
 
 
 def toy_tree(root: Path, cases: tuple[str, ...] = CASES, base: str = "") -> Toy:
-    """Return a tree of toy suites whose curves look like those of a training, on devices of a probe."""
+    """Return a tree of toy suites whose curves look like those of a training, on devices of a probe.
+
+    They go on after 100 steps when the file ``go`` in the root exists.
+    """
     toy = Toy(cast(pytest.Pytester, types.SimpleNamespace(path=root)))
     (root / "vendors" / "cpu" / "probe.py").write_text(PROBE)
     training = TRAINING.read_text()
     for old, new in _CHANGES.items():
         assert old in training
-        training = training.replace(old, new)
+        training = training.replace(old, new.replace("{go!r}", repr(str(root / "go"))))
     for number, name in enumerate(cases):
         toy.suite(name, f"max_steps = 2000\nspeed = {4000 + 900 * number}\nstep_s = {0.06 + 0.02 * number}\n{base}")
         (root / "suites" / name / "plain" / "run_pretraining.py").write_text(training)
