@@ -37,7 +37,7 @@ from tests.lab.runs import ClusterToy, left_on, leftovers
 from tests.lab.slurm import Slurm
 from tests.lab.test_faults_containers import kill_agent
 from tests.lab.test_faults_links import CONFTEST
-from tests.plugin.conftest import QUIET, Going, Toy
+from tests.plugin.conftest import QUIET, Toy
 
 HOSTS = 4
 STEPS = 120
@@ -163,32 +163,28 @@ class FaultyTraining:
     last_strike: float = 0.0
     """When the last fault had struck; infinite if one did not."""
 
-    def start(self) -> Going:
+    def start(self) -> None:
         toy = Toy(cast(pytest.Pytester, types.SimpleNamespace(path=self.folder)))
         toy.suite("alpha", BASE)
         program = self.folder / "suites/alpha/plain/run_pretraining.py"
         shutil.copy(Path(__file__).with_name("shared_training.py"), program)
         (self.folder / "suites/conftest.py").write_text(self.pace.conftest)
-        self.cluster = ClusterToy(toy, self.lab, self.hosts)
+        cluster = ClusterToy(toy, self.lab, self.hosts)
         options: dict[str, Any] = {"nodes": f"{self.nodes}x1", "runtime": "host", "lease_time": self.pace.lease_s}
         options["restart_wait"] = RESTART_WAIT_S * self.pace.faults
         env = {name: str(self.folder / name) for name in ("FLAGPERF_CACHE", "FLAGPERF_LEASES")}
         env |= {"PYTHONPATH": f"{QUIET}:{REPO}", "PYTEST_PLUGINS": "quiet_machine"}
         if self.slurm is None:
-            self.cluster.settings(**options)
+            cluster.settings(**options)
         else:
             (self.folder / "flagperf.toml").write_text("[slurm]\n")
-            self.cluster.set(cluster="slurm", lease="device", **options)
+            cluster.set(cluster="slurm", lease="device", **options)
             env |= {"SLURM_CONF": str(self.slurm.conf), "PATH": f"{PYTHON.parent}:{SYSTEM_PATH}"}
-        checkpoints = self.lab.folder / "shared" / self.folder.name
-        checkpoints.mkdir(mode=0o777)
-        self.going = self.cluster.start(
+        (self.lab.folder / "shared" / self.folder.name).mkdir(mode=0o777)
+        self.going = cluster.start(
             "-k", "converges", "--restarts=5", f"--set=step_s={self.pace.step_s}",
             f"--set=checkpoint_dir=/shared/{self.folder.name}", env=env,
         )  # fmt: skip
-        return self.going
-
-    # -- the round ---------------------------------------------------------------------------------------------
 
     def starts(self) -> dict[Path, list[str]]:
         """The folders of the training's starts, the last one last, each with the hosts of its ranks."""
@@ -203,8 +199,6 @@ class FaultyTraining:
     @property
     def runs(self) -> bool:
         return self.going.process.poll() is None
-
-    # -- the faults --------------------------------------------------------------------------------------------
 
     def disturb(self, trial: Trial) -> list[str]:
         """Let the faults come and go until the run ends or takes too long; return the names of the hosts."""
@@ -257,8 +251,6 @@ class FaultyTraining:
                 kill_agent(host, with_reaper="watchdog" in fault.kind)
         return None
 
-    # -- what came of it ---------------------------------------------------------------------------------------
-
     def judged(self, verdict: Verdict, undisturbed: Callable[[], Any] | None) -> Iterator[str]:
         """Yield what is wrong with the end of the run; the verdict gets what came of it."""
         if self.runs:
@@ -289,8 +281,6 @@ class FaultyTraining:
         else:
             yield f"exit code {code}"
 
-    # -- what is left ------------------------------------------------------------------------------------------
-
     def leftovers(self, host: LabHost) -> list[str]:
         """Return what is left on a host, without logs that stay there for a week: the run could not reach it."""
         kept = host.name in self.away or f"the logs of {host.name} are missing here" in self.going.text
@@ -306,12 +296,11 @@ def _kill(host: LabHost, name: str) -> None:
 def tried(trial: Trial, lab: Lab, folder: Path, pace: Pace, undisturbed: Callable[[], Any] | None) -> Verdict:
     """Run a training with its faults; ``undisturbed`` returns the outcome to compare with."""
     hosts, verdict = lab.hosts(HOSTS), Verdict(trial)
-    slurmd = "slurmd" in trial.kind
-    with Slurm(lab, lab.hosts(HOSTS, fresh=True), gpus=1) if slurmd else nullcontext() as slurm:
+    with Slurm(lab, lab.hosts(HOSTS, fresh=True), gpus=1) if "slurmd" in trial.kind else nullcontext() as slurm:
         for host in hosts if "disk" in trial.kind else ():
             host.limit_disk("/tmp", 300 << 20)
         training = FaultyTraining(lab, folder, pace, hosts, trial.nodes, slurm)
-        going = training.start()
+        training.start()
         begun = time.monotonic()
         try:
             verdict.hosts = training.disturb(trial)
@@ -319,8 +308,8 @@ def tried(trial: Trial, lab: Lab, folder: Path, pace: Pace, undisturbed: Callabl
             verdict.problems += training.judged(verdict, undisturbed)
         finally:
             with suppress(ProcessLookupError):
-                going.process.kill()
-            going.process.wait(60)
+                training.going.process.kill()
+            training.going.process.wait(60)
             for host in hosts:
                 host.wear()
         if left := left_on(hosts, pace.lease_s + 45, training.leftovers):
