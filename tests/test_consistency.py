@@ -18,7 +18,8 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.sampled import Counted
 from pytest_flagperf.results.verdicts import converges, failed, speedup, throughput
 from pytest_flagperf.results.verdicts.speedup import OneCard
-from tests.recording import CONFIG, Entry, Json, Sampling, Training, write
+from tests.recording import CONFIG, START_MS, Entry, Json, Sampling, Training, write
+from tests.results_help import edit_json
 
 # Two cards, 200 steps of 64 samples in 20 ms, four evaluations of 0.5 s: it trains for 6 s, after 3 s.
 GOOD = Training("good", nproc=2, token="0f1e", sampling=Sampling(devices=2, every_s=0.5))
@@ -278,6 +279,17 @@ def test_a_clock_that_was_set_meanwhile_is_no_contradiction(tmp_path: Path, by_s
                 moment[1] += round(1000 * by_s) if moment[0] > 5000 + at else 0
     path.write_text(json.dumps(body))
     assert measure(round_dir).failures == ()
+
+
+@pytest.mark.parametrize(("model_s", "wrong"), [(14.2, set()), (14.4, {"evaluation"})])
+def test_a_host_that_is_unreachable_in_an_evaluation_is_no_contradiction(
+    tmp_path: Path, model_s: float, wrong: set[str]
+) -> None:
+    round_dir = write(finished("eval_model_time")(model_s), tmp_path / "round1")
+    assert contradicted(measure(round_dir)) == {"evaluation"}
+    silence = {"host": "localhost", "from_ms": START_MS + 4000, "until_ms": START_MS + 8000}
+    edit_json(round_dir / "round.json", silences=[silence])
+    assert contradicted(measure(round_dir)) == wrong
 
 
 def test_what_a_checkpoint_brought_is_taken_off(tmp_path: Path) -> None:

@@ -84,20 +84,26 @@ def _of_host(
     yield from missing or _gaps(host, within, samples.events, training)
 
 
-def unreachable(end: RoundRecord | None, training: Phase | None) -> Iterator[ValidityWarning]:
-    """Yield a warning for each host that was lost for a part of the training, and came back."""
+def unreachable_s(end: RoundRecord | None, training: Phase | None) -> dict[str, float]:
+    """Return for how long each host was lost in the training and came back, if it was long enough for a warning."""
     if end is None or training is None:
-        return
+        return {}
     lost: dict[str, list[float]] = {}
     for silence in end.silences:
         begin, until = max(silence.from_ms / 1000, training.start), min(silence.until_ms / 1000, training.end)
         if until > begin:
             lost.setdefault(silence.host, []).append(until - begin)
-    for host, times in lost.items():
-        if max(times) >= _LONGEST_GAP_S or (sum(times) >= _GAPS_S and sum(times) >= _SILENT_SHARE * training.seconds):
-            times_s = f"{quantity(sum(times), 's')} of the training's {quantity(training.seconds, 's')}"
-            sentence = f"{host} did not answer for {times_s}; if it or its network stood still, so did the ranks"
-            yield ValidityWarning(UNREACHABLE, sentence)
+    least = max(_GAPS_S, _SILENT_SHARE * training.seconds)
+    return {host: sum(times) for host, times in lost.items() if max(times) >= _LONGEST_GAP_S or sum(times) >= least}
+
+
+def unreachable(end: RoundRecord | None, training: Phase | None) -> Iterator[ValidityWarning]:
+    """Yield a warning for each host that was lost for a part of the training, and came back."""
+    for host, lost_s in unreachable_s(end, training).items():
+        seconds = training.seconds if training else 0.0
+        times_s = f"{quantity(lost_s, 's')} of the training's {quantity(seconds, 's')}"
+        sentence = f"{host} did not answer for {times_s}; if it or its network stood still, so did the ranks"
+        yield ValidityWarning(UNREACHABLE, sentence)
 
 
 def restarted(costs: str) -> ValidityWarning:
