@@ -22,7 +22,7 @@ REASON = "alpha: not started again: no restart is left: h1 is lost"
 
 def ended(folder: Path, code: int | None, text: str = "", **more: Any) -> FaultyTraining:
     """Return a training whose run has ended so."""
-    process = types.SimpleNamespace(poll=lambda: code, returncode=code)
+    process = types.SimpleNamespace(poll=lambda: code)
     training = FaultyTraining(cast(Lab, None), folder, SHORT, [], **{"nodes": 4, **more})
     training.going = cast(Going, types.SimpleNamespace(process=process, text=text))
     return training
@@ -66,6 +66,12 @@ def test_trainings_finish_with_the_right_figures_or_end_with_a_reason(
     assert judged(folder, None) == ["the run does not end"]
     assert judged(folder, 3) == ["exit code 3"]
     assert judged(folder, 0, "Traceback") == ["the output has a traceback"]
+    cut = copy.deepcopy(right)
+    del cut["steps"][0]
+    for kind, found in (("disk", 0), ("agent", 1)):
+        cut["starts"] = [{"folder": "", "kind": kind, "last_step": 0, "from_step": at} for at in (0, 1)]
+        cut["validity_warnings"] = [{"kind": "restarted"}]
+        assert len(differences(cut, right, SHORT.tolerance)) == found
     started_again = next(tmp_path.glob("seed1/reports/run*/alpha*/failed1-round1"))
     next(started_again.glob("*_noderank0/rank0.out.log")).unlink()
     assert judged(tmp_path / "seed1", 0)[0].startswith("the log of rank 0 on {'h")
