@@ -81,9 +81,7 @@ def test_a_branch_is_compared_with_the_commit_where_it_began(root: Path, capsys:
     assert "other" not in "".join(lines)
 
 
-def test_shared_files_affect_the_suites_that_use_them_and_an_unknown_revision_is_an_error(
-    root: Path, capsys: Capture
-) -> None:
+def test_shared_files_affect_their_users_and_an_unknown_revision_is_an_error(root: Path, capsys: Capture) -> None:
     change(root, "suites/common/language/__init__.py")
     assert printed(capsys) == ["no standard case changed since HEAD"]
     change(root, "suites/common/images/folders.py")

@@ -85,9 +85,7 @@ def test_messages_before_the_end_are_received_after_it(tmp_path: Path) -> None:
     assert [message["type"] for _, message in agents.messages()] == ["fault", "over"]
 
 
-def test_the_last_messages_of_an_ended_agent_are_received_although_it_cannot_be_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ended_agents_last_messages_arrive_unacknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents_module, "_WORDS_S", 0.0)
     line = FakeChannel({"type": "beat", "seq": 1}, {"type": "fault", "seq": 2}, None)
     line.refuses = HostError("h1: the program no longer reads its input: Broken pipe")
@@ -142,9 +140,7 @@ def test_a_host_lost_while_a_case_waits_is_excluded_and_the_others_are_used(tmp_
     agents.dismiss()
 
 
-def test_a_wait_is_reported_once_and_when_its_holder_changes_and_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wait_is_counted_and_reported_once_for_each_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
 
     def sleep(_: float) -> None:

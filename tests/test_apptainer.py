@@ -120,9 +120,7 @@ def test_preflight_facts(double: Double, sif: Path) -> None:
     assert str(apptainer.facts(str(sif))["error"]).endswith("does not work: broken library")
 
 
-def test_a_kernel_without_user_namespaces_is_named(
-    double: Double, sif: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_namespaces(double: Double, sif: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     switch = tmp_path / "max_user_namespaces"
     switch.write_text("0\n")
     monkeypatch.setattr(apptainer, "_NAMESPACES", switch)

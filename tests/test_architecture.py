@@ -281,9 +281,7 @@ def forbidden_packages(path: Path) -> list[str]:
     )
 
 
-def test_the_harness_and_the_driver_import_a_library_only_where_they_may(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_harness_and_driver_import_a_library_where_they_may(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert breaches(forbidden_packages, "pytest_flagperf") == {}
     assert breaches(needed_packages, "flagperf_driver") == {}
     monkeypatch.setitem(globals(), "REPO", tmp_path)

@@ -66,9 +66,7 @@ def test_an_environment_that_exists_or_can_be_built_is_used_silently(choice: Cho
     assert list(choice.auto.reasons) == []
 
 
-def test_the_files_of_a_models_request_are_read_once_for_all_shapes(
-    choice: Choice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_of_a_request_are_read_once_for_all_shapes(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
     def counted(*given: Any) -> RuntimeRequest:
@@ -99,9 +97,7 @@ def test_a_folder_that_lacks_one_framework_may_have_another(choice: Choice) -> N
     assert choice.of("slow") == "venv"
 
 
-def test_the_choice_that_a_user_asks_for_is_reported_and_made_on_this_machine_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_choice_on_request_is_reported_and_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Choice(tmp_path, monkeypatch, LocalHost(), runtime="auto")
     assert (asked.of("pytorch"), *asked.auto.reasons) == (
         "venv",

@@ -92,9 +92,7 @@ def test_which_side_is_worse_is_the_metrics(value: float, direction: str | None,
     ("value", "direction", "check"),
     [(1.9, "higher", False), (2.1, "higher", True), (0.6, "lower", False), (0.4, "lower", True)],
 )
-def test_an_implausible_improvement_is_to_be_checked_before_it_is_accepted(
-    value: float, direction: str, check: bool
-) -> None:
+def test_an_implausible_improvement_is_checked_before_it_is_accepted(value: float, direction: str, check: bool) -> None:
     found = p_core(rounds(value), with_figure(accepted(), direction=direction))
     assert (found.ok, found.warning) == (True, True)
     assert ("not comparable: check the run before you accept" in found.sentence) == check

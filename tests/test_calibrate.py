@@ -278,9 +278,7 @@ def test_a_readme_without_the_section_is_refused_with_the_lines_to_add(root: Pat
     assert contents(root) == before
 
 
-def test_nothing_is_written_into_an_installed_package(
-    root: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_package_is_not_written(root: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = Catalog.scan([root], {root.resolve(): "maker 1.2"})
     run = full_run(root / "run1")
     with monkeypatch.context() as patch:

@@ -216,9 +216,7 @@ FURTHER = {
         *((("target = 0.9\n", f"target = 0.9\nalso = {also}\n"), message) for also, message in FURTHER.items()),
     ],
 )
-def test_an_invalid_choice_range_or_further_target_is_reported(
-    tmp_path: Path, change: tuple[str, str], message: str
-) -> None:
+def test_an_invalid_choice_range_or_target_is_reported(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     assert message in problems_of_suite(tmp_path, SUITE_TOML.replace(*change))[0]
 
 

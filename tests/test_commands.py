@@ -58,9 +58,7 @@ def test_a_path_without_a_run_is_an_error(command: tuple[str, ...], tmp_path: Pa
     assert errors_of(capsys, *command, tmp_path / "nothing") == [f"{tmp_path / 'nothing'}: no such directory"]
 
 
-def test_what_is_missing_of_a_killed_run_is_noted_and_unreadable_files_are_a_failure(
-    tmp_path: Path, capsys: Capture
-) -> None:
+def test_what_a_killed_run_lacks_is_noted_and_unreadable_files_are_a_failure(tmp_path: Path, capsys: Capture) -> None:
     case_dir = add_case(tmp_path / "run", "converged_1x1")
     assert "note: " in output_of(capsys, "show", tmp_path / "run")
     (case_dir / "round1" / "outcome.json").write_text("{", encoding="utf-8")
@@ -272,9 +270,7 @@ def test_two_runs_of_one_shape_are_refused(tmp_path: Path, capsys: Capture) -> N
     assert "pass only one of them\n" in out
 
 
-def test_of_a_folder_the_runs_of_the_guide_that_fit_are_packed_and_the_others_are_listed(
-    tmp_path: Path, capsys: Capture
-) -> None:
+def test_of_a_folder_the_guides_runs_that_fit_are_packed_and_others_listed(tmp_path: Path, capsys: Capture) -> None:
     """Runs as the steps of docs/how-to-vendor.md leave them: small, synthetic, interrupted, repeated."""
     reports = tmp_path / "reports"
     submission(reports)

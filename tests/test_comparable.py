@@ -47,9 +47,7 @@ def test_rounds_are_like_unless_their_machines_differ_and_unknown_fields_do_not_
         ({}, None, "config: c1 -> c2"),
     ],
 )
-def test_configs_that_differ_say_in_which_values_where_a_deviation_is_why(
-    old: dict[str, Any], new: dict[str, Any] | None, text: str
-) -> None:
+def test_configs_that_differ_say_in_which_values(old: dict[str, Any], new: dict[str, Any] | None, text: str) -> None:
     then, now = {**PRINT, "deviations": old}, {**PRINT, "key": "b", "config": "c2", "deviations": new}
     assert fingerprint_differences(then, now) == [text]
 

@@ -181,9 +181,7 @@ def test_a_figure_that_is_missing_now_is_a_regression(tmp_path: Path, capsys: Ca
     assert "p_core was" in output_of(capsys, "compare", old, new, code=1)
 
 
-def test_runs_between_stand_in_the_row_in_the_order_of_their_times(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_between_are_in_order_of_time(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     days = {"a": (3, 1.0), "b": (1, 1.2), "c": (2, 0.8), "d": (0, 0.5)}
     runs = {name: run_of(tmp_path / name, rounds=dated(day, factor)) for name, (day, factor) in days.items()}
@@ -222,9 +220,7 @@ def test_runs_between_that_are_unlike_are_refused_with_their_names(tmp_path: Pat
     )
 
 
-def test_of_more_runs_than_fit_the_last_ones_are_shown(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_if_runs_do_not_fit_the_last_are_kept(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     runs = [run_of(tmp_path / f"run2026112106112{name}", rounds=faster(1.0)) for name in range(9)]
     out = output_of(capsys, "compare", *runs)

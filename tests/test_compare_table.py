@@ -68,9 +68,7 @@ def test_on_a_narrow_terminal_a_case_has_two_lines(
     ("replay", "verdict"),
     [("crashed_rank", "failed"), ("missed_target", "target missed"), ("converged_1x1", "unchanged")],
 )
-def test_a_case_without_a_worse_metric_names_what_happened(
-    tmp_path: Path, capsys: Capture, replay: str, verdict: str
-) -> None:
+def test_a_case_without_a_worse_metric_says_why(tmp_path: Path, capsys: Capture, replay: str, verdict: str) -> None:
     old = run_of(tmp_path / "old", nproc=1, fingerprint=CODE)
     new = run_of(tmp_path / "new", replay, nproc=1, fingerprint=CODE)
     out = output_of(capsys, "compare", old, new, code=0 if verdict == "unchanged" else 1)

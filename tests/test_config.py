@@ -527,9 +527,7 @@ def test_only_the_invalid_file_is_reported(tmp_path: Path, name: str) -> None:
         (("checkpoint_steps=5", "checkpoint_dir=saved"), "--set checkpoint_dir=saved: expected an absolute path"),
     ],
 )
-def test_checkpoints_need_a_folder_that_a_later_run_finds(
-    tmp_path: Path, settings: tuple[str, ...], message: str
-) -> None:
+def test_checkpoints_need_a_folder_that_stays(tmp_path: Path, settings: tuple[str, ...], message: str) -> None:
     (problem,) = problems(tmp_path, settings=settings)
     assert problem.startswith(message)
     assert resolved(tmp_path, settings=("checkpoint_steps=5", "checkpoint_dir=/saved")).config["checkpoint_steps"] == 5

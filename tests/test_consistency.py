@@ -282,9 +282,7 @@ def test_a_clock_that_was_set_meanwhile_is_no_contradiction(tmp_path: Path, by_s
 
 
 @pytest.mark.parametrize(("model_s", "wrong"), [(14.2, set()), (14.4, {"evaluation"})])
-def test_a_host_that_is_unreachable_in_an_evaluation_is_no_contradiction(
-    tmp_path: Path, model_s: float, wrong: set[str]
-) -> None:
+def test_a_host_lost_in_an_evaluation_is_no_contradiction(tmp_path: Path, model_s: float, wrong: set[str]) -> None:
     round_dir = write(finished("eval_model_time")(model_s), tmp_path / "round1")
     assert contradicted(measure(round_dir)) == {"evaluation"}
     silence = {"host": "localhost", "from_ms": START_MS + 4000, "until_ms": START_MS + 8000}

@@ -195,9 +195,7 @@ def test_a_failed_call_reports_why(called: Code, op: str, says: str) -> None:
         call_module(HOST, called, "called", {"op": op}, timeout_s=1 if op == "sleep" else 30, shape={})
 
 
-def test_a_missing_module_is_named_and_deployed_code_is_sent_as_its_digest(
-    called: Code, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_module_is_named_and_deployed_code_is_a_digest(called: Code, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HostError, match="No module named nowhere"):
         call_module(HOST, called, "nowhere", {}, timeout_s=20, shape={})
     channel = open_module(HOST, called, "called")

@@ -219,9 +219,7 @@ def test_a_cases_layer_depends_on_its_files_and_its_base(required: RuntimeReques
     assert b". ./config/environment_variables.sh" in sourcing.files["Dockerfile"][1]
 
 
-def test_credentials_never_get_into_an_image_and_a_missing_dockerfile_is_named(
-    required: RuntimeRequest, vendor: Path
-) -> None:
+def test_no_image_has_credentials_and_a_missing_dockerfile_is_named(required: RuntimeRequest, vendor: Path) -> None:
     with pytest.raises(RuntimeSetupError) as caught:
         image_name(replace(required, pip_source="https://me:s3cret@mirror.example/simple"))
     assert "mirror.example" in str(caught.value)
@@ -377,9 +375,7 @@ def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
     assert near.lab.containers() == []
 
 
-def test_of_several_processes_that_need_an_image_one_builds_it(
-    near: Near, required: RuntimeRequest, vendor: Path, cache: Path
-) -> None:
+def test_one_of_several_processes_builds(near: Near, required: RuntimeRequest, vendor: Path, cache: Path) -> None:
     write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN sleep 1; echo built\n")
     messages: list[str] = []
     with ThreadPoolExecutor(3) as pool:
@@ -389,9 +385,7 @@ def test_of_several_processes_that_need_an_image_one_builds_it(
     assert sum(line.startswith("another run is preparing") for line in messages) == 2
 
 
-def test_a_failed_build_reports_its_last_lines_and_a_fix(
-    near: Near, required: RuntimeRequest, vendor: Path, cache: Path
-) -> None:
+def test_a_failed_build_has_its_end_and_a_fix(near: Near, required: RuntimeRequest, vendor: Path, cache: Path) -> None:
     steps = "RUN seq 100\nRUN echo no compiler here >&2; exit 3\n"
     file = write(vendor / "images/frame/Dockerfile", f"FROM {BASE}\n{steps}")
     with pytest.raises(RuntimeSetupError) as caught:
@@ -416,16 +410,12 @@ def test_a_given_image_is_used_unchanged_and_one_without_required_packages_is_re
         prepare(near, required, quiet)
 
 
-def test_a_given_image_gets_the_cases_own_layer(
-    near: Near, required: RuntimeRequest, vendor: Path, cache: Path
-) -> None:
+def test_a_given_image_gets_the_cases_layer(near: Near, required: RuntimeRequest, vendor: Path, cache: Path) -> None:
     add_csrc(vendor / "model-frame")
     assert prepare(near, with_image(required, image=PYTHON), quiet).details["fused"] == "1.0"
 
 
-def test_a_given_image_that_is_missing_or_has_no_python_is_named(
-    near: Near, required: RuntimeRequest, cache: Path
-) -> None:
+def test_a_missing_image_or_one_without_python_is_named(near: Near, required: RuntimeRequest, cache: Path) -> None:
     name = "127.0.0.1:9/nobody/nothing:1"
     with pytest.raises(
         RuntimeSetupError, match=f"the image {name} was not found on the host and cannot be pulled: .*docker login"
@@ -436,17 +426,13 @@ def test_a_given_image_that_is_missing_or_has_no_python_is_named(
     assert near.lab.containers() == []
 
 
-def test_the_output_of_an_entrypoint_is_ignored(
-    near: Near, required: RuntimeRequest, vendor: Path, cache: Path
-) -> None:
+def test_output_of_an_entrypoint_is_ignored(near: Near, required: RuntimeRequest, vendor: Path, cache: Path) -> None:
     banner = f"FROM {PYTHON}\n" + 'ENTRYPOINT ["sh", "-c", "echo WELCOME; exec \\"$@\\"", "sh"]\n'
     write(vendor / "images/frame/Dockerfile", banner)
     assert prepare(near, required, quiet).details["python"].startswith("3.")
 
 
-def test_a_container_sees_only_its_mounts_and_devices(
-    start: Start, far: DockerEngine, near: Near, tmp_path: Path
-) -> None:
+def test_a_container_sees_its_mounts_and_devices(start: Start, far: DockerEngine, near: Near, tmp_path: Path) -> None:
     near.lab.run(["mkdir", "-p", "/tmp/log", "/tmp/data"])
     script = (
         "import os\n"
@@ -473,9 +459,7 @@ def test_a_container_sees_only_its_mounts_and_devices(
     assert (config["NetworkMode"], config["LogConfig"]["Config"]["max-size"]) == ("host", "1m")
 
 
-def test_a_missing_folder_is_not_created_and_a_container_over_its_limit_is_reported(
-    start: Start, far: DockerEngine
-) -> None:
+def test_a_missing_folder_is_not_made_and_a_container_over_its_limit_is_named(start: Start, far: DockerEngine) -> None:
     with pytest.raises(RuntimeSetupError, match=r"Docker refused: .*/nowhere"):
         start("true", read_only=["/nowhere"])
     container = start("python3", "-c", "b'x' * (1 << 29)", words="--memory 64m --memory-swap 64m")
@@ -496,9 +480,7 @@ def test_containers_are_found_by_label_and_removed_by_force(start: Start, far: D
         far.state(container)
 
 
-def test_containers_of_a_killed_inspection_are_removed(
-    near: Near, far: DockerEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_checks_container_is_removed(near: Near, far: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     near.lab.run(["docker", "run", "--detach", f"--label={orphans.LOOK_LABEL}=1", BASE, "sleep", "60"])
     assert orphans.remove(near.forward(docker_engine.SOCKET)) == []  # its inspection may still run
     monkeypatch.setattr(orphans, "_LOOK_S", -1.0)
@@ -518,9 +500,7 @@ def test_privileges_are_in_the_details_with_their_source(near: Near, required: R
     assert named["host_namespaces"] == "ipc: toy's options"
 
 
-def test_only_the_leased_devices_are_requested(
-    near: Near, far: DockerEngine, required: RuntimeRequest, cache: Path
-) -> None:
+def test_only_leased_devices_are_visible(near: Near, far: DockerEngine, required: RuntimeRequest, cache: Path) -> None:
     made = prepare(near, with_image(required, options=("--gpus", "all")), quiet).container
     assert made is not None
     container = made.create(near, argv=["true"], log_dir="/tmp", read_only=[], devices=[4, 6], labels={})
@@ -532,9 +512,7 @@ def test_only_the_leased_devices_are_requested(
         far.remove(container["id"])
 
 
-def test_an_environment_file_is_sourced_in_the_container(
-    near: Near, required: RuntimeRequest, tmp_path: Path, cache: Path
-) -> None:
+def test_a_container_sources_the_environment(near: Near, required: RuntimeRequest, tmp_path: Path, cache: Path) -> None:
     file = write(tmp_path / "environment_variables.sh", 'echo noise\nexport FUSED="it is\non" SHELL_OF=$0\nfalse\n')
     found = prepare(near, replace(required, environment_file=file), quiet)
     assert found.env == {"FUSED": "it is\non", "SHELL_OF": "environment_variables.sh"}

@@ -86,9 +86,7 @@ def test_the_smallest_limit_gives_the_steps_and_a_declared_time_is_not_in_the_fi
 
 
 @pytest.mark.parametrize(("seconds", "too_long"), [(WEEK_S, False), (WEEK_S + 1, True)])
-def test_a_declared_time_has_its_line_and_a_warning_above_a_week(
-    tmp_path: Path, reports: Path, seconds: float, too_long: bool
-) -> None:
+def test_a_declared_time_of_a_week_is_a_warning(tmp_path: Path, reports: Path, seconds: float, too_long: bool) -> None:
     catalog = tree(tmp_path / "tree", f"ratio = 0.25\nexpected_time_s = {seconds}\n")
     plan = planned(catalog, synthetic=False, check_data=False)
     first, *more = lines(plan, reports)

@@ -81,9 +81,7 @@ def test_logs_on_unreachable_hosts_are_reported(round_dir: Path) -> None:
     assert agents_engine._pool.usable == ()
 
 
-def test_agents_keep_their_logs_if_another_agent_cannot_be_attached(
-    round_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_agents_keep_their_logs_if_another_is_not_attached(round_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Collection[str]] = []
 
     def attach_agent(host: Any, *_: Any) -> Any:
@@ -127,9 +125,7 @@ def test_an_unreadable_plan_is_reported_and_not_resumed(round_dir: Path, text: s
         (BLIND.replace('"acme"', '"cpu"'), "host", 16),
     ],
 )
-def test_ranks_that_see_all_devices_lease_the_first_devices(
-    tmp_path: Path, toml: str, runtime: str, count: int
-) -> None:
+def test_ranks_that_see_all_devices_lease_the_first_ones(tmp_path: Path, toml: str, runtime: str, count: int) -> None:
     catalog = tree(tmp_path)
     write_vendor(tmp_path, toml=toml)
     plan = toy_plan(catalog, runtime)
@@ -275,9 +271,7 @@ def three_hosts(root: Path, nnodes: int) -> tuple[AgentsEngine, Plan]:
     return agents_engine, replace(plan, case=replace(plan.case, nnodes=nnodes))
 
 
-def test_a_host_whose_build_failed_is_left_out_if_enough_others_remain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_with_a_failed_build_is_left_out_if_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds = Builds(monkeypatch, BuildFailed("h2: could not be built"))
     agents_engine, plan = three_hosts(tmp_path, nnodes=2)
     lines: list[str] = []
@@ -308,9 +302,7 @@ def test_a_temporary_problem_is_tried_again(tmp_path: Path, monkeypatch: pytest.
     assert len(agents_engine._pool.usable) == 3
 
 
-def test_an_environment_is_checked_before_each_round_and_prepared_again_if_it_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_environment_is_prepared_before_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds = Builds(monkeypatch, RuntimeSetupError("h2: no process listens"))
     agents_engine, plan = three_hosts(tmp_path, nnodes=1)
     prepared = agents_engine._environments

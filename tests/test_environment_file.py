@@ -78,9 +78,7 @@ def test_a_line_that_may_run_a_program_is_a_command_with_its_text(tmp_path: Path
         ("X='1\n2'; touch ran\n", [(1, "", "X='1"), (2, "", "2'; touch ran")]),
     ],
 )
-def test_a_text_of_several_lines_is_a_value_unless_a_command_precedes_it(
-    tmp_path: Path, text: str, expected: list[tuple[int, str, str]]
-) -> None:
+def test_text_of_several_lines_may_be_a_value(tmp_path: Path, text: str, expected: list[tuple[int, str, str]]) -> None:
     (tmp_path / NAME).write_bytes(text.encode())
     assert [(line.number, " ".join(line.names), line.command) for line in read_lines(tmp_path / NAME)] == expected
 

@@ -165,9 +165,7 @@ def test_an_exporter_writes_files_of_each_run_or_of_all_runs(site: Site, tmp_pat
         ("pass", "format text wrote no file"),
     ],
 )
-def test_an_exporter_that_fails_leaves_no_file(
-    site: Site, tmp_path: Path, capsys: Capture, body: str, message: str
-) -> None:
+def test_a_failed_exporter_leaves_no_file(site: Site, tmp_path: Path, capsys: Capture, body: str, message: str) -> None:
     site.install(EXPORTER.format(name="text", body=body))
     run = run_of(tmp_path / "run1")
     before = sorted(run.iterdir())

@@ -83,9 +83,7 @@ def test_logs_of_failed_ranks_come_first_and_their_number_is_limited() -> None:
     assert len(paths) == junit.MAX_LOGS
 
 
-def test_attachments_are_relative_to_the_workspace_or_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attachments_are_relative_to_workspace_or_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inside, outside = tmp_path / "project" / "a.log", tmp_path / "b.log"
     inside.parent.mkdir()
     project = str(inside.parent)

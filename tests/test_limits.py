@@ -179,9 +179,7 @@ def run_with_machine(run_dir: Path, p_core: float, flops: float) -> Path:
     return finish(run_dir)
 
 
-def test_the_page_shows_the_limits_and_a_comparison_which_part_the_machines_explain(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_page_and_comparison_show_what_machines_explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = (
         run_with_machine(tmp_path / name, rate, flops)
         for name, rate, flops in (("old", 640.0, 800e12), ("new", 800.0, 1000e12))

@@ -77,9 +77,7 @@ def test_a_closed_connection_ends_the_thread_that_reads_it() -> None:
     assert received == [b""]
 
 
-def test_a_silent_end_is_pinged_once_and_given_up_for_the_reading_and_for_a_blocked_writing_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_silent_end_is_pinged_once_and_given_up_for_readers_and_writers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silence, "LINK_S", 0.2)
     monkeypatch.setattr(ssh, "_LOOK_S", 0.02)
 

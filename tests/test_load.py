@@ -143,9 +143,7 @@ def test_all_paths_without_a_run_are_reported(tmp_path: Path) -> None:
         load([])
 
 
-def test_pandas_is_imported_only_for_a_table_and_named_when_it_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pandas_is_imported_for_a_table_and_named_if_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_flagperf.packages.find_spec", lambda name: None)
     with pytest.raises(PackageMissing, match=r"tables need pandas.*pip install pandas$"):
         load(tmp_path)

@@ -68,7 +68,7 @@ NAMELESS = {"host": HOST, "devices": [{**DEVICE, "name": None}]}
         ({"device": "cpu", "hardware": "CPU"}, [{}], "cpu", ""),
     ],
 )
-def test_a_chip_is_what_its_devices_reported(
+def test_a_chip_is_as_reported(
     tmp_path: Path, plan: dict[str, Any], reports: list[dict[str, Any]], device: str, problem: str
 ) -> None:
     hardware = plan.pop("hardware", "X9")

@@ -37,9 +37,7 @@ def different(outcomes: list[Outcome]) -> Iterator[str]:
                 yield f"{figure.name}: {figure.unit} {figure.direction}, expected {kind}"
 
 
-def test_measured_figures_have_the_units_directions_and_columns_of_the_table(
-    outcomes: list[Outcome], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measured_figures_are_those_of_the_table(outcomes: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(set(different(outcomes))) == []
     measured = {figure.name for outcome in outcomes for figure in outcome.metrics}
     assert len(measured & FIGURES.keys()) >= 30

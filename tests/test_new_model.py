@@ -174,9 +174,7 @@ def test_figures_of_the_copied_model_are_not_those_of_the_copy(tree: Path, capsy
     assert "no FLOPs per sample declared" in describe(replace(planned(tree, "mixer"), peak_tflops=1.0))
 
 
-def test_the_copy_passes_the_linter_and_lines_about_the_copied_model_are_listed(
-    tree: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_copy_passes_the_linter_and_lists_lines_to_change(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new-model", "mixer", f"--like={LIKE}"]) == 0
     shutil.copy(REPO / "pyproject.toml", tree)
     for name in ("tests", "flagperf_driver", "pytest_flagperf"):  # the linter sorts these apart from installed packages
@@ -232,9 +230,7 @@ def test_a_suite_of_another_tree_is_not_copied(
     assert not (other / "suites").exists()
 
 
-def test_a_failed_copy_leaves_no_folder(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_copy_is_gone(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def fail(*_: object) -> str:
         raise OSError(28, "No space left on device", "suites/mixer")
 

@@ -139,9 +139,7 @@ def test_findings_of_preflight_are_known_to_all_workers_of_a_run(monkeypatch: py
 
 
 @pytest.mark.parametrize("bind", [True, False])
-def test_ranks_stay_on_their_cores_and_the_plan_has_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bind: bool
-) -> None:
+def test_ranks_stay_on_the_cores_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bind: bool) -> None:
     monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
     usable = os.sched_getaffinity(0)

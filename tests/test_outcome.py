@@ -60,9 +60,7 @@ FINISHED = '"event": "FINISHED", "value": {'
     ],
     ids=["slow", "near", "too few steps"],
 )
-def test_who_held_up_the_others_is_named(
-    round_dir: Path, seconds: dict[int, float], steps: int, warning: str | None
-) -> None:
+def test_who_delayed_all_is_named(round_dir: Path, seconds: dict[int, float], steps: int, warning: str | None) -> None:
     _forward_times(round_dir, seconds, steps)
     host = json.loads((round_dir / "plan.json").read_text())["hosts"][0]["name"]
     found = measure(round_dir).warnings

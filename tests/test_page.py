@@ -357,9 +357,7 @@ def test_vendored_files_have_their_version_and_licence() -> None:
     assert "MIT License" in (folder / "uPlot.LICENSE").read_text()
 
 
-def test_flagperf_report_writes_the_page_of_one_run(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_the_page_of_one_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     to = tmp_path / "page.html"
     assert main(["report", str(run), "--to", str(to)]) == 0
     assert capsys.readouterr().out == f"{to}\n"

@@ -162,9 +162,7 @@ def test_the_trend_has_valid_runs_of_the_same_config_that_are_older(tmp_path: Pa
     assert "noise unknown" not in of(this).content
 
 
-def test_a_damaged_earlier_run_is_reported_and_the_page_is_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_earlier_run_is_named_and_the_page_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_of(tmp_path / "run1", rounds=dated(1, 0.8))
     this = run_of(tmp_path / "run2", rounds=dated(2, 1.0))
     (tmp_path / "run1" / "toy_pytorch_CPU_1_1_1" / "round1" / "outcome.json").write_text("{")

@@ -45,9 +45,7 @@ def test_a_verdict_gets_the_name_of_its_plugin_and_its_kind(site: Site, rounds: 
         ("rounds[0].case = 'x'", "flagperf_verdicts() raised FrozenInstanceError"),
     ],
 )
-def test_an_error_of_a_plugin_is_a_failed_verdict(
-    site: Site, rounds: tuple[Outcome, ...], body: str, message: str
-) -> None:
+def test_a_plugins_error_is_a_failed_verdict(site: Site, rounds: tuple[Outcome, ...], body: str, message: str) -> None:
     site.install(VERDICTS.format(body=body))
     site.install(VERDICTS.format(body="yield Verdict('good', True, '', '')"), "made_b", "other")
     bad, good = of_plugins(rounds)

@@ -430,9 +430,7 @@ def test_other_work_stolen_or_few_cores_no_port_and_uncleared_caches_are_reporte
 @pytest.mark.parametrize(
     ("others", "stolen", "readings"), [(0.0, 0.0, 1), (0.2, 0.0, 1), (0.3, 0.0, 2), (0.0, 0.01, 2)]
 )
-def test_only_a_host_with_other_work_is_read_again(
-    others: float, stolen: float, readings: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_busy_host_is_reread(others: float, stolen: float, readings: int, monkeypatch: pytest.MonkeyPatch) -> None:
     read_at: list[float] = []
 
     def reading(_: load.Survey, seconds: float) -> tuple[dict[str, Any], dict[int, float]]:

@@ -28,9 +28,7 @@ def reports(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_code_of_the_document_runs(
-    reports: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_examples_run(reports: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(reports)
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):

@@ -60,9 +60,7 @@ def test_every_column_has_a_range_in_its_unit(file: str) -> None:
 
 
 @pytest.mark.parametrize(("file", "name"), READINGS)
-def test_a_reading_at_its_bounds_stays_and_one_beyond_is_dropped_counted_and_reported(
-    tmp_path: Path, file: str, name: str
-) -> None:
+def test_a_reading_at_its_bounds_stays_one_beyond_is_dropped_and_named(tmp_path: Path, file: str, name: str) -> None:
     allowed = RANGES[file][name]
     below, above = math.nextafter(allowed.low, -math.inf), math.nextafter(allowed.high, math.inf)
     write(tmp_path / "h1_noderank0", file, name, [allowed.low, below, above, below, allowed.high])
@@ -105,9 +103,7 @@ def test_devices_with_the_same_fault_are_one_sentence(tmp_path: Path) -> None:
         ({}, 10_000),
     ],
 )
-def test_a_device_draws_at_most_twice_what_its_board_allows(
-    tmp_path: Path, facts: dict[str, Any], highest: float
-) -> None:
+def test_a_device_draws_at_most_twice_its_boards_limit(tmp_path: Path, facts: dict[str, Any], highest: float) -> None:
     folder = tmp_path / "h1_noderank0"
     write(folder, "devices", "power", [highest, highest + 1])
     (folder / "monitors.json").write_text(json.dumps({"devices": [{"index": 3, **facts}]}))

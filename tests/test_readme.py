@@ -142,9 +142,7 @@ def test_missing_readmes_are_created_and_then_up_to_date(tree: Path, capsys: Cap
         ("vendors/acme/vendor.toml", trees.VENDOR_TOML.replace("80.5", "81"), f"{CASE}: section environment"),
     ],
 )
-def test_a_section_is_stale_after_a_change_of_the_tree(
-    tree: Path, file: str, text: str, stale: str, capsys: Capture
-) -> None:
+def test_a_section_is_stale_after_a_change(tree: Path, file: str, text: str, stale: str, capsys: Capture) -> None:
     run_readme(capsys, tree)
     trees.write(tree, file, text)
     before = {readme: readme.read_bytes() for readme in tree.rglob("*.md")}
@@ -262,9 +260,7 @@ def test_a_result_of_the_small_scale_is_not_counted_for_configs(tree: Path, runs
 
 
 @pytest.mark.parametrize(("width", "noted"), [(128, False), (96, True)])
-def test_a_config_that_was_changed_after_the_run_is_noted(
-    tree: Path, runs: Path, capsys: Capture, width: int, noted: bool
-) -> None:
+def test_a_config_changed_since_is_noted(tree: Path, runs: Path, capsys: Capture, width: int, noted: bool) -> None:
     trees.write_config(tree, "width = 128\n", "config_X9x1x1.py")
     ran = {"key": "a", "deviations": {"width": [width, 64], "hook events": ["a", "b"]}}
     file = publish(tree, run_of(runs / "run"))

@@ -111,9 +111,7 @@ def test_a_lost_host_is_gone_if_the_ranks_of_all_others_wait_within_the_training
     assert waiting(lost) == 0.0
 
 
-def test_the_last_start_is_the_result_if_no_other_one_can_begin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_start_is_the_result_if_no_other_can_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, left, given_back = tmp_path / "run" / "case" / "round1", [FIRST], list[str]()
 
     def run(plan: Any, _number: int, directory: Path, _watch: object) -> Callable[[], None]:

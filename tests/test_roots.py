@@ -74,9 +74,7 @@ def test_a_root_may_be_a_path_or_a_string(install: Install, root: str) -> None:
         ("1 / 0", "flagperf_roots() raised ZeroDivisionError: division by zero"),
     ],
 )
-def test_an_invalid_root_is_a_sentence_that_names_the_package(
-    tmp_path: Path, install: Install, root: str, message: str
-) -> None:
+def test_an_invalid_root_names_the_package(tmp_path: Path, install: Install, root: str, message: str) -> None:
     install(root=root)
     with pytest.raises(Problems) as caught:
         catalog_of(tmp_path)
@@ -85,9 +83,7 @@ def test_an_invalid_root_is_a_sentence_that_names_the_package(
     assert str(caught.value).endswith("; fix or uninstall the package")
 
 
-def test_a_run_elsewhere_never_imports_plugins(
-    install: Install, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_elsewhere_no_plugin_runs(install: Install, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     package = install(root="1 / 0")
     pytester.makepyfile("def test_it(): pass")
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
@@ -171,9 +167,7 @@ def test_hosts_get_a_vendor_of_another_root(tmp_path: Path, how: str, monkeypatc
     }
 
 
-def test_what_is_built_is_listed_with_its_size_and_how_to_build_less(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_builds_are_listed_with_size_and_how_to_build_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for framework in ("pytorch", "slow"):
         write_suite(tmp_path, framework=framework)
     catalog = tree(tmp_path)
@@ -196,9 +190,7 @@ def test_what_is_built_is_listed_with_its_size_and_how_to_build_less(
     assert environments.to_build(plans, LocalHost()) == []
 
 
-def test_a_package_of_another_version_is_reported_once_for_all_suites(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_of_another_version_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``--plan`` and the preflight show the warning; preparing a round shows it only if they did not."""
     plans = []
     for model in ("toy", "two"):

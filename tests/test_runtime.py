@@ -412,9 +412,7 @@ def test_the_extras_of_a_requirement_are_kept_with_what_they_need() -> None:
 
 
 @pytest.mark.parametrize("where", ["PYTHONPATH", "user", "folder"])
-def test_the_host_finds_the_packages_that_a_rank_finds(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_finds_the_packages_of_its_ranks(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PYTHONPATH, with a relative folder, and the user's packages reach a rank, the current folder does not."""
     site = "lib/python{}.{}/site-packages".format(*sys.version_info)
     (folder := tmp_path / {"PYTHONPATH": "here", "user": f".local/{site}", "folder": ""}[where]).mkdir(
@@ -462,9 +460,7 @@ def test_pips_index_is_passed_on(home: dict[str, str]) -> None:
     assert index_settings({**home, "PIP_INDEX_URL": "https://other.test"}) == {"UV_DEFAULT_INDEX": "https://other.test"}
 
 
-def test_folders_are_used_without_an_index_and_the_given_folder_instead_of_everything(
-    home: dict[str, str],
-) -> None:
+def test_folders_are_used_without_an_index_and_the_given_folder_instead_of_everything(home: dict[str, str]) -> None:
     write_pip(home, f"[global]\nindex-url = {MINE}\nfind-links =\n    /a\n    /b\nno-index = no\n")
     assert index_settings(home) == {"UV_DEFAULT_INDEX": MINE}
     assert index_settings({**home, "PIP_NO_INDEX": "yes"}) == {"UV_FIND_LINKS": "/a,/b", "UV_NO_INDEX": "1"}
@@ -570,9 +566,7 @@ def test_an_unsupported_python_is_reported_with_the_setting_to_change(required: 
         venv(Far(), new, quiet)
 
 
-def test_a_password_in_an_indexs_address_is_not_shown(
-    required: RuntimeRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_password_in_an_address_is_not_shown(required: RuntimeRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UV_NO_INDEX")
     monkeypatch.delenv("UV_FIND_LINKS")
     messages: list[str] = []
@@ -641,9 +635,7 @@ def test_why_packages_are_unavailable_is_known_before_a_build(
     assert own.unavailable(HOST, required, CODE) == ("no uv", False)
 
 
-def test_the_vendors_packages_are_used_if_their_index_is_reachable(
-    required: RuntimeRequest, index: PackageIndex
-) -> None:
+def test_the_vendors_packages_are_used_if_their_index_answers(required: RuntimeRequest, index: PackageIndex) -> None:
     lines: list[str] = []
     assert venv(HOST, small(required, index.url("small")), lines.append).details["frame"] == "1.0+small"
     assert not any(line.startswith("warning") for line in lines)
@@ -669,9 +661,7 @@ def test_without_the_vendors_packages_the_default_ones_are_used_and_reported(
     assert "; building with the default packages, which may be several GB larger" in warning
 
 
-def test_the_vendors_settings_are_not_ignored_where_a_plain_environment_exists(
-    required: RuntimeRequest, index: PackageIndex
-) -> None:
+def test_the_vendors_settings_count_beside_a_plain_environment(required: RuntimeRequest, index: PackageIndex) -> None:
     plain = venv(HOST, required, quiet)
     made = venv(HOST, small(required, index.url("small")), quiet)
     assert made.details["frame"] == "1.0+small"
@@ -679,9 +669,7 @@ def test_the_vendors_settings_are_not_ignored_where_a_plain_environment_exists(
     assert made.label != plain.label
 
 
-def test_without_the_vendors_packages_they_are_looked_for_again_after_a_day(
-    required: RuntimeRequest, index: PackageIndex, tmp_path: Path
-) -> None:
+def test_missing_packages_are_tried_after_a_day(required: RuntimeRequest, index: PackageIndex, tmp_path: Path) -> None:
     asking = small(required, index.url("small"))
     shutil.move(index.folder / "small", tmp_path / "away")
     write_wheel(index.folder / "small" / "frame", "frame", "9.0")
@@ -720,9 +708,7 @@ def test_a_package_from_a_file_is_recorded_with_its_address(required: RuntimeReq
     assert venv(HOST, asking, quiet).details["frame"] == wheel
 
 
-def test_an_index_of_the_user_has_priority_over_the_vendors(
-    required: RuntimeRequest, index: PackageIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_index_wins(required: RuntimeRequest, index: PackageIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = replace(small(required, index.url("small")), pip_source=index.url("all"))
     assert venv(HOST, asked, quiet).details["frame"] == "1.0"
     monkeypatch.setenv("UV_INDEX", index.url("all"))

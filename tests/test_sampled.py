@@ -143,9 +143,7 @@ def jump(when: float, joules: float) -> float:
     [(0, None), (150, None), (1800, "+100.0 %"), (-3000, None)],
     ids=["right", "not exact", "wrong", "set back: not a counter"],
 )
-def test_a_counter_that_is_far_from_the_integral_of_the_power_is_reported(
-    round_dir: Path, joules: float, share: str | None
-) -> None:
+def test_a_counter_far_from_the_integral_is_reported(round_dir: Path, joules: float, share: str | None) -> None:
     sampled(round_dir, *((when, 300, jump(when, joules)) for when in ticks(0.5)))
     sampled(round_dir, *((when, 300, jump(when, 0)) for when in ticks(0.5)), device=1)
     outcome = measure(round_dir)
@@ -222,9 +220,7 @@ def processors_sampled(round_dir: Path, monkeypatch: pytest.MonkeyPatch, watts: 
     return notes
 
 
-def test_the_processors_energy_is_their_counters_in_the_training_and_is_named_so(
-    round_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_processors_energy_is_that_of_their_counters(round_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = processors_sampled(round_dir, monkeypatch, lambda when: 200.0 if 3 <= when <= 9 else 20.0)
     outcome = measure(round_dir)
     energy = metric(outcome, "host_energy")
@@ -237,9 +233,7 @@ def test_the_processors_energy_is_their_counters_in_the_training_and_is_named_so
     assert not [text for text in notes.report()["missing"] if text.startswith("power")]
 
 
-def test_counters_that_may_not_be_read_are_no_figure_and_one_sentence(
-    round_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counters_without_permission_are_one_sentence(round_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = power._number
 
     def refused(path: str) -> float:

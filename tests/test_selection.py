@@ -69,9 +69,7 @@ def test_the_frameworks_of_a_model_run_in_the_order_of_the_vendor(tmp_path: Path
 
 @pytest.mark.parametrize(("file", "conf"), [(FILE, None), ('vendor = "acme"', CONF)])
 @pytest.mark.parametrize("given", [{"nodes": "1x1"}, {"nodes": "1x1", "hw": "X9"}, {"nodes": "1x1", "vendor": "acme"}])
-def test_the_command_lines_matrix_replaces_the_cases_of_files(
-    tmp_path: Path, file: str, conf: str | None, given: dict[str, str]
-) -> None:
+def test_the_command_line_replaces_files(tmp_path: Path, file: str, conf: str | None, given: dict[str, str]) -> None:
     assert list(data_by_case(chosen(tmp_path, file, conf))) == [CASE]
     selection = chosen(tmp_path, file, conf, **given)
     assert list(data_by_case(selection)) == ["toy:pytorch:X9:1:1:1"]
@@ -278,9 +276,7 @@ def test_a_case_outside_of_the_brackets_is_ignored_and_files_share_a_lane() -> N
     assert len({lane(nodeid, KNOWN) for nodeid in ids}) == 1
 
 
-def test_the_cost_of_finding_a_folders_cases_does_not_grow_with_the_cases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finding_a_folder_costs_the_same_for_any_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree(tmp_path)
     toml = (tmp_path / "suites/toy/pytorch/suite.toml").read_text()
     for number in range(9):

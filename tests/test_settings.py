@@ -95,9 +95,7 @@ def test_options_of_other_plugins_are_ignored_and_a_files_value_is_shown_as_writ
     assert settings.as_written("nodes") == "--nodes=1x2"
 
 
-def test_paths_are_relative_to_the_file_or_the_working_directory_and_not_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_are_relative_to_file_or_folder_and_not_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "flagperf.toml").write_text('data-dir = "data"\ntest-conf = "conf.py"\npython = "bin/python"\n')
     in_file = read_settings({}, tmp_path, tmp_path / "elsewhere")
     assert in_file.data_dir == f"{tmp_path}/data"

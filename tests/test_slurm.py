@@ -68,9 +68,7 @@ def test_a_job_is_read() -> None:
     assert (job.reason, job.nodes, job.devices, job.has_ended) == ("Resources", (), {}, False)
 
 
-def test_a_round_whose_job_has_ended_is_looked_for_in_the_present_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_of_an_ended_job_is_looked_for_in_this_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = replace(parse_job(JOB), state="NODE_FAIL")
     pretend(monkeypatch, read_job=lambda _: ended)
     allocation = JobPerCase(SlurmConfig(), lambda _: False, 60)
@@ -187,9 +185,7 @@ def test_the_end_of_a_job_is_explained(state: str, more: dict[str, Any], nodes: 
     assert explain(BEFORE, Job("12", state, **more), nodes) == expected
 
 
-def test_many_lost_nodes_ask_slurm_once_and_only_the_one_that_is_down_is_given_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_slurm_is_asked_once_for_lost_nodes_and_only_the_one_down_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     names = tuple(f"n{number}" for number in range(64))
     asked: list[str] = []
 
@@ -238,9 +234,7 @@ def test_problems_of_the_table_are_named(table: dict[str, Any], problem: str) ->
     assert problem in str(caught.value)
 
 
-def test_the_table_must_be_a_table_and_missing_commands_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slurm_must_be_a_table_and_missing_commands_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "flagperf.toml").write_text('slurm = "gpu"\n')
     with pytest.raises(SettingsError, match=r"slurm: expected a table, \[slurm\]; got"):
         read_settings({}, tmp_path)
@@ -256,9 +250,7 @@ def arguments(conf: SlurmConfig, **more: Any) -> list[str]:
     return JobRequest("flagperf-1", **values).arguments(conf)
 
 
-def test_a_job_requests_what_its_case_needs_and_commands_do_not_see_another_job(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_job_requests_what_its_case_needs_and_no_command_sees_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
     words = arguments(SlurmConfig(partition="big", time="30", gres="gpu:a100"))
     assert {"--nodes=2", "--gres=gpu:a100:4", "--partition=big", "--time=30", "--no-requeue"} <= set(words)
     assert not [word for word in words if word.startswith(("--account", "--exclusive", "--cpus"))]
@@ -377,9 +369,7 @@ for task in tasks:
 """
 
 
-def test_one_srun_serves_all_nodes_and_others_those_that_cannot_connect_or_were_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_srun_serves_all_nodes_and_others_those_it_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("srun", "scontrol"):
         (tmp_path / name).write_text(f"#!{sys.executable}\n{SLURM}")
         (tmp_path / name).chmod(0o755)

@@ -150,9 +150,7 @@ def refused(conf: ClusterConfig) -> str:
     return str(caught.value)
 
 
-def test_an_unknown_host_is_refused_with_the_command_that_adds_its_key_and_so_is_a_changed_one(
-    lab: Lab, there: LabHost, tmp_path: Path
-) -> None:
+def test_an_unknown_or_changed_host_is_refused_with_the_fix(lab: Lab, there: LabHost, tmp_path: Path) -> None:
     file = tmp_path / "known"
     message = refused(replace(conf_of(lab, [there]), known_hosts=str(file)))
     known = subprocess.run(["ssh-keygen", "-lf", lab.known_hosts], capture_output=True, text=True, check=True).stdout
@@ -170,9 +168,7 @@ def test_an_unknown_host_is_refused_with_the_command_that_adds_its_key_and_so_is
     assert message.endswith(f"ssh-keygen -R {there.address} -f {file}")
 
 
-def test_a_key_that_is_not_accepted_is_named(
-    lab: Lab, there: LabHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_key_is_named(lab: Lab, there: LabHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     key = tmp_path / "wrong"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
@@ -187,9 +183,7 @@ def test_a_key_that_is_not_accepted_is_named(
     assert "22: not a valid OPENSSH private key file" in refused(replace(conf_of(lab, [there]), key=str(key)))
 
 
-def test_a_key_of_the_ssh_agent_is_accepted(
-    lab: Lab, there: LabHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ssh_agents_key_is_used(lab: Lab, there: LabHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "agent"
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
     try:
@@ -273,9 +267,7 @@ def test_a_gateway_leads_to_the_others_over_one_connection(lab: Lab) -> None:
         ("/bin/true", r"/bin/true: it cannot be started \(no output\); Python >= 3\.8 is required"),
     ],
 )
-def test_a_host_without_python_is_reported_with_the_setting_to_change(
-    lab: Lab, there: LabHost, python: str, message: str
-) -> None:
+def test_a_host_without_python_is_told_what_to_set(lab: Lab, there: LabHost, python: str, message: str) -> None:
     (host,) = ssh_hosts(replace(conf_of(lab, [there]), python=python))
     for work in (lambda: host.run(["true"], timeout_s=30), lambda: host.open(["true"])):
         with pytest.raises(HostError, match=message):

@@ -142,9 +142,7 @@ def test_tries_of_another_training_and_a_training_without_checkpoints_have_no_st
     ("kept", "from_step", "pair"),
     [({**KEPT, "train_time": KEPT_S + 1.9}, SAVED, "resumed_time"), ({**KEPT, "step": 150}, 150, "resumed_step")],
 )
-def test_a_start_that_continues_more_than_was_trained_fails(
-    tmp_path: Path, kept: dict[str, Any], from_step: int, pair: str
-) -> None:
+def test_a_start_from_an_untrained_step_fails(tmp_path: Path, kept: dict[str, Any], from_step: int, pair: str) -> None:
     outcome = measured(tmp_path, continued(kept, from_step))
     assert pair in [failure.sentence.rpartition("(pair ")[2].rstrip(")") for failure in outcome.failures]
     control = measured(tmp_path, continued(KEPT))

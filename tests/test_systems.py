@@ -92,9 +92,7 @@ def test_systems_that_may_start_rounds(monkeypatch: pytest.MonkeyPatch, system: 
         ("darwin", False, "rounds cannot run on macOS: pass --cluster"),
     ],
 )
-def test_systems_that_start_no_rounds(
-    monkeypatch: pytest.MonkeyPatch, system: str, other_hosts: bool, problem: str
-) -> None:
+def test_systems_without_rounds(monkeypatch: pytest.MonkeyPatch, system: str, other_hosts: bool, problem: str) -> None:
     monkeypatch.setattr(agents_engine, "sys", SimpleNamespace(platform=system))
     with pytest.raises(Problems, match=problem):
         agents_engine.check_system(only_other_hosts=other_hosts)

@@ -56,9 +56,7 @@ def hashes_of(tree: Path) -> dict[str, str]:
     return {suite.name: trained.hash_of(catalog, suite) for suite in catalog.trainings.values()}
 
 
-def test_a_suite_that_never_trained_is_selected_and_each_record_is_of_a_suite(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_suite_that_never_trained_runs_and_records_are_of_suites(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert changed(tree, {}) == ["glm:pytorch"]
     monkeypatch.setattr(trained, "FILE", tree / "trained.toml")
     catalog = Catalog.scan([tree])

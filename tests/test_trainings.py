@@ -151,9 +151,7 @@ def test_every_suite_that_measures_the_machine_passes_on_two_cards_if_it_changed
 
 
 @alone
-def test_two_cards_are_faster_than_one_or_the_machine_was_busy(
-    bench: Finished, others: Finished | None, training: list[Suite]
-) -> None:
+def test_two_cards_are_faster_if_not_busy(bench: Finished, others: Finished | None, training: list[Suite]) -> None:
     speedups = [verdict for verdict in judged(bench, others) if verdict["name"] == "speedup"]
     assert len(speedups) == len(BENCHED) + len(training)
     for verdict in speedups:
@@ -237,9 +235,7 @@ def failed_converging(finished: Finished, number: int) -> None:
         assert [verdict["ok"] for verdict in verdicts if verdict["name"] == "target"] == [False]
 
 
-def test_a_learning_rate_of_zero_fails(
-    repo: Path, torch_python: str, tmp_path: Path, pytestconfig: pytest.Config
-) -> None:
+def test_learning_rate_0_fails(repo: Path, torch_python: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     arguments = ["--set=learning_rate=0", "--set=max_steps=20", *two_at_a_time(repo, tmp_path)]
     suites = due(pytestconfig, OF_HOMES_AND_FRAMEWORKS)
     failed_converging(run(repo, tmp_path, *arguments, tests="converges and 1:1:1", suites=suites), len(suites))
@@ -277,9 +273,7 @@ def test_labels_that_belong_to_other_samples_fail(mislabelled: dict[str, Finishe
     failed_converging(mislabelled[mislabelled_suite.name], 1)
 
 
-def test_synthetic_data_measure_throughput_only(
-    repo: Path, torch_python: str, tmp_path: Path, pytestconfig: pytest.Config
-) -> None:
+def test_synthetic_data_give_a_rate(repo: Path, torch_python: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     arguments = ["--nodes=1x1", "--synthetic", "--set=throughput_steps=20", "-v"]
     suites = due(pytestconfig, OF_HOMES_AND_FRAMEWORKS)
     finished = run(repo, tmp_path, *arguments, *two_at_a_time(repo, tmp_path), suites=suites)

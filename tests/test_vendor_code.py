@@ -108,9 +108,7 @@ def test_github_junit_markdown_csv_and_the_command_name_it(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(("replay", "kinds"), [("vendor_code", ["not_confined"]), ("converged_1x1", [])])
-def test_unconfined_ranks_are_a_warning_with_vendor_code_and_else_a_remark(
-    tmp_path: Path, replay: str, kinds: list[str]
-) -> None:
+def test_unconfined_ranks_are_a_warning_only_with_vendor_code(tmp_path: Path, replay: str, kinds: list[str]) -> None:
     (round_dir,) = stored(tmp_path, replay).glob("*/round*")
     (host,) = (path for path in round_dir.iterdir() if path.is_dir())
     before = measure(round_dir)

@@ -79,9 +79,7 @@ def keys(record: type, at: tuple[str, ...] = ()) -> Iterator[str]:
             yield ".".join((*at, field.name))
 
 
-def test_every_key_is_listed_or_has_a_reason_also_one_that_is_added(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_key_is_listed_or_has_a_reason_also_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = [name.removeprefix("setting ") for name in listed(planned(tmp_path)) if name.startswith("setting ")]
     every = set(keys(vendors.VendorToml))
     assert every >= NOT_LISTED.keys()
@@ -164,9 +162,7 @@ def test_only_a_plain_value_of_a_variable_brings_no_code(tmp_path: Path, variabl
         ("docker", {"setting container.options", "setting images.pytorch"}),
     ],
 )
-def test_packages_or_containers_bring_code_and_other_settings_do_not(
-    tmp_path: Path, runtime: str, bring: set[str]
-) -> None:
+def test_packages_and_containers_bring_code_and_others_do_not(tmp_path: Path, runtime: str, bring: set[str]) -> None:
     plan = planned(tmp_path, runtime=runtime)
     found = {addition.name for addition in plan.additions if addition.runs_code}
     assert found == {"module torch_acme", "variable ACME_HOME"} | bring

@@ -209,9 +209,7 @@ def test_the_efficiency_says_how_sure_it_is_and_many_cards_must_be_faster_than_o
         (OneCard(1.0, "x", "tokens/s"), 2, 0.5, "weak"),
     ],
 )
-def test_without_its_inputs_the_speed_up_is_unknown(
-    card: OneCard | None, cards: int | None, least: float | None, scaling: str
-) -> None:
+def test_a_speed_up_may_be_unknown(card: OneCard | None, cards: int | None, least: float | None, scaling: str) -> None:
     found = speedup([recorded("converged_1x2")], card, cards, least, scaling)
     assert names(found) == ["speedup"]
     assert "cannot compute the speed-up" in failed(found)[0].sentence

@@ -141,24 +141,18 @@ def test_a_slowed_clock_fails_by_the_agents_times(repo: Path, torch_python: str,
     assert "`raw_train_time`" in finished.out
 
 
-def test_a_hook_that_reports_a_third_of_the_time_fails_by_the_hosts_clock(
-    repo: Path, torch_python: str, tmp_path: Path
-) -> None:
+def test_a_hook_that_reports_a_third_of_the_time_fails_by_clock(repo: Path, torch_python: str, tmp_path: Path) -> None:
     assert "device_clock" in consistent(trained(repo, tmp_path, HONEST, device=FAST_EVENTS))
 
 
-def test_training_in_the_evaluation_fails_by_the_time_of_the_forward_pass(
-    repo: Path, torch_python: str, tmp_path: Path
-) -> None:
+def test_training_in_the_evaluation_fails_by_its_forward_pass(repo: Path, torch_python: str, tmp_path: Path) -> None:
     finished = trained(repo, tmp_path, LATE)
     assert finished.code == 1, finished.out
     assert "evaluation" in pairs(failed(finished))
 
 
 @alone
-def test_work_in_the_loading_of_data_fails_by_the_share_of_waiting(
-    repo: Path, torch_python: str, tmp_path: Path
-) -> None:
+def test_work_in_the_data_loading_fails_by_the_share_of_waiting(repo: Path, torch_python: str, tmp_path: Path) -> None:
     finished = trained(repo, tmp_path, SLOW_DATA + HONEST)
     assert finished.code == 1, finished.out
     assert pairs(failed(finished)) == {"waiting"}

@@ -54,9 +54,7 @@ def start_program(lab: Lab, *programs: str, argv: Sequence[str] = ()) -> None:
 
 
 @pytest.mark.parametrize("in_docker", [True, False])
-def test_a_round_in_a_container_sends_the_same_messages_as_on_a_host(
-    lab: Lab, docker: DockerEngine, in_docker: bool
-) -> None:
+def test_a_round_in_a_container_sends_the_messages_of_a_host(lab: Lab, docker: DockerEngine, in_docker: bool) -> None:
     program = """
         log(events.INIT_START)
         print(os.environ.get("FROM_ORDER"), "TMPDIR" in os.environ, flush=True)
@@ -129,9 +127,7 @@ def test_a_container_without_an_agent_is_reported_with_its_last_line(lab: Lab, d
 
 
 @pytest.mark.parametrize("in_docker", [True, False])
-def test_a_container_that_hangs_before_its_agent_starts_is_removed_with_the_round(
-    lab: Lab, docker: DockerEngine, in_docker: bool
-) -> None:
+def test_a_container_that_hangs_before_its_agent_is_removed(lab: Lab, docker: DockerEngine, in_docker: bool) -> None:
     docker.argv = [sys.executable, "-c", "import time; time.sleep(1000)"]
     start(lab, docker, FOREVER) if in_docker else start_program(lab, FOREVER, argv=docker.argv)
     lab.wait_for("beat")

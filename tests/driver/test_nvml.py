@@ -152,9 +152,7 @@ def test_changes_in_a_round_are_events_and_distorting_ones_have_a_kind(tmp_path:
         ("hangs", "NVML did not answer within 0.5 s: the driver hangs"),
     ],
 )
-def test_a_broken_library_is_reported_by_preflight_and_the_vendors_tool_is_used(
-    tmp_path: Path, name: str, message: str
-) -> None:
+def test_a_broken_library_is_a_finding_and_the_vendors_tool_is_used(tmp_path: Path, name: str, message: str) -> None:
     env, root = library(tmp_path / "broken", name), code_root(tmp_path)
     driver_s = 0.5 if name.startswith("hangs") else 20
     survey = survey_of(root, env, driver_s)
@@ -226,9 +224,7 @@ def test_a_library_that_hangs_is_reported_and_blocks_nothing_else(tmp_path: Path
     ]
 
 
-def test_a_device_lost_from_the_start_affects_no_other_and_an_error_of_the_driver_is_reported(
-    tmp_path: Path, running: Any
-) -> None:
+def test_a_device_lost_at_the_start_affects_no_other_and_a_drivers_error_is_named(tmp_path: Path, running: Any) -> None:
     nv, env = gpus(tmp_path, 2)
     nv[1].set(error=GPU_IS_LOST)
     sampler = running(env)

@@ -143,9 +143,7 @@ def test_a_folder_that_cannot_be_created_fails_the_round_with_the_reason(
     )
 
 
-def test_a_folder_that_is_removed_before_it_is_locked_is_created_again(
-    short_tmpdir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_removed_before_its_lock_is_created_again(short_tmpdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[str] = []
     lock = temporary._try_lock
 

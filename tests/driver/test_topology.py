@@ -44,9 +44,7 @@ def tree(root: Path, cpus: dict[int, tuple[int, int]], *, with_nodes: bool = Tru
     ],
     ids=["one socket", "adjacent", "split", "alternating", "mixed"],
 )
-def test_devices_are_separate_cores_first_node_by_node(
-    cpus: dict[int, tuple[int, int]], expected: list[int], tmp_path: Path
-) -> None:
+def test_devices_are_cores_node_by_node(cpus: dict[int, tuple[int, int]], expected: list[int], tmp_path: Path) -> None:
     assert topology.cpu_devices(reversed(expected), tree(tmp_path, cpus)) == expected
 
 
@@ -107,9 +105,7 @@ def test_bus_ids_are_converted_to_the_kernels_format(tmp_path: Path) -> None:
         (None, "0-3", range(8)),
     ],
 )
-def test_no_cpu_is_near_if_unknown_or_if_all_are(
-    pci: str | None, cpus: str, usable: range | list[int], tmp_path: Path
-) -> None:
+def test_no_cpu_is_near_if_all_are(pci: str | None, cpus: str, usable: range | list[int], tmp_path: Path) -> None:
     assert topology.near(pci, usable, local(tmp_path, "0000:65:00.0", cpus)) == []
 
 

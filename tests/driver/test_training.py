@@ -688,9 +688,7 @@ def test_the_interval_between_checkpoints_follows_from_their_cost_and_the_time_b
 
 
 @pytest.mark.parametrize(("killed_at", "resumed_from"), [(4, None), (8, 4), (12, 8)])
-def test_a_kill_while_a_checkpoint_is_written_loses_only_that_one(
-    tmp_path: Path, killed_at: int, resumed_from: int | None
-) -> None:
+def test_a_kill_in_a_checkpoint_loses_only_that_one(tmp_path: Path, killed_at: int, resumed_from: int | None) -> None:
     settings: dict[str, Any] = {
         "checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "eval_steps": None, "max_steps": 16,
     }  # fmt: skip

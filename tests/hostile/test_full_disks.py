@@ -96,9 +96,7 @@ def assert_in_sentences(result: pytest.RunResult) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "where"), [("space", IN_A_STEP), ("inodes", AT_THE_END)])
-def test_a_disk_that_fills_fails_the_round_and_all_later_ones(
-    toy: Toy, mount: Mount, kind: str, where: tuple[str, str]
-) -> None:
+def test_a_disk_that_fills_fails_all_later_rounds(toy: Toy, mount: Mount, kind: str, where: tuple[str, str]) -> None:
     disk = mount(toy.root / "reports", SIZES[kind])
     fills(toy, kind, where)
     result = toy.run("suites", *ONE)

@@ -139,9 +139,7 @@ def assert_reported(run: Path) -> store.StoredRun:
 @pytest.mark.slow
 @FEW
 @given(st.lists(st.tuples(record, st.integers(0, 50)), min_size=1, max_size=3))
-def test_a_round_with_such_records_is_measured_stored_and_shown(
-    recorded_round: Path, lines: list[tuple[dict[str, Any], int]]
-) -> None:
+def test_such_records_are_measured_and_shown(recorded_round: Path, lines: list[tuple[dict[str, Any], int]]) -> None:
     log = recorded_round / "localhost_noderank0" / "rank0.out.log"
     good = (replay_dir("converged_1x1") / "localhost_noderank0" / "rank0.out.log").read_text().splitlines()
     for body, place in lines:
@@ -205,9 +203,7 @@ FILES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
-def test_a_stored_file_with_any_value_changed_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_any_changed_value_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     whole = _run_of_two(tmp_path)
     (file, *_) = whole.glob(f"toy_pytorch_*/round1/{name}")
     place, numbers = file.resolve().relative_to(whole), itertools.count()

@@ -141,9 +141,7 @@ UNASKED = (
 
 
 @pytest.mark.parametrize("broken", [BROKEN["no key"], UNASKED])
-def test_an_invalid_message_fails_the_round_with_the_hosts_name(
-    broken: tuple[str, str, str], tmp_path: Path, short_tmpdir: Path
-) -> None:
+def test_an_invalid_message_names_the_host(broken: tuple[str, str, str], tmp_path: Path, short_tmpdir: Path) -> None:
     kind, change, sentence = broken
     end = run_with(tmp_path, broken_host(tmp_path, kind, change))
     assert end.state == "failed"
@@ -172,9 +170,7 @@ def test_the_round_after_a_broken_one_runs(tmp_path: Path) -> None:
         ("leased", replaced(devices=[]), "leased.devices has 0 devices; expected 1"),
     ],
 )
-def test_a_host_with_an_invalid_reply_before_a_round_is_left_out(
-    kind: str, change: str, sentence: str, tmp_path: Path
-) -> None:
+def test_a_host_with_an_invalid_first_reply_is_left_out(kind: str, change: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(HostError, match="needs 2 hosts, 1 available: h1; h2 is left out: h2 sent") as no:
         run_with(tmp_path, broken_host(tmp_path, kind, change))
     assert f"h2 sent an invalid reply: {sentence}" in str(no.value)
@@ -263,9 +259,7 @@ def test_a_transfer_ends_at_the_limit_before_it_began() -> None:
         ("connected", replaced(failed={"h1": 1}), "connected.failed.h1 is 1; expected a string"),
     ],
 )
-def test_a_checkup_that_answers_nonsense_is_a_finding_of_its_host(
-    kind: str, change: str, sentence: str, tmp_path: Path
-) -> None:
+def test_a_checkup_of_nonsense_is_a_finding_of_its_host(kind: str, change: str, sentence: str, tmp_path: Path) -> None:
     findings = inspect([Elsewhere("h1"), broken_host(tmp_path, kind, change)], HostRequirements(pack({}), nnodes=2))
     # A host whose conversation ended early may also be out of reach of the others.
     fatal = [one for one in findings if one.fatal and one.host == "h2" and one.kind != "network"]

@@ -226,9 +226,7 @@ def test_a_host_that_was_restarted_is_named(cluster: ClusterToy) -> None:
 # -- more hosts than a case wants ---------------------------------------------------------------------------------
 
 
-def test_later_cases_run_on_the_hosts_that_are_left_and_logs_come_when_the_lost_one_is_back(
-    cluster: ClusterToy,
-) -> None:
+def test_later_cases_run_on_the_hosts_that_are_left_and_logs_come_when_the_lost_is_back(cluster: ClusterToy) -> None:
     one, two, three = prepare(cluster, hosts=3)
     cluster.toy.suite("beta")
     cluster.set(lease_time=2)

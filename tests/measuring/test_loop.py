@@ -178,9 +178,7 @@ def test_a_size_is_left_out_on_all_ranks_or_on_none() -> None:
         ("ab", "a", "has the point 'b', another rank has none: ", "has no further point, another rank has one: "),
     ],
 )
-def test_ranks_with_different_points_are_refused_on_every_rank(
-    first: str, second: str, on_first: str, on_second: str
-) -> None:
+def test_different_points_are_refused_on_every_rank(first: str, second: str, on_first: str, on_second: str) -> None:
     exchange = Exchange(2)
 
     def measure(names: str, problem: str) -> None:

@@ -29,9 +29,7 @@ def test_a_run_ends_with_its_verdict(toy: Toy, arguments: tuple[str, ...]) -> No
     assert line.startswith("flagperf: 2 of 2 cases passed")
 
 
-def test_a_failure_is_named_in_the_verdict_and_a_run_without_cases_has_one(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_is_in_the_verdict_and_a_run_without_cases_has_one(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ("suites", "-k", "alpha", "--set=efficiency=0.5", "--tb=no")
     narrow = toy.run(*arguments)
     assert verdict(narrow.outlines).startswith("flagperf: 1 of 2 cases passed, 1 failed (alpha:plain:CPU:1:2:1)")

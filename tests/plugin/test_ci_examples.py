@@ -220,9 +220,7 @@ def notes() -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
     server.server_close()
 
 
-def test_gitlab_fails_a_merge_request_that_is_slower_and_posts_a_note(
-    project: Sandbox, notes: tuple[str, list[tuple[str, str, str]]]
-) -> None:
+def test_gitlab_fails_a_slower_merge_request(project: Sandbox, notes: tuple[str, list[tuple[str, str, str]]]) -> None:
     address, received = notes
     file = yaml.safe_load((EXAMPLES / "gitlab-ci.yml").read_text())
     environment = {

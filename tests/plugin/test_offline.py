@@ -48,9 +48,7 @@ def test_an_invalid_expression_is_an_error(expression: str) -> None:
         (b"frame==\n", "txt:1: frame==: inv"),
     ],
 )
-def test_a_list_of_installed_packages_that_pip_freeze_did_not_print_is_an_error(
-    content: bytes, why: str, tmp_path: Path
-) -> None:
+def test_a_list_of_packages_that_pip_freeze_did_not_print_is_an_error(content: bytes, why: str, tmp_path: Path) -> None:
     (file := tmp_path / "installed.txt").write_bytes(content)
     with pytest.raises(Problems, match=rf"--installed={file}: expected what pip freeze printed: .*{why}"):
         _installed(file)

@@ -45,9 +45,7 @@ def test_planted_problems_are_found(browser: Browser, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("dark", "width"), [(False, PHONE), (True, DESK)], ids=["light-phone", "dark-desk"])
-def test_a_page_of_cases_breaks_no_rule(
-    browser: Browser, page_of: Callable[[int], Path], dark: bool, width: int
-) -> None:
+def test_a_page_breaks_no_rule(browser: Browser, page_of: Callable[[int], Path], dark: bool, width: int) -> None:
     with shown(browser, page_of(12), width, dark=dark) as seen:
         close_all(seen)
         failed = seen.page.locator(f"{CASES}[data-state=failed]").first

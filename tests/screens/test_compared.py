@@ -75,9 +75,7 @@ def test_a_click_hides_a_run(browser: Browser, pages: dict[str, Path]) -> None:
         assert seen.problems() == []
 
 
-def test_a_trend_shows_the_noise_the_change_and_the_run_under_the_pointer(
-    browser: Browser, pages: dict[str, Path]
-) -> None:
+def test_a_trend_shows_noise_change_and_the_run_under_the_pointer(browser: Browser, pages: dict[str, Path]) -> None:
     with shown(browser, pages["index"]) as seen:
         chart = seen.page.locator("figure.chart", has_text="over the runs").first
         chart.scroll_into_view_if_needed()

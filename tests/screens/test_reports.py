@@ -129,9 +129,7 @@ def test_a_page_of_cases(
 
 
 @pytest.mark.parametrize("cases", [1, 12])
-def test_a_phone_shows_the_whole_table_of_the_machine(
-    browser: Browser, page_of: Callable[[int], Path], pictures: Path, cases: int
-) -> None:
+def test_a_phone_shows_a_table(browser: Browser, page_of: Callable[[int], Path], pictures: Path, cases: int) -> None:
     with shown(browser, page_of(cases), 390) as seen:
         seen.page.locator(".headline + details > summary").click()
         box = seen.page.locator("#machine .wide")
@@ -299,9 +297,7 @@ def test_the_overview_is_sorted_by_clicks_links_to_its_cases_and_is_filtered(doz
 
 
 @pytest.mark.parametrize("cases", [1, 12])
-def test_a_printed_page_is_open_and_drawn(
-    browser: Browser, page_of: Callable[[int], Path], pictures: Path, cases: int
-) -> None:
+def test_a_printed_page_is_drawn(browser: Browser, page_of: Callable[[int], Path], pictures: Path, cases: int) -> None:
     with shown(browser, page_of(cases), dark=True) as seen:
         seen.page.evaluate("addEventListener('beforeprint', () => { window.printed = true; })")
         seen.page.pdf(path=pictures / f"paper-{cases}.pdf", format="A4")

@@ -240,9 +240,7 @@ def test_places_in_obs_are_parsed(text: str, expected: ObsFolder | None) -> None
     assert ObsFolder.parse(text) == expected
 
 
-def test_orders_are_removed_only_while_no_other_job_copies_the_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_orders_are_not_removed_while_another_job_copies_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path))
     removed: list[str] = []
     obs = SimpleNamespace(delete=lambda _, keys: removed.extend(keys))

@@ -238,9 +238,7 @@ def test_a_lost_network_that_comes_back_does_not_fail_the_round(toy: Toy, modela
     assert warnings.count("instance0 is back") == 2
 
 
-def test_a_network_that_stays_lost_fails_the_round_and_logs_are_fetched_late(
-    toy: Toy, modelarts: service.ModelArts
-) -> None:
+def test_a_lost_network_fails_the_round_and_logs_are_fetched_late(toy: Toy, modelarts: service.ModelArts) -> None:
     run = CloudRun(toy, modelarts, CASE, "step_s=0.1", **{"lease-time": 1.0})
     thread = when(trains(modelarts), lambda: setattr(modelarts.faults, "silent", True))
     assert run.failed().kind == "lost"

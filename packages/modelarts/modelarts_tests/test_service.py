@@ -116,9 +116,7 @@ def test_a_private_host_needs_an_address(monkeypatch: pytest.MonkeyPatch, accoun
         socket.getaddrinfo("notobs.centre.invalid", 80)
 
 
-def test_a_folder_is_made_equal_and_only_changes_are_uploaded(
-    cloud: Cloud, modelarts: service.ModelArts, tmp_path: Path
-) -> None:
+def test_only_changes_of_a_folder_are_uploaded(cloud: Cloud, modelarts: service.ModelArts, tmp_path: Path) -> None:
     package = tmp_path / "big.whl"
     package.write_bytes(b"x" * 1000)
     modelarts.write("/bench/code/run/old.whl", b"old")
@@ -153,9 +151,7 @@ def _running(double: service.ModelArts, name: str, number: int, state: str) -> N
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_the_newest_job_of_exactly_this_name_is_stopped(
-    start_service: Callable[..., service.ModelArts], version: str
-) -> None:
+def test_the_newest_job_of_this_name_is_stopped(start_service: Callable[..., service.ModelArts], version: str) -> None:
     double = start_service(version=version)
     jobs = open_cloud(settings(double)).jobs
     assert stop_newest(jobs, "debug") == "jobname:debug: no job of this name"
@@ -178,9 +174,7 @@ def test_the_newest_job_of_exactly_this_name_is_stopped(
     assert "not stopped: the job has ended already" in stop_newest(jobs, "debug")
 
 
-def test_a_second_submission_by_interface_v1_is_a_version_of_the_job(
-    start_service: Callable[..., service.ModelArts],
-) -> None:
+def test_a_second_submission_by_v1_is_a_version_of_the_job(start_service: Callable[..., service.ModelArts]) -> None:
     double = start_service(version="v1")
     double.faults.hold = True
     cloud = open_cloud(settings(double))

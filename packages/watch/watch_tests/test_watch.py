@@ -183,9 +183,7 @@ def test_a_resumed_run_begins_again(tmp_path: Path) -> None:
         (None, 100, DIED, "probably died: no sign of life"),
     ],
 )
-def test_a_killed_controller_is_detected(
-    alive: bool | None, silent_s: int, word: str, text: str, tmp_path: Path
-) -> None:
+def test_a_killed_controller_is_found(alive: bool | None, silent_s: int, word: str, text: str, tmp_path: Path) -> None:
     run = training_run(tmp_path / "run1")
     follower = followed(run, alive)
     run.clock.now += silent_s
@@ -295,9 +293,7 @@ def test_a_killed_run_is_shown_as_such(tmp_path: Path, capsys: Capture) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_errors_name_the_folder_and_the_reason(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_name_folder_and_reason(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     assert errors_of(capsys, "watch", tmp_path / "nothing") == [f"{tmp_path / 'nothing'}: no such directory"]
     (tmp_path / "empty").mkdir()
     assert errors_of(capsys, "watch", tmp_path / "empty")[0].startswith(f"{tmp_path / 'empty'}: not a run")

@@ -19,9 +19,7 @@ def run(program: str, python: str, repo: Path, folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_fewer_ranks_continue_a_training_and_reach_what_it_reaches_undisturbed(
-    torch_python: str, repo: Path, tmp_path: Path
-) -> None:
+def test_fewer_ranks_continue_a_training_to_the_same_end(torch_python: str, repo: Path, tmp_path: Path) -> None:
     run("other_ranks.py", torch_python, repo, tmp_path)
     found = {
         ranks: [RankResults(json.loads((tmp_path / f"{ranks}-{rank}.json").read_text())) for rank in range(ranks)]

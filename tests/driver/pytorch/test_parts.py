@@ -95,9 +95,7 @@ def test_parts_of_a_step_do_what_the_config_says(alone: RankResults) -> None:
     assert alone["compiled"].finished["profile"]["graph_breaks"] == 0
 
 
-def test_a_throughput_training_profiles_operators_on_the_first_rank(
-    alone: RankResults, pair: list[RankResults]
-) -> None:
+def test_throughput_only_profiles_operators_on_the_first_rank(alone: RankResults, pair: list[RankResults]) -> None:
     profile = alone["compiled"].finished["profile"]
     assert profile["steps"] == 5
     assert profile["kinds"]["matrix product"] > 0
@@ -131,9 +129,7 @@ def test_the_bytes_of_a_step_are_those_by_hand(alone: RankResults) -> None:
     assert step_bytes["operations"] == [1200, 1200, 800, 1200, 0, 404, 6 * (32 + 32 + 8), 1600]
 
 
-def test_compiled_code_is_kept_for_later_rounds_unless_the_user_sets_a_folder(
-    torch_python: str, repo: Path, tmp_path: Path
-) -> None:
+def test_compiled_code_is_kept_in_our_folder_or_the_users(torch_python: str, repo: Path, tmp_path: Path) -> None:
     program = "import flagperf_driver.pytorch, torch._dynamo, os; print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"
     own = {"TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "compiled")}
     for given, kept in (({}, "compiled/torchinductor"), ({"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "own")}, "own")):

@@ -111,9 +111,7 @@ def test_a_wrapped_model_is_checked_too(pair: list[RankResults], parallel: str) 
         assert math.isfinite(adapted.finished["final_loss"])
 
 
-def test_a_model_without_memory_is_compared_by_the_values_that_it_declares(
-    alone: RankResults, pair: list[RankResults]
-) -> None:
+def test_a_model_without_memory_is_compared_by_its_declared_values(alone: RankResults, pair: list[RankResults]) -> None:
     adapted, standard = alone.within("meta", "modules"), alone["meta standard"]
     assert adapted.error is None
     assert adapted.finished["compared_steps"] > 3
