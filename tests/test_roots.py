@@ -16,12 +16,12 @@ from pytest_flagperf.commands import main
 from pytest_flagperf.engines.agents import environments as environments_module
 from pytest_flagperf.engines.agents.environments import Environments
 from pytest_flagperf.hooks.roots import installed_roots
-from pytest_flagperf.hosts import HostError, HostLost
-from pytest_flagperf.hosts.host_pool import HostPool
+from pytest_flagperf.hosts import Host, HostError, HostLost
+from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.problems import MissingHosts, Problems
 from pytest_flagperf.report.terminal.live import Live, silent
-from pytest_flagperf.runtime import Interpreter, RuntimeSetupError
+from pytest_flagperf.runtime import Interpreter, OnProgress, host_module
 from pytest_flagperf.settings import read_settings
 from pytest_flagperf.stored.plan import Deviation
 
@@ -223,31 +223,28 @@ def test_a_package_of_another_version_is_reported_once(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize(
     ("cause", "kind"),
-    [(HostLost("h1: lost"), MissingHosts), (HostError("h1: no reply"), MissingHosts), (None, Problems)],
+    [(HostLost("h1: no connection"), MissingHosts), (HostError("h1: its disk is full"), Problems)],
 )
 def test_a_start_waits_for_hosts_that_do_not_answer_and_for_no_other_problem(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: HostError | None, kind: type[Problems]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: HostError, kind: type[Problems]
 ) -> None:
-    def prepare(*_: object) -> Interpreter:
-        if isinstance(cause, HostLost):
-            raise cause
-        raise RuntimeSetupError("no Python") from cause
+    def fail(*_: object, **__: object) -> dict[str, Any]:
+        raise cause
+
+    def prepare(host: Host, _: object, progress: OnProgress, code: Code) -> dict[str, Any]:
+        return host_module.ask(host, code, "build", {}, timeout_s=9, shape={}, progress=progress)
 
     write_suite(tmp_path)
     fake = SimpleNamespace(takes_python=False, uses_images=False, prepare=prepare)
     monkeypatch.setattr(environments_module, "runtimes", lambda: {"host": fake})
+    monkeypatch.setattr(host_module, "call_module", fail)
     environments = Environments(read_settings({}, tmp_path), tree(tmp_path))
     plan: Any = SimpleNamespace(
         case=Case.parse("toy:pytorch:X9:1:1:1"), vendor="acme", runtime="host", shape=Shape(1, 1)
     )
-    host = LocalHost()
     with pytest.raises(Problems) as raised:
-        environments.interpreters(plan, [host], silent())
+        environments.interpreters(plan, [LocalHost()], silent())
     assert type(raised.value) is kind
-    if not isinstance(cause, HostLost):  # those are handled when devices are acquired
-        with pytest.raises(Problems) as raised:
-            environments.build_ahead(plan, HostPool((host,)), silent())
-        assert type(raised.value) is kind
 
 
 def test_a_warning_about_packages_is_shown_once(tmp_path: Path) -> None:

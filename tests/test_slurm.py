@@ -330,7 +330,7 @@ def test_a_prolog_may_print_text_and_a_failure_of_srun_is_reported() -> None:
     assert noisy.run(["true"], timeout_s=30).code == 0
     noisy.close()
     broken = RelayHost("sh", "-c", "echo 'srun: error: Unable to create step for job 1: Job credential expired' >&2")
-    with pytest.raises(HostError, match="h1: job 1: srun: Unable to create step for job 1: Job credential expired"):
+    with pytest.raises(HostLost, match="h1: job 1: srun: Unable to create step for job 1: Job credential expired"):
         broken.run(["true"], timeout_s=30)
 
 

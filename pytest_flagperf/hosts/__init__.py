@@ -14,7 +14,7 @@ class HostError(RuntimeError):
 
 
 class HostLost(HostError):
-    """The connection to a host is lost. ``Host.reconnect`` may restore it."""
+    """The connection to a host is lost or cannot be made. ``Host.reconnect`` may restore it."""
 
 
 class HostGone(HostLost):
@@ -100,6 +100,6 @@ class Host(Protocol):
         """Return the path of a local Unix socket that leads to the host's socket ``path`` until the host is closed."""
 
     def reconnect(self) -> None:
-        """Replace a lost connection by a new one; HostError with the reason if that fails."""
+        """Replace a lost connection by a new one; HostLost with the reason if that fails."""
 
     def close(self) -> None: ...

@@ -48,7 +48,7 @@ class RemoteHost(ABC):
 
     @abstractmethod
     def _open_link(self) -> Connection:
-        """Return a new connection to the host; HostError with the reason if that fails."""
+        """Return a new connection to the host; HostLost with the reason if that fails."""
 
     def run(
         self,

@@ -271,10 +271,10 @@ class Link:
             try:
                 link.open()
             except HostError as error:
-                raise HostError(f"{self._name}: {error}") from error
+                raise HostLost(f"{self._name}: {error}") from error
             except Exception as error:
                 silent = time.monotonic() - started > CONNECT_S - 1
-                raise HostError(f"{self._name}: {_reason(error, link, self._conf, silent)}") from error
+                raise HostLost(f"{self._name}: {_reason(error, link, self._conf, silent)}") from error
 
     def _prepare(self, link: fabric.Connection) -> None:
         """Set up a connection that refuses unknown hosts, detects a loss and has timeouts."""
@@ -291,7 +291,7 @@ class Link:
             try:
                 link.connect_kwargs["sock"] = _socket(link.host, link.port)
             except OSError as error:
-                raise HostError(f"{self._name}: {_reason(error, link, self._conf)}") from error
+                raise HostLost(f"{self._name}: {_reason(error, link, self._conf)}") from error
 
     def _make_transport(self, sock: Any, **more: Any) -> paramiko.Transport:
         wire = _Wire(sock)
@@ -338,12 +338,12 @@ class Gateway:
                 self._link = None
             if self._link is None:
                 if self._refused_at > since:  # another thread failed while this one waited
-                    raise HostError(self._refusal)
+                    raise HostLost(self._refusal)
                 try:
                     self._link = Link(self._address, self._conf, self._config)
                 except HostError as error:
                     self._refused_at, self._refusal = time.monotonic(), f"gateway {error}"
-                    raise HostError(self._refusal) from error
+                    raise HostLost(self._refusal) from error
             self._users.add(user)
             return self._link.connection
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -30,16 +30,7 @@ _PERMANENT = ("building", "another", "pulling")
 
 
 class _NotReady(HostError):
-    """A host has no Python for the ranks; the cause says why."""
-
-
-def _problems(failed: Collection[HostError]) -> Problems:
-    """Return why hosts are not ready; as MissingHosts, if none of them has answered."""
-    reasons = [
-        error.__cause__ and error.__cause__.__cause__ if isinstance(error, _NotReady) else error for error in failed
-    ]
-    kind = MissingHosts if all(isinstance(reason, HostError) for reason in reasons) else Problems
-    return kind(dict.fromkeys(map(str, failed)))
+    """A reachable host has no Python for the ranks; the cause says why."""
 
 
 class Environments:
@@ -93,7 +84,8 @@ class Environments:
         self._checked.clear()  # the round's ranks could change it, and that of other cases
         failed = [answer for answer in prepared.values() if isinstance(answer, HostError)]
         if failed:
-            raise _problems(failed)
+            kind = Problems if any(isinstance(error, _NotReady) for error in failed) else MissingHosts
+            raise kind(dict.fromkeys(map(str, failed)))
         return {host.name: answer for host, answer in prepared.items() if isinstance(answer, Interpreter)}
 
     def build_ahead(self, plan: Plan, pool: HostPool, watch: Live) -> None:
@@ -105,7 +97,7 @@ class Environments:
         # Hosts that do not answer are handled when devices are acquired.
         failed = {host: answer for host, answer in prepared.items() if isinstance(answer, _NotReady)}
         if failed and len(prepared) - len(failed) < plan.shape.nnodes:
-            raise _problems(failed.values())
+            raise Problems(dict.fromkeys(map(str, failed.values())))
         for host, error in failed.items():
             if isinstance(error.__cause__, BuildFailed):
                 pool.exclude(host, str(error))

@@ -154,7 +154,7 @@ class _Visit:
         except TimeoutError:
             sentence, lost = "no reply to the host check in time: a disk or a device may hang", False
         except HostError as error:
-            sentence, lost = str(error).removeprefix(f"{name}: "), isinstance(error, HostLost)
+            sentence, lost = str(error).removeprefix(f"{name}: "), bool(self.channel) and isinstance(error, HostLost)
         self.findings.append(_unreachable(name, sentence, lost=lost))
         self.close()
         self.gone = True

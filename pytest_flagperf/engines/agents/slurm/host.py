@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from pytest_flagperf.hosts import HostError, HostGone, HostLost
+from pytest_flagperf.hosts import HostError, HostGone
 from pytest_flagperf.hosts.remote import RemoteHost
 from pytest_flagperf.hosts.session import BOOT
 
@@ -117,8 +117,6 @@ class SlurmHost(RemoteHost):
             if far is None:
                 far = Srun(name, [*self.step(), *_RESOLVED_THERE, *argv], environment(), request)
             link = RelayLink(name, far, timeout_s)
-        except HostLost:
-            raise
         except HostError:
             self._check_job()  # a better reason
             raise

@@ -340,11 +340,11 @@ class RelayLink:
         while True:
             if not is_ready(self._far.fileno_to_read, max(0.0, deadline - time.monotonic())):
                 why = self._far.last_words()
-                raise HostError(f"{self._name}: srun started nothing within {timeout_s:g} s: {why}")
+                raise HostLost(f"{self._name}: srun started nothing within {timeout_s:g} s: {why}")
             data = self._far.read()
             if not data:
                 self._far.end(_CLOSE_S)
-                raise HostError(f"{self._name}: srun: {self._far.last_words()}")
+                raise HostLost(f"{self._name}: srun: {self._far.last_words()}")
             received += data
             _, marker, after = received.partition(MARKER)
             line, end, rest = after.partition(b"\n")
