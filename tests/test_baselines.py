@@ -141,7 +141,7 @@ def test_a_baseline_and_a_comparison_of_the_same_runs_give_the_same_answer(earli
         earlier = [rounds(*(rng.gauss(1, 0.03) for _ in range(3))) for _ in range(earlier_runs)]
         old, new = (rounds(*(level * rng.gauss(1, 0.03) for _ in range(3))) for level in (1.0, slower))
         baseline = baselines.accept(case_of(old), earlier, ACCEPTED)
-        row = CaseRuns(("old", "new"), (case_of(old), case_of(new)), case_of(old), case_of(new))
+        row = CaseRuns(("old", "new"), case_of(old), case_of(new))
         (compared,) = [one for one in row.changes(like=[*earlier, old]) if one.name == "p_core"]
         verdict = p_core(new, baseline)
         assert (verdict.ok, compared.word == noise.WORSE) in ((True, False), (False, True)), verdict.sentence

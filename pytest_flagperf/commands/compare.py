@@ -1,12 +1,12 @@
-"""Compare stored runs, oldest first; exit code 1 if a metric is worse by more than its noise.
+"""Compare two stored runs, the old one first; exit code 1 if a metric is worse by more than its noise.
 
-The first run is the old run, the last run is the new run. Runs between them show how the values changed, sorted by
-start time; so are the runs of a folder. The first table has the verdict of each case. A metric regressed if its median
-over the valid rounds is worse by more than the threshold and by more than its noise. The noise is measured from run to
-run, on stored runs with the same config and machine as the old run; where there are too few of them, on the rounds of
-the old and the new run. Runs of different commits are compared, and the changed code is noted. Runs with another
-config or machine are compared only with --ignore-differences. Rounds with a validity warning decide nothing; if no
-case has valid rounds in both runs, the exit code is 2.
+Of more runs, or of a folder of runs in the order of their start, the first and the last one are compared. The first
+table has the verdict of each case. A metric regressed if its median over the valid rounds is worse by more than the
+threshold and by more than its noise. The noise is measured from run to run, on the runs in the old run's folder with
+the same config and machine; where there are too few of them, on the rounds of the old and the new run. Runs of
+different commits are compared, and the changed code is noted. Runs with another config or machine are compared only
+with --ignore-differences. Rounds with a validity warning decide nothing; if no case has valid rounds in both runs, the
+exit code is 2.
 """
 
 from __future__ import annotations
@@ -30,11 +30,9 @@ from pytest_flagperf.results.comparing.case_table import (
     limit,
     not_judged,
 )
-from pytest_flagperf.results.comparing.comparable import config_differences
 from pytest_flagperf.results.comparing.comparison import (
     THRESHOLD,
     CaseRuns,
-    Change,
     Compared,
     Matched,
     certainty,
@@ -87,8 +85,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    page = _compare(_load(arguments.runs), arguments)
+    runs = [run for path in arguments.runs for run in sorted(common.load_runs([path]), key=_started)]
+    if len(runs) < 2:
+        raise Problems([f"{runs[0].directory}: expected two runs, got 1; also pass the run to compare with"])
+    old, *between, new = runs
+    page = _compare(old, new, arguments)
     written = []
+    if between:
+        where = old.directory.parent
+        written.append(f"{count(len(between), 'run')} between not compared; flagperf report --all {where} shows all")
     if arguments.html:
         write_text(arguments.html, standalone(page, arguments.html))
         written.append(f"wrote the page {arguments.html}")
@@ -99,31 +104,28 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if page.regressions else 0 if any(case.row.undecided is None for case in page.cases) else 2
 
 
-def _compare(runs: Sequence[StoredRun], arguments: argparse.Namespace) -> ComparisonPage:
+def _compare(old: StoredRun, new: StoredRun, arguments: argparse.Namespace) -> ComparisonPage:
     judged = tuple(dict.fromkeys(arguments.metric or ()))
-    _check_metrics(judged, runs)
-    directories = dict(zip(common.unique_names(runs), (run.directory for run in runs), strict=True))
-    names, old, new = [*directories], runs[0], runs[-1]
-    matched = match(
-        [(name, run.cases) for name, run in zip(names, runs, strict=True)], across_hardware=arguments.ignore_differences
-    )
+    _check_metrics(judged, (old, new))
+    first, last = common.unique_names((old, new))
+    matched = match((first, last), old.cases, new.cases, across_hardware=arguments.ignore_differences)
     try:
         _check_comparable(old, new, matched, ignore_differences=arguments.ignore_differences)
     except Problems as problems:
         if arguments.markdown:
-            write_text(arguments.markdown, comment.of_refusal(names[0], names[-1], problems.problems))
+            write_text(arguments.markdown, comment.of_refusal(first, last, problems.problems))
         raise
     stored_runs = StoredRuns(old.directory.resolve().parent)
     cases = [_compared(row, stored_runs, judged, arguments) for row in matched.rows]
     rows = case_rows(cases, matched, common=arguments.common)
     regressions = [
-        f"{names[-1]}: {case.row.new.case}: {text}" for case in cases for text in case.row.regressions(case.changes)
+        f"{last}: {case.row.new.case}: {text}" for case in cases for text in case.row.regressions(case.changes)
     ]
     notes = [f"{case} is only in {new.directory}" for case in matched.fresh]
     notes += [f"{row.name}: {text}" for row in matched.rows if (text := _explained(row, old, new))]
     (notes if arguments.common else regressions).extend(f"{case} is not in {new.directory}" for case in matched.lost)
     return ComparisonPage(
-        directories,
+        {first: old.directory, last: new.directory},
         tuple(cases),
         tuple(rows),
         tuple(regressions),
@@ -136,9 +138,7 @@ def _compare(runs: Sequence[StoredRun], arguments: argparse.Namespace) -> Compar
 
 def _lines(page: ComparisonPage, written: Sequence[str]) -> Iterator[str]:
     """Yield the table of all cases, a table for each case, and the notes, warnings and regressions."""
-    old, *others, new = page.directories.values()
-    between = f" ({count(len(others), 'run')} between)" if others else ""
-    yield f"{old} -> {new}{between}"
+    yield " -> ".join(map(str, page.directories.values()))
     yield ""
     yield from _case_table(page.rows)
     for case in page.cases:
@@ -149,17 +149,6 @@ def _lines(page: ComparisonPage, written: Sequence[str]) -> Iterator[str]:
     yield from (f"warning: {text}" for text in page.suspect)
     yield from (f"regression: {text}" for text in page.regressions)
     yield from wrapped(page.title)
-
-
-def _load(paths: Sequence[Path]) -> list[StoredRun]:
-    """Return the old run, the runs between sorted by start time and without repeats, and the new run."""
-    runs = [run for path in paths for run in sorted(common.load_runs([path]), key=_started)]
-    if len(runs) < 2:
-        raise Problems([f"{runs[0].directory}: expected two or more runs, got 1; also pass the run to compare with"])
-    old, *others, new = runs
-    ends = {old.directory.resolve(), new.directory.resolve()}
-    between = {path: run for run in others if (path := run.directory.resolve()) not in ends}
-    return [old, *sorted(between.values(), key=_started), new]
 
 
 def _started(run: StoredRun) -> int:
@@ -178,18 +167,14 @@ def _compared(row: CaseRuns, stored_runs: StoredRuns, judged: Sequence[str], arg
 
 
 def _runs_for_noise(row: CaseRuns, stored_runs: StoredRuns) -> list[NamedRounds]:
-    """Return the runs with the old run's fingerprint: those passed and those stored beside it, without the new run."""
+    """Return the old run and those stored beside it with its fingerprint, without the new run."""
     first = row.old.outcomes[0]
     if first.hardware != row.new.outcomes[0].hardware:
         return []
-    given = [(name, tuple(outcome for outcome in case.outcomes if outcome.valid)) for name, case in row.runs[:-1]]
-    between = [(name, rounds) for name, rounds in given if rounds and not config_differences(first, rounds[0])]
+    old = tuple(outcome for outcome in row.old.outcomes if outcome.valid)
+    given = [(row.names[0], old)] if old else []
     new = {outcome.identity for outcome in row.new.outcomes}
-    runs = [
-        (name, rounds)
-        for name, rounds in (*between, *stored_runs.named(first))
-        if not new & {outcome.identity for outcome in rounds}
-    ]
+    runs = [named for named in (*given, *stored_runs.named(first)) if not new & {one.identity for one in named[1]}]
     return sorted(without_copies(runs), key=lambda named: named[1][0].started_ms or 0)
 
 
@@ -227,7 +212,7 @@ def _without_rate(cell: str, unit: str) -> str:
 
 
 def _case(case: Compared, threshold: float) -> Iterator[str]:
-    """Return a table with a row per metric; a narrow terminal shows only the last of the runs between."""
+    """Return a table with a row per metric."""
     row = case.row
     rounds = [str(sum(outcome.valid for outcome in side.outcomes)) for side in (row.old, row.new)]
     yield f"{row.name} (valid rounds: {' -> '.join(rounds)})"
@@ -236,37 +221,21 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
     yield from (line for text in row.invalid for line in wrapped(f"  invalid: {text}", "    "))
     if not case.changes:
         return
-    between = len(row.names) - 2
-    shown = between
-    while shown and len(aligned(_rows(case, shown))[0]) > width():
-        shown -= 1
-    yield from aligned(_rows(case, shown))
-    units = dict.fromkeys(change.unit for change in case.changes if is_rate(change.unit))
-    if shown and units:
-        yield f"  throughputs in {', '.join(units)}"
-    if shown < between:
-        yield f"  {shown} of {count(between, 'run')} between shown; --html shows all"
+    yield from aligned(_rows(case))
     if text := certainty(case.changes, threshold):
         yield from wrapped(f"  {text}", "    ")
     for text in case.trend.sentences() if case.trend else ():
         yield from wrapped(f"  {text}", "    ")
 
 
-def _rows(case: Compared, between: int) -> list[tuple[str, ...]]:
-    """Return the table's rows; with runs between, the units of rates are printed below the table, not in it."""
-    old, *others = case.row.names
-    rows = [("  metric", *common.column_names([old, *others[-1 - between :]]), "change", "", "limit")]
+def _rows(case: Compared) -> list[tuple[str, ...]]:
+    rows = [("  metric", *common.column_names(case.row.names), "change", "", "limit")]
     for change in case.changes:
-        first, *rest = (_value(text, change, units=not between) for text in change.texts)
         share = change.judgement.change
         signs = (NOTHING if share is None else signed(share), change.word)
-        rows.append((f"  {change.name}", first, *rest[-1 - between :], *signs, limit(change)))
+        rows.append((f"  {change.name}", *(text or NOTHING for text in change.texts), *signs, limit(change)))
     empty = {place for place, column in enumerate(zip(*rows, strict=True)) if not any(column)}
     return [tuple(cell for place, cell in enumerate(row) if place not in empty) for row in rows]
-
-
-def _value(text: str, change: Change, *, units: bool) -> str:
-    return (text if units or not is_rate(change.unit) else text.removesuffix(f" {change.unit}")) or NOTHING
 
 
 # -- checks --------------------------------------------------------------------------------------------------

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.slow
-HARDWARE = ("CPU", "CPU", "X9")
+HARDWARE = ("CPU", "X9")
 
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Pages of three runs, one on other hardware, and of twelve runs, the last of them slower, and their index."""
+    """Pages of two runs on other hardware, and of twelve runs, the last of them slower, and their index."""
     folder = tmp_path_factory.mktemp("runs")
     rng = random.Random(1)
     for number in range(12):

@@ -41,8 +41,7 @@ def of_refusal(old: str, new: str, problems: Sequence[str]) -> str:
 
 
 def _verdict(page: ComparisonPage) -> str:
-    runs = list(page.directories)
-    return blocks.text(f"{page.title}: {runs[0]} → {runs[-1]}")
+    return blocks.text(f"{page.title}: {' → '.join(page.directories)}")
 
 
 def _cells(row: CaseRow) -> list[str]:
@@ -61,11 +60,7 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
     if not case.changes and not case.row.invalid:
         return
     rows = [
-        [
-            blocks.text(text)
-            for text in (change.name, change.texts[0], change.texts[-1], _share(change.judgement.change))
-        ]
-        + [blocks.text(change.word)]
+        [blocks.text(text) for text in (change.name, *change.texts, _share(change.judgement.change), change.word)]
         for change in case.changes
     ]
     texts = [*(f"different: {text}" for text in case.row.differences), *case.row.invalid, *case.row.notes]

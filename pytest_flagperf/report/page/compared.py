@@ -1,4 +1,4 @@
-"""The HTML page of a comparison: regressions, a table of all runs for each case, trends, and the trainings."""
+"""The HTML page of a comparison: regressions, a table for each case, trends, and the trainings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from html import escape
 from pathlib import Path
 
 from flagperf_driver.node.logs.samples import Samples
-from pytest_flagperf.report.page import charts, machine, sampled_charts, time_parts, trends
+from pytest_flagperf.report.page import charts, sampled_charts, time_parts, trends
 from pytest_flagperf.report.page.case_table import CaseLine, case_table, cell
-from pytest_flagperf.report.page.charts import Bar, Chart
+from pytest_flagperf.report.page.charts import Chart
 from pytest_flagperf.report.page.html import (
     Markup,
     Name,
@@ -39,8 +39,6 @@ from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 
-_MAX_RUNS = 8
-"""The maximum number of runs in one chart."""
 _MAX_POINTS, _MIN_POINTS = 200, 15
 _CHART_BYTES = 2_000_000
 """The maximum size of all charts; with many cases their lines have fewer points, or samples are left out."""
@@ -57,7 +55,7 @@ _FULL_BAR = 0.5
 
 @dataclass(frozen=True)
 class ComparisonPage:
-    """The content of the page; ``directories`` are those of the runs by name, in the order of the runs."""
+    """The content of the page; ``directories`` are those of the old and the new run by name."""
 
     directories: Mapping[str, Path]
     cases: tuple[Compared, ...]
@@ -82,7 +80,7 @@ class ComparisonPage:
 
 def standalone(page: ComparisonPage, to: Path) -> str:
     """Return a complete page; its links to the runs are relative to the file ``to``."""
-    old, *_, new = page.directories
+    old, new = page.directories
     page_dir = to.resolve().parent
     cases = sorted(page.cases, key=lambda case: page.verdicts[case.row.name] not in BAD)
     parts = [
@@ -90,7 +88,6 @@ def standalone(page: ComparisonPage, to: Path) -> str:
         _facts(page, page_dir),
         _overview(page),
         _lists(page),
-        _machines(page),
         _scaling(page),
         '<h2 id="cases">Cases</h2>',
         *(_case(page, case, page_dir) for case in cases),
@@ -170,7 +167,7 @@ def _cells(page: ComparisonPage, row: CaseRow) -> dict[str, str]:
 
 def _small_curves(case: Compared) -> dict[str, str]:
     """Return the first curves of the old and the new run, laid over each other, by column."""
-    rounds = [outcome for run in (case.row.old, case.row.new) if (outcome := _median_round(run)) is not None]
+    rounds = [outcome for _, run in case.row.runs if (outcome := _median_round(run)) is not None]
     drawn = {
         "metric (target)": map(_first_curve, rounds),
         "throughput": (charts.throughput([outcome], POINTS) for outcome in rounds),
@@ -193,7 +190,7 @@ def _labelled(verdict: str) -> str:
 
 
 def _facts(page: ComparisonPage, page_dir: Path) -> str:
-    old, *between, new = (_run(name, path, page_dir) for name, path in page.directories.items())
+    old, new = (_run(name, path, page_dir) for name, path in page.directories.items())
     rule = (
         f"a change counts if it is at least {quantity(page.threshold, 'share')}, "
         f"and larger than random variation reaches once in {1 / noise.CHANCE:.0f} runs"
@@ -201,11 +198,10 @@ def _facts(page: ComparisonPage, page_dir: Path) -> str:
     keys = {place: f'<i class="key c{place}"></i>' for place in range(2)}
     facts = {
         f"{keys[0]}old": old,
-        "between": folded(count(len(between), "run"), f"<p>{'<br>'.join(between)}</p>") if between else "",
         f"{keys[1]}new": new,
         "rule": rule,
     }
-    texts = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items() if text)
+    texts = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items())
     return f'<dl class="facts">{texts}</dl>'
 
 
@@ -215,28 +211,6 @@ def _run(name: str, directory: Path, page_dir: Path) -> str:
 
 
 # -- all cases -----------------------------------------------------------------------------------------------
-
-
-def _machines(page: ComparisonPage) -> str:
-    """Return p_core as bars for each case whose runs are of different hardware."""
-    across = [case for case in page.cases if len({run.outcomes[0].hardware for _, run in case.row.runs}) > 1]
-    named = [(case.row.old.case, _bars(case)) for case in across]
-    shown = [f"<div><h3>{escape(case)}</h3>{bars}</div>" for case, bars in named if bars]
-    return f'<h2>Hardware comparison: p_core</h2><div class="charts">{"".join(shown)}</div>' if shown else ""
-
-
-def _bars(case: Compared) -> str:
-    return charts.bars(
-        [
-            Bar(
-                f"{name}: {machine.named(run.outcomes[0].vendor, run.outcomes[0].hardware)}",
-                value,
-                quantity(value, _rate(run)),
-            )
-            for name, run in case.row.runs
-            if (value := run.median("p_core")) is not None
-        ]
-    )
 
 
 def _scaling(page: ComparisonPage) -> str:
@@ -308,13 +282,11 @@ def _history(page: ComparisonPage, case: Compared, page_dir: Path) -> str:
 
 
 def _figures(case: Compared) -> str:
-    """Return the table of figures, with the old and the new run before the runs between them."""
-    old, *between, new = case.row.names
-    head = ("figure", old, new, "change", "bar", "limit", "verdict", "better", *between)
-    rows = []
-    for change in case.changes:
-        before, *values, after = map(Number, change.texts)
-        rows.append((_named(change.name, case), before, after, *_judged(change), Name(change.direction or ""), *values))
+    head = ("figure", *case.row.names, "change", "bar", "limit", "verdict", "better")
+    rows = [
+        (_named(change.name, case), *map(Number, change.texts), *_judged(change), Name(change.direction or ""))
+        for change in case.changes
+    ]
     return table(head, rows, [change.word == noise.WORSE for change in case.changes])
 
 
@@ -357,9 +329,8 @@ def _change(change: Change) -> str:
 
 
 def _drawn(page: ComparisonPage, case: Compared) -> str:
-    """Return the charts of the median round of each run; of many runs the first and the last ones."""
-    named = [(name, outcome) for name, run in case.row.runs if (outcome := _median_round(run)) is not None]
-    shown = named if len(named) <= _MAX_RUNS else [named[0], *named[1 - _MAX_RUNS :]]
+    """Return the charts of the median round of each run."""
+    shown = [(name, outcome) for name, run in case.row.runs if (outcome := _median_round(run)) is not None]
     numbers = _CHART_BYTES / max(len(page.cases), 1) / _BYTES_PER_POINT / 2
     points = max(min(int(numbers / 3 / max(len(shown), 1)), _MAX_POINTS), _MIN_POINTS)
     curves = _by_title((name, chart) for name, outcome in shown for chart in _curves(outcome, points))
@@ -367,8 +338,6 @@ def _drawn(page: ComparisonPage, case: Compared) -> str:
     if not any(curves) and not sampled:
         return ""
     about = "of each run the round with the median p_core"
-    if len(shown) < len(named):
-        about += f"; {len(shown)} of {len(named)} runs"
     if sampled is None:
         about += "; without the charts of hosts and devices, because there are too many cases"
     title = "Training" if case.row.old.outcomes[0].is_training else "Measurement"
@@ -423,7 +392,7 @@ def _number_of_lines(hosts: Mapping[str, Samples]) -> int:
 
 
 def _combined(named: Sequence[tuple[str, Chart | None]]) -> Chart | None:
-    """Combine the charts of several runs; the name of each line has its run."""
+    """Combine the charts of both runs; the name of each line has its run."""
     drawn = [(name, chart) for name, chart in named if chart is not None]
     if not drawn:
         return None

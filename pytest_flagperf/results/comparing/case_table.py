@@ -57,7 +57,7 @@ def _implausible(case: Compared) -> str:
     last = found[-1]
     others = f" (also {', '.join(change.name for change in found[:-1])})" if len(found) > 1 else ""
     return (
-        f"{case.row.new.case}: {last.name} went from {last.texts[0]} to {last.texts[-1]}, "
+        f"{case.row.new.case}: {last.name} went from {' to '.join(last.texts)}, "
         f"{signed(last.judgement.change or 0.0)}{others}, with the same config and machine; {CHECK}"
     )
 
@@ -102,12 +102,13 @@ def _row(case: Compared) -> CaseRow:
     if change is None:
         return CaseRow(case.row.name, verdict)
     share = change.judgement.change
+    old, new = change.texts
     return CaseRow(
         case=case.row.name,
         verdict=verdict,
         metric=change.name,
-        old=change.texts[0],
-        new=change.texts[-1],
+        old=old,
+        new=new,
         change="" if share is None else signed(share),
         limit=limit(change),
         unit=change.unit,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_flagperf.results.comparing.comparable import config_differences, notes
@@ -22,7 +22,7 @@ THRESHOLD = 0.05
 
 @dataclass(frozen=True)
 class Change:
-    """One metric of a case: the values of each run's valid rounds, and the judgement of the last run.
+    """One metric of a case: the values of both runs' valid rounds, and the judgement of the new run.
 
     ``judged``: whether a worse value is a regression.
     """
@@ -30,28 +30,23 @@ class Change:
     name: str
     unit: str
     direction: str | None
-    runs: tuple[tuple[float, ...], ...]
+    rounds: tuple[tuple[float, ...], tuple[float, ...]]
     judged: bool
     judgement: Judgement
 
     @property
-    def medians(self) -> tuple[float | None, ...]:
-        return tuple(statistics.median(run) if run else None for run in self.runs)
-
-    @property
     def old(self) -> float | None:
-        return self.medians[0]
+        return _median(self.rounds[0])
 
     @property
     def new(self) -> float | None:
-        return self.medians[-1]
+        return _median(self.rounds[1])
 
     @property
-    def texts(self) -> list[str]:
-        """Each run's value with its unit, with enough digits to differ from the old one; empty without a value."""
-        old, *others = self.medians
-        shown = [compared(old, self.new, self.unit)[0] if old is not None else ""]
-        return shown + ["" if other is None else compared(old, other, self.unit)[1] for other in others]
+    def texts(self) -> tuple[str, str]:
+        """Both runs' values with their unit, with enough digits to differ; empty without a value."""
+        then, now = compared(self.old, self.new, self.unit)
+        return "" if self.old is None else then, "" if self.new is None else now
 
     @property
     def word(self) -> str:
@@ -68,7 +63,7 @@ class Change:
         judgement = self.judgement
         if judgement.word != noise.WORSE or judgement.change is None:
             return None
-        then, now = compared(self.old, self.new, self.unit)
+        then, now = self.texts
         how = "worse" if self.direction == "lower" else "lower"
         odds = f"; noise goes this far {noise.odds(judgement.chance)}" if judgement.chance is not None else ""
         return (
@@ -79,11 +74,10 @@ class Change:
 
 @dataclass(frozen=True)
 class CaseRuns:
-    """A case in several runs, from the old to the new run; None for a run without the case."""
+    """A case in the old and in the new run."""
 
-    names: tuple[str, ...]
+    names: tuple[str, str]
     """The names of the runs."""
-    cases: tuple[CaseResult | None, ...]
     old: CaseResult
     new: CaseResult
 
@@ -97,36 +91,25 @@ class CaseRuns:
 
     @property
     def runs(self) -> list[tuple[str, CaseResult]]:
-        """The runs that have the case, in their order."""
-        return [(name, case) for name, case in zip(self.names, self.cases, strict=True) if case is not None]
+        """Both runs, the old one first."""
+        return [*zip(self.names, (self.old, self.new), strict=True)]
 
     @property
     def differences(self) -> list[str]:
-        """The fields in which configs and machines differ from the old run's."""
-        return self._texts(config_differences)
+        """The fields in which configs and machines differ."""
+        return config_differences(self.old.outcomes[0], self.new.outcomes[0])
 
     @property
     def notes(self) -> list[str]:
         """The differences that do not prevent a comparison, such as the code."""
-        return self._texts(notes)
-
-    def _texts(self, differences: Callable[[Outcome, Outcome], list[str]]) -> list[str]:
-        """Each difference once; with more than two runs also the runs that have it."""
-        runs_of: dict[str, list[str]] = {}
-        for name, case in self.runs[1:]:
-            for text in differences(self.old.outcomes[0], case.outcomes[0]):
-                runs_of.setdefault(text, []).append(name)
-        if len(self.names) == 2:
-            return list(runs_of)
-        return [f"{text} (in {', '.join(names)})" for text, names in runs_of.items()]
+        return notes(self.old.outcomes[0], self.new.outcomes[0])
 
     @property
     def invalid(self) -> list[str]:
-        """A sentence for each invalid round of the old and the new run: it decides nothing."""
-        sides = ((self.names[0], self.old), (self.names[-1], self.new))
+        """A sentence for each invalid round: it decides nothing."""
         return [
             f"{name}: round {outcome.round} is invalid and decides nothing: {outcome.validity_warnings[0].sentence}"
-            for name, case in sides
+            for name, case in self.runs
             for outcome in case.outcomes
             if outcome.ok and not outcome.valid
         ]
@@ -136,8 +119,7 @@ class CaseRuns:
         """The reason why the case is not judged: a run has no valid round, and the new run did not fail."""
         if not any(outcome.ok for outcome in self.new.outcomes):
             return None
-        sides = ((self.names[0], self.old), (self.names[-1], self.new))
-        without = [name for name, case in sides if not any(outcome.valid for outcome in case.outcomes)]
+        without = [name for name, case in self.runs if not any(outcome.valid for outcome in case.outcomes)]
         return f"no valid round in {' and '.join(without)}" if without else None
 
     def changes(
@@ -183,17 +165,17 @@ class CaseRuns:
         known = (one.metric(name) for case in (self.old, self.new) for one in case.outcomes)
         record = next((metric for metric in known if metric is not None), None)
         unit, direction = (record.unit, record.direction) if record else ("", None)
-        runs = tuple(_values(name, case.outcomes) if case is not None else () for case in self.cases)
+        runs = _values(name, self.old.outcomes), _values(name, self.new.outcomes)
         noisy = [_values(name, rounds) for rounds in like]
-        judgement = noise.compare(runs[0], runs[-1], noisy, direction=direction, least=threshold)
-        if judgement.is_implausible and not config_differences(self.old.outcomes[0], self.new.outcomes[0]):
+        judgement = noise.compare(*runs, noisy, direction=direction, least=threshold)
+        if judgement.is_implausible and not self.differences:
             judgement = replace(judgement, word=noise.IMPLAUSIBLE)
         return Change(name, unit, direction, runs, judged, judgement)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A case in all runs, and its metrics; ``trends``: of the judged metrics over these runs and the stored ones."""
+    """A case in both runs, and its metrics; ``trends``: of the judged metrics over these runs and the stored ones."""
 
     row: CaseRuns
     changes: tuple[Change, ...]
@@ -220,7 +202,7 @@ def certainty(changes: Iterable[Change], threshold: float) -> str:
     often = f"noise: chance exceeds it once in {1 / noise.CHANCE:.0f} runs"
     if all(error.source == noise.FROM_RUNS for error in known):
         return f"{often}; measured on {count(min(error.runs for error in known), 'run')} like the old one"
-    sides = " and ".join(str(len(side)) for side in (judged[0].runs[0], judged[0].runs[-1]))
+    sides = " and ".join(str(len(side)) for side in judged[0].rounds)
     return (
         f"{often}; measured on the {sides} rounds alone, without effects that all rounds of a run share: "
         f"that needs {noise.FEWEST} stored runs like the old one"
@@ -236,20 +218,15 @@ class Matched:
     fresh: tuple[str, ...]
 
 
-def match(runs: Sequence[tuple[str, Sequence[CaseResult]]], *, across_hardware: bool = False) -> Matched:
-    """Match the cases of the first run with those of all others."""
-    names, (old, *others) = tuple(name for name, _ in runs), [cases for _, cases in runs]
-    matches = [_partners(old, cases, across_hardware) for cases in others]
-    rows, lost = [], []
-    for case in old:
-        partners = tuple(partners.get(case.case) for partners in matches)
-        new = partners[-1]
-        if new is None:
-            lost.append(case.case)
-        else:
-            rows.append(CaseRuns(names, (case, *partners), case, new))
-    matched = {case.without_repeat for case in matches[-1].values()}
-    fresh = [case.case for case in others[-1] if case.without_repeat not in matched]
+def match(
+    names: tuple[str, str], old: Sequence[CaseResult], new: Sequence[CaseResult], *, across_hardware: bool
+) -> Matched:
+    """Match the cases of the old run with those of the new one."""
+    partners = _partners(old, new, across_hardware)
+    rows = [CaseRuns(names, case, partners[case.case]) for case in old if case.case in partners]
+    lost = [case.case for case in old if case.case not in partners]
+    matched = {case.without_repeat for case in partners.values()}
+    fresh = [case.case for case in new if case.without_repeat not in matched]
     return Matched(tuple(rows), tuple(lost), tuple(fresh))
 
 
@@ -267,6 +244,10 @@ def _partners(old: Sequence[CaseResult], new: Sequence[CaseResult], across_hardw
 
 def _values(name: str, outcomes: Iterable[Outcome]) -> tuple[float, ...]:
     return tuple(finite(one.value(name) for one in outcomes if one.valid))
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
 
 
 def _shape(case: CaseResult) -> tuple[object, ...]:
