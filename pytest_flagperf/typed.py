@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from flagperf_driver.node.logs.whole_numbers import LARGEST_INT
 
@@ -31,14 +32,15 @@ _WORDS = {
     types.NoneType: "null",
 }
 _NAN_TEXTS = ("nan", "inf", "-inf")
-_ANNOTATED: Any = type(Annotated[int, 0])
-_UNIONS: Any = (types.UnionType, type(Union[int, str]))  # noqa: UP007 - the other way to write it
+_UNIONS = (Union, types.UnionType)
+_TABLES = (dict, Mapping)  # a dict is recognized faster
+_Make = Callable[[Any], Any]
 _PLAIN_KEY, _LONGEST_KEY = re.compile(r"[\w:/-]{1,60}", re.ASCII), 60
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition of a value beside its type, as in ``Annotated[int, Rule("a count", is_count)]``."""
+    """A condition of a made value beside its type, as in ``Annotated[int, Rule("a count", is_count)]``."""
 
     words: str
     fits: Callable[[Any], bool]
@@ -51,33 +53,49 @@ class Either:
     kinds: tuple[Any, ...]
 
 
+class Misfit(Exception):
+    """A value that does not have its kind; ``Check.problems`` says why."""
+
+
 def dotted(at: At) -> str:
     return ".".join(at)
 
 
 @dataclass(frozen=True)
 class Check:
-    """Finds what does not fit; ``show`` writes a value; ``all_keys`` refuses keys that are not declared."""
+    """Finds what does not fit; ``show`` writes a value; ``all_keys`` refuses keys that are not declared.
+
+    It keeps each kind that it was asked for.
+    """
 
     show: Callable[[At, object], str] = lambda _, value: shown(value)
     all_keys: bool = False
     nan_is_text: bool = False
     """The strings "nan", "inf" and "-inf" are numbers, as in PerfLog."""
+    _makers: dict[int, tuple[Any, _Make]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def made(self, value: Any, kind: Any) -> Any:
+        """Return a value as its kind: tables as dataclasses, lists as tuples, numbers as float; else raise Misfit."""
+        return self._maker(kind)(value)
 
     def problems(self, value: Any, kind: Any, at: At = ()) -> Iterator[tuple[At, str]]:
         """Yield the place of each value of another kind, and a sentence."""
-        if self._fits(value, kind):  # most values do, and the functions below take five times as long
-            return
-        if isinstance(kind, dict):
-            yield from self._object(value, kind, at)
-            return
+        try:
+            self.made(value, kind)
+        except Misfit:
+            yield from self._problems(value, kind, at)
+
+    def _problems(self, value: Any, kind: Any, at: At) -> Iterator[tuple[At, str]]:
         origin, inside = get_origin(kind), get_args(kind)
         if origin is Annotated:
-            if any(self.problems(value, inside[0], at)) or not inside[1].fits(value):
-                yield self._wrong(value, inside[1].words, at)
-        elif isinstance(kind, Either) or origin in (Union, types.UnionType):
-            yield from self._either(value, kind.kinds if isinstance(kind, Either) else inside, at)
-        elif is_typeddict(kind) or is_dataclass(kind):
+            yield self._wrong(value, inside[1].words, at)
+        elif isinstance(kind, Either) or origin in _UNIONS:
+            kinds, _ = _without_null(kind)
+            if len(kinds) > 1 and all(isinstance(one, type) and one in _WORDS for one in kinds):
+                yield self._wrong(value, " or ".join(map(_words, kinds)), at)
+            else:
+                yield from self._problems(value, kinds[-1], at)
+        elif _has_keys(kind):
             yield from self._object(value, kind, at)
         elif isinstance(kind, list) or (origin is not None and issubclass(origin, Sequence)):
             if isinstance(value, (list, tuple)):
@@ -87,23 +105,11 @@ class Check:
             else:
                 example = f"[[{dotted(at)}]]" if isinstance(value, Mapping) else f"[{self.show(at, value)}]"
                 yield self._wrong(value, f"a list, as in {example}" if self.all_keys else "a list", at)
-        elif origin is not None and issubclass(origin, Mapping):
-            if isinstance(value, Mapping):
-                for key, item in value.items():
-                    yield from self.problems(item, inside[1], (*at, _key(key)))
-            else:
-                yield self._wrong(value, _WORDS[dict], at)
-        elif not (_is_a(value, kind) or (self.nan_is_text and kind is float and value in _NAN_TEXTS)):
-            yield self._wrong(value, _words(kind), at)
-
-    def _either(self, value: Any, kinds: Sequence[Any], at: At) -> Iterator[tuple[At, str]]:
-        if value is None and (types.NoneType in kinds or None in kinds):
-            return
-        others = [kind for kind in kinds if kind not in (None, types.NoneType)]
-        found = [list(self.problems(value, kind, at)) for kind in others]
-        if all(found):
-            together = len(others) > 1 and all(isinstance(kind, type) and kind in _WORDS for kind in others)
-            yield from [self._wrong(value, " or ".join(map(_words, others)), at)] if together else found[-1]
+        elif origin is not None and issubclass(origin, Mapping) and isinstance(value, Mapping):
+            for key, item in value.items():
+                yield from self.problems(item, inside[1], (*at, _key(key)))
+        else:
+            yield self._wrong(value, _WORDS[dict] if origin else _words(kind), at)
 
     def _object(self, value: Any, kind: Any, at: At) -> Iterator[tuple[At, str]]:
         if is_dataclass(kind) and isinstance(value, kind):  # type: ignore[arg-type]
@@ -124,41 +130,53 @@ class Check:
             if key in value:
                 yield from self.problems(value[key], inner, (*at, key))
 
-    def _fits(self, value: Any, kind: Any) -> bool:
-        """Return True if a value is of one of the kinds that most values have; a value may be valid without it."""
-        if type(kind) is type:
-            if type(value) is int and (kind is int or kind is float):
-                return abs(value) <= LARGEST_INT
-            if kind in _WORDS:
-                return type(value) is kind or (self.nan_is_text and kind is float and value in _NAN_TEXTS)
-            return is_dataclass(kind) and type(value) is dict and self._fits_class(value, kind)
-        if type(kind) is _ANNOTATED:
-            return self._fits(value, kind.__origin__) and kind.__metadata__[0].fits(value)
-        if type(kind) is dict:
-            if type(value) is not dict or self.all_keys:
-                return False
-            for key, inner in kind.items():
-                name = key[:-1] if key[-1] == "?" else key
-                if not (self._fits(value[name], inner) if name in value else name is not key):
-                    return False
-            return True
-        if type(kind) is list:
-            return type(value) is list and all(self._fits(item, kind[0]) for item in value)
-        if type(kind) is Either or type(kind) in _UNIONS:
-            return any(self._fits(value, one) for one in (kind.kinds if type(kind) is Either else kind.__args__))
-        if type(kind) is types.GenericAlias and kind.__origin__ is tuple:
-            return type(value) is list and all(self._fits(item, kind.__args__[0]) for item in value)
-        if type(kind) is types.GenericAlias and kind.__origin__ is Mapping:
-            return type(value) is dict and all(self._fits(item, kind.__args__[1]) for item in value.values())
-        return kind is Any or (kind is None and value is None)
+    def _maker(self, kind: Any) -> _Make:
+        """Return the function for values of a kind, since looking at the kind takes longer than looking at a value."""
+        known = self._makers.get(id(kind))
+        if known is None:  # the kind is kept, so that no other object gets its id
+            known = self._makers[id(kind)] = kind, self._new_maker(kind)
+        return known[1]
 
-    def _fits_class(self, value: Mapping[str, Any], kind: Any) -> bool:
-        declared, required = _keys_of_class(kind)
-        if self.all_keys and not value.keys() <= declared.keys():
-            return False
-        return all(map(value.__contains__, required)) and all(
-            self._fits(item, declared[key]) for key, item in value.items() if key in declared
-        )
+    def _new_maker(self, kind: Any) -> _Make:
+        origin, inside = get_origin(kind), get_args(kind)
+        if kind is Any:
+            return lambda value: value
+        if origin is Annotated:
+            make, fits = self._maker(inside[0]), inside[1].fits
+            return lambda value: made if fits(made := make(value)) else _misfit()
+        if isinstance(kind, Either) or origin in _UNIONS:
+            kinds, nullable = _without_null(kind)
+            return _first_of([self._maker(one) for one in kinds], nullable)
+        if _has_keys(kind):
+            return self._object_maker(kind)
+        if isinstance(kind, list) or (origin is not None and issubclass(origin, Sequence)):
+            make = self._maker((kind if isinstance(kind, list) else inside)[0])
+            make_list = tuple if origin is tuple else list
+            return lambda value: make_list(map(make, value)) if isinstance(value, (list, tuple)) else _misfit()
+        if origin is not None and issubclass(origin, Mapping):
+            make = self._maker(inside[1])
+            return lambda value: (
+                {key: make(item) for key, item in value.items()} if isinstance(value, _TABLES) else _misfit()
+            )
+        return _plain(kind, _NAN_TEXTS if kind is float and self.nan_is_text else ())
+
+    def _object_maker(self, kind: Any) -> _Make:
+        keys, required = keys_of(kind)
+        makers, needed, all_keys = {key: self._maker(keys[key]) for key in keys}, frozenset(required), self.all_keys
+        make_record: Any = kind if is_dataclass(kind) else None
+
+        def make(value: Any) -> Any:
+            if not isinstance(value, _TABLES):
+                if make_record is None or not isinstance(value, make_record):
+                    raise Misfit
+                make({name: getattr(value, name) for name in makers})
+                return value
+            made = {key: makers[key](item) for key, item in value.items() if key in makers}
+            if not made.keys() >= needed or (all_keys and len(made) < len(value)):
+                raise Misfit
+            return value if make_record is None else make_record(**made)
+
+        return make
 
     def _wrong(self, value: Any, expected: str, at: At) -> tuple[At, str]:
         return at, f"{dotted(at) or 'the value'} is {self.show(at, value)}; expected {expected}"
@@ -180,40 +198,42 @@ def _keys_of_class(kind: Any) -> tuple[Mapping[str, Any], Sequence[str]]:
     return {one.name: hints[one.name] for one in fields(kind)}, needed
 
 
-def made(value: Any, kind: Any) -> Any:
-    """Return a checked value as its kind: tables as dataclasses, lists as tuples, numbers as float."""
-    return _maker(kind)(value)
+def _has_keys(kind: Any) -> bool:
+    return isinstance(kind, dict) or is_typeddict(kind) or (isinstance(kind, type) and is_dataclass(kind))
 
 
-@cache  # looking at a kind takes longer than making a value of it
-def _maker(kind: Any) -> Callable[[Any], Any]:
-    """Return the function that makes a checked value its kind."""
-    origin, inside = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType, Annotated):  # only X | None occurs
-        return _maker(next(member for member in inside if member is not types.NoneType))
-    if is_dataclass(kind):
-
-        def make_class(value: Any) -> Any:
-            if value is None or isinstance(value, kind):  # type: ignore[arg-type]
-                return value
-            makers = _makers_of_class(kind)  # type: ignore[arg-type]
-            return kind(**{key: makers[key](item) for key, item in value.items() if key in makers})  # type: ignore[operator]
-
-        return make_class
-    if origin is tuple:
-        make = _maker(inside[0])
-        return lambda value: None if value is None else tuple(map(make, value))
-    if origin is not None and issubclass(origin, Mapping):
-        make = _maker(inside[1])
-        return lambda value: None if value is None else {key: make(item) for key, item in value.items()}
-    if kind is float or _is_choice(kind):
-        return lambda value: None if value is None else kind(value)
-    return lambda value: value
+def _without_null(kind: Any) -> tuple[list[Any], bool]:
+    """Return the kinds of which a value has one, and whether it may be null."""
+    kinds = kind.kinds if isinstance(kind, Either) else get_args(kind)
+    others = [one for one in kinds if one not in (None, types.NoneType)]
+    return others, len(others) < len(kinds)
 
 
-@cache
-def _makers_of_class(kind: Any) -> Mapping[str, Callable[[Any], Any]]:
-    return {key: _maker(inner) for key, inner in keys_of(kind)[0].items()}
+def _misfit() -> NoReturn:
+    raise Misfit
+
+
+def _first_of(makers: Sequence[_Make], nullable: bool) -> _Make:
+    def make_first(value: Any) -> Any:
+        if value is None and nullable:
+            return None
+        for make in makers:
+            with suppress(Misfit):
+                return make(value)
+        raise Misfit
+
+    return make_first
+
+
+def _plain(kind: Any, others: Sequence[str]) -> _Make:
+    make_value = kind if kind is float or _is_choice(kind) else lambda value: value
+
+    def make(value: Any) -> Any:
+        if type(value) is kind and not (kind is int and abs(value) > LARGEST_INT):
+            return value
+        return make_value(value) if _is_a(value, kind) or value in others else _misfit()
+
+    return make
 
 
 def _is_a(value: Any, kind: Any) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..problems import Problems, kind, near, shown
-from ..typed import Check, dotted, made
+from ..typed import Check, dotted
 
 T = TypeVar("T")
 
@@ -22,6 +22,7 @@ _DECODE_LINE = re.compile(r"\(at line (\d+)")
 KeyPath = tuple[str, ...]
 _MAY_BE_SECRET = (("environment",), ("container",), ("uv",))
 """Tables whose values must not appear in messages."""
+_CHECK = Check(lambda at, value: kind(value) if at[:1] in _MAY_BE_SECRET else shown(value), all_keys=True)
 
 
 class CatalogError(Problems):
@@ -34,7 +35,7 @@ def read(cls: type[T], file: Path) -> T:
     table = _table(file, text)
     lines = _lines(text)
     raise_if_any([f"{file}:{_line(lines, at)}: {problem}" for at, problem in _problems(cls, table)])
-    return made(table, cls)  # type: ignore[no-any-return]
+    return _CHECK.made(table, cls)  # type: ignore[no-any-return]
 
 
 def read_key(file: Path, key: str, default: str) -> str:
@@ -107,8 +108,7 @@ def _text(file: Path) -> str:
 
 def _problems(cls: type, table: dict[str, Any]) -> Iterator[tuple[KeyPath, str]]:
     """Yield the place and a sentence for each value that the class does not allow."""
-    check = Check(lambda at, value: kind(value) if at[:1] in _MAY_BE_SECRET else shown(value), all_keys=True)
-    yield from check.problems(table, cls)
+    yield from _CHECK.problems(table, cls)
     yield from ((at, f"{dotted(at)} is {value!r}; expected a finite number") for at, value in _not_finite(table))
 
 

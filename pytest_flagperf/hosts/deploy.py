@@ -27,6 +27,7 @@ _TIMEOUT_S = 120.0
 _CLOSE_S = 5.0
 _BOOTSTRAP = Path(bootstrap.__file__)
 _SWEEP_MODULE = "flagperf_driver.node.orphans"
+_SWEPT: Shape = {"swept": [TEXT], "problems": [TEXT]}
 _NVML_MODULE = "pynvml"  # imported by the sampler where it reads devices with NVML
 
 cache_root = bootstrap.cache_root
@@ -104,9 +105,7 @@ def sweep(host: Host, code: Code, log_dir: str, docker: str | None) -> tuple[lis
     Return their names, and the problems. ``docker`` is the socket of the engine of the round's container, if any.
     """
     request = {"log_dir": log_dir, "docker": docker}
-    swept = call_module(
-        host, code, _SWEEP_MODULE, request, timeout_s=_TIMEOUT_S, shape={"swept": [TEXT], "problems": [TEXT]}
-    )
+    swept = call_module(host, code, _SWEEP_MODULE, request, timeout_s=_TIMEOUT_S, shape=_SWEPT)
     return swept["swept"], swept["problems"]
 
 

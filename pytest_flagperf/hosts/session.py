@@ -32,6 +32,7 @@ _FIRST_REPLIES: Mapping[str, Shape] = {
     "start": {"pid": COUNT},
 }
 _LAST_REPLY: Shape = {"old?": TEXT, "error?": TEXT}
+_END: Shape = {"code": WHOLE}
 
 
 def is_ready(fd: int, timeout_s: float, *, to_write: bool = False) -> bool:
@@ -206,7 +207,7 @@ class Session:
                 raise HostError(f"{self._name}: {self._python} is Python {reply['old']}; {_PYTHON_REQUIRED}")
             if "error" in reply:
                 raise HostError(f"{self._name}: {action}: {reply['error']}")
-            check(self._name, reply, {"code": WHOLE}, "the last reply of the session")
+            check(self._name, reply, _END, "the last reply of the session")
             return reply
         if self.channel.exit_status < 0:
             self._link.check()

@@ -15,7 +15,7 @@ from flagperf_driver.training.parallel import DDP, Parallel, ParallelError
 from ..case import Shape
 from ..catalog import Suite
 from ..problems import Problems
-from ..typed import Check, made
+from ..typed import Check
 
 ONE_CARD = "1x1"
 SHAPES = (ONE_CARD, "1x2", "1x4", "1x8", "2x8")
@@ -107,7 +107,8 @@ def _run(program: Path, requests: Sequence[Mapping[str, Any]]) -> list[Estimate]
         replies = json.loads(done.stdout)
     except ValueError as error:
         raise Problems([f"{program}: expected JSON on stdout; got {done.stdout[:80]!r}: {error}"]) from None
-    problems = [text for _, text in Check().problems(replies, [Estimate])]
+    check = Check()
+    problems = [text for _, text in check.problems(replies, [Estimate])]
     if not problems and len(replies) != len(requests):
         problems = [f"expected {len(requests)} estimates; got {len(replies)}"]
     problems = problems or [
@@ -118,7 +119,7 @@ def _run(program: Path, requests: Sequence[Mapping[str, Any]]) -> list[Estimate]
     ]
     if problems:
         raise Problems([f"{program}: {problem}" for problem in problems[:3]])
-    return [made(reply, Estimate) for reply in replies]
+    return [check.made(reply, Estimate) for reply in replies]
 
 
 # -- the text of --plan ----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from .files import FormatError, check_schema, read, write, writing
 from .plan import StoredHost, StoredPlan, read_plan
 
 SCHEMA = 1
+_PLACES = {"log_dir": str, "code_root": str}
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class RoundDir:
         hosts = self.read_plan().hosts
         for host in hosts:
             places = {"log_dir": host.log_dir or None, "code_root": host.code_root or None}
-            type_check.check(places, {"log_dir": str, "code_root": str}, f"{self.path / layout.PLAN}: hosts")
+            type_check.check(places, _PLACES, f"{self.path / layout.PLAN}: hosts")
         return hosts
 
     def read_record(self) -> RoundRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from pytest_flagperf.problems import shown
-from pytest_flagperf.typed import Check, made
+from pytest_flagperf.typed import Check, Misfit
 
 from .files import FormatError
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 def check(value: Any, kind: Any, where: str) -> None:
     """Raise FormatError if a value does not have an annotated type, such as a TypedDict or a dataclass."""
-    _raise_any(_CHECK, value, kind, where)
+    _made(_CHECK, value, kind, where)
 
 
 def typed(kind: type[T], value: Any, where: str) -> T:
@@ -25,11 +25,13 @@ def typed(kind: type[T], value: Any, where: str) -> T:
 
     Unknown keys are ignored. The strings "nan" and "inf" are numbers, as in PerfLog.
     """
-    _raise_any(_CHECK_PERFLOG, value, kind, where)
-    record: T = made(value, kind)
+    record: T = _made(_CHECK_PERFLOG, value, kind, where)
     return record
 
 
-def _raise_any(check: Check, value: Any, kind: Any, where: str) -> None:
-    for _, problem in check.problems(value, kind):
-        raise FormatError(f"{where}: {problem}")
+def _made(check: Check, value: Any, kind: Any, where: str) -> Any:
+    try:
+        return check.made(value, kind)
+    except Misfit:
+        _, problem = next(check.problems(value, kind))
+        raise FormatError(f"{where}: {problem}") from None

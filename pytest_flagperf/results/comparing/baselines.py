@@ -26,7 +26,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind, judged_figures
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError, files
-from pytest_flagperf.typed import Check, Rule, made
+from pytest_flagperf.typed import Check, Rule
 
 SCHEMA = 1
 PREFIX = "baseline"
@@ -38,10 +38,10 @@ def _is_share(value: float | None, low: float, high: float = math.inf) -> bool:
     return value is None or (low <= value <= high and math.isfinite(value))
 
 
-def _is_noise(noise: Mapping[str, Any] | None) -> bool:
+def _is_noise(noise: Noise | None) -> bool:
     return noise is None or (
-        all(_is_share(noise[name], 0) for name in ("within", "between"))
-        and all(0 < noise[name] < math.inf for name in ("runs", "rounds"))
+        all(_is_share(share, 0) for share in (noise.within, noise.between))
+        and all(0 < number < math.inf for number in (noise.runs, noise.rounds))
     )
 
 
@@ -327,12 +327,13 @@ def read(path: Path) -> Baseline:
     """Read a baseline; raise FormatError with all problems of the file."""
     body = files.read_printable(path, SCHEMA)
     del body["schema"]
-    problems = [text for _, text in Check(all_keys=True).problems(body, Baseline)]
+    check = Check(all_keys=True)
+    problems = [text for _, text in check.problems(body, Baseline)]
     if not problems and not body["metrics"]:
         problems = ["metrics is empty: add a metric or remove the file"]
     if problems:
         raise FormatError("\n".join(f"{path}: {problem}" for problem in problems))
-    baseline: Baseline = made(body, Baseline)
+    baseline: Baseline = check.made(body, Baseline)
     return replace(baseline, file=path)
 
 
