@@ -100,9 +100,7 @@ def test_missing_measurements_and_waiting_before_the_training_give_no_warning(tm
     assert measure(tmp_path).validity_warnings == ()
 
 
-WARNING = ValidityWarning(
-    BUSY, "h1: a rank waited for a core in 40.0 % of the training; other processes used 1.9 cores"
-)
+WARNING = ValidityWarning(BUSY, "h1: a rank waited for a core in 40.0 % of the training; others used 1.9 cores")
 
 
 def beside(factor: float, *warnings: ValidityWarning, number: int = 1) -> Outcome:

@@ -122,9 +122,7 @@ def test_the_comment_has_the_verdict_the_table_and_the_figures(tmp_path: Path, c
     assert first == "<!-- flagperf compare -->"
     assert title == "### ❌ flagperf: 1 of 1 case regressed: old → new"
     assert head == "|  | case | metric | old | new | change | limit | verdict |"
-    assert row.startswith(
-        "| ❌ | <code>toy:pytorch:CPU:1:1:3</code> | p_core | 1,684 images/s | 1,432 images/s | -15.0 % |"
-    )
+    assert row.startswith("| ❌ | <code>toy:pytorch:CPU:1:1:3</code> | p_core | 1,684 images/s | 1,432 images/s | -15")
     assert row.endswith("| **worse** |")
     assert len({line.count("|") for line in (head, rule, row)}) == 1
     assert "15.0 % lower, a change counts from 5.0 % on" in "\n".join(rest)

@@ -82,9 +82,7 @@ def test_suite_toml_names_axes_and_keys_that_exist(tmp_path: Path) -> None:
         "suites/toy/pytorch/suite.toml: parallel.tensor contains 'ratio': its value is 0.5, expected a whole number",
     ]
     file.write_text(SUITE_TOML + '[parallel]\ntensr = ["width"]\n')
-    with pytest.raises(
-        CatalogError, match=r"parallel\.tensr: unknown axis; allowed: expert, tensor; did you mean tensor\?"
-    ):
+    with pytest.raises(CatalogError, match=r"parallel\.tensr: unknown axis; .*; did you mean tensor\?"):
         of(Catalog.scan([tmp_path]))
 
 
@@ -464,10 +462,7 @@ def test_missing_data_are_reported_with_the_line_that_sets_them(tmp_path: Path) 
         ("throughput_only = True", "expected the suite's False; a vendor's config cannot choose how a case is judged"),
         ("parity_samples = 64", "expected the suite's None; a vendor's config cannot choose how a case is judged"),
         ('scaling = "strong"', "expected the suite's 'weak'; a vendor's config cannot choose how a case is judged"),
-        (
-            'checkpoint_dir = "trained"',
-            "expected the suite's None; a vendor's config cannot continue from a checkpoint",
-        ),
+        ('checkpoint_dir = "trained"', "expected the suite's None; a vendor's config cannot continue"),
         ('train_data = "tiny"', "expected the suite's 'train'"),
         ('data_dir = "easy"', "expected the suite's ''; a vendor's config cannot choose the data"),
     ],

@@ -137,9 +137,7 @@ def test_a_missing_folder_is_named_and_so_is_why_a_host_cannot_store_the_code(su
     with pytest.raises(HostError, match="/no/such: folder not found; the hosts need it as suites/m"):
         pack({"suites/m": Path("/no/such")})
     (tmp_path / "cache").write_text("a file where the folder should be")
-    with pytest.raises(
-        HostError, match=r"here: the code by .* failed with exit code 1: .*(File exists|Not a directory)"
-    ):
+    with pytest.raises(HostError, match=r"here: .* failed with exit code 1: .*(File exists|Not a directory)"):
         stage(HOST, pack({"suites/m": suite}))
 
 

@@ -42,10 +42,7 @@ def options(*words: str) -> Options:
         ("--privileged=true --init", {"privileged": True, "init": True}),
         ("--ipc=host --pid host --uts=host", {"ipc_mode": "host", "pid_mode": "host", "uts_mode": "host"}),
         ("--net=none", {"network_mode": "none"}),
-        (
-            "--shm-size 16G -m 512m --memory-swap=-1",
-            {"shm_size": 16 << 30, "mem_limit": 512 << 20, "memswap_limit": -1},
-        ),
+        ("--shm-size 16G -m 512m --memory-swap=-1", {"shm_size": 16 << 30, "mem_limit": 2**29, "memswap_limit": -1}),
         ("--ulimit memlock=-1", {"ulimits": [{"Name": "memlock", "Soft": -1, "Hard": -1}]}),
         ("--ulimit stack=1:2", {"ulimits": [{"Name": "stack", "Soft": 1, "Hard": 2}]}),
         (
@@ -418,7 +415,7 @@ def test_a_given_image_gets_the_cases_layer(near: Near, required: RuntimeRequest
 def test_a_missing_image_or_one_without_python_is_named(near: Near, required: RuntimeRequest, cache: Path) -> None:
     name = "127.0.0.1:9/nobody/nothing:1"
     with pytest.raises(
-        RuntimeSetupError, match=f"the image {name} was not found on the host and cannot be pulled: .*docker login"
+        RuntimeSetupError, match=f"{name} was not found on the host and cannot be pulled: .*docker login"
     ):
         prepare(near, with_image(required, image=name), quiet)
     with pytest.raises(RuntimeSetupError, match=r"python3 does not work in the image"):

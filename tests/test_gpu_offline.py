@@ -156,9 +156,7 @@ def test_a_lent_machine_is_measured_in_two_calls(tmp_path: Path) -> None:
     assert state.name.endswith(f"-torch{VERSION}")
     result = read_result(state / "transformer-bf16-eager/result.json")
     assert result.figures["p_core"].value > 0
-    assert [*Path(machine.environment["HOME"]).glob(".cache/pytest-flagperf/**/sacremoses")], (
-        "from the folder of wheels"
-    )
+    assert [*Path(machine.environment["HOME"]).glob(".cache/pytest-flagperf/**/sacremoses")]
     assert result.machine["version torch"].startswith(f"{VERSION}, required ==")
 
     publish = machine.start("gpu-publish")

@@ -69,10 +69,7 @@ def test_cases_have_their_data_and_lines_and_options_our_names(tmp_path: Path) -
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     text = 'FLAGPERF_LOG_PATH = "logs"\nCASES = {"glm:pytorch:X9:1:8:1": "data", "glm:pytorch:X9:1:1:1": "~/there"}\n'
     test_conf = read_test_conf(write(tmp_path, "there/test_conf.py", text))
-    assert [named.data_dir for named in test_conf.cases] == [
-        f"{tmp_path}/there/data",
-        str(Path("~/there").expanduser()),
-    ]
+    assert [one.data_dir for one in test_conf.cases] == [f"{tmp_path}/there/data", str(Path("~/there").expanduser())]
     assert test_conf.settings["reports"] == f"{tmp_path}/there/logs"
 
 

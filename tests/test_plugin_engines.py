@@ -97,9 +97,7 @@ def test_unknown_engines_and_tables_are_reported(site: Site, tmp_path: Path) -> 
     assert problem(tmp_path) == "--engine=lab: unknown engine; choose from agents"
     assert problem(tmp_path, engine="agent") == "--engine=agent: unknown engine; did you mean agents?"
     site.install(ENGINE.format(body=OPEN, name="lab"))
-    assert problem(tmp_path, "engine = 'labs'", engine=None).endswith(
-        "engine = 'labs': unknown engine; did you mean lab?"
-    )
+    assert problem(tmp_path, "engine = 'labs'", engine=None).endswith("'labs': unknown engine; did you mean lab?")
     assert problem(tmp_path, engine="x") == "--engine=x: unknown engine; choose from agents, lab"
     assert problem(tmp_path, "[engines.labs]\n") == (
         f"{tmp_path}/flagperf.toml: [engines.labs]: unknown engine; did you mean lab?"

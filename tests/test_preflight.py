@@ -125,9 +125,7 @@ def test_a_wrong_clock_is_a_warning_only(monkeypatch: pytest.MonkeyPatch) -> Non
     assert of(inspect([Elsewhere("a")], REQUIREMENTS), "clock")[0][0] == OK
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() - 3600.0)
-    assert of(inspect([Elsewhere("a")], REQUIREMENTS), "clock")[0][1].startswith(
-        "1.0 h ahead of this machine's clock (±"
-    )
+    assert of(inspect([Elsewhere("a")], REQUIREMENTS), "clock")[0][1].startswith("1.0 h ahead of this machine's clock")
     assert bad(inspect([Elsewhere("a")], REQUIREMENTS)) == {("a", "clock")}
     assert not any(one.fatal for one in inspect([Elsewhere("a")], REQUIREMENTS))
 

@@ -172,9 +172,7 @@ def test_each_changed_value_needs_its_reason(tree: Path, capsys: Capture) -> Non
         assert "throughput_only" not in out
     readme = tree / CASE
     assert "`width`" in readme.read_text(encoding="utf-8")  # in the table, which gives no reason
-    readme.write_text(
-        readme.read_text(encoding="utf-8") + "\n- `width`, `ratio`: the memory is wide.\n", encoding="utf-8"
-    )
+    readme.write_text(readme.read_text(encoding="utf-8") + "\n- `width`, `ratio`: it is wide.\n", encoding="utf-8")
     out = run_readme(capsys, tree, "--check", code=1)
     assert out == f"{CASE}: no config here changes ratio: remove the reason\n"
     readme.write_text(readme.read_text(encoding="utf-8").replace(", `ratio`", ""), encoding="utf-8")

@@ -210,9 +210,7 @@ def test_problems_of_the_command_line_name_the_option_and_a_files_folder_is_no_p
 
 def test_problems_of_a_file_name_the_file(tmp_path: Path) -> None:
     acme = 'vendor = "acme"\n'
-    assert problem(tmp_path, f'{acme}hw = "X8"').startswith(
-        "flagperf.toml: hw = 'X8': not a chip of acme (choose from X9, A1x2)"
-    )
+    assert problem(tmp_path, f'{acme}hw = "X8"').startswith("flagperf.toml: hw = 'X8': not a chip of acme (choose from")
     assert problem(tmp_path, f'{acme}nodes = "8"').startswith("flagperf.toml: nodes = '8': shape '8'")
     assert problem(tmp_path, f'{acme}set = ["a"]').startswith("flagperf.toml: --set a: expected key=value")
     assert "no such folder in vendors/; did you mean acme?" in problem(tmp_path, 'vendor = "acmee"')

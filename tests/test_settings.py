@@ -115,9 +115,7 @@ def test_paths_are_relative_to_file_or_folder_and_not_empty(tmp_path: Path, monk
 
 def test_the_folder_of_wheels_must_exist(tmp_path: Path) -> None:
     set_options(tmp_path, wheels="wheels")
-    with pytest.raises(
-        SettingsError, match=rf"wheels = {tmp_path}/wheels \({tmp_path}/flagperf.toml\): no such folder"
-    ):
+    with pytest.raises(SettingsError, match=rf"wheels = {tmp_path}/wheels \({tmp_path}/flagperf.toml\): no such"):
         read_settings({}, tmp_path)
     (tmp_path / "wheels").mkdir()
     assert read_settings({}, tmp_path).wheels == f"{tmp_path}/wheels"
@@ -135,10 +133,7 @@ def suite(root: Path) -> None:
         ("roots = []", r"flagperf\.toml: roots = \[\]: expected a list with at least one folder"),
         ('roots = "."', r"flagperf\.toml: roots = '\.': expected a list"),
         ('roots = [".", "nope"]', r"flagperf\.toml: roots: /.*/nope: no such folder"),
-        (
-            'roots = [".."]',
-            r"flagperf\.toml: roots: /.*/\.\.: this folder contains neither vendors/<vendor>/vendor\.toml nor suites/",
-        ),
+        ('roots = [".."]', r"flagperf\.toml: roots: /.*/\.\.: this folder contains neither vendors/<vendor>/vendor"),
         ('roots = ["suites"]', r"roots: /.*/suites: expected the folder above vendors/ or suites/: /.*/tree$"),
     ],
 )

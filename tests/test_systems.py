@@ -87,10 +87,7 @@ def test_systems_that_may_start_rounds(monkeypatch: pytest.MonkeyPatch, system: 
 
 @pytest.mark.parametrize(
     ("system", "other_hosts", "problem"),
-    [
-        ("win32", True, "rounds cannot be started on Windows"),
-        ("darwin", False, "rounds cannot run on macOS: pass --cluster"),
-    ],
+    [("win32", True, "cannot be started on Windows"), ("darwin", False, "rounds cannot run on macOS: pass --cluster")],
 )
 def test_systems_without_rounds(monkeypatch: pytest.MonkeyPatch, system: str, other_hosts: bool, problem: str) -> None:
     monkeypatch.setattr(agents_engine, "sys", SimpleNamespace(platform=system))

@@ -142,10 +142,7 @@ def test_without_vendor_code_nothing_is_named(tmp_path: Path, capsys: pytest.Cap
         (("step backward",), "acme's own step backward"),
         (("step a", "step b", "step c"), "acme's own steps a, b and c"),
         (tuple(f"variable V{n}" for n in range(6)), "acme's own variables V0, V1, V2, V3 and 2 more"),
-        (
-            ("package --index-url https://x", "extension csrc"),
-            "acme's own package --index-url https://x, extension csrc",
-        ),
+        (("package --index-url https://x", "extension c"), "acme's own package --index-url https://x, extension c"),
     ],
 )
 def test_the_phrase(listed: tuple[str, ...], expected: str) -> None:

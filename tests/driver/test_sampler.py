@@ -271,9 +271,7 @@ def test_the_source_of_power_or_the_reason_without_one_is_noted(tmp_path: Path) 
     assert notes.report()["means"]["power"].startswith("RAPL: processors, not the whole host (IPMI: no device found")
     rapl(tmp_path, ("intel-rapl:0:1", "dram", 1))
     power.NodePower(notes, str(tmp_path))
-    assert notes.report()["means"]["power"].startswith(
-        "RAPL: processors and memory, not the whole host (IPMI: no device found"
-    )
+    assert notes.report()["means"]["power"].startswith("RAPL: processors and memory, not the whole host (IPMI: no")
 
 
 @pytest.mark.parametrize(
@@ -526,10 +524,7 @@ def session_of(running: Running) -> list[str]:
     ("text", "message"),
     [
         ("def parse(text): return []", "COMMAND must be a list of strings, for example ['tool', '-q']; got None"),
-        (
-            "COMMAND = 'tool -q'\ndef parse(text): return []",
-            "COMMAND must be a list of strings, for example ['tool', '-q']; got 'tool -q'",
-        ),
+        ("COMMAND = 'tool -q'\ndef parse(text): return []", "COMMAND must be a list of strings, for example ['tool',"),
         ("COMMAND = ['tool']", "has no parse(text)"),
         ("import nowhere", "cannot be loaded: ModuleNotFoundError"),
         ("def (", "cannot be loaded: SyntaxError"),
@@ -583,9 +578,7 @@ def test_ever_changing_invalid_values_do_not_fill_the_report() -> None:
 
 
 def test_a_tool_reports_foreign_processes_and_health(start: Start, tmp_path: Path) -> None:
-    orphan = subprocess.run(
-        ["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True
-    )
+    orphan = subprocess.run(["sh", "-c", "sleep 60 >&- 2>&- & echo $!"], capture_output=True, text=True, check=True)
     (tmp_path / "message").write_text("OK 0")
     text = (
         "COMMAND = {command}\nEVERY_S = 0.1\n"

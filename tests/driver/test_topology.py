@@ -25,9 +25,7 @@ def tree(root: Path, cpus: dict[int, tuple[int, int]], *, with_nodes: bool = Tru
     for node in {node for _, node in cpus.values()} if with_nodes else ():
         folder = root / f"devices/system/node/node{node}"
         folder.mkdir(parents=True)
-        (folder / "cpulist").write_text(
-            topology.as_list(cpu for cpu, (_, cpu_node) in cpus.items() if cpu_node == node) + "\n"
-        )
+        (folder / "cpulist").write_text(topology.as_list(cpu for cpu, (_, its) in cpus.items() if its == node) + "\n")
     if with_nodes:
         (root / "devices/system/node/has_cpu").write_text("0\n")
     return str(root)

@@ -844,11 +844,7 @@ def test_sums_and_predictions_of_all_ranks_are_joined_and_loading_is_not_the_mod
     ("shares", "metrics", "message"),
     [
         ([RankEvaluation(), RankEvaluation()], "score", "no rank got an evaluation batch"),
-        (
-            [RankEvaluation([1.0]), RankEvaluation([1.0, 2.0])],
-            "score",
-            "returned 2 sums on rank 1 and 1 sums on another rank",
-        ),
+        ([RankEvaluation([1.0]), RankEvaluation([1.0, 2.0])], "score", "returned 2 sums on rank 1 and 1 sums on"),
         (
             [RankEvaluation([1.0]), RankEvaluation(predictions=[1])],
             "score",

@@ -145,11 +145,7 @@ REFUSED: dict[str, tuple[Make, type[HostError], str]] = {
     "size beyond the end": (added("log", size=10 * MIB), DamagedArchive, "the archive is truncated"),
     "size of 4 EiB": (added("log", size=1 << 62), LogsTooLarge, "larger than 0.015625 GiB"),
     "negative size": (added("log", size=-512), DamagedArchive, "an entry of -512 bytes"),
-    "sparse": (
-        added(("core", tarfile.GNUTYPE_SPARSE), size=GIB),
-        DamagedArchive,
-        "an entry of type b'S'; expected a file or a folder",
-    ),
+    "sparse": (added(("core", tarfile.GNUTYPE_SPARSE), size=GIB), DamagedArchive, "an entry of type b'S'; expected a"),
     "unknown type": (added(("odd", b"Z")), DamagedArchive, "an entry of type b'Z'"),
     "large extended header": (
         lambda it: it.header(tarfile.XHDTYPE, b"", size=GIB),

@@ -55,13 +55,7 @@ ADDRESSES = [
     f"https://h/simple?a=b;token={CANARY}",
     f"https://h/simple#{CANARY}",
 ]
-HOSTS = [
-    f"user:{CANARY}@h",
-    f"user:p@{CANARY}@h",
-    f"user:p,{CANARY}@@h",
-    f"h1,user:{CANARY}@h2",
-    f"ssh://user:{CANARY}@h",
-]
+HOSTS = [f"user:{CANARY}@h", f"user:p@{CANARY}@h", f"user:p,{CANARY}@@h", f"h1,user:{CANARY}@h2", f"ssh://u:{CANARY}@h"]
 OTHERS: list[Mapping[str, Any]] = [
     {"image": f"u:{CANARY}@registry/image"}, {"set": [f"TOKEN={CANARY}"]}, {"set": [f"note=https://u:{CANARY}@h"]},
     {"set": [f"TOKEN {CANARY}"]}, {"data_dir": f"s3://key:{CANARY}@bucket/x"}, {"reports": f"https://u:{CANARY}@h/x"},

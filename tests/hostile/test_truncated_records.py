@@ -163,9 +163,7 @@ def test_a_resume_with_damaged_records_passes_with_every_round_once(toy: Toy) ->
     again = {int(number) for number in re.findall(r"runs again: .*?/round(\d+)/", text)}
     assert again == set(DAMAGE) - set(kept)
     assert {number: (case_dir / f"round{number}" / "round.json").stat().st_mtime_ns for number in kept} == kept
-    assert _rounds(run) == sorted(
-        [f"round{number}" for number in DAMAGE] + [f"failed1-round{number}" for number in again]
-    )
+    assert _rounds(run) == sorted([f"round{one}" for one in DAMAGE] + [f"failed1-round{one}" for one in again])
     (case,) = json.loads((run / "results.json").read_text())["cases"]
     assert [outcome["round"] for outcome in case["outcomes"]] == list(DAMAGE)
     assert case["ok"] is True

@@ -186,9 +186,7 @@ def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: Cluster
     assert f"round 1: {fault['sentence']}" in going.text
     missing = cluster.round_json()["missing"]
     assert [each["host"] for each in missing] == ["h2"]
-    reported_once(
-        going.text, rf"warning: .*the logs of h2 are missing here; they are on the host in {missing[0]['log_dir']}: .*"
-    )
+    reported_once(going.text, rf"warning: .*the logs of h2 are missing here; .* in {missing[0]['log_dir']}: .*")
     if switch == "freeze":
         two.thaw()
     until(lambda: not ranks(two), "the end of the ranks, which their agent has to see to")
@@ -317,9 +315,7 @@ def test_a_wrong_clock_is_reported_and_subtracted_from_all_times(cluster: Cluste
     code, output = cluster.run("-k", "converges", "--set=step_s=0.1")
     ended = time.time()
     assert code == 0, output
-    reported_once(
-        output, "flagperf: warning: h1: clock: 1.0 h ahead of this machine's clock .* synchronize the clock with chrony"
-    )
+    reported_once(output, "flagperf: warning: h1: clock: 1.0 h ahead of this machine's clock .* synchronize the clock")
     round_dir = cluster.toy.runs[-1] / "alpha_plain_CPU_2_1_1/round1"
     offsets = [host["clock_offset_s"] for host in json.loads((round_dir / "plan.json").read_text())["hosts"]]
     assert abs(offsets[0] - 3600) < 1 > abs(offsets[1])

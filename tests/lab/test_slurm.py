@@ -152,10 +152,7 @@ def test_lost_nodes_and_controllers(toy: SlurmToy, slurm: Slurm) -> None:
     lost.going.wait_for(lambda: "the logs of h4 were fetched late" in lost.going.text, "the logs, in the next job", 90)
     lost.going.interrupt()
     assert lost.going.wait() == 2
-    assert (
-        f"{lost.node} is lost ({lost.node}: job {lost.job}: the connection is lost: no answer for 8 s)"
-        in lost.going.text
-    )
+    assert f"{lost.node} is lost ({lost.node}: job {lost.job}: the connection is lost: no" in lost.going.text
     assert f"job {lost.job} on {lost.node} ended because a node went down: {lost.node} is DOWN" in lost.going.text
 
     until(lambda: slurm.queue == [], "the end of the job of the dead controller", 30)

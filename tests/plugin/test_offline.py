@@ -42,11 +42,7 @@ def test_an_invalid_expression_is_an_error(expression: str) -> None:
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [
-        ("frame==1\n".encode("utf-16"), "not UTF-8"),
-        (b"\x7fELF\xff", "not UTF-8"),
-        (b"frame==\n", "txt:1: frame==: inv"),
-    ],
+    [("frame\n".encode("utf-16"), "not UTF-8"), (b"\x7fELF\xff", "not UTF-8"), (b"frame==\n", "txt:1: frame==: inv")],
 )
 def test_a_list_of_packages_that_pip_freeze_did_not_print_is_an_error(content: bytes, why: str, tmp_path: Path) -> None:
     (file := tmp_path / "installed.txt").write_bytes(content)
@@ -91,9 +87,7 @@ def test_a_folder_of_wheels_is_enough_for_the_harness(toy: Toy, capsys: pytest.C
     out = capsys.readouterr().out
     names = {path.name.partition("-")[0].replace("_", "-") for path in wheels.glob("*.whl")}
     assert {"pytest", "orjson", "psutil", "pip", "h11"} <= names
-    assert not {"idna", *OF_ONE_PART} & names, (
-        "what all suites of a framework need is its own, and this machine needs no other"
-    )
+    assert not {"idna", *OF_ONE_PART} & names, "what all suites need is the framework's own"
     assert " h11 0.16.0 (alpha:plain)" in out
     assert "the other machine's Python must have idna" in out
     size = sum(path.stat().st_size for path in wheels.glob("*.whl")) / 1e6

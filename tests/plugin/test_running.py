@@ -65,10 +65,7 @@ def test_a_poor_speedup_is_measured_again_and_fails(toy: Toy) -> None:
     result = toy.run("suites", "-k", "alpha", "--set=efficiency=0.5", "-v")
     result.assert_outcomes(passed=4, failed=1, deselected=5)
     result.stdout.fnmatch_lines(
-        [
-            "*speed-up below the requirement; measuring it again (3 of at most 3)",
-            "*efficiency 50.0 %*expected at least 80.0 %*",
-        ]
+        ["*speed-up below the requirement; measuring it again (3 of*", "*efficiency 50.0 %*expected at least 80.0 %*"]
     )
     turns = sorted(path.parent.name for path in toy.runs[0].glob("alpha*/turn*/outcome.json"))
     assert turns == [f"turn{number}_{name}" for number in (1, 2, 3) for name in ("all_cards", "one_card")]

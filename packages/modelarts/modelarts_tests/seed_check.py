@@ -39,6 +39,4 @@ def problems(info: Mapping[str, Any]) -> Iterator[str]:
 
 
 def lists(text: str) -> dict[str, tuple[list[float], float]]:
-    return {
-        match[1]: ([float(value) for value in match[2].split(",")], float(match[3])) for match in _LIST.finditer(text)
-    }
+    return {match[1]: ([float(x) for x in match[2].split(",")], float(match[3])) for match in _LIST.finditer(text)}

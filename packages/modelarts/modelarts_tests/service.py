@@ -306,11 +306,9 @@ class ModelArts:
         options = [f"--{name}={value}" for name, value in {**job.parameters, **places}.items()]
         hosts = {"VC_TASK_INDEX": str(number), "VC_WORKER_HOSTS": ",".join(["127.0.0.1:6666"] * job.count)}
         old = {"DLS_TASK_INDEX": str(number), "BATCH_CUSTOM0_HOSTS": hosts["VC_WORKER_HOSTS"]}
-        inherited = {
-            name: text for name, text in os.environ.items() if name in ("PATH", "HOME", "LANG", "FLAGPERF_TOY")
-        }
+        own = {name: text for name, text in os.environ.items() if name in ("PATH", "HOME", "LANG", "FLAGPERF_TOY")}
         environment = {
-            **inherited,
+            **own,
             **(hosts if v2 else old),
             **job.environment,
             "TMPDIR": str(home / "tmp"),

@@ -66,9 +66,7 @@ def test_the_script_installs_packages_and_exports_variables(tmp_path: Path) -> N
         folder.mkdir()
     for name in ("a-1.0-py3-none-any.whl", "my toolkit_linux-aarch64.run", "README.txt"):
         (packages / name).write_text("")
-    conf = replace(
-        CONFIG, packages=str(packages), glog_level=3, device_log_level=1, environment={"MESSAGE": "a 'b' $c"}
-    )
+    conf = replace(CONFIG, packages=str(packages), glog_level=3, device_log_level=1, environment={"TEXT": "a 'b' $c"})
     files = code_files(conf, pack({}))
     assert {"run/a-1.0-py3-none-any.whl", "run/my toolkit_linux-aarch64.run", "boot.py", "code.tar.gz"} < files.keys()
     assert "run/README.txt" not in files
@@ -78,7 +76,7 @@ def test_the_script_installs_packages_and_exports_variables(tmp_path: Path) -> N
     for tool in ("pip", "sudo"):
         (tools / tool).write_text(f'#!/bin/sh\necho {tool} "$@" >> {tmp_path}/calls\n[ ! -e {tmp_path}/fail-{tool} ]\n')
         (tools / tool).chmod(0o755)
-    shell = f". {code}/ma-pre-start.sh; echo $GLOG_v $ASCEND_GLOBAL_LOG_LEVEL $ASCEND_GLOBAL_EVENT_ENABLE $MESSAGE"
+    shell = f". {code}/ma-pre-start.sh; echo $GLOG_v $ASCEND_GLOBAL_LOG_LEVEL $ASCEND_GLOBAL_EVENT_ENABLE $TEXT"
 
     def run() -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
@@ -91,14 +89,11 @@ def test_the_script_installs_packages_and_exports_variables(tmp_path: Path) -> N
         f"sudo chmod +x {installer}",
         f"sudo {installer} --upgrade",
     ]
-    for tool, sentence in (
-        ("sudo", "'my toolkit_linux-aarch64.run' could not"),
-        ("pip", "the wheels could not be inst"),
-    ):
+    for tool, words in (("sudo", "'my toolkit_linux-aarch64.run' could not"), ("pip", "the wheels could not be inst")):
         (tmp_path / f"fail-{tool}").touch()
         failed = run()
         assert failed.returncode == 1
-        assert sentence.strip("'")[:20].replace("'", "") in failed.stderr
+        assert words.strip("'")[:20].replace("'", "") in failed.stderr
 
 
 def test_no_script_is_written_without_packages_and_variables() -> None:
