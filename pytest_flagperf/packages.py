@@ -16,10 +16,13 @@ OF_ONE_PART = {
     "fabric": "--cluster needs",
     "pandas": "tables need",
     "pyarrow": "tables need",
+    "pyyaml": "host.yaml needs",
     "uv": "--runtime=venv and flagperf wheels need",
 }
 """The packages that only one part imports; a run on this machine with --runtime=host needs none of them."""
 
+_MODULES = {"pyyaml": "yaml"}
+"""The modules whose names differ from their packages."""
 _FINDING_UV = threading.Lock()
 _ADVICE = {
     "modelarts": (
@@ -42,7 +45,7 @@ class PackageMissing(Problems):
 
 def need(*packages: str) -> None:
     """Raise PackageMissing unless the packages, which are in ``OF_ONE_PART``, can be imported."""
-    missing = [name for name in packages if find_spec(name) is None]
+    missing = [name for name in packages if find_spec(_MODULES.get(name, name)) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         names, words = " and ".join(missing), " ".join(missing)
