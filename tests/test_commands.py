@@ -141,11 +141,8 @@ def test_show_prints_the_table_the_failures_and_the_warnings(tmp_path: Path, cap
 def test_the_readme_table_has_the_columns_and_signs_of_flagperf(tmp_path: Path, capsys: Capture) -> None:
     runs = submission(tmp_path)
     written = output_of(capsys, "export", *runs, "--format=markdown", "--to", tmp_path / "to").split()
-    assert written == [f"{tmp_path}/to/performance.{language}.md" for language in ("en", "zh")]
-    chinese = (tmp_path / "to" / "performance.zh.md").read_text(encoding="utf-8")
-    for cell in ("X9单机单卡（1x1）", "X9单机8卡（1x8）", "X9两机8卡（2x8）", "配置"):
-        assert cell in chinese
-    lines = (tmp_path / "to" / "performance.en.md").read_text(encoding="utf-8").splitlines()
+    assert written == [f"{tmp_path}/to/performance.md"]
+    lines = (tmp_path / "to" / "performance.md").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "### toy-pytorch, acme X9"
     head = [cell.strip() for cell in lines[2].strip("|").split("|")]
     assert head == [
@@ -161,7 +158,7 @@ def test_the_readme_table_has_the_columns_and_signs_of_flagperf(tmp_path: Path, 
 
 def test_the_table_names_rounds_scale_deviations_and_missing_shapes(tmp_path: Path) -> None:
     run_of(tmp_path / "run", rounds=faster(1.0, 1.2, 1.1))
-    out = "\n".join(performance_tables([store.load_run(tmp_path / "run")]))
+    out = performance_tables([store.load_run(tmp_path / "run")])
     assert "train_batch_size=32" in out
     assert "3 for 1x1" in out
     assert "Not measured: 1x8, 2x8." in out
@@ -216,7 +213,7 @@ def test_a_complete_submission_is_one_archive_with_checksums(tmp_path: Path, cap
     assert summary["cases"][1]["fingerprint"]["suite_code"] == "s1"
     assert any(name.endswith("rank0.out.log") for name in files)
     assert any(name.endswith("round1/plan.json") for name in files)
-    assert "X9" in (top / "performance.zh.md").read_text(encoding="utf-8")
+    assert "X9" in (top / "performance.md").read_text(encoding="utf-8")
     assert "already exists" in errors_of(capsys, "bundle", *submission(tmp_path / "again"), "--to", archive)[0]
     output_of(capsys, "bundle", tmp_path / "runs", "--to", tmp_path / "other" / "mine.tar.gz")
     assert (tmp_path / "other" / "mine.tar.gz").read_bytes() == archive.read_bytes()

@@ -102,9 +102,8 @@ def test_github_junit_markdown_csv_and_the_command_name_it(tmp_path: Path, capsy
     assert row["vendor_code"] == "step backward; hook events; module torch_acme"
     assert main(["export", str(run), "--format=markdown"]) == main(["show", str(run), "--width=200"]) == 0
     out = capsys.readouterr().out
-    assert f"1x1 with {NAMED}." in (run / "performance.en.md").read_text()
+    assert f"1x1 with {NAMED}." in (run / "performance.md").read_text()
     assert f"vendor code: toy1:pytorch:CPU:1:1:1 passed with {NAMED}" in out
-    assert f"使用厂商代码：{NAMED}" in (run / "performance.zh.md").read_text()
 
 
 @pytest.mark.parametrize(("replay", "kinds"), [("vendor_code", ["not_confined"]), ("converged_1x1", [])])
@@ -128,7 +127,7 @@ def test_without_vendor_code_nothing_is_named(tmp_path: Path, capsys: pytest.Cap
     end = summarize_run(loaded)
     main(["show", str(run)])
     main(["export", str(run), "--format=markdown"])
-    tables = (run / "performance.en.md").read_text()
+    tables = (run / "performance.md").read_text()
     shown = [tables, *end.lines(10_000), page.body(run, run), github.summary(end), capsys.readouterr().out]
     assert not any("vendor code" in text or "'s own" in text or "&#x27;s own" in text for text in shown)
     assert "vendor_code" not in dict(properties(loaded.cases[0].outcomes))

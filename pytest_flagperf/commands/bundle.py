@@ -26,7 +26,7 @@ from typing import Any
 from pytest_flagperf.case import Shape
 from pytest_flagperf.commands import common
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.export.markdown import performance_files
+from pytest_flagperf.report.export import markdown
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.tables import store
@@ -247,8 +247,7 @@ def _fill(
                 _add(archive, top, file, path.read_bytes(), sums, path.stat().st_mtime)
     summary = json.dumps(to_json_types(_summary(runs, required, problems)), indent=1, ensure_ascii=False) + "\n"
     _add(archive, top, SUMMARY, summary.encode(), sums)
-    for file, text in performance_files(runs).items():
-        _add(archive, top, file, text.encode(), sums)
+    _add(archive, top, markdown.FILE, markdown.performance_tables(runs).encode(), sums)
     lines = [f"{digest}  {name}\n" for name, digest in sorted(sums.items())]
     _add(archive, top, SUMS, "".join(lines).encode(), sums)
     return len(sums)

@@ -93,7 +93,6 @@ def _write_parquet(runs: Sequence[StoredRun], directory: Path, *, long: bool) ->
 
 
 def _write_tables(runs: Sequence[StoredRun], directory: Path) -> list[Path]:
-    files = {directory / name: text for name, text in markdown.performance_files(runs).items()}
-    for path, text in files.items():
-        write_text(path, text)
-    return list(files)
+    path = directory / markdown.FILE
+    write_text(path, markdown.performance_tables(runs))
+    return [path]

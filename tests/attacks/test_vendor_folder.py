@@ -43,7 +43,7 @@ def test_a_chip_that_no_device_reported_gives_no_figure(toy: Toy, capsys: pytest
     assert main(["accept", run]) == 1
     assert f"not accepted: alpha:plain:X1:1:1:1: {reason}" in capsys.readouterr().out
     assert main(["export", run, "--format=markdown"]) == 0
-    assert f"Not listed: alpha:plain:X1:1:1:1: {reason}" in (toy.runs[-1] / "performance.en.md").read_text()
+    assert f"Not listed: alpha:plain:X1:1:1:1: {reason}" in (toy.runs[-1] / "performance.md").read_text()
     capsys.readouterr()
     assert main(["bundle", run, "--shapes=1x1", f"--to={toy.root}/a.tar.gz"]) == 1
     assert f"problem: alpha:plain:X1: 1x1: {reason}" in capsys.readouterr().out

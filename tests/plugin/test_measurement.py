@@ -40,7 +40,7 @@ def test_a_measurement_runs_beside_a_training_and_every_command_reads_both(measu
     assert "copy" in flagperf(measuring, "compare", run, run)
     assert "gamma:plain" in flagperf(measuring, "list")
     flagperf(measuring, "export", run, "--format=markdown")
-    assert "| 20 GB/s |" in (measuring.runs[0] / "performance.en.md").read_text()
+    assert "| 20 GB/s |" in (measuring.runs[0] / "performance.md").read_text()
     flagperf(measuring, "report", run)
     assert "20 GB/s" in (measuring.runs[0] / "report.html").read_text()
     (measuring.root / "baselines").mkdir()
