@@ -23,7 +23,7 @@ from pytest_flagperf.engines.agents.allocation import Loss
 from pytest_flagperf.engines.agents.collect import LateLogs
 from pytest_flagperf.engines.agents.slurm import allocation as allocation_module
 from pytest_flagperf.engines.agents.slurm import host as slurm_host
-from pytest_flagperf.engines.agents.slurm import jobs_and_nodes, one_srun, request
+from pytest_flagperf.engines.agents.slurm import jobs_and_nodes, one_srun, relay, request
 from pytest_flagperf.engines.agents.slurm.allocation import JobPerCase
 from pytest_flagperf.engines.agents.slurm.config import SlurmConfig, SlurmConfigError, read_slurm
 from pytest_flagperf.engines.agents.slurm.jobs_and_nodes import Job, Node, SlurmError, explain, parse_job, parse_node
@@ -266,6 +266,26 @@ def test_a_job_requests_what_its_case_needs_and_no_command_sees_another_job(monk
     env = jobs_and_nodes.environment()
     assert {"SLURM_CONF", "HOME"} <= env.keys()
     assert not {"SLURM_NTASKS", "SRUN_CPUS_PER_TASK", "SBATCH_PARTITION"} & env.keys()
+
+
+SQUEUE = """#!/bin/sh
+echo "$@" >> asked
+case $(wc -l < asked) in
+1) exit 1 ;;
+2) printf '12.batch\\n12.0\\n' ;;
+*) printf '12.batch\\n12.extern\\n' ;;
+esac
+"""
+
+
+def test_a_job_does_not_end_while_other_nodes_work_or_slurm_does_not_answer(tmp_path: Path) -> None:
+    (tmp_path / "squeue").write_text(SQUEUE)
+    (tmp_path / "squeue").chmod(0o755)
+    hold = f"import {relay.__name__} as relay; relay.lock_file = lambda _: 'lock'; relay.hold(0.1)"
+    env = {**os.environ, "SLURM_JOB_ID": "12", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run([sys.executable, "-c", hold], cwd=tmp_path, env=env, check=True, timeout=60)
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked == ["--steps --noheader --format=%i --jobs=12"] * 3
 
 
 START = [sys.executable, "-I", "-S", "-c", BOOT, "pytest-flagperf"]

@@ -293,19 +293,34 @@ def lock(path: str, how: int) -> int:
 
 
 def hold(idle_s: float) -> None:
-    """Hold the job until no relay has run on this node for ``idle_s``."""
-    path = lock_file(os.environ["SLURM_JOB_ID"])
+    """Hold the job until no relay has run on this node for ``idle_s``, and none runs on the others."""
+    job = os.environ["SLURM_JOB_ID"]
+    path = lock_file(job)
     used_at = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         while time.monotonic() - used_at < idle_s:
+            time.sleep(0.5)
             try:
                 os.close(lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB))
             except BlockingIOError:
                 used_at = time.monotonic()
-            time.sleep(0.5)
+            if time.monotonic() - used_at >= idle_s and has_steps(job):
+                used_at = time.monotonic()
     finally:
         os.unlink(path)
+
+
+def has_steps(job: str) -> bool:
+    """Return True if relays run on other nodes, while the link of this one is cut; also if Slurm does not answer."""
+    words = ["squeue", "--steps", "--noheader", "--format=%i", f"--jobs={job}"]
+    try:
+        steps = subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout.split()
+    except subprocess.CalledProcessError:
+        return True
+    except OSError:  # this node has no squeue
+        return False
+    return any(step.rpartition(b".")[2].isdigit() for step in steps)  # not those of the script and of the node
 
 
 # -- one srun for many nodes -----------------------------------------------------------------------------------
@@ -335,13 +350,13 @@ def connect(port: int, token: str) -> None:
 
 
 def main() -> None:
+    for name in ("TMPDIR", "SLURM_CONF"):
+        if os.environ.get(name) and not os.path.exists(os.environ[name]):
+            del os.environ[name]  # the controller's, which this node does not have
     if sys.argv[1:2] == ["hold"]:
         hold(float(sys.argv[2]))
         return
     request = json.loads(stdin.read(int(stdin.readline())).decode())
-    for name in ("TMPDIR", "SLURM_CONF"):
-        if os.environ.get(name) and not os.path.exists(os.environ[name]):
-            del os.environ[name]  # the controller's, which this node does not have
     if "port" in request:
         connect(request["port"], request["token"])
     relay = Relay(request)
