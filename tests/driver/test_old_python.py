@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ MODULES = sorted(
 MODULES.remove(NEEDS_NUMPY)
 
 
+@cache
 def old_pythons() -> list[str]:
     """Return the installed Pythons 3.8 and 3.9 that run; a version manager's shim may not."""
     names = [shutil.which(name) for name in ("python3.8", "python3.9")]

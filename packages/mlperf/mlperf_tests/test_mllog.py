@@ -15,7 +15,6 @@ import mlperf_logging
 import pytest
 from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
 from mlperf_logging.mllog import mllog as official
-from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker
 
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import Catalog, Suite
@@ -245,6 +244,8 @@ def test_flux1s_reference_and_configs_are_mlperfs_convergence_points() -> None:
 
 @pytest.mark.parametrize("model", ["llama31_8b", "gpt_oss_20b"])
 def test_the_reference_and_the_configs_are_mlperfs_convergence_points(model: str) -> None:
+    from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker  # imports scipy: for this test only
+
     suite, by_batch, made = reference_of(model)
     readme, benchmark = (suite.path / "README.md").read_text(), benchmark_of(model, SUITES)
     for name, each in RCP_Checker("training", benchmark.ruleset, benchmark.name, verbose=False).rcp_data.items():
