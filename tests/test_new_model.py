@@ -51,7 +51,6 @@ def only_generated(copy: Copy, name: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_adding_a_model_takes_one_folder_and_it_reaches_its_calibrated_target(walked: Copy) -> None:
     assert "?? suites/gru/" in walked.git("status", "--porcelain").splitlines()
     assert outside(walked, "suites/gru") == []
