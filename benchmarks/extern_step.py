@@ -16,14 +16,14 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
 
 from flagperf_driver import extern, options
-from flagperf_driver.pytorch import steps
+from flagperf_driver.driver import Config
+from flagperf_driver.pytorch import Context, steps
 
 FOLDER = Path(__file__).resolve().parent.parent / "vendors" / "nvidia" / "bert-pytorch" / "extern"
 BERT = {"optimizer": "lamb", "learning_rate": 3.5e-4, "weight_decay": 0.01, "epsilon": 1e-6}
@@ -86,8 +86,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=100)
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    config = SimpleNamespace(**{**options.values("pytorch"), **BERT})
-    ctx: Any = SimpleNamespace(config=config, device=device, world_size=1)
+    ctx = Context(config=Config({**options.values("pytorch"), **BERT}), device=device)
     shapes = parameters(arguments.layers, arguments.width, arguments.words)
     gradients = [0.01 * torch.randn(shape, device=device) for shape in shapes]
     twins = [twin(shapes, gradients, device) for _ in range(2)]

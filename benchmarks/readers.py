@@ -15,7 +15,6 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from PIL import Image
 
 from flagperf_driver import options
 from flagperf_driver.driver import Config
+from flagperf_driver.pytorch import Context
 
 CLASSES = 8
 DISTINCT = 64
@@ -52,19 +52,18 @@ def write_pictures(folder: Path, count: int) -> None:
             path.write_bytes(files[number % len(files)])
 
 
-def context(folder: Path, reader: str, batch: int, workers: int) -> Any:
-    """Return what the suites' steps know of their rank."""
+def context(folder: Path, reader: str, batch: int, workers: int) -> Context:
+    """Return the context of a rank that reads the pictures."""
     values = {
         **options.values("pytorch"), "dataset": "imagenet", "image_size": 224, "resize_size": 256,
         "num_classes": CLASSES, "reader": reader, "train_batch_size": batch, "eval_batch_size": batch,
         "num_workers": workers, "channels_last": True,
     }  # fmt: skip
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    rank = {"rank": 0, "world_size": 1, "seed": 1, "data_dir": folder, "synthetic": False}
-    return SimpleNamespace(config=Config(values), device=device, **rank)
+    return Context(config=Config(values), device=device, seed=1, data_dir=folder)
 
 
-def rate(ctx: Any) -> float:
+def rate(ctx: Context) -> float:
     """Return the pictures per second of the second epoch."""
     loader: Any = steps.create_train_data(ctx)
     for epoch in range(2):
@@ -77,7 +76,7 @@ def rate(ctx: Any) -> float:
     return count / (time.perf_counter() - began)
 
 
-def pixels_of(ctx: Any) -> torch.Tensor:
+def pixels_of(ctx: Context) -> torch.Tensor:
     """Return the pixels of the first validation batch, from 0 to 255."""
     pixels = steps.prepare_batch(ctx, next(iter(steps.create_eval_data(ctx)))).pixels.float().cpu()
     deviation, mean = (
