@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -285,6 +286,35 @@ def test_the_rates_of_a_mixture_are_read(tmp_path: Path) -> None:
         gpu_items.mixture(tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "program", "read", "words"),
+    [
+        ("bert", gpu_items.PROGRAMS[0], gpu_items.optimizers, "--layers=1 --width=64 --words=99 --pairs=3"),
+        ("resnet50", gpu_items.PROGRAMS[1], gpu_items.readers, "--pictures=64 --batch=16"),
+        (
+            "gpt_oss_20b",
+            gpu_items.PROGRAMS[2],
+            gpu_items.mixture,
+            "--width=64 --hidden=64 --words=99 --length=32 --steps=2 --batch=1",
+        ),
+    ],
+)
+def test_a_program_runs_and_its_figures_are_read(
+    suite_python: Callable[[Path], str],
+    tmp_path: Path,
+    model: str,
+    program: str,
+    read: Callable[[Path], gpu_items.Measured],
+    words: str,
+) -> None:
+    python = suite_python(REPO / "suites" / model / "pytorch")
+    environment = {**os.environ, "PYTHONPATH": f"{REPO}:{REPO / 'suites'}", "TRITON_INTERPRET": "1"}
+    with (tmp_path / "output.log").open("w") as output:
+        subprocess.run([python, program, *words.split()], cwd=REPO, env=environment, stdout=output, check=True)
+    assert len(read(tmp_path).figures) > 1
+
+
 def test_one_device_leaves_out_the_items_for_several() -> None:
     items = [gpu_items.make_items(target(devices=count), Path("out")) for count in (1, 8)]
     skipped = [[item.name for item in of_machine if item.skip] for of_machine in items]
@@ -356,6 +386,7 @@ def test_the_command_reports_why_it_measures_nothing(
 
 STOPPABLE = """
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from benchmarks import gpu
 from benchmarks.items import Item
