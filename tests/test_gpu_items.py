@@ -20,6 +20,7 @@ from benchmarks.items import (
     TIMED_OUT,
     Figure,
     Item,
+    Measured,
     Result,
     Slice,
     exit_code,
@@ -305,7 +306,7 @@ def test_a_program_runs_and_its_figures_are_read(
     tmp_path: Path,
     model: str,
     program: str,
-    read: Callable[[Path], gpu_items.Measured],
+    read: Callable[[Path], Measured],
     words: str,
 ) -> None:
     python = suite_python(REPO / "suites" / model / "pytorch")
