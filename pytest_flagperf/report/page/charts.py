@@ -32,7 +32,6 @@ MAX_POINTS = 300
 MAX_LINES = 8
 """The maximum number of lines of devices, hosts or ranks; more are drawn as their lowest, median and highest."""
 _MOST_BARS = 16
-IDEAL = "ideal"
 _MAX_NAME_LENGTH = 40
 _DIGITS = 4
 
@@ -267,17 +266,6 @@ def scaling(title: str, unit: str, points: Mapping[str, Sequence[tuple[int, floa
             ideal = [values[0] / cards[0] * number for number in cards]
             lines.append(ChartLine(f"{name}, ideal", cards, ideal, dashed=True))
     chart = make_chart(title, "cards", unit, lines)
-    return chart and replace(chart, floor=0.0, dots=True, summary="last")
-
-
-def speedup(title: str, points: Mapping[str, Sequence[tuple[int, float]]]) -> Chart | None:
-    """Return the speed-up over cards by name, and one line for the ideal, which is the number of cards."""
-    lines = []
-    for name, pairs in points.items():
-        numbers, factors = zip(*sorted(pairs), strict=True)
-        lines.append(ChartLine(name, numbers, factors))
-    cards = sorted({float(number) for pairs in points.values() for number, _ in pairs})
-    chart = make_chart(title, "cards", "x", [*lines, ChartLine(IDEAL, cards, cards, dashed=True)])
     return chart and replace(chart, floor=0.0, dots=True, summary="last")
 
 

@@ -88,7 +88,6 @@ def standalone(page: ComparisonPage, to: Path) -> str:
         _facts(page, page_dir),
         _overview(page),
         _lists(page),
-        _scaling(page),
         '<h2 id="cases">Cases</h2>',
         *(_case(page, case, page_dir) for case in cases),
     ]
@@ -211,29 +210,6 @@ def _run(name: str, directory: Path, page_dir: Path) -> str:
 
 
 # -- all cases -----------------------------------------------------------------------------------------------
-
-
-def _scaling(page: ComparisonPage) -> str:
-    """Return a chart with a line for each run, for each model with several numbers of cards."""
-    groups: dict[tuple[str, str], dict[str, list[tuple[int, float]]]] = {}
-    for case in page.cases:
-        first = case.row.old.outcomes[0]
-        for name, result in case.row.runs:
-            value = result.median("p_core")
-            if value is not None:
-                group = groups.setdefault((f"{first.model} {first.framework}: p_core", _rate(result)), {})
-                group.setdefault(name, []).append((result.outcomes[0].cards, value))
-    drawn = [
-        charts.scaling(title, unit, runs)
-        for (title, unit), runs in groups.items()
-        if any(len({cards for cards, _ in pairs}) > 1 for pairs in runs.values())
-    ]
-    html = charts.html(drawn)
-    return f"<h2>Scaling</h2>{html}" if html else ""
-
-
-def _rate(case: CaseResult) -> str:
-    return case.outcomes[0].rate_unit
 
 
 # -- a case --------------------------------------------------------------------------------------------------

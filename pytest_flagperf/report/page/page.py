@@ -208,7 +208,7 @@ def _with_code(rows: Sequence[Row]) -> list[Row]:
 
 
 def _verdict(rows: Sequence[Row], not_run: int) -> str:
-    """Return for example ``2 of 12 cases failed, 9 passed`` or ``6 of 6 cases converged; alpha on 8 cards is ...``."""
+    """Return for example ``2 of 12 cases failed, 9 passed`` or ``6 of 6 cases converged``."""
     if not rows:
         return "No results"
     numbers = Counter(row.summary.state for row in rows)
@@ -223,24 +223,7 @@ def _verdict(rows: Sequence[Row], not_run: int) -> str:
     parts += not_judged(row.summary for row in rows)
     parts += counted_marks(row.summary for row in rows)
     parts += [f"{not_run} not run"] if not_run else []
-    return "; ".join([", ".join(parts), *map(escape, filter(None, (_scaling(rows), _baselines(rows))))])
-
-
-def _scaling(rows: Sequence[Row]) -> str:
-    """Return how much faster most cards are than one, such as ``alpha on 2 cards is 1.66 times as fast as on one``.
-
-    A speed-up above the number of cards is noise.
-    """
-    good = [row for row in rows if row.summary.state not in (*BAD, UNFINISHED)]
-    scaled = [row for row in good if row.speedup is not None and row.speedup <= row.cards]
-    most = max((row.cards for row in scaled), default=1)
-    ordered = sorted((row.speedup or 0.0, row.model) for row in scaled if row.cards == most)
-    if most < 2:
-        return ""
-    (low, slowest), (high, fastest) = ordered[0], ordered[-1]
-    if len(ordered) == 1:
-        return f"{fastest} on {most} cards is {high:.2f} times as fast as on one"
-    return f"{most} cards are {low:.2f} ({slowest}) to {high:.2f} times ({fastest}) as fast as one"
+    return "; ".join([", ".join(parts), *filter(None, [escape(_baselines(rows))])])
 
 
 def _reason(row: Row) -> str:
