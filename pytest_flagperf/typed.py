@@ -214,13 +214,15 @@ def _misfit() -> NoReturn:
 
 
 def _first_of(makers: Sequence[_Make], nullable: bool) -> _Make:
+    *first, last = makers
+
     def make_first(value: Any) -> Any:
         if value is None and nullable:
             return None
-        for make in makers:
+        for make in first:
             with suppress(Misfit):
                 return make(value)
-        raise Misfit
+        return last(value)
 
     return make_first
 

@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver import perflog
-from pytest_flagperf.printable import is_plain, printable, printable_in
+from pytest_flagperf.printable import printable, printable_in
 
+_CONTAINERS = frozenset([dict, list])
+_TO_ESCAPE = ("\\", "\x7f", "::", "##")
+"""What ASCII JSON has if ``printable`` may change a text of it."""
 _CANNOT_BE_SYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
@@ -120,7 +123,7 @@ def parsed(text: str, path: Path) -> dict[str, Any]:
     """Return the object in the text of a JSON file."""
     try:
         body = json.loads(text)
-        too_deep = perflog.is_too_deep(body)
+        too_deep = _is_too_deep(body)
         body = perflog.escape_surrogates(body) if perflog.may_have_surrogates(text) and not too_deep else body
     except RecursionError:
         too_deep = True
@@ -135,11 +138,26 @@ def parsed(text: str, path: Path) -> dict[str, Any]:
     return body
 
 
+def _is_too_deep(body: Any) -> bool:
+    """Return True if lists and objects are nested more than ``perflog.MAX_DEPTH`` deep."""
+    level: list[Any] = [[body]]
+    for _ in range(perflog.MAX_DEPTH + 1):
+        level = [
+            item
+            for container in level
+            for item in (container.values() if type(container) is dict else container)
+            if type(item) in _CONTAINERS
+        ]
+        if not level:
+            return False
+    return True
+
+
 def read_printable(path: Path, schema: int | None = None) -> dict[str, Any]:
     """Return the object in a JSON file with printable texts; ``schema`` is the newest supported version."""
     text = read_text(path)
     body = parsed(text, path)
-    if "\\" in text or not all(map(is_plain, text.split("\n"))):
+    if not text.isascii() or any(mark in text for mark in _TO_ESCAPE):
         body = printable_in(body)  # slow, and hardly any file needs it
     if schema is not None:
         check_schema(body, schema, str(path))

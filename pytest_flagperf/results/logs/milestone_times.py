@@ -46,23 +46,24 @@ class MilestoneTimes:
             yield from moments
 
 
-def read(folder: Path) -> dict[int, MilestoneTimes]:
-    """Return the milestone times by rank; empty if the host's agent left no valid file."""
+def read(folder: Path) -> Mapping[str, Any]:
+    """Return what a host's agent saw; empty if it left no valid file."""
     try:
-        body = files.read_printable(folder / MILESTONE_TIMES)
+        return files.read_printable(folder / MILESTONE_TIMES)
     except files.FormatError:
         return {}
-    ranks = body.get("ranks")
+
+
+def of_ranks(seen: Mapping[str, Any]) -> dict[int, MilestoneTimes]:
+    """Return the milestone times by rank."""
+    ranks = seen.get("ranks")
     times = {rank: _milestone_times(body) for rank, body in ranks.items()} if isinstance(ranks, dict) else {}
     return {int(rank): found for rank, found in times.items() if found is not None and rank.isdecimal()}
 
 
-def not_confined(folder: Path) -> str | None:
+def not_confined(seen: Mapping[str, Any]) -> str | None:
     """Return the reason why the ranks were not confined; None if they were, or if an older agent did not say."""
-    try:
-        reason = files.read_printable(folder / MILESTONE_TIMES).get("not_confined")
-    except files.FormatError:
-        return None
+    reason = seen.get("not_confined")
     return None if reason is None else str(reason)
 
 

@@ -45,7 +45,7 @@ class RankFigures:
 
     def get(self, name: str) -> float:
         """A figure of FINISHED; NaN if it is missing."""
-        value = self._finished.get(name)
+        value = self._finished.get(name, math.nan)
         return value if type(value) is float else number(value)
 
     def here(self, name: str, earlier: str) -> float:

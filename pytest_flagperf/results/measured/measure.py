@@ -155,10 +155,14 @@ class Round:
         return exits
 
     @cached_property
-    def milestones(self) -> dict[int, MilestoneTimes]:
+    def seen(self) -> dict[str, Mapping[str, Any]]:
+        """What the agent of each host saw, by its folder."""
         folders = dict.fromkeys(place.folder for place in self.places)
-        by_folder = [milestone_times.read(self.path / folder) for folder in folders]
-        return {rank: times for ranks in by_folder for rank, times in ranks.items()}
+        return {folder: milestone_times.read(self.path / folder) for folder in folders}
+
+    @cached_property
+    def milestones(self) -> dict[int, MilestoneTimes]:
+        return {rank: times for of in self.seen.values() for rank, times in milestone_times.of_ranks(of).items()}
 
     @cached_property
     def samples(self) -> dict[str, Samples]:
@@ -281,8 +285,7 @@ def _outcome(of: Round) -> Outcome:
     rate = by_name.get("p_core" if plan.throughput_only else "p_whole")
     reports = monitors.reports(of.path)
     load = busy.figures(samples, reports, training)
-    folders = dict.fromkeys(place.folder for place in of.places)
-    reasons = {folder: milestone_times.not_confined(of.path / folder) for folder in folders}
+    reasons = {folder: milestone_times.not_confined(seen) for folder, seen in of.seen.items()}
     not_confined, remarks = vendor_code.confinement(plan, reasons)
     monitored = (
         *monitors.warnings(of.path),
