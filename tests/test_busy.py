@@ -24,10 +24,12 @@ from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_c
 from pytest_flagperf.running.scaling import Scaling
 from tests.recording import START_MS, Sampling, Training, write
 from tests.results_help import recorded, with_metric
+from tests.test_consistency import contradicted, finished
 from tests.test_validity import only
 
 # Trains for 7.5 s, from 3 s after its start on.
 LONG = Training("a", nproc=2, steps=275, eval_every=100, hosts=({"name": "h1", "address": "10.0.0.1"},))
+WRONG = {"evaluation"}
 OTHERS = [{"pid": 17, "name": "make", "cores": 1.25}, {"pid": 18, "name": "cc1", "cores": 0.5}]
 
 
@@ -74,6 +76,14 @@ def test_waiting_beside_other_work_and_stolen_time_give_a_warning_and_own_proces
     warning = only(round_beside(tmp_path, stolen=busy.STOLEN * 1.03).validity_warnings)
     assert warning.kind == BUSY
     assert warning.sentence.startswith("h1: the hypervisor gave ")
+
+
+@pytest.mark.parametrize(("model_s", "others", "wrong"), [(9.1, 2.0, set()), (9.3, 2.0, WRONG), (9.1, 0.1, WRONG)])
+def test_an_evaluation_beside_other_work_is_no_contradiction(
+    tmp_path: Path, model_s: float, others: float, wrong: set[str]
+) -> None:
+    training = replace(finished("eval_model_time")(model_s), hosts=LONG.hosts)
+    assert contradicted(round_beside(tmp_path, waited=0.5, others=others, training=training)) == wrong
 
 
 @pytest.mark.parametrize(("share", "warned"), [(busy.WAITED * 0.97, False), (busy.WAITED * 1.03, True)])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks import HONEST, failed, trained
+from tests.plugin.conftest import ignore_other_load
 from tests.test_trainings import Finished
 
 pytestmark = pytest.mark.slow
@@ -108,6 +109,12 @@ def _faster(self):
 
 Timeline.close = _faster
 """
+
+
+@pytest.fixture(autouse=True)
+def _strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allow nothing for ranks that wait for a core."""
+    ignore_other_load(monkeypatch)
 
 
 def pairs(verdicts: set[tuple[str, str]]) -> set[str]:

@@ -84,6 +84,14 @@ def validity_warnings(folder: str, samples: Samples, report: Mapping[str, Any], 
         yield f"{host}: the hypervisor {given} during the {training.work}"
 
 
+def waited_s(samples: Mapping[str, Samples], training: Phase | None) -> float:
+    """Return for how long ranks waited for a core in the training, on all hosts where other work used the cores."""
+    if training is None:
+        return 0.0
+    loads = [load_of(own, {}, training) for own in samples.values()]
+    return sum((load.waited or 0.0) * training.seconds for load in loads if load.is_busy)
+
+
 def _other_processes(load: HostLoad, report: Mapping[str, Any]) -> str:
     """Describe the other processes that used the cores, as far as they are known."""
     processes = [

@@ -34,8 +34,8 @@ class RankFigures:
     """The names of its points; None for the first rank itself."""
     round_s: float | None = None
     clock_set_s: float = 0.0
-    unreachable_s: float = 0.0
-    """For how long hosts were unreachable, if the round has the warning."""
+    stood_still_s: float = 0.0
+    """For how long ranks may have stood still, if the round has the warning unreachable or busy."""
     left_out: LeftOut | None = None
     """The most that p_core may leave out, by the suite; None in older plans."""
     counted: tuple[Counted, ...] = ()

@@ -24,15 +24,12 @@ ONCE = 0.02
 def _within(
     seconds: Callable[[RankFigures], float], most: Callable[[RankFigures, LeftOut], float]
 ) -> Callable[[RankFigures], FigureBounds | None]:
-    """Return the comparison of a part's seconds with the most that the suite allows.
-
-    Ranks that stood still with a host may need the same time again until they continue.
-    """
+    """Return the comparison of a part's seconds with the most that the suite allows."""
 
     def compare(rank: RankFigures) -> FigureBounds | None:
         if rank.left_out is None:
             return None
-        return FigureBounds(seconds(rank), -INF, most(rank, rank.left_out), 2 * rank.unreachable_s)
+        return FigureBounds(seconds(rank), -INF, most(rank, rank.left_out), rank.stood_still_s)
 
     return compare
 
@@ -127,7 +124,7 @@ def _seen(rank: RankFigures) -> tuple[float, float] | None:
 
 
 _SHARE = "of the suite x `raw_train_time`, at most"
-_STOOD_STILL = "twice the time in which hosts were `unreachable`"
+_STOOD_STILL = "twice the time in which hosts were `unreachable` + that in which ranks waited for a core, if `busy`"
 _SHORT, _LONG = (Tolerance(seconds, also=_STOOD_STILL) for seconds in (0.2, 60.0))
 _SEEN = Tolerance(0.2, 0.002)
 

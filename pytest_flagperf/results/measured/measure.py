@@ -248,7 +248,9 @@ def _compared_ranks(of: Round) -> list[tuple[RankLocation, RankFigures]]:
     plan, clocks, first = of.plan, of.clocks, of.places[0]
     started_ms = math.nan if of.first.train_start_ms is None else of.first.train_start_ms
     offsets = {place.rank: plan.host(place.noderank).clock_offset_s for place in of.places}
-    unreachable_s = sum(validity.unreachable_s(of.end, of.training).values())
+    lost_s = sum(validity.unreachable_s(of.end, of.training).values())
+    # Ranks that stood still with a host may need the same time again until they continue.
+    stood_still_s = 2 * lost_s + busy.waited_s(of.samples, of.training)
     return [
         (
             place,
@@ -262,7 +264,7 @@ def _compared_ranks(of: Round) -> list[tuple[RankLocation, RankFigures]]:
                 first_points=None if place is first else of.first.names_of_points,
                 round_s=of.end.seconds if of.end else None,
                 clock_set_s=clocks[place.rank],
-                unreachable_s=unreachable_s,
+                stood_still_s=stood_still_s,
                 left_out=plan.left_out,
                 counted=sampled.counted(of.samples, of.training) if place is first else (),
                 chain=of.chain if place is first else None,
