@@ -42,7 +42,6 @@ class RunSummary:
     interrupted: bool = False
     notes: tuple[str, ...] = ()
     reports: tuple[str, ...] = ()
-    next_steps: tuple[str, ...] = ()
 
     def verdict(self, width: int = UNLIMITED) -> str:
         """Return the verdict of the run in one line of at most ``width`` columns; less important parts are left out."""
@@ -78,7 +77,6 @@ class RunSummary:
         for folder, paths in groupby(self.reports, os.path.dirname):
             first, *more = paths
             yield ", ".join([first, *(path[len(folder) + 1 :] for path in more)])
-        yield from self.next_steps
         yield self.verdict(width)
 
     def _line(self, reason: str, report: str, *, by_name: bool) -> str:
