@@ -2,7 +2,7 @@
 
 Each function returns a value without its secrets. Only a value that is returned unchanged may be stored; other values
 are in no file and on no screen. Which values are public is written beside what takes them: ``public=`` in
-settings/options.py, ``_PUBLIC`` in docker_words.py and plugin/shown_command.py.
+settings/options.py, ``_PUBLIC`` in docker_words.py.
 """
 
 from __future__ import annotations

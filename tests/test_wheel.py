@@ -281,7 +281,8 @@ def test_a_new_environment_with_only_the_wheel_trains_and_reports(installed: Pat
         assert (run / name).is_file()
     results: dict[str, Any] = json.loads((run / "results.json").read_text())
     assert [case["case"] for case in results["cases"]] == ["resnet50:pytorch:CPU:1:1:1"]
-    assert results["run"]["command"] == pytest_[1:]
+    words = ["suites", "-k", "resnet50:pytorch", "-n", "1", "--nodes=1x1"]
+    assert results["run"]["command"] == words
     plan = json.loads((run / "resnet50_pytorch_CPU_1_1_1" / "round1" / "plan.json").read_text())
     assert "commit" not in plan.get("checkout", {})
     assert files(site / "bundled") == before

@@ -19,7 +19,7 @@ from .items import requested_cases
 from .pytest_html import PageHooks, clean_metadata, expanded, write_run_page
 from .reports import Attachments
 from .shared import RUN, SESSION, is_worker, line_writer
-from .shown_command import without_secrets
+from .shown_command import shown_command
 from .terminal import ReportLines
 from .writers import Writers, guard
 
@@ -115,7 +115,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     had_workers = session.config.pluginmanager.has_plugin("dsession")
-    command = without_secrets(session.config.invocation_params.args)
+    command = shown_command(session.config.option, run.settings)
     run.live.record.write(PHASE, text="writing the reports")
     finish(run, command, int(exitstatus), had_workers=had_workers)
     write_run_page(run, session.config)
