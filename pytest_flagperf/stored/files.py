@@ -21,6 +21,11 @@ from pytest_flagperf.printable import printable, printable_in
 _CONTAINERS = frozenset([dict, list])
 _TO_ESCAPE = ("\\", "\x7f", "::", "##")
 """What ASCII JSON has if ``printable`` may change a text of it."""
+_OF_DISK = {
+    errno.ENOSPC: "no space or no inodes left on the disk mounted at {disk}; remove files there",
+    errno.EDQUOT: "your quota on the disk mounted at {disk} is used up; remove files there",
+    errno.EROFS: "the disk mounted at {disk} is read-only; mount it writable",
+}
 _CANNOT_BE_SYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
@@ -197,35 +202,14 @@ def to_json_types(value: Any) -> Any:
 
 def _reason(path: Path, error: OSError) -> str:
     """Return the reason of a failed write, the disk's mount point and the fix."""
-    disk = _mount_point(path)
-    if error.errno == errno.ENOSPC:
-        from flagperf_driver.node.folder import has_no_inodes  # only a full disk needs it
-
-        if has_no_inodes(disk):
-            return f"no inodes left on the disk mounted at {disk}; remove files there"
-        return f"no space left on the disk mounted at {disk}; free some space there"
-    if error.errno == errno.EDQUOT:
-        return f"the disk quota of user {_user()} on the disk mounted at {disk} is used up; remove files there"
-    if error.errno == errno.EROFS:
-        return f"the disk mounted at {disk} is read-only; mount it writable"
-    return error.strerror or str(error)
+    reason = _OF_DISK.get(error.errno or 0)
+    return reason.format(disk=_mount_point(path)) if reason else error.strerror or str(error)
 
 
 def _mount_point(path: Path) -> Path:
     path = path.absolute()
     # Path.is_mount() raises an exception on Windows before Python 3.12.
     return next((folder for folder in (path, *path.parents) if os.path.ismount(folder)), path)
-
-
-def _user() -> str:
-    if sys.platform == "win32":
-        return os.environ.get("USERNAME", "of unknown name")
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _sync_folder(folder: Path) -> None:

@@ -46,7 +46,8 @@ def test_free_the_disk():
     for filler in pathlib.Path({disk!r}).rglob("filler*"):
         filler.unlink()
 """
-KINDS = {"space": "no space left on the disk", "inodes": "no inodes left on the disk"}
+KINDS = ("space", "inodes")
+REASON = "no space or no inodes left on the disk"
 # The look before a run wants 256 MiB.
 SIZES = {"space": "size=258m", "inodes": "size=258m,nr_inodes=60"}
 ONE = ("-k", "converges or free", "--nodes=1x1")
@@ -103,10 +104,10 @@ def test_a_disk_that_fills_fails_all_later_rounds(toy: Toy, mount: Mount, kind: 
     text = assert_in_sentences(result)
     assert result.ret == pytest.ExitCode.TESTS_FAILED, text
     assert _not_passed(result) == 2
-    assert f"{KINDS[kind]} mounted at {disk}" in text
+    assert f"{REASON} mounted at {disk}" in text
     assert "alpha:plain:CPU:1:1:1" in text
     (line,) = [line for line in text.splitlines() if re.match("cannot write .*results.json", line)]
-    assert f" in {toy.runs[0]}: {KINDS[kind]} mounted at {disk}; " in line
+    assert f" in {toy.runs[0]}: {REASON} mounted at {disk}; " in line
     for name in ("results.json", "junit.xml", "report.html"):
         assert name in line
         assert not (toy.runs[0] / name).exists()
@@ -147,7 +148,7 @@ def test_an_unwritable_report_elsewhere_does_not_prevent_the_others(toy: Toy, mo
     result = toy.run("suites/alpha", *ONE, f"--junit-xml={disk}/own.xml")
     text = assert_in_sentences(result)
     result.assert_outcomes(passed=1)
-    assert f"cannot write own.xml in {disk}: no inodes left on the disk mounted at {disk}" in text
+    assert f"cannot write own.xml in {disk}: {REASON} mounted at {disk}" in text
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     (run,) = toy.runs
     assert {"results.json", "results.csv", "report.html"} <= {path.name for path in run.iterdir()}
@@ -161,7 +162,7 @@ def test_the_message_has_file_disk_and_reason(tmp_path: Path, mount: Mount, kind
         (disk / "last").touch()
     with pytest.raises(stored.WriteError) as caught:
         stored.write_text(path, "x" * 100_000)
-    assert str(caught.value).startswith(f"cannot write {path}: {KINDS[kind]} mounted at {disk};")
+    assert str(caught.value).startswith(f"cannot write {path}: {REASON} mounted at {disk};")
     assert [file.name for file in disk.iterdir()] == ([] if kind == "space" else ["last"])
 
 
@@ -180,7 +181,7 @@ def test_a_quota_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(os, "fsync", exceeded)
     (tmp_path / "plan.json").write_text("old")
-    with pytest.raises(stored.WriteError, match=r"plan\.json: the disk quota of user .* is used up"):
+    with pytest.raises(stored.WriteError, match=r"plan\.json: your quota on the disk mounted at .* is used up"):
         stored.write(tmp_path / "plan.json", {"new": 1})
     assert (tmp_path / "plan.json").read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]
