@@ -11,9 +11,9 @@ import pytest
 
 from pytest_flagperf.hooks.plugins import _load
 from tests import own_places
-from tests.conftest import pytester
+from tests.conftest import keep_users_folders, pytester
 
-__all__ = ["pytester"]
+__all__ = ["keep_users_folders", "pytester"]
 pytest_plugins = ["pytester"]
 
 

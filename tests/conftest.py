@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import own_places, phases
+from tests.own_places import keep_users_folders as keep_users_folders  # a fixture
 
 if TYPE_CHECKING:
     from pytest_flagperf.catalog import Suite

@@ -84,6 +84,13 @@ def move_in() -> None:
             link(environment.parent)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def keep_users_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Send the pytests that tests start to TMPDIR: each would remove an earlier session's folders, for minutes."""
+    tmp_path_factory.getbasetemp()
+    os.environ.pop("PYTEST_DEBUG_TEMPROOT", None)
+
+
 def _remove(folder: Path, owner: int) -> None:
     if os.getpid() == owner:  # and no fork of it
         shutil.rmtree(folder, ignore_errors=True)

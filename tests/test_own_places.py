@@ -93,3 +93,6 @@ def test_these_tests_have_places_of_their_own(tmp_path: Path) -> None:
     assert Path.home() == own / "home"
     assert Path(tempfile.gettempdir()) == own / "tmp"
     assert not tmp_path.is_relative_to(own)  # a failed test's files stay for its user
+    (tmp_path / "test_it.py").write_text("def test_it(tmp_path): print(tmp_path)")
+    argv = [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", "--rootdir=.", "test_it.py"]
+    assert f"{own}/tmp/" in subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True).stdout

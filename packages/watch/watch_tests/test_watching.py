@@ -1,10 +1,8 @@
 """``flagperf watch`` beside a real run, in a terminal."""
 
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,20 +17,18 @@ pytestmark = pytest.mark.slow
 Run = subprocess.Popen[bytes]
 
 
-@contextmanager
-def running(tmp_path: Path, *arguments: str) -> Iterator[Run]:
-    """Start a run, and yield it when its record exists. If it does not end, its log says what its threads do."""
-    process = start_run(tmp_path, "-m", "converges", "-k", "1x1", *arguments)
+@pytest.fixture
+def run(tmp_path: Path, install: Callable[[str], None]) -> Iterator[Run]:
+    """A run of three cases in three workers, whose record exists."""
+    install("watch")
+    toy_tree(tmp_path, base="step_s = 0.02\n")
+    process = start_run(tmp_path, "-m", "converges", "-k", "1x1", "-n", "3")
     try:
         until(lambda: process.poll() is not None or list(tmp_path.glob("reports/run*/live/*.jsonl")), "the live record")
         yield process
     finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGABRT)
-            process.wait()
+        process.kill()
+        process.wait()
         print((tmp_path / "pytest.log").read_text())
 
 
@@ -44,37 +40,27 @@ def terminals() -> Iterator[list[Terminal]]:
         terminal.close()
 
 
-def test_three_cases_are_watched(install: Callable[[str], None], terminals: list[Terminal], tmp_path: Path) -> None:
-    install("watch")
-    toy_tree(tmp_path, base="step_s = 0.02\n")
-    with running(tmp_path, "-n", "3") as run:
-        terminals.append(wide := watch(tmp_path))
-        old = {"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"}
-        terminals.append(narrow := watch(tmp_path, columns=60, rows=16, env=old))
-        text = wide.wait_for(lambda text: "3 running" in text and text.count("  loss ") == 3 and " W, " in text)
-        for name in ("alpha", "beta", "gamma"):
-            assert f"{name}:plain:CPU:1:1:1 round 1" in text
-        assert any("\u2800" < char <= "\u28ff" for char in text)
-        narrow.wait_for(lambda text: "3 running" in text and "loss" in text)
-        assert narrow.text().isascii()
-        narrow.type("q")
-        assert narrow.end() == 0
-        assert run.poll() is None
-
-
-def test_a_run_is_watched_to_its_end(install: Callable[[str], None], terminals: list[Terminal], tmp_path: Path) -> None:
-    install("watch")
-    toy_tree(tmp_path, cases=("alpha",), base="step_s = 0.02\n")
-    with running(tmp_path) as run:
-        terminals.append(terminal := watch(tmp_path))
-        terminal.wait_for(lambda text: "1 running" in text and "  loss " in text)
-        (tmp_path / "go").touch()
-        assert terminal.end(120) == 0
-        assert "flagperf: 1 of 1 case passed" in " ".join(terminal.text().split())
-        assert run.wait(60) == 0
+def test_three_cases_are_watched_to_their_end(run: Run, terminals: list[Terminal], tmp_path: Path) -> None:
+    terminals.append(wide := watch(tmp_path))
+    old = {"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"}
+    terminals.append(narrow := watch(tmp_path, columns=60, rows=16, env=old))
+    text = wide.wait_for(lambda text: "3 running" in text and text.count("  loss ") == 3 and " W, " in text)
+    for name in ("alpha", "beta", "gamma"):
+        assert f"{name}:plain:CPU:1:1:1 round 1" in text
+    assert any("\u2800" < char <= "\u28ff" for char in text)
+    narrow.wait_for(lambda text: "3 running" in text and "loss" in text)
+    assert narrow.text().isascii()
+    narrow.type("q")
+    assert narrow.end() == 0
+    assert run.poll() is None
+    (tmp_path / "go").touch()
+    assert wide.end(120) == 0
+    assert "flagperf: 3 of 3 cases passed" in " ".join(wide.text().split())
+    assert run.wait(60) == 0
     log = (tmp_path / "pytest.log").read_text()
-    for part in ("preflight: 1 case on 1 host", "alpha:plain:CPU:1:1:1 round 1  step 1  loss ", "  finished  after "):
+    for part in ("preflight: 3 cases on 1 host", "] alpha:plain:CPU:1:1:1 round 1  step 1  loss "):
         assert part in log
+    assert log.count("  finished  after ") == 3
 
 
 def test_cases_that_nobody_selected_are_not_shown(toy: Toy, install: Callable[[str], None]) -> None:
