@@ -101,9 +101,11 @@ def _use_bundled_suites(config: pytest.Config) -> bool:
     return is_bundled
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Write the results when the last worker has ended; a run that only skipped tests exits as one without tests."""
+    """Write the results when the last worker has ended; a run that only skipped tests exits as one without tests.
+
+    Not last: pytest then removes the temporary folders of earlier sessions, which may take minutes.
+    """
     run = session.config.stash.get(RUN, None)
     if run is None:
         return
