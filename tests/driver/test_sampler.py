@@ -450,7 +450,7 @@ def test_nvml_is_missed_only_with_devices(start: Start, tmp_path: Path, orders: 
 PROBE = """
 COMMAND = {command!r}
 EVERY_S = 0.1
-DEADLINE_S = 0.2
+DEADLINE_S = 60
 def parse(text):
     rows = [line.split() for line in text.splitlines()]
     return [{{"temperature": float(row[0]), "power": float(row[1]), "memory_used": int(row[2])}} for row in rows]
@@ -488,36 +488,40 @@ def test_a_vendors_tool_is_read(start: Start, tmp_path: Path) -> None:
         (["sh", "-c", "sleep 60 & exec sleep 60"], "sh did not end within 0.2 s and was killed"),
     ],
 )
-def test_a_failing_tool_is_reported_once(start: Start, tmp_path: Path, words: list[str], message: str) -> None:
-    running = start(vendor="acme", probe=written_probe(tmp_path, *words), every_s=0.1, device_every_s=0.1)
-    # The host's samples do not wait for the tool.
-    running.go_on(0.8)
-    running.end()
-    (error,) = running.report()["errors"]
+def test_a_failing_tool_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], message: str
+) -> None:
+    monkeypatch.setenv("FLAGPERF_SAMPLING", str(tmp_path))
+    notes = Notes()
+    module = written_probe(tmp_path, *words, text=PROBE.replace("60", "0.2") if "0.2" in message else PROBE)["module"]
+    tool = probe.Probe(module, 0.1, DeviceFiles(str(tmp_path), "acme"), notes)
+    assert tool.open(None) is None
+    for tick in range(2):
+        tool.sample(tick)
+    tool.close()
+    (error,) = notes.report()["errors"]
     assert error["sentence"].startswith(message)
-    assert error["times"] >= 2
-    assert len(running.rows("host")) > running.report()["schedule"]["host"]["missed"]
-    assert session_of(running) == []
+    assert error["times"] == 2
+    until(lambda: not tools_of(tmp_path), "the end of its tools", 5)
 
 
-def test_a_running_tool_ends_with_the_sampler(start: Start, tmp_path: Path) -> None:
-    result = written_probe(tmp_path, "sleep", "61", text=PROBE.replace("0.2", "60"))
+def test_a_running_tool_delays_no_host_sample_and_ends(start: Start, tmp_path: Path) -> None:
+    result = written_probe(tmp_path, "sleep", "61")
     running = start(vendor="acme", probe=result, every_s=0.1)
-    running.until(lambda: session_of(running))
+    running.until(lambda: tools_of(running.folder) and len(running.rows("host")) > 5)
     running.end()
-    assert session_of(running) == []
+    assert tools_of(running.folder) == []
     running = start(vendor="acme", probe=result, every_s=0.1)
-    running.until(lambda: session_of(running))
+    running.until(lambda: tools_of(running.folder))
     running.process.kill()
     running.wait()
-    until(lambda: not session_of(running), "the end of its tools", 5)
+    until(lambda: not tools_of(running.folder), "the end of its tools", 5)
 
 
-def session_of(running: Running) -> list[str]:
-    """Return the pids of the sampler's running tools."""
-    folder = str(running.folder)
+def tools_of(folder: Path) -> list[str]:
+    """Return the pids of the running tools of the sampler with this folder."""
     tools = (process for process in living() if process.words[:1] == ["sleep"])
-    return [str(process.pid) for process in tools if folder in " ".join(process.environment.values())]
+    return [str(process.pid) for process in tools if str(folder) in " ".join(process.environment.values())]
 
 
 @pytest.mark.parametrize(
