@@ -78,6 +78,14 @@ def agent_on(name: str) -> Any:
     )
 
 
+def test_an_order_has_the_variables_of_its_ranks_and_of_their_hosts_python() -> None:
+    python = Interpreter("python3", env={"LD_LIBRARY_PATH": "/lib"}, path=("/packages",))
+    start = RoundStart(tiny_plan(), 1, {}, agents_of(agent_on("h0")), {"h0": python}, RoundOptions())
+    env = start.placement_and_orders()[1][0]["ranks"][0]["env"]
+    assert (env["LD_LIBRARY_PATH"], env["RANK"], env["MASTER_PORT"]) == ("/lib", "0", "29999")
+    assert env["PYTHONPATH"].split(":")[-1] == "/packages"
+
+
 def printed(plan: Plan, hosts: Sequence[Any]) -> dict[str, list[str]]:
     """Return the command of each process by its host, as --plan prints it."""
     commands: dict[str, list[str]] = {}
