@@ -117,12 +117,9 @@ def training_run(path: Path) -> LiveRun:
     run.clock.now += 5
     worker.end_round("failed", "rank 3 was killed by SIGKILL (kill -9 by a user or a program)")
     worker.record.write(
-        live_record.TEST,
-        case=CASES[1],
-        test="test_converges[x]",
-        outcome="failed",
+        live_record.TEST, case=CASES[1], test="test_converges[x]", outcome="failed",
         sentences=["round 1 did not finish"],
-    )
+    )  # fmt: skip
     run.begin(worker, CASES[0])
     run.train(worker, CASES[0], 400, hosts=2)
     worker.record.beat()

@@ -39,29 +39,11 @@ IMPORTED_AS = {"pillow": "PIL", "paddlepaddle": "paddle", "faster-coco-eval": "f
 
 # A module imports only modules of lower layers, or of its own package.
 LAYERS = [
-    {"printable"},
-    {"problems"},
-    {"packages"},
-    {"typed"},
-    {"hooks"},
-    {"case"},
-    {"stored"},
-    {"docker_words", "expected"},
-    {"redaction"},
-    {"settings", "hosts"},
-    {"runtime"},
-    {"catalog"},
-    {"config"},
-    {"host_yaml"},
-    {"original"},
-    {"plan"},
-    {"selection"},
-    {"engines"},
-    {"running"},
-    {"commands"},
-    {"benchmark", "__main__"},
-    {"plugin"},
-]
+    {"printable"}, {"problems"}, {"packages"}, {"typed"}, {"hooks"}, {"case"}, {"stored"},
+    {"docker_words", "expected"}, {"redaction"}, {"settings", "hosts"}, {"runtime"}, {"catalog"}, {"config"},
+    {"host_yaml"}, {"original"}, {"plan"}, {"selection"}, {"engines"}, {"running"}, {"commands"},
+    {"benchmark", "__main__"}, {"plugin"},
+]  # fmt: skip
 # Beside the layers: these import only COMMON, and the ones before them in this list.
 BESIDE = ["results", "report"]
 # Imported by both sides: escaping of text, hooks of plugins, the grammar of cases, and the files of a run.
@@ -376,18 +358,9 @@ def named_imports(path: Path) -> Iterator[str]:
 def of_a_framework(common: Path) -> list[str]:
     """The files that import a framework, except those of steps and of models, and checks."""
     exempt = {
-        "steps.py",
-        "augment.py",
-        "networks.py",
-        "causal.py",
-        "decoder.py",
-        "experts.py",
-        "mixture.py",
-        "sink_attention.py",
-        "chunked_loss.py",
-        "tensor_plan.py",
-        "checks",
-    }
+        "steps.py", "augment.py", "networks.py", "causal.py", "decoder.py", "experts.py", "mixture.py",
+        "sink_attention.py", "chunked_loss.py", "tensor_plan.py", "checks",
+    }  # fmt: skip
     files = [path for path in common.rglob("*.py") if not exempt.intersection(path.parts)]
     return sorted(path.name for path in files if FRAMEWORKS & {name.split(".")[0] for name in imports(path)})
 

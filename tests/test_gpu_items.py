@@ -73,12 +73,8 @@ def test_items_run_in_order_until_the_slice_ends_and_the_next_call_continues(tmp
 
 def test_the_plan_has_the_items_of_each_slice() -> None:
     items = [
-        item("a", "", 50),
-        item("b", "", 60),
-        item("c", "", 20),
-        Item("no", [], 1, 1, skip="why"),
-        item("d", "", 500),
-    ]
+        item("a", "", 50), item("b", "", 60), item("c", "", 20), Item("no", [], 1, 1, skip="why"), item("d", "", 500),
+    ]  # fmt: skip
     items.append(Item("parts", [], 100, 60, parts=10))
     planned = [[one.name for one in chosen] for chosen in slices(items, 85 + GRACE_S)]
     assert planned == [["a", "c"], ["b"], ["d"], ["parts"], ["parts"]]

@@ -42,12 +42,9 @@ def estimated(config: dict[str, Any], program: Path = PROGRAM, **parallel: int) 
     """Return the bytes of the parts by the program of a suite, that of the language suites by default."""
     request = {"config": config, "parallel": {"replicate": 1, "shard": 1, "expert": 1, "tensor": 1, **parallel}}
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(program)],
-        input=json.dumps([request]),
-        capture_output=True,
-        text=True,
+        [sys.executable, "-I", "-S", str(program)], input=json.dumps([request]), capture_output=True, text=True,
         check=True,
-    )
+    )  # fmt: skip
     (reply,) = json.loads(done.stdout)
     return dict(reply["bytes"])
 

@@ -287,13 +287,10 @@ def test_the_key_has_the_sizes_of_parallel_and_one_card_has_none(tmp_path: Path)
     ddp, fsdp, same, pairs, strong = (
         planned(catalog, settings=settings)
         for settings in (
-            [],
-            ["parallel=fsdp"],
-            ["parallel=shard=8"],
-            ["parallel=shard=-1,tensor=2"],
+            [], ["parallel=fsdp"], ["parallel=shard=8"], ["parallel=shard=-1,tensor=2"],
             ["parallel=tensor=2", "scaling=strong"],
         )
-    )
+    )  # fmt: skip
     assert key(fsdp) == key(same)
     assert len({key(plan) for plan in (ddp, fsdp, pairs)}) == 3
     for plan in (fsdp, pairs, strong):

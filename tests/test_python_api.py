@@ -84,13 +84,9 @@ def outputs(notebook: dict[str, Any]) -> list[tuple[str, list[str]]]:
 def test_the_notebook_runs_in_a_kernel_and_its_outputs_are_current(reports: Path) -> None:
     (reports / NOTEBOOK.name).write_bytes(NOTEBOOK.read_bytes())
     argv = [
-        sys.executable,
-        "-c",
-        "from nbclient.cli import main; main()",
-        "--inplace",
-        "--startup_timeout=120",
+        sys.executable, "-c", "from nbclient.cli import main; main()", "--inplace", "--startup_timeout=120",
         NOTEBOOK.name,
-    ]
+    ]  # fmt: skip
     environment = {**os.environ, "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     done = subprocess.run(argv, cwd=reports, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -159,12 +159,9 @@ def test_hosts_get_a_vendor_of_another_root(tmp_path: Path, how: str, monkeypatc
         names = {name for name in archive.getnames() if name.startswith("vendors/")}
     below = "vendors/acme/toy-pytorch"
     assert names == {
-        "vendors/acme/vendor.toml",
-        "vendors/acme/probe.py",
-        f"{below}/extern/trainer_adapter.py",
-        f"{below}/config/config_X9x1x8.py",
-        f"{below}/config/environment_variables.sh",
-    }
+        "vendors/acme/vendor.toml", "vendors/acme/probe.py", f"{below}/extern/trainer_adapter.py",
+        f"{below}/config/config_X9x1x8.py", f"{below}/config/environment_variables.sh",
+    }  # fmt: skip
 
 
 def test_builds_are_listed_with_size_and_how_to_build_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,12 +96,9 @@ def test_only_slow_tests_of_an_unchanged_suite_are_skipped(monkeypatch: pytest.M
         )  # fmt: skip
 
     items = [
-        item(changed, slow=1),
-        item(unchanged, slow=1),
-        item(unchanged.path, slow=1),
-        item(unchanged),
+        item(changed, slow=1), item(unchanged, slow=1), item(unchanged.path, slow=1), item(unchanged),
         item(7, slow=1),
-    ]
+    ]  # fmt: skip
     config = SimpleNamespace(getoption=lambda _: False)
     of_suites.pytest_collection_modifyitems(config, items)  # type: ignore[arg-type]
     assert [bool(one.added) for one in items] == [False, True, True, False, False]

@@ -36,12 +36,9 @@ class Copy:
         self.outputs: dict[str, str] = {}
         bin_dir = Path(sys.executable).parent
         self.environment = {
-            **os.environ,
-            "PATH": f"{bin_dir}:{os.environ['PATH']}",
-            "FLAGPERF_LEASES": str(folder / "leases"),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "COLUMNS": "200",
-        }
+            **os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}", "FLAGPERF_LEASES": str(folder / "leases"),
+            "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200",
+        }  # fmt: skip
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=REPO, capture_output=True, text=True, check=True,

@@ -104,13 +104,9 @@ class Lab:
         folder.mkdir(exist_ok=True)
         with (folder / "stderr").open("wb") as stderr:
             self.agent = subprocess.Popen(
-                [python, "-c", main],
-                env=self.env,
-                cwd=folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                [python, "-c", main], env=self.env, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=stderr,
-            )
+            )  # fmt: skip
         self._reader = threading.Thread(target=self._listen, daemon=True)
         self._reader.start()
 
@@ -138,15 +134,9 @@ class Lab:
 
     def order(self, ranks: Sequence[Mapping[str, Any]]) -> Message:
         return {
-            "op": "start",
-            "ranks": ranks,
-            "init_timeout_s": 20,
-            "hang_timeout_s": 20,
-            "round_timeout_s": 25,
-            "grace_s": 1,
-            "beat_s": 0.5,
-            "samples_s": 1,
-        }
+            "op": "start", "ranks": ranks, "init_timeout_s": 20, "hang_timeout_s": 20, "round_timeout_s": 25,
+            "grace_s": 1, "beat_s": 0.5, "samples_s": 1,
+        }  # fmt: skip
 
     def send(self, message: Mapping[str, Any]) -> None:
         self.started = self.started or message.get("op") == "start"

@@ -311,12 +311,8 @@ def test_leave_keeps_only_the_logs(lab: Lab) -> None:
     lab.start("pass")
     lab.end()
     assert sorted(path.name for path in lab.log_dir.iterdir()) == [
-        "milestones.json",
-        "rank0.exit.json",
-        "rank0.out.log",
-        "rank0.progress",
-        "start_task.log",
-    ]
+        "milestones.json", "rank0.exit.json", "rank0.out.log", "rank0.progress", "start_task.log",
+    ]  # fmt: skip
 
 
 def test_milestones_are_recorded_with_the_reads_before_and_after(lab: Lab) -> None:

@@ -195,18 +195,12 @@ def test_unsupported_quantities_are_reported_once(tmp_path: Path, running: Any, 
         *(
             f"{names}: {message} (devices 0, 1)"
             for names in (
-                "power",
-                "utilization",
-                "sm_clock",
-                "throttle",
-                "temperature",
-                "memory_used, memory_total",
-                "memory_clock",
-                "energy",
+                "power", "utilization", "sm_clock", "throttle", "temperature", "memory_used, memory_total",
+                "memory_clock", "energy",
             )
         ),
         "foreign processes on the devices: not reported by the driver (devices 0, 1)",
-    ]
+    ]  # fmt: skip
     assert (report["errors"], report["events"]) == ([], [])
 
 

@@ -36,14 +36,10 @@ def test_an_environment_as_it_was_sealed_has_no_changes(environment: Path) -> No
 @pytest.mark.parametrize(
     "name",
     [
-        f"{SITE}/sly.pth",
-        f"{SITE}/sitecustomize.py",
-        f"{SITE}/__pycache__/sly.cpython-311.pyc",
-        f"{SITE}/new/deep/sly.so",
-        "lib/python3.11/usercustomize.py",
-        "bin/activate_this.py",
+        f"{SITE}/sly.pth", f"{SITE}/sitecustomize.py", f"{SITE}/__pycache__/sly.cpython-311.pyc",
+        f"{SITE}/new/deep/sly.so", "lib/python3.11/usercustomize.py", "bin/activate_this.py",
     ],
-)
+)  # fmt: skip
 def test_a_planted_file_is_named(environment: Path, name: str) -> None:
     (environment / name).parent.mkdir(parents=True, exist_ok=True)
     (environment / name).write_text("import sly\n")

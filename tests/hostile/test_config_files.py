@@ -30,12 +30,8 @@ def test_nothing_of_a_file_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "common.py").write_text(RUN)
     problems = refused(tmp_path, RUN + "from common import *\n")
     assert [problem.partition(": ")[0] for problem in problems] == [
-        "2",
-        "3",
-        f"{tmp_path}/common.py:2",
-        f"{tmp_path}/common.py:3",
-        f"{tmp_path}/common.py:4",
-    ]
+        "2", "3", f"{tmp_path}/common.py:2", f"{tmp_path}/common.py:3", f"{tmp_path}/common.py:4",
+    ]  # fmt: skip
     assert not (tmp_path / "ran").exists()
 
 

@@ -81,12 +81,9 @@ def instead(text: str) -> str:
 
 def run_with(tmp_path: Path, host: Elsewhere, number: int = 1) -> RoundRecord:
     return run_tiny(
-        tmp_path,
-        tiny_plan(nproc=1, nnodes=2),
-        hosts=[Elsewhere("h1"), host],
-        directory=tmp_path / f"round{number}",
+        tmp_path, tiny_plan(nproc=1, nnodes=2), hosts=[Elsewhere("h1"), host], directory=tmp_path / f"round{number}",
         lease_s=30.0,
-    )
+    )  # fmt: skip
 
 
 DEEP = '{"type": "beat", "slow": ' + "[" * 100_000

@@ -102,15 +102,9 @@ class Slurm:
                 for host in self.hosts
             )
             text = CONF.format(
-                controller=head.name,
-                address=head.address,
-                folder=folder,
-                name=name,
-                kill_wait=KILL_WAIT_S,
-                node_timeout=self._node_timeout_s,
-                jobs=self.jobs,
-                nodes=nodes,
-            )
+                controller=head.name, address=head.address, folder=folder, name=name, kill_wait=KILL_WAIT_S,
+                node_timeout=self._node_timeout_s, jobs=self.jobs, nodes=nodes,
+            )  # fmt: skip
             (self._here / name).write_text(text)
             (self._here / f"{name}.plugins").write_text(f"required {folder}/pyxis.so\n" if self._pyxis else "")
 

@@ -42,16 +42,10 @@ def main(rank):
         log(
             events.STEP_END,
             {
-                "step": step,
-                "epoch": 0,
-                "samples": step * batch,
-                "loss": loss,
-                "learning_rate": 0.1,
-                "step_time": step_time,
-                "throughput": rate,
-                "input_wait": 0.0,
+                "step": step, "epoch": 0, "samples": step * batch, "loss": loss, "learning_rate": 0.1,
+                "step_time": step_time, "throughput": rate, "input_wait": 0.0,
             },
-        )
+        )  # fmt: skip
         if not rank.case.throughput_only:
             log(events.EVALUATE, {"step": step, "samples": step * batch, "time": 0.0, "accuracy": accuracy})
         if saved and rank.world.rank == 0 and step % config.checkpoint_steps == 0:

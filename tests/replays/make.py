@@ -243,10 +243,7 @@ REPLAYS = [
     Replay("mangled_log", text=every(mangled)),
     Replay("claims_too_much", unconverged=("target", "agrees"), last=0.88, converged=True),
     Replay(
-        "too_few_steps",
-        unconverged=("real_data", "target"),
-        unsound=("measured_steps",),
-        steps=10,
+        "too_few_steps", unconverged=("real_data", "target"), unsound=("measured_steps",), steps=10,
         throughput_only=True,
     ),
     Replay(
@@ -324,7 +321,7 @@ REPLAYS = [
     ),
     Replay("p_core_missing", unsound=("p_core",), finished=lambda value: {**value, "p_core": None}),
     unfinished("interrupted", state="interrupted", exits=(STOPPED,), edit=every(until(80))),
-]
+]  # fmt: skip
 
 
 BY_NAME = {replay.name: replay for replay in REPLAYS}

@@ -25,15 +25,10 @@ CONFIGS = [
 BERT, GLM, RESNET50 = "bert:pytorch", "glm:pytorch", "resnet50:pytorch"
 ALL = {BERT, GLM, RESNET50}
 HAVE = {
-    ("nvidia", "A100"): ALL,
-    ("nvidia", "H100"): ALL,
-    ("nvidia", "H200"): ALL,
-    ("kunlunxin", "R300"): ALL,
-    ("iluvatar", "BI-V100"): ALL,
-    ("metax", "C500"): {GLM, RESNET50},
-    ("mthreads", "S4000"): {RESNET50},
+    ("nvidia", "A100"): ALL, ("nvidia", "H100"): ALL, ("nvidia", "H200"): ALL, ("kunlunxin", "R300"): ALL,
+    ("iluvatar", "BI-V100"): ALL, ("metax", "C500"): {GLM, RESNET50}, ("mthreads", "S4000"): {RESNET50},
     ("dcu", "K100"): {GLM},
-}
+}  # fmt: skip
 """FlagPerf's cases, and H100 and H200: the minimum of configs."""
 
 

@@ -114,13 +114,9 @@ def test_an_old_python_reads_the_same() -> None:
         pytest.skip("no old Python found")
     work = [(str(sample.parent.parent / "probe.py"), sample.read_text(encoding="utf-8")) for sample in SAMPLES]
     done = subprocess.run(
-        [python, "-c", PARSE_ALL],
-        input=json.dumps(work),
-        capture_output=True,
-        text=True,
-        check=True,
+        [python, "-c", PARSE_ALL], input=json.dumps(work), capture_output=True, text=True, check=True,
         cwd=VENDORS.parent,
-    )
+    )  # fmt: skip
     for sample, line in zip(SAMPLES, done.stdout.splitlines(), strict=True):
         result, got = expected(sample), json.loads(line)
         assert got == result or result["error"] in got["error"], sample

@@ -57,20 +57,11 @@ def modelarts(start_service: Callable[..., service.ModelArts]) -> service.ModelA
 
 def table(double: service.ModelArts, **more: Any) -> str:
     values: dict[str, Any] = {
-        "version": double.version,
-        "project": service.PROJECT,
-        "region": "us-east-1",
-        "obs_endpoint": double.obs_url,
-        "modelarts_endpoint": double.url,
-        "code": "obs://bench/code/",
-        "output": "obs://bench/out/",
-        "job_name": "aisbench-debug",
-        "framework": "Test-Engine",
-        "framework_version": "1.0",
-        "flavor": "test.8xlarge",
-        "poll": 0.1,
-        **more,
-    }
+        "version": double.version, "project": service.PROJECT, "region": "us-east-1", "obs_endpoint": double.obs_url,
+        "modelarts_endpoint": double.url, "code": "obs://bench/code/", "output": "obs://bench/out/",
+        "job_name": "aisbench-debug", "framework": "Test-Engine", "framework_version": "1.0",
+        "flavor": "test.8xlarge", "poll": 0.1, **more,
+    }  # fmt: skip
     lines = [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
     return "\n".join(["[engines.modelarts]", *lines, ""])
 

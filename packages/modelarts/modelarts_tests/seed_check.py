@@ -7,16 +7,10 @@ from typing import Any
 TIMES = [f"{name}_{end}_time" for name in ("dataload", "prepare", "proc", "total") for end in ("end", "start")]
 KEYS = sorted(
     [
-        *TIMES,
-        "accuracy",
-        "average_power",
-        "efficientcy",
-        "energy_consumption",
-        "max_power",
-        "resource_util_ratio",
+        *TIMES, "accuracy", "average_power", "efficientcy", "energy_consumption", "max_power", "resource_util_ratio",
         "throughput_ratio",
     ]
-)
+)  # fmt: skip
 """The keys in the order in which the documentation prints them."""
 _LIST = re.compile(r"report >> (throughput_list|accuracy_list):\[([^]]+)\] average:(\S+)")
 

@@ -81,12 +81,9 @@ class ModelArts:
         self._folder = folder
         self.obs_url = obs_url
         self.s3 = boto3.client(
-            "s3",
-            endpoint_url=obs_url,
-            aws_access_key_id=ACCESS,
-            aws_secret_access_key=SECRET,
+            "s3", endpoint_url=obs_url, aws_access_key_id=ACCESS, aws_secret_access_key=SECRET,
             region_name="us-east-1",
-        )
+        )  # fmt: skip
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"

@@ -65,12 +65,8 @@ def test_a_run_converges_in_the_cloud(toy: Toy, modelarts: service.ModelArts) ->
     # ais-bench's files, and its results.
     figures = {path.name: float(path.read_text()) for path in (host.parent / "result").iterdir()}
     assert figures.keys() == {
-        "throughput_0.json",
-        "throughput_1.json",
-        "ranksize.json",
-        "accuracy.json",
-        "accuracy_0.json",
-    }
+        "throughput_0.json", "throughput_1.json", "ranksize.json", "accuracy.json", "accuracy_0.json",
+    }  # fmt: skip
     rate = outcome.value("p_train")
     assert figures["throughput_0.json"] + figures["throughput_1.json"] == pytest.approx(rate)
     assert (figures["ranksize.json"], figures["accuracy.json"]) == (2, outcome.value("accuracy"))

@@ -24,19 +24,10 @@ FOLDER = ObsFolder("bench", "code/")
 
 def settings(double: service.ModelArts) -> ModelArtsConfig:
     return ModelArtsConfig(
-        code=FOLDER,
-        output=ObsFolder("bench", "out/"),
-        project=service.PROJECT,
-        version=double.version,
-        region="us-east-1",
-        obs_endpoint=double.obs_url,
-        modelarts_endpoint=double.url,
-        iam_endpoint=double.url,
-        job_name="debug",
-        framework="Test-Engine",
-        framework_version="1.0",
-        flavor="test.8xlarge",
-    )
+        code=FOLDER, output=ObsFolder("bench", "out/"), project=service.PROJECT, version=double.version,
+        region="us-east-1", obs_endpoint=double.obs_url, modelarts_endpoint=double.url, iam_endpoint=double.url,
+        job_name="debug", framework="Test-Engine", framework_version="1.0", flavor="test.8xlarge",
+    )  # fmt: skip
 
 
 @pytest.fixture

@@ -72,16 +72,9 @@ class ProcessesEngine(Engine):
         logs.mkdir(parents=True)
         code, devices = stage(host, self._environments.code(plan)), tuple(range(plan.case.nproc))
         placed = PlacedHost(
-            host.name,
-            0,
-            host.address,
-            devices,
-            log_dir=str(logs),
-            code_root=code,
-            python=interpreter.python,
-            env=interpreter.env,
-            path=interpreter.path,
-        )
+            host.name, 0, host.address, devices, log_dir=str(logs), code_root=code, python=interpreter.python,
+            env=interpreter.env, path=interpreter.path,
+        )  # fmt: skip
         case = {**plan.case_json(number, code), "token": secrets.token_hex(8)}
         stored.write(logs / CASE, case)
         facts = {name: case[name] for name in ("round", "seed", "token")}

@@ -11,12 +11,9 @@ def _client() -> Any:
     import boto3
 
     return boto3.client(
-        "s3",
-        endpoint_url=os.environ["OBS_URL"],
-        aws_access_key_id="image",
-        aws_secret_access_key="image",
+        "s3", endpoint_url=os.environ["OBS_URL"], aws_access_key_id="image", aws_secret_access_key="image",
         region_name="us-east-1",
-    )
+    )  # fmt: skip
 
 
 class file:  # noqa: N801 - a module in the original
