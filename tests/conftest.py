@@ -36,9 +36,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The size of the campaign of bad inputs, and of the trainings."""
     parser.addoption("--hostile-inputs", type=int, default=300, help="bad inputs that tests/hostile tries")
-    parser.addoption(
-        "--train-all", action="store_true", help="test and train all suites, and record them in trained.toml"
-    )
+    parser.addoption("--train-all", action="store_true", help="test and train all suites and record them")
 
 
 @pytest.fixture

@@ -73,11 +73,7 @@ def move_in() -> None:
         os.environ.setdefault("PYENV_ROOT", str(home / ".pyenv"))
     for name in ("FLAGPERF_CACHE", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_DATA_HOME"):
         os.environ.pop(name, None)
-    os.environ |= {
-        "HOME": str(folder / "home"),
-        "TMPDIR": str(folder / "tmp"),
-        "FLAGPERF_LEASES": str(folder / "leases"),
-    }
+    os.environ |= {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "FLAGPERF_LEASES": f"{folder}/leases"}
     tempfile.tempdir = None
     for environment in shared_cache().glob("venv/*/complete.json"):
         if environment.parent.name.startswith(_ENVIRONMENTS):

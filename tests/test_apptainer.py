@@ -161,9 +161,7 @@ def test_invalid_options_are_named(words: list[str], problem: str) -> None:
 def test_images_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     expected = "vendors/acme/images/frame/Dockerfile"
     (built,) = RUNTIME.check(request(None, folder=tmp_path, expected=expected))
-    assert built.startswith(
-        f"--runtime=apptainer cannot build {expected}: build it with docker and push it; pass --image="
-    )
+    assert built.startswith(f"--runtime=apptainer cannot build {expected}: build it with docker and push it; pass ")
     (missing,) = RUNTIME.check(request(None, expected=expected))
     assert missing.startswith("--runtime=apptainer needs an image, and vendors/acme names none; pass --image=")
     (wrong,) = runtimes()["docker"].check(request("/images/torch.sif"))

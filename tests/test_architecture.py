@@ -464,9 +464,7 @@ def test_importing_the_plugin_imports_no_framework_and_little_else() -> None:
     assert set(new) <= {"pytest_flagperf", "flagperf_driver"} | set(sys.stdlib_module_names)
 
 
-NAMED_FILES = {
-    value for name, value in vars(layout).items() if name.isupper() and isinstance(value, str) and "." in value
-}
+NAMED_FILES = {one for name, one in vars(layout).items() if name.isupper() and isinstance(one, str) and "." in one}
 NAMED_PARTS = ("_noderank", ".out.log", ".exit.json")
 """Parts of names that stored/layout.py makes."""
 

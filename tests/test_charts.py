@@ -137,9 +137,7 @@ def test_a_small_chart_has_the_target_and_leaves_gaps_out_and_noise_small() -> N
 
 
 def ranks(number: int) -> list[RankStepTimes]:
-    return [
-        RankStepTimes(rank, tuple((step, 0.1 + rank / 100) for step in range(10, 110, 10))) for rank in range(number)
-    ]
+    return [RankStepTimes(one, tuple((step, 0.1 + one / 100) for step in range(10, 110, 10))) for one in range(number)]
 
 
 def test_each_rank_has_its_step_times_and_scaling_its_perfect_line() -> None:

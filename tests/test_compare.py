@@ -27,9 +27,7 @@ def test_like_runs_are_compared_and_nothing_regressed(tmp_path: Path, capsys: Ca
     old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
     new = run_of(tmp_path / "new", rounds=faster(0.98, 0.97, 0.99))
     out = output_of(capsys, "compare", old, new)
-    assert "no regression; a change below 5.0 % cannot be seen (p_whole of toy:pytorch:CPU:1:1:3)" in " ".join(
-        out.split()
-    )
+    assert "no regression; a change below 5.0 % cannot be seen (p_whole of toy:pytorch:" in " ".join(out.split())
     assert "-2.0 %" in out
     assert max(map(len, out.splitlines()[1:])) <= 80
 

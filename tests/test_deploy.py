@@ -82,10 +82,7 @@ def test_the_tree_holds_only_the_driver_which_runs_and_the_given_folders(suite: 
     root = stage(HOST, pack({"suites/m": suite}))
     assert {path.name for path in Path(root).iterdir()} == {"flagperf_driver", "suites", "lib"}
     assert {name for name in files(root) if name.startswith("lib")} == {"lib/pynvml.py"}
-    assert {name for name in files(root) if name.startswith("suites")} == {
-        "suites/m/pytorch/run.py",
-        "suites/m/tool.sh",
-    }
+    assert {one for one in files(root) if one.startswith("suites")} == {"suites/m/pytorch/run.py", "suites/m/tool.sh"}
     assert "flagperf_driver/perflog.py" in files(root)
     assert os.access(f"{root}/suites/m/tool.sh", os.X_OK)
     assert not os.access(f"{root}/suites/m/pytorch/run.py", os.X_OK)

@@ -33,9 +33,7 @@ def test_all_variables_of_the_file_are_used_if_there_is_one(tmp_path: Path) -> N
 )
 def test_a_line_that_only_sets_variables_is_no_command(tmp_path: Path, line: str, names: list[str]) -> None:
     (tmp_path / NAME).write_text(f"# a comment\n\n{line}\n")
-    assert [(found.number, list(found.names), found.command) for found in read_lines(tmp_path / NAME)] == [
-        (3, names, "")
-    ]
+    assert [(one.number, list(one.names), one.command) for one in read_lines(tmp_path / NAME)] == [(3, names, "")]
 
 
 @pytest.mark.parametrize(
@@ -107,9 +105,7 @@ def test_the_vendors_variables_are_set_when_the_file_is_sourced(tmp_path: Path) 
 
 def test_a_file_that_ends_the_shell_or_has_a_syntax_error_is_named_and_windows_lines_work(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("echo no licence >&2\nexit 3\n")
-    with pytest.raises(
-        RuntimeSetupError, match=r"localhost: .*environment_variables\.sh cannot be sourced .*3\): no licence"
-    ):
+    with pytest.raises(RuntimeSetupError, match=r"localhost: .*\.sh cannot be sourced .*3\): no licence"):
         with_environment_file(LocalHost(), PYTHON, tmp_path / NAME)
     (tmp_path / NAME).write_text("export ONE=1\nif true; then\n")
     with pytest.raises(RuntimeSetupError, match=r"sourced \(exit code 2\): .*: line 3: syntax error"):

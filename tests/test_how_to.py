@@ -53,9 +53,7 @@ def test_the_guide_for_vendors_runs_the_vendor_that_it_makes(copy: Copy) -> None
 @pytest.mark.usefixtures("torch_python")
 def test_the_guide_for_models_trains_the_model_that_it_makes(copy: Copy) -> None:
     (step,) = [command for _, command in steps("how-to-model.md") if "stop_at_target" in command]
-    (calibrate,) = [
-        command for _, command in steps("how-to-model.md") if command.startswith("python -m tools.calibrate")
-    ]
+    (calibrate,) = [one for _, one in steps("how-to-model.md") if one.startswith("python -m tools.calibrate")]
     for _, command in steps("how-to-model.md"):
         if command != calibrate:  # needs ten trainings of a shape; tests/test_new_model.py runs it
             copy.run(f"{command} --plan" if command == step else command)

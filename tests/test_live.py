@@ -46,9 +46,7 @@ def test_the_remaining_time_is_estimated_from_the_steps_after_the_first_when_the
     tracker = Tracker(RoundProgress("toy:plain:CPU:1:1:1", 1), Bounds(max_steps=100, max_time_s=3600), 0)
     tracker.take(events.TRAIN_START, {}, 0)
     # The first step also compiles.
-    estimates = [
-        tracker.take(events.STEP_END, {"step": step}, 30_000 + 2000 * step).time_left_s for step in range(1, 9)
-    ]
+    estimates = [tracker.take(events.STEP_END, {"step": one}, 30_000 + 2000 * one).time_left_s for one in range(1, 9)]
     assert estimates == [None] * 5 + [188.0, 186.0, 184.0]
 
 

@@ -45,9 +45,7 @@ def throughputs(rng: random.Random, runs: int, of_run: float, of_round: float) -
     """Three figures of the same trainings: as in real runs, they share most of their noise."""
     shared = simulated(rng, runs, of_run=of_run, of_round=of_round)
     own = [simulated(rng, runs, of_run=0.25 * of_run, of_round=0.25 * of_round) for _ in range(3)]
-    return [
-        [[a * b / 100 for a, b in zip(*pair, strict=True)] for pair in zip(shared, one, strict=True)] for one in own
-    ]
+    return [[[a * b / 100 for a, b in zip(*two, strict=True)] for two in zip(shared, one, strict=True)] for one in own]
 
 
 def called_worse(metrics: list[Runs], factor: float = 1.0) -> bool:

@@ -69,9 +69,7 @@ def test_an_exception_of_a_running_engine_names_the_package_but_our_own_errors_s
     engine: Any = opened(tmp_path)
     with pytest.raises(Problems) as caught:
         engine.run(None, 1, tmp_path, None)
-    line = next(
-        number for number, text in enumerate((package / "__init__.py").read_text().splitlines(), 1) if "1 / 0" in text
-    )
+    line = next(at for at, text in enumerate((package / "__init__.py").read_text().splitlines(), 1) if "1 / 0" in text)
     assert str(caught.value) == (
         "the installed made_maker 1.2: engine lab: run raised ZeroDivisionError: division by zero"
         f" ({package}/__init__.py:{line}); fix or uninstall the package"

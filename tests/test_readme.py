@@ -82,9 +82,7 @@ def test_the_readmes_of_this_repository_are_up_to_date(capsys: Capture) -> None:
 
 @pytest.mark.parametrize("name", ["docs/support.md", "docs/support.zh.md"])
 def test_every_model_and_framework_is_in_the_first_table(name: str) -> None:
-    linked = {
-        cell for model in rows(REPO / name, "models") for cell in re.findall(r"suites/([^)]+)/README", str(model))
-    }
+    linked = {one for model in rows(REPO / name, "models") for one in re.findall(r"suites/([^)]+)/README", str(model))}
     trainings = Catalog.scan([REPO]).trainings.values()
     suites = {suite.path.relative_to(REPO / "suites") for suite in trainings}
     assert {link for link in linked if "/" in link} == {path.as_posix() for path in suites}

@@ -211,9 +211,7 @@ def killing(root: Path) -> Iterator[None]:
         thread.join()
 
 
-@pytest.mark.parametrize(
-    ("kill", "strays"), [(KILL_AGENT, []), (KILL_ALL, ["sleep"])], ids=["agent", "agent and reaper"]
-)
+@pytest.mark.parametrize(("kill", "strays"), [(KILL_AGENT, []), (KILL_ALL, ["sleep"])], ids=["agent", "and reaper"])
 def test_logs_of_a_killed_agent_are_fetched(kill: str, strays: list[str], tmp_path: Path, short_tmpdir: Path) -> None:
     with killing(short_tmpdir):
         end = run_tiny(tmp_path, tiny_plan(nproc=1, config={"max_steps": 100_000}), kill, hosts=[Elsewhere("h1")])

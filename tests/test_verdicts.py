@@ -117,9 +117,7 @@ def test_every_property_of_a_good_outcome_is_needed_and_defaults_pass_nothing() 
     """Take away any one thing that convergence rests on, or make it NaN: no combination is ok."""
     good = recorded("converged_1x1")
     assert names(converges(good)) == []
-    spoilt: list[Outcome] = [
-        replace(good, state=state) for state in ("failed", "interrupted", "unknown", "", "Finished")
-    ]
+    spoilt: list[Outcome] = [replace(good, state=one) for one in ("failed", "interrupted", "unknown", "", "Finished")]
     spoilt += [replace(good, losses=Losses()), replace(good, quality=Quality())]
     spoilt += [replace(good, losses=replace(good.losses, final=nothing)) for nothing in NO_NUMBERS]
     spoilt += [replace(good, losses=replace(good.losses, bad=1))]

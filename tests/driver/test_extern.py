@@ -66,9 +66,7 @@ def test_every_step_is_replaceable_or_not_and_unknown_functions_have_near_matche
     for file in ("training/steps.py", "pytorch/steps.py"):
         tree = ast.parse((REPO / "flagperf_driver" / file).read_text(encoding="utf-8"))
         (steps,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Steps"]
-        names += [
-            node.target.id for node in steps.body if isinstance(node, ast.AnnAssign) and hasattr(node.target, "id")
-        ]
+        names += [one.target.id for one in steps.body if isinstance(one, ast.AnnAssign) and hasattr(one.target, "id")]
     assert sorted(names) == sorted([*REPLACEABLE, *NOT_REPLACEABLE])
 
 

@@ -29,11 +29,7 @@ def test_a_device_has_all_facts_and_invalid_values_are_unknown() -> None:
     assert len(FACTS) == len(set(FACTS))
     told = describe_device(2, {"name": "X9", "links": "18", "partitioned": 1, "fan": 3, "power_limit": 700}, error=None)
     assert told.keys() == {"index", "error", *FACTS}
-    assert {word: value for word, value in told.items() if value is not None} == {
-        "index": 2,
-        "name": "X9",
-        "power_limit": 700,
-    }
+    assert {key: its for key, its in told.items() if its is not None} == {"index": 2, "name": "X9", "power_limit": 700}
     assert valid_facts(told) == {"name": "X9", "power_limit": 700}
 
 

@@ -510,9 +510,7 @@ def test_a_changed_copy_of_the_weights_is_found_after_so_many_steps(monkeypatch:
     monkeypatch.setattr(DrawnSteps, "__contains__", lambda *_: False)
 
     def errors(every: int | None) -> list[str]:
-        runs = on_ranks(
-            3, lambda rank: {"damaged_at": 5 if rank == 2 else None}, replica_check_steps=every, max_steps=12
-        )
+        runs = on_ranks(3, lambda one: {"damaged_at": 5 if one == 2 else None}, replica_check_steps=every, max_steps=12)
         return [str(run.error).partition(";")[0] for run in runs]
 
     named = "the weights of rank 2 differ from those of ranks 0, 1"

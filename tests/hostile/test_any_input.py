@@ -162,9 +162,7 @@ INPUTS = {
         {"test_conf": "host.yaml"},
     ),
     "requirements": Input(f"{_CASE_CONFIG}/requirements.txt", changed(REQUIREMENTS), {"runtime": "docker"}),
-    "environment": Input(
-        f"{_CASE_CONFIG}/environment_variables.sh", changed("export A=1\ndeclare -x B='2'\nC=3\n"), {}
-    ),
+    "environment": Input(f"{_CASE_CONFIG}/environment_variables.sh", changed("export A=1\ndeclare -x B=2\nC=3\n"), {}),
     "adapter": Input(
         "vendors/cpu/alpha-plain/extern/trainer_adapter.py",
         changed("def create_optimizer(config, model):\n    return None\n"),

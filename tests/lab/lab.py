@@ -307,9 +307,7 @@ class LabHost:
         self.run(["useradd", "--create-home", "--shell", "/bin/bash", "--password", "*", *groups, name])
         self.run(["rm", "-f", f"/home/{name}/.bashrc", f"/home/{name}/.profile"])
         self.run(["install", "-d", "-o", name, "-m", "700", f"/home/{name}/.ssh"])
-        self.run(
-            ["install", "-o", name, "-m", "600", "/root/.ssh/authorized_keys", f"/home/{name}/.ssh/authorized_keys"]
-        )
+        self.run(["install", "-o", name, "-m600", "/root/.ssh/authorized_keys", f"/home/{name}/.ssh/authorized_keys"])
         for folder in (PYTHON.parent, CACHE):  # Python may lie in root's home, which others may not enter
             there = [(one, self.root / one.relative_to("/")) for one in [folder, *folder.parents][:-1]]
             closed = [str(one) for one, path in there if path.is_dir() and not path.stat().st_mode & stat.S_IXOTH]

@@ -162,9 +162,7 @@ class Slurm:
     def last_job(self) -> int:
         """The number of the newest job that Slurm still knows; 0 without one."""
         jobs = self.command("scontrol", "--oneliner", "show", "job").splitlines()
-        return max(
-            (int(line.split()[0].removeprefix("JobId=")) for line in jobs if line.startswith("JobId=")), default=0
-        )
+        return max((int(one.split()[0].removeprefix("JobId=")) for one in jobs if one.startswith("JobId=")), default=0)
 
     def update(self, host: LabHost, **settings: str) -> None:
         self.command("scontrol", "update", f"node={host.name}", *(f"{key}={text}" for key, text in settings.items()))

@@ -44,9 +44,7 @@ def test_agents_that_had_nothing_to_start_yet_go_soon(cluster: ClusterToy) -> No
     _slow_down(cluster, CREATING)
     going = cluster.start(*ONE)
     # Not those in which the image is looked at.
-    going.wait_for(
-        lambda: all("flagperf.log_dir" in str(host.containers()) for host in cluster.hosts), "containers", 60
-    )
+    going.wait_for(lambda: all("flagperf.log_dir" in str(one.containers()) for one in cluster.hosts), "containers", 60)
     going.kill()
     assert_nothing_left(cluster.hosts)
 

