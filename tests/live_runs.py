@@ -28,7 +28,6 @@ class Clock:
 
 
 def progress(case: str, number: int, step: int) -> RoundProgress:
-    """The progress of a round after some steps, of a training that learns."""
     start = RoundProgress(
         case, number, "training", step, metric_name="accuracy", target=0.9, sample_unit="images",
         elapsed_s=20 + step * 0.5,

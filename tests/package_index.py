@@ -24,7 +24,6 @@ class PackageIndex:
 
 @contextmanager
 def package_index(folder: Path) -> Iterator[PackageIndex]:
-    """Serve a folder until the end of the block."""
     asked: list[str] = []
 
     class Handler(SimpleHTTPRequestHandler):

@@ -38,7 +38,6 @@ class Site:
     def install(
         self, code: str, package: str = "made_maker", name: str = "made", version: str = "1.2", value: str = ""
     ) -> Path:
-        """Install a package whose module is the plugin; return its folder."""
         info = f"{package}-{version}.dist-info"
         metadata = [f"Name: {package}", *([f"Version: {version}"] if version else [])]
         write(self.folder, f"{info}/METADATA", "\n".join(["Metadata-Version: 2.1", *metadata, ""]))

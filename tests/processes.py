@@ -22,7 +22,6 @@ class Running:
 
 
 def running() -> Iterator[Running]:
-    """Yield all running processes, without zombies."""
     for process in psutil.process_iter():
         with suppress(psutil.Error), process.oneshot():
             if process.status() != psutil.STATUS_ZOMBIE:

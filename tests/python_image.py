@@ -17,7 +17,6 @@ _LEFT_OUT = ("test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "si
 
 
 def python_files() -> bytes:
-    """Return a tar file for a system that has a shell; ``python3`` is on its PATH."""
     python = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}").resolve()
     library = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}))
     extensions = sorted((library / "lib-dynload").glob("*.so"))

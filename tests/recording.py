@@ -113,7 +113,6 @@ class Training:
 
     @property
     def seconds(self) -> float:
-        """Of the round, from its start."""
         evals = 0 if self.throughput_only else 1 + self.steps // self.eval_every
         return self.init_s + self.steps * self.step_s + evals * self.eval_s + 0.1
 
@@ -341,7 +340,6 @@ def _sums(training: Training, rank: int) -> Json:
 
 
 def host_rows(training: Training, sampling: Sampling, noderank: int) -> Iterator[str]:
-    """The lines of host.series.csv."""
     yield ",".join(hosts.COLUMNS)
     for when, share in _times(training, sampling, noderank):
         cpu, memory = 0.12 + 0.05 * _wave(share, 31), 0.2 + 0.1 * min(share * 10, 1)
@@ -351,7 +349,6 @@ def host_rows(training: Training, sampling: Sampling, noderank: int) -> Iterator
 
 
 def device_rows(training: Training, sampling: Sampling, noderank: int) -> Iterator[str]:
-    """The lines of devices.series.csv."""
     yield ",".join(devices.COLUMNS)
     joules = [1e6 + 1e3 * device for device in range(sampling.devices)]
     before = None

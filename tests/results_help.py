@@ -25,7 +25,6 @@ def _replays() -> Path:
 
 @cache
 def replay_dir(name: str) -> Path:
-    """The directory of a replay, written on first use; it is shared: copy it to change it."""
     return recording.write(REPLAYS[name], _replays() / name)
 
 

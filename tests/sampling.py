@@ -111,6 +111,5 @@ class Running:
         return found
 
     def cpu_s(self) -> float:
-        """Of the process until now."""
         words = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

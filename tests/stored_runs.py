@@ -59,13 +59,11 @@ def add_case(run_dir: Path, replay: str, rounds: list[Change] | None = None, **p
 
 
 def finish(run_dir: Path, info: RunInfo = INFO) -> Path:
-    """Write the run's own files, as at a run's end."""
     store.write_run(run_dir, info, store.load_run(run_dir).cases)
     return run_dir
 
 
 def run_of(run_dir: Path, replay: str = "converged_1x1", rounds: list[Change] | None = None, **plan: Any) -> Path:
-    """A finished run of one case."""
     add_case(run_dir, replay, rounds, **plan)
     return finish(run_dir)
 

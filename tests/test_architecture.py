@@ -64,7 +64,6 @@ def breaches(of: Callable[[Path], Iterable[str]], *packages: str) -> dict[str, l
 
 
 def packages_of(path: Path) -> set[str]:
-    """The top-level packages that a file imports."""
     return {name.split(".")[0] for name in imports(path)}
 
 

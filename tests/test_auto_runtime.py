@@ -30,8 +30,6 @@ NO_WHEELS = Unavailable("the folder has no frame")
 
 
 class Choice:
-    """An AutoRuntime, and what it asked."""
-
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, host: LocalHost, **options: Any) -> None:
         for framework in ("pytorch", "slow"):
             write(write_suite(root, framework=framework), "requirements.txt", f"{framework}==1\n")

@@ -245,7 +245,6 @@ FACTOR = Verdict("vendor_factor", False, "3.5 x", "at most 3 x", "too fast")
 
 
 def with_steps(factor: float | None) -> CaseResult:
-    """An outcome with a vendor's own step."""
     fingerprint = {"deviations": {"step backward": ["acme's own", "the suite's own"]}}
     (outcome,) = rounds(1.0, fingerprint=fingerprint)
     figures = () if factor is None else (MetricValue("vendor_factor", factor, "x", None, ""),)

@@ -29,7 +29,6 @@ SMALL = "target = 0.90  # a guess\n"
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Path:
-    """A tree with the suite ``toy`` and its READMEs."""
     write_suite(tmp_path, toml=SUITE_TOML.replace("target = 0.9\n", SMALL))
     monkeypatch.chdir(tmp_path)
     assert run_tool(readme, []) == 0
@@ -232,8 +231,6 @@ def test_unlike_rounds_are_refused(other: dict[str, Any], root: Path, capsys: Ca
 
 
 def with_metrics(of: Callable[[float], dict[str, float]]) -> Callable[[int, list[Entry]], list[Entry]]:
-    """Add metrics that follow from top1 to all evaluations."""
-
     def edit(rank: int, entries: list[Entry]) -> list[Entry]:
         for _, event, body in entries:
             if event in ("EVALUATE", "INIT_EVALUATION"):

@@ -139,7 +139,6 @@ def test_what_a_container_sees_and_shares_with_the_host_is_known() -> None:
 
 @pytest.fixture
 def vendor(tmp_path: Path) -> Path:
-    """A vendor with one framework and one adapted suite."""
     folder = tmp_path / "vendors" / "toy"
     write(folder / "images/frame/Dockerfile", f"FROM {PYTHON}\nCOPY requirements.txt /\n")
     write(folder / "model-frame/config/config_X1x1x1.py", "")

@@ -28,8 +28,6 @@ ALSO = {"top5": 0.97}
 
 
 def with_top5(value_at: Callable[[int], float], **final: float) -> Callable[[int, list[Entry]], list[Entry]]:
-    """Add a second metric to all evaluations and to the final metrics."""
-
     def edit(rank: int, entries: list[Entry]) -> list[Entry]:
         del rank
         last = max(body["step"] for _, event, body in entries if event == events.EVALUATE)

@@ -103,7 +103,6 @@ def test_the_time_of_a_test_is_without_the_wait_for_other_runs() -> None:
 
 
 def reported(item: Any, duration: float) -> float:
-    """Return the duration of a report after the plugin has completed it."""
     call: Any = None
     hook = pytest_runtest_makereport(item, call)
     next(hook)

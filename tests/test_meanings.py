@@ -89,8 +89,6 @@ def test_a_key_is_read_with_its_docstring_or_its_comment(tmp_path: Path) -> None
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A table."""
-
     third: str
     first: str = "a"
     """The first."""

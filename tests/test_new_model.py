@@ -87,7 +87,6 @@ def fields_of_context() -> list[str]:
 
 
 def described(heading: str) -> list[str]:
-    """Return the names in the first column of a table of the page."""
     table = PAGE.read_text(encoding="utf-8").partition(f"| {heading} | contents |\n|---|---|\n")[2].partition("\n\n")[0]
     return re.findall(r"`([^`]+)`", "\n".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE)))
 

@@ -15,8 +15,6 @@ JUNIT = """<testsuites><testsuite>
 
 
 class Runs:
-    """A fake pytest with exit codes."""
-
     def __init__(self, *codes: int) -> None:
         self.codes = iter(codes)
         self.calls: list[tuple[str, ...]] = []

@@ -48,7 +48,6 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for run directories outside the tree."""
     return tmp_path_factory.mktemp("runs")
 
 
@@ -60,7 +59,6 @@ def publish(tree: Path, run: Path, name: str = "first") -> Path:
 
 
 def rows(readme: Path, section: str = "results") -> list[list[str]]:
-    """The cells of a section's tables, without their heads."""
     name = re.escape(section)
     text = readme.read_text(encoding="utf-8")
     (body,) = re.findall(rf"<!-- {name}: .*? -->\n(.*?)<!-- end of {name} -->", text, re.DOTALL)
@@ -277,7 +275,6 @@ def test_a_result_that_was_changed_after_the_run_is_refused(tree: Path, runs: Pa
 
 
 def edit_results(file: Path, **values: object) -> None:
-    """Change fields of the outcomes of a results.json."""
     body = json.loads(file.read_text())
     for case in body["cases"]:
         for outcome in case["outcomes"]:

@@ -192,7 +192,6 @@ def fault(rank, step):
 
 @contextmanager
 def killing(root: Path) -> Iterator[None]:
-    """Kill the processes that a rank names."""
     over = threading.Event()
 
     def wait() -> None:
@@ -224,8 +223,6 @@ def test_logs_of_a_killed_agent_are_fetched(kill: str, strays: list[str], tmp_pa
 
 
 class Unreachable(LocalHost):
-    """A host on which no program starts."""
-
     def open(self, *args: Any, **kwargs: Any) -> Any:
         raise HostError(f"{self.name}: no route to it")
 

@@ -512,8 +512,6 @@ def answer(**changed: Any) -> dict[str, Any]:
 
 
 class Far(LocalHost):
-    """A remote host that records the files that were copied to it."""
-
     is_local = False
 
     def __init__(self, name: str = "far") -> None:

@@ -19,7 +19,6 @@ PRINT = {"suite_code": "s1", "driver_code": "d1", "precision": "fp32", "key": "k
 
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
-    """One stored run of one case with two rounds."""
     add_case(tmp_path / "made", "converged_1x1", faster(1.0, 1.0), fingerprint=PRINT)
     return tmp_path / "made"
 

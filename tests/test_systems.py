@@ -96,7 +96,6 @@ def test_systems_without_rounds(monkeypatch: pytest.MonkeyPatch, system: str, ot
 
 
 def is_name(name: str) -> bool:
-    """Return True if Windows accepts the name of a file."""
     return not set('<>:"|?*') & set(name) and not name.endswith((".", " ")) and not PureWindowsPath(name).is_reserved()
 
 

@@ -117,7 +117,6 @@ def cases(*runs: Finished | None) -> list[dict[str, Any]]:
 
 
 def judged(*runs: Finished | None) -> list[dict[str, Any]]:
-    """Return all verdicts of the runs."""
     tests = [verdicts for case in cases(*runs) for verdicts in case["verdicts"].values()]
     return [verdict for verdicts in tests for verdict in verdicts]
 

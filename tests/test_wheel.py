@@ -53,14 +53,12 @@ class Wheel:
         return [name for name in self.tracked if name.startswith(tuple(f"{folder}/" for folder in folders))]
 
     def run(self, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a module in a folder, with the wheel's files instead of the checkout's."""
         environment = {**os.environ, "PYTHONPATH": str(self.site), "COLUMNS": "200"}
         environment["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
         argv = [sys.executable, "-m", *words]
         return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
     def tests(self, folder: Path, *arguments: str) -> list[str]:
-        """Return the node ids that pytest collects."""
         done = self.run(folder, "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         return [line for line in done.stdout.splitlines() if "::" in line]
@@ -78,7 +76,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Wheel:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
-    """An empty folder that is not in a tree."""
     folder = tmp_path / "empty"
     folder.mkdir()
     return folder
@@ -260,7 +257,6 @@ def test_our_modules_are_loaded_from_the_bytecode_of_their_installation(tmp_path
 
 @pytest.fixture(scope="module")
 def installed(wheel: Wheel, torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with the wheel and its dependencies."""
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, with_pip=True)
     pip = [str(folder / "bin" / "pip"), "install", "-qqq", "--disable-pip-version-check", str(wheel.wheel)]

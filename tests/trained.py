@@ -46,7 +46,6 @@ def is_benched(suite: Suite) -> bool:
 
 
 def recorded() -> dict[str, str]:
-    """Return the recorded hashes by suite."""
     return tomllib.loads(FILE.read_text(encoding="utf-8"))
 
 

@@ -28,7 +28,6 @@ def backward(ctx, loss, scaler):
 def trained(
     repo: Path, root: Path, adapter: str, device: str | None = None, nodes: str = "1x1", settings: Sequence[str] = ()
 ) -> Finished:
-    """Run a round of the fastest suite with this vendor."""
     folder = root / "vendors" / "sly"
     extern = folder / "resnet50-pytorch" / "extern"
     extern.mkdir(parents=True)
@@ -42,7 +41,6 @@ def trained(
 
 
 def failed(finished: Finished) -> set[tuple[str, str]]:
-    """Return the names and sentences of the failed verdicts."""
     (case,) = finished.results["cases"]
     verdicts: list[dict[str, Any]] = [verdict for of_test in case["verdicts"].values() for verdict in of_test]
     return {(verdict["name"], verdict["sentence"]) for verdict in verdicts if not verdict["ok"]}

@@ -33,7 +33,6 @@ COMMANDS = {
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """An honest run of one case."""
     run, *_ = submission(tmp_path / "runs")
     return with_one_card(run)
 
@@ -54,7 +53,6 @@ def flagperf(command: str, run: Path) -> int:
 
 
 def scaled(run: Path) -> Path:
-    """Multiply a figure of an outcome by 1.5."""
     path = run / OUTCOME
     text = path.read_text()
     value = re.search(r'"p_core",\n +"value": ([0-9.]+)', text)

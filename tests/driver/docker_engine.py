@@ -47,7 +47,6 @@ class DockerEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             )
 
     def signal(self, number: int) -> None:
-        """Send a signal to the main process."""
         assert self.main is not None
         self.main.send_signal(number)
 

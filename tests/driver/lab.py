@@ -60,7 +60,6 @@ class Caller:
         self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def next(self) -> Message | None:
-        """Return the agent's next message; None at the end of the connection."""
         line = self._lines.readline()
         if not line:
             return None
@@ -176,7 +175,6 @@ class Lab:
         until(lambda: text in self.log(rank), f"{text!r} of rank {rank}", DEADLINE_S)
 
     def over(self) -> list[Message]:
-        """Return all messages up to the end of the ranks."""
         self.wait_for("over")
         return self.messages
 
@@ -195,7 +193,6 @@ class Lab:
         return self.messages
 
     def fault(self) -> Message:
-        """Return the first fault, after the end of the round that it ended."""
         fault = self.wait_for("fault")
         self.end()
         return fault
@@ -237,7 +234,6 @@ class Lab:
         return message
 
     def close(self) -> None:
-        """Kill the agent and its ranks."""
         self.agent.kill()
         for pid in self.living():
             with suppress(ProcessLookupError):

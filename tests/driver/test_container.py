@@ -28,7 +28,6 @@ sys.exit(child.wait() % 256)
 
 
 def inner(lab: Lab) -> list[str]:
-    """Return the command of a container."""
     return [sys.executable, "-m", "flagperf_driver.node.agent.main", "--inner", str(lab.log_dir)]
 
 

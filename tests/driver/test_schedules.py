@@ -16,7 +16,6 @@ DEFAULTS = options.values("pytorch")
 
 
 def config(suite: str = "", scale: str = "reference", **settings: Any) -> Any:
-    """Return the defaults, with a suite's config and these settings."""
     values = dict(DEFAULTS)
     if suite:
         for name in ("_base.py", *([] if scale == "reference" else [f"_{scale}.py"])):

@@ -39,7 +39,6 @@ def lab(short_tmpdir: Path, tmp_path: Path) -> Iterator[Lab]:
 
 
 def folder_of(lab: Lab, base: Path) -> Path:
-    """Wait until rank 0 has filled its folder; return the folder."""
     lab.wait_for_line(0, "gettempdir")
     printed = json.loads(lab.log(0).splitlines()[0])
     folder = Path(printed["folder"])

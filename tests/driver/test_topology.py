@@ -16,7 +16,6 @@ MIXED = {0: (0, 0), 1: (0, 0), 2: (1, 0), 3: (1, 0), 4: (2, 0), 5: (3, 0)}  # fa
 
 
 def tree(root: Path, cpus: dict[int, tuple[int, int]], *, with_nodes: bool = True) -> str:
-    """Create the files of /sys that are read."""
     for cpu, (core, _) in cpus.items():
         folder = root / f"devices/system/cpu/cpu{cpu}/topology"
         folder.mkdir(parents=True)

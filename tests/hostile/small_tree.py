@@ -28,7 +28,6 @@ FILES = {
 
 
 def make_tree(root: Path) -> Path:
-    """Write one suite and one vendor."""
     for name, text in FILES.items():
         write(root, name, text)
     return root
@@ -56,7 +55,6 @@ def start_run(root: Path, options: Mapping[str, Any], *, begin: bool = False) ->
 
 
 def files_with(folder: Path, word: str) -> list[str]:
-    """Return the files below a folder that hold a word."""
     paths = []
     for place, _, names in os.walk(folder):
         for name in names:

@@ -46,7 +46,6 @@ class Hostile:
         self.raw.write(content + bytes(-len(content) % 512))
 
     def header(self, kind: bytes, content: bytes, size: int | None = None) -> None:
-        """An extended header for the next entry."""
         info = tarfile.TarInfo("header")
         info.type, info.size = kind, len(content) if size is None else size
         self.raw.write(info.tobuf(tarfile.GNU_FORMAT))

@@ -44,7 +44,6 @@ def _limit(name: str, value: int) -> Callable[[Path], object]:
 
 
 def _leave(tree: Path) -> None:
-    """Make a folder the current one, and remove it."""
     gone = tree.parent / "gone"
     gone.mkdir()
     os.chdir(gone)

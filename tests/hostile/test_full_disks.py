@@ -57,7 +57,6 @@ Mount = Callable[[Path, str], Path]
 
 @pytest.fixture
 def mount() -> Iterator[Mount]:
-    """Mount small disks; only root may."""
     mounted: list[Path] = []
 
     def made(folder: Path, options: str) -> Path:

@@ -51,7 +51,6 @@ def assert_ended_in_order(local: Local) -> None:
 
 
 def assert_devices_are_free(local: Local) -> None:
-    """No lock of a device is held any more."""
     locks = list((local.toy.root / "leases").glob("*.lock"))
     assert locks
     for path in locks:

@@ -66,7 +66,6 @@ class Cgroup:
         return found - {0}
 
     def kill(self, deadline_s: float = 10) -> None:
-        """End all of its processes, also frozen ones."""
         deadline = time.monotonic() + deadline_s
         while (pids := self.pids()) and time.monotonic() < deadline:
             for pid in pids:

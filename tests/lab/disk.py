@@ -15,7 +15,6 @@ class Disk:
         self.upper = folder / "upper"
 
     def format(self) -> None:
-        """Make it empty."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for name in ("upper", "work", "docker", "state"):
             (self.folder / name).mkdir(parents=True)

@@ -59,7 +59,6 @@ class Engine:
 
     @property
     def running(self) -> bool:
-        """Whether it answers."""
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as line:
             line.settimeout(2)
             line.connect(str(self.host.root / "run/docker.sock"))
@@ -68,7 +67,6 @@ class Engine:
         return False
 
     def build(self, dockerfile: str, tag: str) -> str:
-        """An image of a Dockerfile without a context; gives the tag."""
         argv = ["docker", "build", "--network=host", "--tag", tag, "-"]
         self.host.run(argv, input=dockerfile, env={"DOCKER_BUILDKIT": "0"})  # the other builder is a plugin
         return tag

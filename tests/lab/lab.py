@@ -98,7 +98,6 @@ class LabHost:
     # Power
 
     def boot(self) -> None:
-        """Switch the power on; the disk is as it was left. Returns when ssh answers."""
         if self.on:
             return
         self._cgroup.create()
@@ -152,7 +151,6 @@ class LabHost:
         self.nvml.boot()
 
     def power_off(self) -> None:
-        """Cut the power: everything on it ends at once, unsaid."""
         self.wear()
         if self._power is None:
             return
@@ -171,7 +169,6 @@ class LabHost:
         return self._power is not None and self._power.poll() is None
 
     def console(self) -> str:
-        """The output of the host's first process."""
         file = self._folder / "console.log"
         return file.read_text(errors="replace") if file.exists() else ""
 
@@ -208,7 +205,6 @@ class LabHost:
         return subprocess.CompletedProcess(list(argv), done.returncode, out, err)
 
     def start(self, argv: Sequence[str], log: str = "/dev/null") -> None:
-        """Start a daemon on it: a child of its first process, in its control group."""
         join = 'while [ "$1" != -- ]; do echo 0 >"$1"; shift; done; shift; exec "$@"'
         leave = 'log=$1; shift; setsid "$@" </dev/null >>"$log" 2>&1 &'
         entering = self._entering(["sh", "-c", leave, "start", log, *argv])
@@ -261,7 +257,6 @@ class LabHost:
             raise RuntimeError(f"the cable of {self.name} ended")
 
     def freeze(self) -> None:
-        """Hang it: the kernel still answers the network, no program does."""
         self.wear()
         self._cgroup.freeze(True)
 
@@ -321,7 +316,6 @@ class LabHost:
     # Docker
 
     def docker(self) -> None:
-        """Start its docker engine."""
         self.wear()
         self.engine.start()
 
@@ -339,7 +333,6 @@ class LabHost:
 
     @property
     def healthy(self) -> bool:
-        """On, and as it was installed but for files and what runs."""
         return not self._worn and self.on and self.answers()
 
     def reinstall(self, hosts: str) -> None:
@@ -390,7 +383,6 @@ class Lab:
         self.down()
 
     def down(self) -> None:
-        """Remove everything; the reaper does it, as it would if this process were killed."""
         if self._reaper.poll() is None:
             self._reaper.communicate()
         for host in self._hosts:

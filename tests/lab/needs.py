@@ -19,7 +19,6 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def program(name: str) -> str | None:
-    """The program's path; daemons lie in folders that a user's PATH may lack."""
     return shutil.which(name) or shutil.which(name, path=SYSTEM_PATH)
 
 

@@ -51,8 +51,6 @@ class _Process(ctypes.Structure):
 
 
 class _Device(ctypes.Structure):
-    """As in nvml.c."""
-
     _fields_ = [
         *((name, ctypes.c_char * (96 if name in ("name", "uuid") else 32)) for name in TEXTS),
         *((name, ctypes.c_int64) for name in NUMBERS),
@@ -61,8 +59,6 @@ class _Device(ctypes.Structure):
 
 
 class _State(ctypes.Structure):
-    """As in nvml.c."""
-
     _fields_ = [
         ("version", ctypes.c_uint64),
         ("error", ctypes.c_int64),
@@ -186,7 +182,6 @@ class Nvml:
         self._host.wear()
 
     def error(self, code: int) -> None:
-        """What opening the library answers: 0 is well, 9 no driver, 18 a driver of another version."""
         state = self._on()
         with _Writing(state):
             state.error = code

@@ -191,7 +191,6 @@ class FaultyTraining:
         return {plan.parent: [host["name"] for host in json.loads(plan.read_text())["hosts"]] for plan in plans}
 
     def beat(self) -> Beat | None:
-        """The newest heartbeat of all ranks."""
         files = [file for host in self.hosts for file in host.root.glob("tmp/pytest-flagperf-*/rounds/*/*.progress")]
         return max(filter(None, map(read_heartbeat, files)), key=lambda beat: beat.time, default=None)
 
@@ -409,7 +408,6 @@ def line_of(verdict: Verdict) -> str:
 
 
 def table_of(verdicts: Sequence[Verdict]) -> str:
-    """Return a table of the kinds of faults and what came of them."""
     ends = ["finished", "finished after restarts", "ended", "missed", "wrong"]
     counts: dict[str, Counter[str]] = {}
     for verdict in verdicts:
@@ -421,7 +419,6 @@ def table_of(verdicts: Sequence[Verdict]) -> str:
 
 
 def seeds_of(words: Sequence[str]) -> list[int]:
-    """Return the numbers of words such as 7 and 1-100."""
     ranges = [word.partition("-") for word in words]
     return [seed for first, _, last in ranges for seed in range(int(first), int(last or first) + 1)]
 

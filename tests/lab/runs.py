@@ -47,7 +47,6 @@ class ClusterToy:
         return self.toy.start("suites", *arguments, env={"COLUMNS": "1000", **(env or {})})  # whole sentences
 
     def run(self, *arguments: str, timeout_s: float = 180, env: dict[str, str] | None = None) -> tuple[int, str]:
-        """Return the exit code and the output."""
         going = self.start(*arguments, env=env)
         return going.wait(timeout_s), going.text
 
@@ -74,7 +73,6 @@ class ClusterToy:
     # -- what came of it ---------------------------------------------------------------------------------------
 
     def round_json(self, case: str = "*", number: int = 1) -> Any:
-        """round.json of the newest run."""
         (path,) = self.toy.runs[-1].glob(f"{case}/round{number}/round.json")
         return json.loads(path.read_text())
 
@@ -87,7 +85,6 @@ class ClusterToy:
         return any("TRAIN_START" in log.read_text(errors="replace") for log in _rank_logs(host))
 
     def samples(self, host: LabHost) -> bool:
-        """Whether its devices have been read."""
         read = host.root.glob("tmp/pytest-flagperf-*/rounds/*/devices.series.csv")
         return any(series.read_text().count("\n") > 1 for series in read)
 

@@ -112,8 +112,6 @@ class Hosts:
 
 
 class Server(paramiko.ServerInterface):  # type: ignore[misc]
-    """One host's sshd."""
-
     def __init__(self, hosts: Hosts, number: int) -> None:
         self._hosts = hosts
         self._number = number
@@ -413,7 +411,6 @@ class SimulatedHosts:
 
     @property
     def settings(self) -> Cluster:
-        """How to reach the hosts."""
         named = [f"{self.folder.name}{number}={address(number)}" for number in range(self._count)]
         return Cluster(named, "root", self.port, str(self.folder / "user_key"), str(self.folder / "known_hosts"))
 

@@ -160,7 +160,6 @@ class Slurm:
 
     @property
     def last_job(self) -> int:
-        """The number of the newest job that Slurm still knows; 0 without one."""
         jobs = self.command("scontrol", "--oneliner", "show", "job").splitlines()
         return max((int(one.split()[0].removeprefix("JobId=")) for one in jobs if one.startswith("JobId=")), default=0)
 

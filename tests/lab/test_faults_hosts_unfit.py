@@ -11,7 +11,6 @@ MIB = 1 << 20
 
 
 def placed(run: Path) -> list[tuple[str, list[int]]]:
-    """Where the only round of a run was: each host and its devices."""
     (plan,) = run.glob("*/round1/plan.json")
     return [(host["name"], host["devices"]) for host in json.loads(plan.read_text())["hosts"]]
 

@@ -120,7 +120,6 @@ def assert_nothing_lost_or_doubled(cluster: ClusterToy) -> None:
 
 
 def reported_once(text: str, sentence: str) -> str:
-    """Return the only match of a pattern in a text."""
     matches = set(re.findall(sentence, text))
     assert len(matches) == 1, f"{sentence!r} matches {matches or 'nothing'} in:\n{text}"
     return str(matches.pop())

@@ -48,7 +48,6 @@ def ended(cluster: ClusterToy, going: Going) -> Outcome:
 
 
 def sentences(outcome: Outcome) -> dict[str, list[str]]:
-    """By kind."""
     found: dict[str, list[str]] = {}
     for warning in outcome.validity_warnings:
         found.setdefault(warning.kind, []).append(warning.sentence)

@@ -104,7 +104,6 @@ def throttled_late(device: FakeDevice) -> float:
 
 
 def measure(device: FakeDevice, limits: Limits | None = None) -> Measured:
-    """Return the result of the device's only point."""
     (result,) = Loop(device, device, limits or Limits(), now=device.now).measure()
     assert isinstance(result, Measured)
     return result

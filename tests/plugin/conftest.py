@@ -52,7 +52,6 @@ class Going:
 
     @property
     def text(self) -> str:
-        """What the user has seen so far."""
         return self.log.read_text(errors="replace")
 
     def wait(self, timeout_s: float = 180) -> int:

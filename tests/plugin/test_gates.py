@@ -18,7 +18,6 @@ THROUGHPUT = (*ONE, "-k", "throughput")
 
 
 def slower(toy: Toy, factor: float) -> None:
-    """Make the suite's own code slower, as a commit might do."""
     program = toy.root / "suites" / "alpha" / "plain" / "run_pretraining.py"
     text = program.read_text()
     assert "config.speed * world" in text

@@ -25,8 +25,6 @@ ONE = ("-k", "converges", "--nodes=1x1")
 
 
 class Local:
-    """Runs of pytest in a toy tree, on this machine."""
-
     def __init__(self, toy: Toy) -> None:
         self.toy = toy
 
@@ -49,7 +47,6 @@ class Local:
         return self.toy.runs[-1]
 
     def rounds(self, name: str = "round.json") -> dict[str, Any]:
-        """Return the content of a file of each round, by case and round."""
         return {
             f"{path.parent.parent.name}/{path.parent.name}": json.loads(path.read_text())
             for path in sorted(self.toy.root.glob(f"reports/run*/*/*round*/{name}"))

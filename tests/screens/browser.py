@@ -56,7 +56,6 @@ class Shown:
         return [*self.complaints, *self.page.evaluate("flagperfChecks.layout()")]
 
     def painted(self, selector: str) -> list[bool]:
-        """Return for each canvas if anything is drawn on it."""
         painted: list[bool] = self.page.evaluate("selector => flagperfChecks.painted(selector)", selector)
         return painted
 
@@ -76,7 +75,6 @@ class Shown:
 
 @contextmanager
 def shown(browser: Browser, file: Path, width: int = DESK, *, dark: bool = False) -> Iterator[Shown]:
-    """Open a file from disk without a network."""
     context = browser.new_context(
         viewport={"width": width, "height": HEIGHT}, color_scheme="dark" if dark else "light", offline=True
     )
@@ -108,5 +106,4 @@ def _route(seen: Shown, route: Route) -> None:
 
 
 def named(parts: Sequence[object]) -> str:
-    """Return the file name of a picture."""
     return "-".join(map(str, parts)) + ".png"

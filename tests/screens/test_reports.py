@@ -208,7 +208,6 @@ def picture_of(seen: Shown, canvas: int = 0) -> str:
 
 
 def changed(seen: Shown, before: str, canvas: int = 0) -> bool:
-    """Return True if the chart changes within some frames."""
     for _ in range(50):
         if picture_of(seen, canvas) != before:
             return True

@@ -72,7 +72,6 @@ def run_of(at: Path, replays: Iterable[str], model: str = "toy") -> Path:
 
 
 def exported(at: Path, replays: Iterable[str], model: str = "toy") -> Export:
-    """Export recorded rounds to the folder ``to``."""
     return export([load_run(run_of(at / "run", replays, model))], at / "to", suites=SUITES)
 
 
@@ -204,7 +203,6 @@ def test_mlperfs_closed_rules_hold_flux1s_hyper_parameters(tmp_path: Path) -> No
 
 
 def reference_of(model: str) -> tuple[Suite, Mapping[int, Any], Reference]:
-    """Return a suite with MLPerf's convergence points by batch, from which its reference is made."""
     suite, benchmark = CATALOG.suite(model, "pytorch"), benchmark_of(model, SUITES)
     points = json.loads(
         (OFFICIAL.parent / f"rcp_checker/training_{benchmark.ruleset}/rcps_{benchmark.name}.json").read_text()

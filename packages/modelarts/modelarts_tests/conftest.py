@@ -79,7 +79,6 @@ def installed(install: Callable[[str], None]) -> None:
 
 @pytest.fixture
 def toy(pytester: pytest.Pytester, installed: None, monkeypatch: pytest.MonkeyPatch) -> Toy:
-    """A tree with one suite without a framework."""
     move_in(pytester.path, monkeypatch)
     tree = Toy(pytester)
     tree.suite("alpha")

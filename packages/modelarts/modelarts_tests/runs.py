@@ -34,7 +34,6 @@ class CloudRun:
         self.selected = run.selection.cases[0]
 
     def show_progress(self) -> None:
-        """Show the progress of the rounds among the notes."""
         self.run.live = Live(self.notes.append, width=200, live=True, quiet=False, follow=False)
 
     def prepare(self) -> list[str]:
@@ -49,7 +48,6 @@ class CloudRun:
         return RoundDir(self.folder()).read_record()
 
     def failed(self) -> RoundFault:
-        """Run the round, which must fail; return its fault."""
         assert not self.round().ok
         fault = self.record.fault
         assert fault is not None
@@ -64,8 +62,6 @@ class CloudRun:
 
 
 def when(condition: Callable[[], object], act: Callable[[], object]) -> threading.Thread:
-    """Do something in another thread as soon as a condition is true."""
-
     def wait() -> None:
         until(condition, "the condition")
         act()

@@ -28,7 +28,6 @@ CASE = "alpha:plain:CPU:1:2:1"
 
 
 def log_text(double: service.ModelArts) -> str:
-    """The log of the first instance of the newest job, as far as it is in OBS."""
     job = double.jobs[-1] if double.jobs else None
     names = double.names(job.log) if job else []
     return double.read(job.log + names[0]).decode() if job and names else ""

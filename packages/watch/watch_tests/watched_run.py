@@ -62,7 +62,6 @@ def toy_tree(root: Path, cases: tuple[str, ...] = CASES, base: str = "") -> Toy:
 
 
 def environment(root: Path) -> dict[str, str]:
-    """Return the environment of a run that uses only its own folders."""
     return {
         **os.environ,
         "FLAGPERF_CACHE": str(root / "cache"),

@@ -11,7 +11,6 @@ from tests.driver.frameworks.ranks import RankResults, run_scenarios
 def both(
     request: pytest.FixtureRequest, torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[RankResults, list[RankResults]]:
-    """The results of one rank, and of two ranks."""
     name = request.module.SCENARIOS
     return run_scenarios("pytorch", torch_python, repo, tmp_path_factory.mktemp(name), name)
 

@@ -28,7 +28,6 @@ PROFILED = {"throughput_only": True, "timing_warmup_steps": 1, "throughput_steps
 
 
 def config(**settings: Any) -> Config:
-    """Return the toy's config."""
     return Config(case("pytorch", **settings)["config"])
 
 
@@ -50,7 +49,6 @@ def lamb_from_zero() -> float:
 
 
 def rates(steps: int, **settings: Any) -> list[float]:
-    """Return the optimizer's learning rate at each step."""
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler = schedules.create(config(learning_rate=1.0, **settings), optimizer)
     found = []
@@ -125,7 +123,6 @@ def switches() -> dict[str, list[Any]]:
 
 
 def error_of(action: Callable[[], Any]) -> str:
-    """Return the type and the message of the error that ``action`` raises."""
     try:
         action()
     except (TypeError, ValueError, RuntimeError) as error:
@@ -192,7 +189,6 @@ def placed(buffers: str) -> list[list[float]]:
 
 
 def moved_model() -> str:
-    """Return the device of a model that was created with memory, on another device."""
     model = nn.Linear(2, 2)
     sharding.materialize(Context(config=config(), device=torch.device("meta")), model)
     return str(model.weight.device)
@@ -299,7 +295,6 @@ def exchanged(scenarios: Any, **settings: Any) -> dict[str, Any]:
 
 
 def bucket_mib(compiled: bool) -> int:
-    """Return the size of DDP's buckets."""
     ctx = Context(config=config(compile=compiled, parallel="ddp"), world_size=2)
     wrapped: Any = sharding.parallelize(ctx, nn.Linear(1, 1))
     return int(wrapped.bucket_bytes_cap) // 2**20

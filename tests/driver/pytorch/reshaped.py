@@ -47,8 +47,6 @@ class Model(nn.Module):  # type: ignore[misc]
 
 
 class Toy:
-    """A training in one layout."""
-
     def __init__(self, layout: str, seed: int = 2) -> None:
         torch.manual_seed(seed)
         self.model = parallel(Model(), layout)

@@ -170,7 +170,6 @@ def test_every_hook_is_called(ranks: list[RankOutput]) -> None:
 
 @pytest.fixture(scope="module")
 def failed(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Return the events of each training that fails, by its fault."""
     root = tmp_path_factory.mktemp("bad")
     folders = {name: write_case(root / name, hooks, ["json"]) for name, hooks in BAD.items()}
     folders["no module"] = write_case(root / "no module", None, ["json", "acme_device"])
