@@ -46,9 +46,6 @@ def wait_for_end(lab: Lab, within_s: float = 60) -> None:
     assert lab.living() == []
 
 
-# -- a lost controller -------------------------------------------------------------------------------------
-
-
 def test_another_controller_takes_over_from_a_lost_one(lab: Lab) -> None:
     lab.hello(lease_s=20)
     lab.start(STEPS)
@@ -215,9 +212,6 @@ def test_a_signal_and_leave_end_the_ranks_before_the_agent(lab: Lab, number: sig
     assert lab.exit(0)["cause"] == "stopped"
 
 
-# -- invalid orders ----------------------------------------------------------------------------------------
-
-
 def next_error(lab: Lab) -> str:
     while (message := lab.next())["type"] != "error":
         pass
@@ -270,9 +264,6 @@ def test_an_impossible_lease_is_an_error(lab: Lab) -> None:
         lab.send({**order, **lease})
         assert message in next_error(lab)
     lab.end()
-
-
-# -- the folder --------------------------------------------------------------------------------------------
 
 
 def test_a_log_folder_has_one_agent(lab: Lab) -> None:
@@ -332,9 +323,6 @@ def test_milestones_are_recorded_with_the_reads_before_and_after(lab: Lab) -> No
         least = moments["TRAIN_END"]["after"][0] - moments["TRAIN_START"]["by"][0]
         most = moments["TRAIN_END"]["by"][0] - moments["TRAIN_START"]["after"][0]
         assert least <= 0.7 <= most
-
-
-# -- fetching ----------------------------------------------------------------------------------------------
 
 
 def fetch(lab: Lab) -> tarfile.TarFile:

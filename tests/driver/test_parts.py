@@ -24,8 +24,6 @@ from flagperf_driver.node.agent.rank_watch import (
 )
 from tests.driver.lab import REPO
 
-# -- heartbeat ---------------------------------------------------------------------------------------------
-
 
 def test_a_beat_can_be_read_from_its_file_if_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "rank0.progress"
@@ -42,17 +40,11 @@ def test_a_beat_can_be_read_from_its_file_if_it_is_whole(tmp_path: Path) -> None
     Heartbeat(None).beat(1, heartbeat.TRAIN)
 
 
-# -- seeds -------------------------------------------------------------------------------------------------
-
-
 def test_seeds_are_the_same_on_all_machines_and_differ_by_seed_purpose_and_rank() -> None:
     assert seeds.derive(42, "model") == int.from_bytes(hashlib.sha256(b"42/model/0").digest()[:4], "little")
     made = {seeds.derive(s, p, r) for s in range(20) for p in (seeds.MODEL, seeds.RANK, "data") for r in range(20)}
     assert len(made) == 20 * 3 * 20
     assert all(0 <= seed < 2**32 for seed in made)
-
-
-# -- the check of data -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -121,8 +113,6 @@ def test_surplus_files_are_named_but_hidden_ones_and_a_missing_directory_is_one_
     assert manifest.verify("/no/such", WHOLE) == ["/no/such: data directory not found"]
 
 
-# -- hanging ranks -----------------------------------------------------------------------------------------
-
 LIMITS = Timeouts(init_s=100, hang_s=10)
 
 
@@ -173,9 +163,6 @@ def test_a_pause_of_the_agent_does_not_count_as_silence(tmp_path: Path) -> None:
     assert mine.idle_s == 0.0, "a beat ends the silence"
 
 
-# -- the last lines of a log ---------------------------------------------------------------------------------
-
-
 def test_last_lines_leave_perflog_lines_and_old_progress_out(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("first\n10%\r20%\r30%\n[PerfLog] {}\n\nlast")
@@ -211,9 +198,6 @@ def test_a_tail_reads_new_records(tmp_path: Path) -> None:
     assert [record.event for record in tail.new(to_the_end=True)] == ["B"]
 
 
-# -- memory ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_cause_of_an_oom_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """The files of the kernel are replaced by files in a test folder."""
@@ -245,9 +229,6 @@ def test_the_cause_of_an_oom_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert oom.cause(before, in_container=True) == "the kernel ran out of memory"
 
 
-# -- caches ------------------------------------------------------------------------------------------------
-
-
 def test_caches_are_cleared_if_permitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caches, "_DROP", tmp_path / "drop_caches")
     caches.clear()
@@ -272,9 +253,6 @@ def test_caches_are_cleared_with_sudo(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(caches, "_SUDO", ("touch", str(tmp_path / "done")))
     caches.clear()
     assert (tmp_path / "done").exists()
-
-
-# -- background tasks ----------------------------------------------------------------------------------------
 
 
 def task(call: str) -> str:

@@ -361,9 +361,6 @@ def differences(
     return found
 
 
-# -- many of them ------------------------------------------------------------------------------------------------
-
-
 def run_all(trials: Sequence[Trial], at_once: int, pace: Pace, folder: Path) -> Iterator[Verdict]:
     """Run trials, several at once, each in a lab of its own; yield what came of them."""
     labs: queue.SimpleQueue[Lab] = queue.SimpleQueue()

@@ -134,9 +134,6 @@ def ranks(host: LabHost) -> list[str]:
     return [one.cmdline for one in host.processes() if "run_pretraining.py" in one.cmdline]
 
 
-# -- connections -------------------------------------------------------------------------------------------------
-
-
 def test_sessions_that_are_killed_are_replaced_and_nothing_is_lost(cluster: ClusterToy) -> None:
     one, two = prepare(cluster)
     going = start(cluster, "--set=step_s=0.3")
@@ -220,9 +217,6 @@ def test_a_host_that_was_restarted_is_named(cluster: ClusterToy) -> None:
     assert_nothing_left(cluster.hosts)
 
 
-# -- more hosts than a case wants ---------------------------------------------------------------------------------
-
-
 def test_later_cases_run_on_the_hosts_that_are_left_and_logs_come_when_the_lost_is_back(cluster: ClusterToy) -> None:
     one, two, three = prepare(cluster, hosts=3)
     cluster.toy.suite("beta")
@@ -304,9 +298,6 @@ def test_a_host_that_is_off_is_left_out(cluster: ClusterToy) -> None:
     assert len(cluster.toy.runs) == 1
 
 
-# -- clocks -------------------------------------------------------------------------------------------------------
-
-
 def test_a_wrong_clock_is_reported_and_subtracted_from_all_times(cluster: ClusterToy) -> None:
     one, _ = prepare(cluster, more=PROGRESS)
     one.clock(3600)
@@ -332,9 +323,6 @@ def test_a_wrong_clock_is_reported_and_subtracted_from_all_times(cluster: Cluste
     assert_nothing_left(cluster.hosts)
 
 
-# -- slow ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_round_works_over_a_bad_line(cluster: ClusterToy) -> None:
     hosts = prepare(cluster, impatient=False)
     for host in hosts:
@@ -343,9 +331,6 @@ def test_a_round_works_over_a_bad_line(cluster: ClusterToy) -> None:
     assert code == 0, output
     assert_nothing_lost_or_doubled(cluster)
     assert_nothing_left(cluster.hosts)
-
-
-# -- logs ---------------------------------------------------------------------------------------------------------
 
 
 def test_logs_that_come_broken_are_fetched_again_and_only_this_rounds_come(cluster: ClusterToy) -> None:

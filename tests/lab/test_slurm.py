@@ -80,9 +80,6 @@ def test_a_case_requests_a_job_and_gives_it_back(toy: SlurmToy, slurm: Slurm) ->
     assert slurm.queue == []
 
 
-# -- faults ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Started:
     """A run that trains, with the number and the only node of its job."""
@@ -193,9 +190,6 @@ def test_unfit_nodes_are_named_with_their_job(toy: SlurmToy, slurm: Slurm) -> No
     assert re.search(rf"job {slurm.last_job}: h1: memory: \d+ MiB of 100 MiB free", output)
 
 
-# -- requests that Slurm refuses -----------------------------------------------------------------------------------
-
-
 def test_a_wrong_partition_is_refused_with_the_right_ones(toy: SlurmToy) -> None:
     toy.settings(slurm='partition = "gpus"')
     output = toy.refused()
@@ -212,9 +206,6 @@ def test_drained_nodes_are_named_while_a_case_waits(toy: SlurmToy, slurm: Slurm)
         slurm.update(host, state="resume")
     assert going.wait() == 0, going.text
     assert "h2 is IDLE+DRAIN (bad disk); h3 is IDLE+DRAIN (bad disk)" in going.text
-
-
-# -- the end of a run ----------------------------------------------------------------------------------------------
 
 
 def test_an_interrupted_run_leaves_no_job(toy: SlurmToy, slurm: Slurm) -> None:
@@ -257,9 +248,6 @@ def test_six_cases_use_four_jobs_at_once(toy: SlurmToy, slurm: Slurm) -> None:
     assert going.wait() == 0, going.text
     plans = toy.toy.runs[-1].glob("*/round1/plan.json")
     assert len({json.loads(file.read_text())["slurm_job"] for file in plans}) == 6
-
-
-# -- devices -------------------------------------------------------------------------------------------------------
 
 
 def test_a_case_uses_only_the_devices_of_its_job(toy: SlurmToy, slurm: Slurm) -> None:

@@ -191,9 +191,6 @@ def test_a_case_of_many_is_found_and_opened(browser: Browser, page_of: Callable[
         assert all(seen.painted(f"{CASES}:not([hidden])[open] {CANVAS}"))
 
 
-# -- clicks ----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def dozen(browser: Browser, page_of: Callable[[int], Path]) -> Iterator[Shown]:
     """A page of twelve cases, which must have no problems at the end."""

@@ -37,9 +37,6 @@ def trains(double: service.ModelArts) -> Callable[[], bool]:
     return lambda: '"step": 5' in log_text(double)
 
 
-# -- the whole way -------------------------------------------------------------------------------------------
-
-
 def test_a_run_converges_in_the_cloud(toy: Toy, modelarts: service.ModelArts) -> None:
     modelarts.write("/bench/code/run/old.whl", b"stale")
     (toy.root / "flagperf.toml").write_text(table(modelarts))
@@ -123,9 +120,6 @@ def test_instances_that_train_alone_are_the_rounds_of_a_case(toy: Toy, modelarts
     assert entries == (rates, statistics.mean(rate for rate in rates if rate))
 
 
-# -- the round ends early ------------------------------------------------------------------------------------
-
-
 def test_ctrl_c_stops_the_job_and_keeps_its_logs(toy: Toy, modelarts: service.ModelArts) -> None:
     run = CloudRun(toy, modelarts, CASE, "step_s=0.3", "max_steps=1000", "learning_rate=0.0001")
     when(trains(modelarts), lambda: signal.raise_signal(signal.SIGINT))
@@ -205,9 +199,6 @@ def test_the_next_job_waits_until_the_code_is_copied(toy: Toy, modelarts: servic
     assert second.round().ok
 
 
-# -- the network ---------------------------------------------------------------------------------------------
-
-
 def test_a_lost_network_that_comes_back_does_not_fail_the_round(toy: Toy, modelarts: service.ModelArts) -> None:
     obs = service.Link(modelarts.obs_url)
     run = CloudRun(toy, modelarts, CASE, "step_s=0.3", obs_endpoint=obs.url, **{"lease-time": 30.0})
@@ -279,9 +270,6 @@ def test_a_killed_controller_is_resumed(toy: Toy, modelarts: service.ModelArts) 
     assert len(modelarts.jobs) == 1
 
 
-# -- data ----------------------------------------------------------------------------------------------------
-
-
 def test_the_data_are_one_input_of_the_job(toy: Toy, start_service: Callable[..., service.ModelArts]) -> None:
     suite = toy.root / "suites/alpha/plain/suite.toml"
     parts = "".join(
@@ -315,9 +303,6 @@ def test_the_data_are_one_input_of_the_job(toy: Toy, start_service: Callable[...
         assert run.prepare() == []
         outcome = run.run.rounds.outcome(run.selected, 1)
         assert outcome.ok, outcome.failures
-
-
-# -- before anything starts ----------------------------------------------------------------------------------
 
 
 REFUSED: list[tuple[str, dict[str, str], dict[str, Any], str]] = [
