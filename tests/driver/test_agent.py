@@ -138,14 +138,6 @@ def test_ranks_may_end_within_the_lease_of_a_lost_controller(lab: Lab) -> None:
 CHILDREN = "for apart in (False, True): subprocess.Popen(['sleep', '1000'], start_new_session=apart)\n"
 
 
-def test_ranks_and_their_children_end_with_a_killed_agent(lab: Lab) -> None:
-    lab.start("subprocess.Popen(['sleep', '1000']); " + FOREVER, FOREVER)
-    lab.wait_for("beat")
-    assert len(lab.living()) >= 4
-    lab.agent.kill()
-    lab.wait_until_empty()
-
-
 @pytest.mark.parametrize("how", ["pass", "sys.exit(1)", "os.kill(os.getpid(), 9)"])
 def test_grandchildren_end_with_their_rank(lab: Lab, how: str) -> None:
     lab.start(CHILDREN + how)

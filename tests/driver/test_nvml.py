@@ -182,7 +182,9 @@ def test_devices_without_any_facts_are_listed(tmp_path: Path, name: str) -> None
         assert {word: value for word, value in device.items() if value not in (None, [])} == {"index": index}
 
 
-@pytest.mark.parametrize(("name", "message"), [("not supported", "Not Supported"), ("no symbols", "Function Not")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("not supported", "Not Supported"), ("no symbols", "Function Not Found")]
+)
 def test_unsupported_quantities_are_reported_once(tmp_path: Path, running: Any, name: str, message: str) -> None:
     sampler = running(library(tmp_path / "broken", name))
     sampler.go_on(0.3, "devices")

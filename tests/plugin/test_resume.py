@@ -31,16 +31,17 @@ class Local:
     def start(self, *arguments: str) -> Going:
         return self.toy.start(*arguments)
 
-    def run(self, *arguments: str) -> tuple[int, str]:
+    def run(self, *arguments: str, code: int = 0) -> str:
         going = self.start(*arguments)
-        return going.wait(), going.text
+        assert going.wait() == code, going.text
+        return going.text
 
     @property
     def output(self) -> str:
         return self.toy.going[-1].text
 
-    def resume(self, *arguments: str, tests: str = "suites") -> tuple[int, str]:
-        return self.run(tests, f"--resume={self.run_directory}", *arguments)
+    def resume(self, *arguments: str, tests: str = "suites", code: int = 0) -> str:
+        return self.run(tests, f"--resume={self.run_directory}", *arguments, code=code)
 
     @property
     def run_directory(self) -> Path:
@@ -89,8 +90,7 @@ def test_without_a_lease_local_ranks_end_with_pytest(local: Local) -> None:
     assert local.processes()  # the control
     local.kill()
     local.assert_nothing_runs()
-    code, output = local.resume(*ONE, "--set=step_s=0.01")
-    assert code == 0, output
+    local.resume(*ONE, "--set=step_s=0.01")
     assert {end["state"] for end in local.rounds().values()} == {"finished"}
     assert list(local.rounds("plan.json")) == [
         "alpha_plain_CPU_1_1_1/failed1-round1",
@@ -107,8 +107,7 @@ def test_with_a_lease_local_ranks_continue_and_are_resumed(local: Local) -> None
     steps = local.steps()
     time.sleep(1)
     assert local.steps() > steps
-    code, output = local.resume(*ONE)
-    assert code == 0, output
+    output = local.resume(*ONE)
     assert "alpha_plain_CPU_1_1_1 round1 still runs: resuming it" in output
     (end,) = local.rounds().values()
     assert (end["state"], end["fault"]) == ("finished", None)
@@ -126,8 +125,7 @@ def test_the_round_of_ranks_that_ended_meanwhile_is_finished(local: Local) -> No
     local.kill()
     until(lambda: local.steps() == 16, "the last step")
     time.sleep(1)
-    code, output = local.resume(*ONE)
-    assert code == 0, output
+    local.resume(*ONE)
     (end,) = local.rounds().values()
     assert (end["state"], end["hosts"][0]["ranks"][0]["code"]) == ("finished", 0)
     local.assert_nothing_runs()
@@ -137,14 +135,12 @@ def test_finished_rounds_are_skipped_and_failed_rounds_run_again(local: Local) -
     program = local.toy.root / "suites" / "beta" / "plain" / "run_pretraining.py"
     training = program.read_text()
     program.write_text(training.replace("driver.run(main)", "sys.exit(9)"))
-    code, output = local.run("suites", *ONE, "--repeat=2")
-    assert code == 1, output
+    local.run("suites", *ONE, "--repeat=2", code=1)
     before = local.rounds("plan.json")
     when = {name: (local.run_directory / name / "plan.json").stat().st_mtime_ns for name in before}
     assert len(before) == 4
     program.write_text(training)
-    code, output = local.resume(*ONE, "-n2")
-    assert code == 0, output
+    output = local.resume(*ONE, "-n2")
     assert output.count("runs again: beta:plain:CPU:1:1:2") == 2
     assert "runs again: alpha" not in output
     assert set(local.rounds("plan.json")) == set(before) | {
@@ -156,13 +152,11 @@ def test_finished_rounds_are_skipped_and_failed_rounds_run_again(local: Local) -
 
 
 def test_resuming_a_complete_run_only_writes_its_reports_again(local: Local) -> None:
-    code, output = local.run("suites/alpha", "--nodes=1x1,1x2")
-    assert code == 0, output
+    local.run("suites/alpha", "--nodes=1x1,1x2")
     ends = {path: path.stat().st_mtime_ns for path in local.run_directory.glob("*/round*/round.json")}
     for name in ("results.json", "results.csv", "report.html", "junit.xml"):
         (local.run_directory / name).unlink()
-    code, output = local.resume(tests="suites/alpha")
-    assert code == 0, output
+    output = local.resume(tests="suites/alpha")
     assert "5 passed" in output
     assert {path: path.stat().st_mtime_ns for path in local.run_directory.glob("*/*round*/round.json")} == ends
     for name in ("results.json", "results.csv", "report.html", "junit.xml"):
@@ -173,12 +167,9 @@ def test_resuming_a_complete_run_only_writes_its_reports_again(local: Local) -> 
 
 
 def test_the_command_line_overrides_stored_options(local: Local) -> None:
-    code, output = local.run("suites/alpha", *ONE, "--set=fault=exit")
-    assert code == 1, output
-    code, output = local.resume(*ONE)
-    assert code == 1, output  # the control: the fault is stored
-    code, output = local.resume(*ONE, "--set=max_steps=25")
-    assert code == 0, output
+    local.run("suites/alpha", *ONE, "--set=fault=exit", code=1)
+    local.resume(*ONE, code=1)  # the control: the fault is stored
+    local.resume(*ONE, "--set=max_steps=25")
     plans = local.rounds("plan.json")
     assert [plan["config"]["fault"] for plan in plans.values()] == ["exit", "exit", ""]
     assert json.loads((local.run_directory / "options.json").read_text())["set"] == ["max_steps=25"]
@@ -187,8 +178,7 @@ def test_the_command_line_overrides_stored_options(local: Local) -> None:
 def test_resuming_something_else_is_an_error(local: Local) -> None:
     (local.toy.root / "empty").mkdir()
     for name in ("nowhere", "empty"):
-        code, output = local.run("suites", f"--resume={name}")
-        assert code == pytest.ExitCode.USAGE_ERROR, output
+        output = local.run("suites", f"--resume={name}", code=pytest.ExitCode.USAGE_ERROR)
         assert f"--resume={name}" in output
         assert "cannot resume" in output
         assert "Traceback" not in output
@@ -215,6 +205,5 @@ def test_an_interrupt_keeps_finished_rounds(local: Local, number: signal.Signals
     assert local.rounds()["beta_plain_CPU_1_1_1/round1"]["state"] == "interrupted"
     # The run can be resumed.
     slow.write_text("")
-    code, output = local.resume(*ONE)
-    assert code == 0, output
+    output = local.resume(*ONE)
     assert "runs again: beta:plain:CPU:1:1:1" in output

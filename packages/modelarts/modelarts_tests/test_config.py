@@ -20,9 +20,14 @@ from pytest_flagperf_modelarts.obs_path import ObsFolder
 from tests.rounds import tiny_plan
 
 GOOD: dict[str, Any] = {
-    "region": "cn-north-4", "project": "0123456789abcdef", "code": "obs://bench/code/", "output": "obs://bench/out/",
-    "framework": "Engine", "framework_version": "1.0", "flavor": "kat1.8xlarge",
-}  # fmt: skip
+    "region": "cn-north-4",
+    "project": "0123456789abcdef",
+    "code": "obs://bench/code/",
+    "output": "obs://bench/out/",
+    "framework": "Engine",
+    "framework_version": "1.0",
+    "flavor": "kat1.8xlarge",
+}
 CONFIG = """
 from easydict import EasyDict as ed
 access_config = ed({
@@ -190,7 +195,9 @@ def test_keys_come_from_the_environment_or_a_private_file(tmp_path: Path) -> Non
         read_keys(None, {})
 
 
-@pytest.mark.parametrize("text", ["SECRETVALUE", "AK: SECRETVALUE", f"{ACCESS}=SECRETVALUE", f"{ACCESS}=a\n{SECRET}=x"])
+@pytest.mark.parametrize(
+    "text", ["SECRETVALUE", "AK: SECRETVALUE", f"{ACCESS}=SECRETVALUE", f"{ACCESS}=a b\n{SECRET}=x"]
+)
 def test_a_bad_key_file_is_not_quoted(tmp_path: Path, text: str) -> None:
     file = tmp_path / "keys"
     file.write_text(text)
