@@ -40,7 +40,7 @@ from pytest_flagperf.results.comparing.comparison import (
 )
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns, first_start_ms, without_copies
 from pytest_flagperf.results.comparing.trend import trend_of
-from pytest_flagperf.results.figures.units import count, signed
+from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import limits
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import write_text
@@ -162,8 +162,7 @@ def _compared(row: CaseRuns, stored_runs: StoredRuns, judged: Sequence[str], arg
     given = [(name, case.outcomes) for name, case in row.runs]
     names, last = {name for name, _ in given}, max(first_start_ms(rounds) for _, rounds in given)
     runs = [*(named for named in like if named[0] not in names and first_start_ms(named[1]) <= last), *given]
-    trends = [trend_of(change.name, runs) for change in changes if change.judged]
-    return Compared(row, changes, tuple(trend for trend in trends if trend is not None))
+    return Compared(row, changes, trend_of(row.old.outcomes[0].main, runs))
 
 
 def _runs_for_noise(row: CaseRuns, stored_runs: StoredRuns) -> list[NamedRounds]:
@@ -231,9 +230,8 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
 def _rows(case: Compared) -> list[tuple[str, ...]]:
     rows = [("  metric", *common.column_names(case.row.names), "change", "", "limit")]
     for change in case.changes:
-        share = change.judgement.change
-        signs = (NOTHING if share is None else signed(share), change.word)
-        rows.append((f"  {change.name}", *(text or NOTHING for text in change.texts), *signs, limit(change)))
+        values = (text or NOTHING for text in (*change.texts, change.share))
+        rows.append((f"  {change.name}", *values, change.word, limit(change)))
     empty = {place for place, column in enumerate(zip(*rows, strict=True)) if not any(column)}
     return [tuple(cell for place, cell in enumerate(row) if place not in empty) for row in rows]
 

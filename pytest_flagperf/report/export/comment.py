@@ -9,7 +9,7 @@ from pytest_flagperf.report.page.compared import ComparisonPage
 from pytest_flagperf.results.comparing.case_table import ADDED, BAD, CHECK, HEAD, LEFT_OUT, NOT_JUDGED, CaseRow
 from pytest_flagperf.results.comparing.comparison import Compared, certainty
 from pytest_flagperf.results.figures import noise
-from pytest_flagperf.results.figures.units import count, signed
+from pytest_flagperf.results.figures.units import count
 
 MARK = "<!-- flagperf compare -->"
 """The first line, by which a CI job finds its earlier comment and replaces it."""
@@ -22,8 +22,9 @@ def of_comparison(page: ComparisonPage, limit: int = LIMIT) -> str:
     """Return the verdict, the table of all cases, the regressions and, folded, all figures of each case."""
     judged = any(row.verdict not in (NOT_JUDGED, LEFT_OUT, ADDED) for row in page.rows)
     sign = _SIGNS["worse"] if page.regressions else "✅" if judged else _SIGNS[NOT_JUDGED]
+    runs = " → ".join(page.directories)
     parts = [
-        blocks.lines([MARK, f"### {sign} flagperf: {_verdict(page)}"]),
+        blocks.lines([MARK, f"### {sign} flagperf: {blocks.text(f'{page.title}: {runs}')}"]),
         blocks.table(["", *HEAD], [_cells(row) for row in page.rows], left=3),
         *_list(page.regressions),
         *_list(tuple(f"⚠️ {text}" for text in page.suspect)),
@@ -38,10 +39,6 @@ def of_refusal(old: str, new: str, problems: Sequence[str]) -> str:
     """Return the reasons why two runs were not compared."""
     title = f"### {_SIGNS[LEFT_OUT]} flagperf: not compared: {blocks.text(f'{old} → {new}')}"
     return blocks.truncated([blocks.lines([MARK, title]), *_list(problems)], LIMIT, "This comment is truncated.")
-
-
-def _verdict(page: ComparisonPage) -> str:
-    return blocks.text(f"{page.title}: {' → '.join(page.directories)}")
 
 
 def _cells(row: CaseRow) -> list[str]:
@@ -60,7 +57,7 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
     if not case.changes and not case.row.invalid:
         return
     rows = [
-        [blocks.text(text) for text in (change.name, *change.texts, _share(change.judgement.change), change.word)]
+        [blocks.text(text) for text in (change.name, *change.texts, change.share, change.word)]
         for change in case.changes
     ]
     texts = [*(f"different: {text}" for text in case.row.differences), *case.row.invalid, *case.row.notes]
@@ -71,10 +68,6 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
         + (blocks.table(["metric", "old", "new", "change", ""], rows, left=1) if rows else "")
         + blocks.lines([*(f"- {blocks.text(text)}" for text in texts if text), "", "</details>"])
     )
-
-
-def _share(share: float | None) -> str:
-    return "" if share is None else signed(share)
 
 
 def _rule(page: ComparisonPage) -> str:

@@ -32,7 +32,7 @@ from pytest_flagperf.results.comparing.case_table import ADDED, BAD, CHECK, LEFT
 from pytest_flagperf.results.comparing.comparison import Change, Compared, certainty
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import meaning
-from pytest_flagperf.results.figures.units import count, quantity, signed
+from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 
@@ -127,7 +127,7 @@ _COLUMNS = {
     "throughput": "the throughput of all cards over the time of the trainings, from zero",
     "figure": "the figure that decides the verdict", "old": "", "new": "",
     "change": "",
-    "trend": "the figure over the runs like these, with a line where its level changes",
+    "trend": "the main figure over the runs like these, with a line where its level changes",
     "limit": "the smallest change for the worse that counts; ? if the noise is unknown",
 }  # fmt: skip
 
@@ -144,7 +144,7 @@ def _cells(page: ComparisonPage, row: CaseRow) -> dict[str, str]:
     curves = _small_curves(case) if case else {}
     change = case.change(row.metric) if case else None
     share = change.judgement.change if change else None
-    trend = next((trend for trend in case.trends if trend.figure == row.metric), None) if case else None
+    trend = case.trend if case else None
     cells = {
         "verdict": cell(_labelled(row.verdict), row.verdict, number=False),
         "case": cell(_linked(row, page), row.case, number=False),
@@ -213,7 +213,7 @@ def _run(name: str, directory: Path, page_dir: Path) -> str:
 def _case(page: ComparisonPage, case: Compared, page_dir: Path) -> str:
     verdict = page.verdicts[case.row.name]
     p_core = case.change("p_core")
-    share = f"<span>p_core {_change(p_core)}</span>" if p_core and p_core.judgement.change is not None else ""
+    share = f"<span>p_core {p_core.share}</span>" if p_core and p_core.share else ""
     body = "".join(_body(page, case, page_dir))
     opened = " open" if verdict in BAD or len(page.cases) <= _MAX_OPEN else ""
     about = escape(f"{case.row.name} {verdict}")
@@ -240,16 +240,15 @@ def _body(page: ComparisonPage, case: Compared, page_dir: Path) -> Iterator[str]
 
 
 def _history(page: ComparisonPage, case: Compared, page_dir: Path) -> str:
-    """Return the trends of the judged figures, where the level changed, and the runs."""
-    drawn = charts.html(map(trends.chart, case.trends))
+    """Return the trend of the main figure, where its level changed, and the runs."""
     if case.trend is None:
-        return f"<h3>History</h3>{drawn}" if drawn else ""
+        return ""
     beside = next(iter(page.directories.values())).resolve().parent
 
     def address(name: str) -> str:
         return page_of(page.directories.get(name, beside / name).resolve(), page_dir)
 
-    return f"<h3>History</h3>{items(case.trend.sentences())}{drawn}{trends.runs(case.trend, address)}"
+    return f"<h3>History</h3>{trends.html(case.trend, address)}"
 
 
 def _figures(case: Compared) -> str:
@@ -271,7 +270,7 @@ def _judged(change: Change) -> tuple[str, ...]:
     """Return the change, a bar of the change over its limit, the limit, and the judgement."""
     bar = _bar(change) if change.judgement.change is not None else ""
     return (
-        Number(_change(change)),
+        Number(change.share),
         Markup(bar),
         Number(limit(change)),
         Markup(f"<strong>{escape(change.word)}</strong>"),
@@ -289,11 +288,6 @@ def _bar(change: Change) -> str:
         f'<i style="left:{50 - shade:.1f}%;width:{2 * shade:.1f}%"></i>'
         f'<b style="left:{50 - width if share < 0 else 50:.1f}%;width:{width:.1f}%"></b></span>'
     )
-
-
-def _change(change: Change) -> str:
-    share = change.judgement.change
-    return "" if share is None else signed(share)
 
 
 # -- the trainings ------------------------------------------------------------------------------------------

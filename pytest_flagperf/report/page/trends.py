@@ -43,10 +43,10 @@ def html(trend: Trend | None, address: Address) -> str:
     """Return the chart, a sentence for each change, and the folded table of the runs; empty without a trend."""
     if trend is None:
         return ""
-    return f"{items(trend.sentences())}{charts.html([chart(trend)])}{runs(trend, address)}"
+    return f"{items(trend.sentences())}{charts.html([chart(trend)])}{_runs(trend, address)}"
 
 
-def runs(trend: Trend, address: Address) -> str:
+def _runs(trend: Trend, address: Address) -> str:
     """Return the folded table of the runs, the newest first."""
     rows = [
         (linked(run.name, address(run.name)), Name(date(run.started_ms)), Name(run.commit),

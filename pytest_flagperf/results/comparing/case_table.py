@@ -101,7 +101,6 @@ def _row(case: Compared) -> CaseRow:
     verdict = _verdict(case, change)
     if change is None:
         return CaseRow(case.row.name, verdict)
-    share = change.judgement.change
     old, new = change.texts
     return CaseRow(
         case=case.row.name,
@@ -109,7 +108,7 @@ def _row(case: Compared) -> CaseRow:
         metric=change.name,
         old=old,
         new=new,
-        change="" if share is None else signed(share),
+        change=change.share,
         limit=limit(change),
         unit=change.unit,
     )

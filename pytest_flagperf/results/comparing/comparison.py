@@ -11,7 +11,7 @@ from pytest_flagperf.results.comparing.trend import Trend
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.noise import Judgement
 from pytest_flagperf.results.figures.statistics import finite
-from pytest_flagperf.results.figures.units import compared, count, quantity
+from pytest_flagperf.results.figures.units import compared, count, quantity, signed
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored.plan import THROUGHPUTS
@@ -47,6 +47,11 @@ class Change:
         """Both runs' values with their unit, with enough digits to differ; empty without a value."""
         then, now = compared(self.old, self.new, self.unit)
         return "" if self.old is None else then, "" if self.new is None else now
+
+    @property
+    def share(self) -> str:
+        """The change as a share; empty if it is unknown."""
+        return "" if self.judgement.change is None else signed(self.judgement.change)
 
     @property
     def word(self) -> str:
@@ -175,16 +180,11 @@ class CaseRuns:
 
 @dataclass(frozen=True)
 class Compared:
-    """A case in both runs, and its metrics; ``trends``: of the judged metrics over these runs and the stored ones."""
+    """A case in both runs, its metrics, and the trend of its main figure over these runs and the stored ones."""
 
     row: CaseRuns
     changes: tuple[Change, ...]
-    trends: tuple[Trend, ...] = ()
-
-    @property
-    def trend(self) -> Trend | None:
-        """The trend of the figure that stands for the case."""
-        return next((trend for trend in self.trends if trend.figure == self.row.old.outcomes[0].main), None)
+    trend: Trend | None
 
     def change(self, name: str) -> Change | None:
         return next((change for change in self.changes if change.name == name), None)
