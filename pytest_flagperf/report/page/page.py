@@ -249,26 +249,11 @@ def _facts(rows: Sequence[Row], info: RunInfo | None, run_dir: Path, page_dir: P
     versions = info.versions.items() if info is not None else ()
     facts = {
         "Versions": escape(", ".join(f"{name} {version}" for name, version in versions)),
-        "Controller": "" if info is None else escape(_controller(info)),
         "Files": ", ".join(_files(run_dir, page_dir)),
         "Warnings": escape(_warnings(rows)),
     }
     items = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items() if text)
     return f'<dl class="facts">{items}</dl>' if items else ""
-
-
-def _controller(info: RunInfo) -> str:
-    """Return the load and memory of the machine that ran pytest, and what pytest-flagperf used."""
-    figures, parts = info.controller, []
-    if {"cores", "load_1min", "memory", "memory_available"} <= figures.keys():
-        memory = f"{quantity(figures['memory_available'], 'bytes')} of {quantity(figures['memory'], 'bytes')}"
-        parts.append(
-            f"load {figures['load_1min']:.2f} on {figures['cores']:.0f} cores, {memory} memory available before the run"
-        )
-    if {"harness_cpu_s", "harness_memory"} <= figures.keys():
-        used = f"{quantity(figures['harness_cpu_s'], 's')} of CPU time, {quantity(figures['harness_memory'], 'bytes')}"
-        parts.append(f"pytest-flagperf used {used}")
-    return "; ".join(parts)
 
 
 def _again(info: RunInfo | None) -> str:

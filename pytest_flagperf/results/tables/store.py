@@ -34,8 +34,6 @@ class RunInfo:
     """The cases of the tests that pytest selected, also those that cannot run."""
     not_run: tuple[str, ...] = ()
     """A line for each selected case without a result, with the reason."""
-    controller: Mapping[str, float] = field(default_factory=dict)
-    """Measurements of the machine that ran pytest, before the run, and of pytest at its end."""
 
     @property
     def is_interrupted(self) -> bool:
