@@ -206,7 +206,7 @@ def test_a_section_has_charts_figures_over_rounds_config_and_environment(tmp_pat
     for expected in (
         "Training loss", "and its target", "Throughput", "95 % confidence interval of the mean",
         "coefficient of variation",
-        "round 4", "(outlier)",
+        "round 4",
         "host clock over 195 steps", "Config: 1 value differs from the suite's",
         "vendors/cpu/toy-pytorch/config/config_CPUx1x1.py:1",
         "pytorch 2.9.1", "seed 45",

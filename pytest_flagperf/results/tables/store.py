@@ -238,7 +238,6 @@ def _over_rounds(rounds: Sequence[int], metrics: Sequence[MetricValue]) -> dict[
         "direction": record.direction,
         "how": record.how,
         **files.to_json_types(summary),
-        "outliers": [rounds[place] for place in summary.outliers],
         "few": statistics.few(summary.count),
         "rounds": list(rounds),
         "values": values,
