@@ -72,7 +72,7 @@ class Tick:
 
     @classmethod
     def now(cls) -> Tick:
-        descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - only their number
+        descriptors = Path("/proc/self/fd").stat().st_size  # their number, since Linux 6.2
         return cls(time.time(), time.process_time() + children_s(), threading.active_count(), descriptors)
 
 

@@ -1,6 +1,7 @@
 """What silence means on the controller's side: who may be silent for how long.
 
-* A connection that was silent for ``PING_S`` seconds is pinged; after ``LINK_S`` without an answer the host is lost.
+* A connection that was silent for ``PING_S`` seconds is pinged, later with many hosts (``ping_s``); after ``LINK_S``
+  without an answer the host is lost.
 * The agent of a host on another machine gives up its controller after ``CONTROLLER_S`` without a message, and the relay
   of a Slurm node after ``RELAY_S``. An agent on the controller's machine sees the end of its pipe.
 * An agent that watches ranks sends a beat every ``BEAT_S``, and samples every ``SAMPLES_S``; one that is silent for
@@ -8,7 +9,8 @@
 * A request to an agent has an answer within ``ANSWER_S``.
 
 All hosts of a round together send at most ``RATE`` signs of life of a kind in a second, so that many hosts do not keep
-the controller busy: ``every_s``. With 1,024 hosts, pings, beats and samples come every 10 s.
+the controller busy: ``every_s``. With 1,024 hosts, beats and samples come every 10 s, and a host that is silent for
+15 s is pinged.
 
 ``flagperf_driver/node/silence.py`` is the table of the hosts' side, and ``stored/live_record.py`` says when the
 controller itself counts as silent.
@@ -30,6 +32,11 @@ ANSWER_S = 60.0
 def every_s(seconds: float, hosts: int) -> float:
     """Return the seconds between two signs of life of a host, among so many hosts: the given ones, or more."""
     return max(seconds, hosts / RATE)
+
+
+def ping_s(hosts: int) -> float:
+    """Return the silence of a host, of so many, after which it is pinged: its next beat is late."""
+    return max(PING_S, 1.5 * hosts / RATE)
 
 
 def controller_s(hosts: int) -> float:

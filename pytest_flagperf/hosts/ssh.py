@@ -95,7 +95,7 @@ class _Wire:
             self._received_at = time.monotonic()
             answered, self._waited_s = self._waited_s is not None, None
         if answered:
-            self._sock.settimeout(self._look_s)
+            self._sock.settimeout(self._every_s)
         return data
 
     def send(self, data: bytes) -> int:
@@ -113,7 +113,7 @@ class _Wire:
     def watch(self, every_s: float, ping: Callable[[], None]) -> None:
         """From now on, ping the other end when it has been silent for so long."""
         self._every_s, self._ping = every_s, ping
-        self._sock.settimeout(self._look_s)
+        self._sock.settimeout(every_s)
 
     def expect(self) -> None:
         """Expect an answer, from now on."""
@@ -123,10 +123,6 @@ class _Wire:
     def _expect(self) -> None:
         self._looked_at, self._waited_s = time.monotonic(), 0.0
         self._sock.settimeout(_LOOK_S)
-
-    @property
-    def _look_s(self) -> float:
-        return min(self._every_s / 2, _LOOK_S * 10)
 
     def _is_late(self) -> bool:
         """Return True if the other end has not answered in time; ping it if it has been silent for long."""
@@ -189,7 +185,7 @@ class Link:
             self._hang_up()
             raise
         self.transport: paramiko.Transport = self.connection.transport
-        every_s = silence.every_s(silence.PING_S, len(conf.hosts))
+        every_s = silence.ping_s(len(conf.hosts))
         for link, wire in zip(reversed(self._chain), self._wires, strict=True):
             wire.watch(every_s, partial(_ping, link.transport))
             # paramiko ends the handshake again, and its timer, after each message.
