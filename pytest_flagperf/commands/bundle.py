@@ -244,20 +244,30 @@ def _fill(
         for path in sorted(run.directory.rglob("*")):
             if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
                 file = f"{name}/{path.relative_to(run.directory).as_posix()}"
-                _add(archive, top, file, path.read_bytes(), sums, path.stat().st_mtime)
+                with path.open("rb") as content:
+                    _add(archive, top, file, content, sums, path.stat().st_mtime)
     summary = json.dumps(to_json_types(_summary(runs, required, problems)), indent=1, ensure_ascii=False) + "\n"
-    _add(archive, top, SUMMARY, summary.encode(), sums)
-    _add(archive, top, markdown.FILE, markdown.performance_tables(runs).encode(), sums)
+    _add(archive, top, SUMMARY, io.BytesIO(summary.encode()), sums)
+    _add(archive, top, markdown.FILE, io.BytesIO(markdown.performance_tables(runs).encode()), sums)
     lines = [f"{digest}  {name}\n" for name, digest in sorted(sums.items())]
-    _add(archive, top, SUMS, "".join(lines).encode(), sums)
+    _add(archive, top, SUMS, io.BytesIO("".join(lines).encode()), sums)
     return len(sums)
 
 
-def _add(archive: tarfile.TarFile, top: str, name: str, content: bytes, sums: dict[str, str], mtime: float = 0) -> None:
+def _add(
+    archive: tarfile.TarFile,
+    top: str,
+    name: str,
+    content: io.BufferedReader | io.BytesIO,
+    sums: dict[str, str],
+    mtime: float = 0,
+) -> None:
+    """Add a file, which may be larger than the memory."""
+    sums[name] = hashlib.file_digest(content, "sha256").hexdigest()
     info = tarfile.TarInfo(f"{top}/{name}")
-    info.size, info.mode, info.mtime = len(content), 0o644, int(mtime)
-    archive.addfile(info, io.BytesIO(content))
-    sums[name] = hashlib.sha256(content).hexdigest()
+    info.size, info.mode, info.mtime = content.seek(0, os.SEEK_END), 0o644, int(mtime)
+    content.seek(0)
+    archive.addfile(info, content)
 
 
 def _summary(runs: Sequence[StoredRun], required: Sequence[Shape], problems: Sequence[str]) -> Mapping[str, Any]:
