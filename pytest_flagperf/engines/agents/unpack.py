@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import secrets
 import shutil
 import tarfile
 import tempfile
@@ -85,19 +86,21 @@ def unpack(archive: IO[bytes], folder: Path, limits: LogLimits) -> tuple[str, ..
     Return sentences on the entries that were left out.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".logs-", dir=folder.parent))
+    new = folder.with_name(f".logs-{secrets.token_hex(8)}")
+    new.mkdir()
     try:
-        new = work / "new"
-        new.mkdir()
         with _opened(new) as root:
             left_out = _extract(_Source(archive, limits), _Target(root), limits)
-        with suppress(FileNotFoundError):
-            folder.rename(work / "old")  # a link is moved, not followed
-        new.rename(folder)
+        if os.path.lexists(folder):
+            with tempfile.TemporaryDirectory(prefix=".logs-", dir=folder.parent, ignore_cleanup_errors=True) as old:
+                folder.rename(Path(old, "old"))  # a link is moved, not followed
+                new.rename(folder)
+        else:
+            new.rename(folder)
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
         raise DamagedArchive(f"the logs cannot be unpacked: {error}") from error
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
     return left_out.sentences()
 
 
