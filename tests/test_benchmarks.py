@@ -125,8 +125,7 @@ def test_a_simulated_host_sends_what_the_real_one_sends(
         host, _, text = record.getMessage().partition(": ")
         if host in said and not text.endswith(("beat", "samples", "ack")) and "connected" not in text:
             said[host][text] += 1
-    # Only rank 0 sends the records of its training; the others send their last one.
-    assert said["s0"].pop("received perflog") > said["s1"].pop("received perflog") == 2
+    assert said["s0"].pop("received perflog") > 2, "only rank 0 sends its records"
     assert said["s1"] == said["s0"]
     assert said["s1"]["received exit"] == 2
     first, second = ({path.name for path in (round_ / f"s{number}_noderank{number}").iterdir()} for number in (0, 1))

@@ -90,6 +90,7 @@ REPLIES: Shape = {
         "code": Maybe(WHOLE),
         "signal": Maybe(TEXT),
         "cause": Maybe(TEXT),
+        "finished?": TRUTH,
         "last_lines": [TEXT],
     },
     "beat": {

@@ -27,7 +27,8 @@ def test_normal_end(lab: Lab) -> None:
         (rank, 0, None, None) for rank in sorted((0, 1), key=[m["rank"] for m in lab.of("exit")].index)
     ]
     records = {(m["rank"], m["event"]) for m in lab.of("perflog")}
-    assert records == {(0, "INIT_START"), (0, "FINISHED"), (1, "FINISHED")}
+    assert records == {(0, "INIT_START"), (0, "FINISHED")}
+    assert [message["finished"] for message in lab.of("exit")] == [True, True]
     for rank in (0, 1):
         end = json.loads((lab.log_dir / f"rank{rank}.exit.json").read_text())
         assert (end["rank"], end["code"], end["signal"], end["cause"]) == (rank, 0, None, None)
@@ -38,7 +39,7 @@ def test_a_rank_may_end_before_the_others(lab: Lab) -> None:
     lab.start("pass", "train(1, 40)")
     lab.end()
     assert lab.of("fault") == []
-    assert [m["rank"] for m in lab.of("exit")] == [0, 1]
+    assert [(m["rank"], m["finished"]) for m in lab.of("exit")] == [(0, False), (1, False)]
 
 
 def test_an_import_error_is_reported_and_ends_the_other_ranks(lab: Lab) -> None:
@@ -303,6 +304,5 @@ def test_little_is_sent_of_ranks_that_end_well(lab: Lab) -> None:
     assert sorted(sent, key=str) == [
         (0, "FINISHED", {"steps": 2}),
         (0, "INIT_END", {"init_time": 1.5}),
-        (1, "FINISHED", {"steps": 2}),
     ]
     assert [message["last_lines"] for message in lab.of("exit")] == [[], []]

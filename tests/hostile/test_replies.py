@@ -90,7 +90,16 @@ DEEP = '{"type": "beat", "slow": ' + "[" * 100_000
 SAMPLES: dict[str, Message] = {
     "perflog": {"type": "perflog", "rank": 0, "event": "STEP_END", "value": {"loss": "nan"}, "time_ms": 1, "seq": 3},
     "beat": {"type": "beat", "ranks": {}, "slow": {"0": 1.5}, "seq": 4},
-    "exit": {"type": "exit", "rank": 0, "code": 0, "signal": None, "cause": None, "last_lines": ["a"], "seq": 5},
+    "exit": {
+        "type": "exit",
+        "rank": 0,
+        "code": 0,
+        "signal": None,
+        "cause": None,
+        "finished": True,
+        "last_lines": ["a"],
+        "seq": 5,
+    },
     "over": {"type": "over", "ended_ms": 17, "seq": 6},
 }
 BROKEN = {
@@ -137,7 +146,7 @@ UNASKED = (
 )
 
 
-@pytest.mark.parametrize("broken", [BROKEN["no key"], UNASKED])
+@pytest.mark.parametrize("broken", [("exit", without("code"), "exit.code is missing"), UNASKED])
 def test_an_invalid_message_names_the_host(broken: tuple[str, str, str], tmp_path: Path, short_tmpdir: Path) -> None:
     kind, change, sentence = broken
     end = run_with(tmp_path, broken_host(tmp_path, kind, change))

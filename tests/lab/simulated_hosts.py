@@ -31,7 +31,7 @@ from typing import Any, Self
 
 import paramiko
 
-from flagperf_driver.events import FAILED, FINISHED
+from flagperf_driver.events import FAILED
 from flagperf_driver.node.folder import SUMMARY
 from flagperf_driver.node.logs.summary import SHORT_FILES, Request, summarize
 from pytest_flagperf.hosts import ssh
@@ -39,7 +39,6 @@ from pytest_flagperf.hosts.session import MARKER
 from tests.lab.lab import Cluster, keygen
 
 REPO = Path(__file__).resolve().parents[2]
-FINAL_EVENTS = (FAILED, FINISHED)
 ANSWERS = {
     "check": "facts", "listen": "listening", "connect": "connected", "hello": "hello", "lease": "leased",
     "release": "released", "collect": "chunk",
@@ -308,7 +307,7 @@ class Simulated(Session):
                 self._answers[kind] = message
             elif not self._started and kind != "ready":
                 break
-            elif kind != "perflog" or message["event"] in FINAL_EVENTS:  # the others are sent of rank 0 only
+            elif kind != "perflog" or message["event"] == FAILED:  # the others are sent of rank 0 only
                 self._send(self._own(message))
             self._said += 1
         while self._waiting and self._waiting[0][0] in self._answers:
@@ -324,8 +323,6 @@ class Simulated(Session):
         elif kind == "chunk":
             files = own_files(message["data"], first)
             return {**message, **_archive(files if request is None else summed_up(files, request))}
-        if message.get("event") == FINISHED:
-            message["value"] = {}
         if isinstance(message.get("rank"), int):
             message["rank"] += first
         for name in ("ranks", "slow"):

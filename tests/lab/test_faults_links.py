@@ -108,14 +108,14 @@ def messages_of(cluster: ClusterToy, kind: str) -> list[tuple[str, dict[str, Any
 
 
 def assert_nothing_lost_or_doubled(cluster: ClusterToy) -> None:
-    """Rank 0's messages are the lines of its log, each once; each rank has sent FINISHED."""
+    """Rank 0's messages are the lines of its log, each once; each rank has finished."""
     first = [one for _, one in messages_of(cluster, "perflog") if one["rank"] == 0]
     events = [(one["event"], one["value"], one["time_ms"]) for one in first]
     (path,) = cluster.toy.runs[-1].glob("*/round1/h1_noderank0/rank0.out.log")
     records = filter(None, map(perflog.parse_line, path.read_bytes().splitlines()))
     assert events == [(one.event, dict(one.value), one.time_ms) for one in records]
     assert len(events) > 30
-    finished = [one["rank"] for _, one in messages_of(cluster, "perflog") if one["event"] == "FINISHED"]
+    finished = [one["rank"] for _, one in messages_of(cluster, "exit") if one["finished"]]
     assert sorted(finished) == [0, 1]
 
 

@@ -61,14 +61,15 @@ class Messages:
         cause: str | None = None,
         pid: int | None = None,
         started_ms: int | None = None,
+        finished: bool = False,
         last_lines: Sequence[str] = (),
     ) -> None:
-        """Report how a rank ended. Without a known exit code, ``code`` and ``signal`` are None."""
+        """Report how a rank ended, and whether it logged FINISHED; ``code`` and ``signal`` are None if not known."""
         end = {"rank": rank, "code": code, "signal": signal, "cause": cause}
         times = {"pid": pid, "started_ms": started_ms, "ended_ms": now_ms()}
         self.folder.write(layout.rank_exit(rank), json.dumps({**end, **times}) + "\n")
         self.note(f"rank {rank} ended: code {code}, signal {signal}, cause {cause}")
-        self.send({"type": "exit", **end, "last_lines": list(last_lines)})
+        self.send({"type": "exit", **end, "finished": finished, "last_lines": list(last_lines)})
 
 
 def now_ms() -> int:

@@ -87,7 +87,7 @@ class WatchedRank:
     def __init__(self, rank: int, messages: Messages, *, every_record: bool, show: bool) -> None:
         """With ``every_record`` read all records of the log, otherwise the final ones and the milestones.
 
-        All records of rank 0 are sent, of the other ranks the final ones; with ``show`` the log's lines too.
+        All records of rank 0 are sent, of the other ranks their failure; with ``show`` the log's lines too.
         """
         self.milestones = Milestones(every_record)
         self.error: perflog.Record | None = None
@@ -109,7 +109,7 @@ class WatchedRank:
                 self.error = self.error or record
             self.finished = self.finished or record.event == events.FINISHED
             final = record.event in _FINAL_EVENTS
-            if self._rank == 0 or final:
+            if self._rank == 0 or record.event == events.FAILED:
                 message = {"event": record.event, "value": dict(record.value), "time_ms": record.time_ms}
                 self._messages.send({"type": "perflog", "rank": self._rank, **message}, expendable=not final)
         if self._tail.at_the_end:

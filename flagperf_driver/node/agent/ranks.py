@@ -304,6 +304,7 @@ class Ranks:
             cause=cause,
             pid=process.child.pid,
             started_ms=process.started_ms,
+            finished=watched.finished,
             # They explain a failure.
             last_lines=() if code == 0 and watched.finished else watched.last_lines(),
         )
