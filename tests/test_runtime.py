@@ -270,6 +270,8 @@ def test_only_files_that_conflict_with_another_file_are_listed(tmp_path: Path) -
     missing = tmp_path / "missing.txt"
     assert conflicting([one, same, with_itself, missing]) == set()
     assert conflicting([one, two, same, with_itself, missing]) == {one, two, same}
+    also_one_of_itself = requirements(tmp_path, "also.txt", "c==1")
+    assert conflicting([one, with_itself, also_one_of_itself]) == {with_itself, also_one_of_itself}
 
 
 def test_pins_for_different_machines_do_not_conflict_and_unreadable_files_are_named(tmp_path: Path) -> None:
@@ -666,7 +668,7 @@ def test_missing_packages_are_tried_after_a_day(required: RuntimeRequest, index:
     shutil.move(index.folder / "small", tmp_path / "away")
     write_wheel(index.folder / "small" / "frame", "frame", "9.0")
     without = venv(HOST, asking, quiet)
-    assert without.label.endswith(f", without the vendor's UV_INDEX={index.url('small')}: no packages were found with")
+    assert f", without the vendor's UV_INDEX={index.url('small')}: no packages" in without.label
     asked = index.times("small", "frame")
     assert venv(HOST, replace(asking, run="another"), quiet) == without
     assert runtimes()["venv"].look(HOST, asking, CODE) == without

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -34,10 +35,7 @@ class RequirementLine:
 
     @property
     def requirement(self) -> Requirement | None:
-        try:
-            return Requirement(self.text)
-        except InvalidRequirement:
-            return None
+        return _parsed(self.text)
 
     @property
     def where(self) -> str:
@@ -51,6 +49,14 @@ class RequirementLine:
             return addresses.redacted_text(self.text)
         public = addresses.redacted(option[3]) if option[1] in _WITH_ADDRESS else addresses.HIDDEN if option[3] else ""
         return f"{option[1]}{option[2]}{public}"
+
+
+@cache  # suites of a framework have the same lines
+def _parsed(text: str) -> Requirement | None:
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        return None
 
 
 def union(files: Iterable[Path]) -> list[RequirementLine]:
@@ -67,13 +73,16 @@ def union(files: Iterable[Path]) -> list[RequirementLine]:
 
 def conflicting(files: Iterable[Path]) -> set[Path]:
     """Return the files with a line that conflicts with a line of another file; union() reports unreadable files."""
-    files_of: dict[RequirementLine, set[Path]] = defaultdict(set)
+    lines: dict[str, RequirementLine] = {}
+    files_of: dict[str, set[Path]] = defaultdict(set)
     for file in files:
         with contextlib.suppress(RuntimeSetupError):
             for line in read_lines(file, ()):
-                files_of[line].add(file)
-    pairs = [(files_of[one], files_of[other]) for _, one, other in _conflicts(files_of)]
-    return {file for first, second in pairs if first.isdisjoint(second) for file in first | second}
+                lines.setdefault(line.text, line)
+                files_of[line.text].add(file)
+    pairs = [(files_of[one.text], files_of[other.text]) for _, one, other in _conflicts(lines.values())]
+    both = [*pairs, *((second, first) for first, second in pairs)]
+    return {file for first, second in both for file in first if second - {file}}
 
 
 def required_by_all(files: Iterable[Path]) -> set[str]:
