@@ -28,6 +28,8 @@ for _name in [name for name in os.environ if name in ("CI", "BUILD_NUMBER", "COL
     del os.environ[_name]
 # Each pytest that a test starts would compile all it imports anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Each environment that a test installs with pip would compile all that its packages have.
+os.environ["PIP_COMPILE"] = "0"
 # A shell that starts the tests in the background lets them, and all that they start, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -38,7 +38,7 @@ class Machine:
             "PATH": f"{self.site}/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": str(folder / "home"),
             **{name: os.environ[name] for name in os.environ if name.startswith(("FLAGPERF_LEASES", "FLAGPERF_TEST"))},
-            "TMPDIR": os.environ["TMPDIR"],
+            **{name: os.environ[name] for name in ("TMPDIR", "PIP_COMPILE")},
         }
         (folder / "home").mkdir()
         copy_checkout(self.checkout)

@@ -181,12 +181,9 @@ def test_the_run_writes_reports_and_prints_the_table(bench: Finished) -> None:
 
 @pytest.fixture
 def other_work() -> Iterator[list[int]]:
-    """Start two busy processes for each core and return their pids."""
-    code = "while True: pass"
-    started = [
-        subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-        for _ in range(2 * len(os.sched_getaffinity(0)))
-    ]
+    """Start a busy process for each core and return their pids."""
+    busy = [sys.executable, "-c", "while True: pass"]
+    started = [subprocess.Popen(busy, start_new_session=True) for _ in os.sched_getaffinity(0)]
     yield [process.pid for process in started]
     for process in started:
         process.kill()

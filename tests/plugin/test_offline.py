@@ -67,6 +67,7 @@ class Checkout:
             "PIP_CONFIG_FILE": "/dev/null",
             "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
             "PIP_RETRIES": "0",
+            "PIP_COMPILE": os.environ["PIP_COMPILE"],
         }
         done = subprocess.run(argv, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
