@@ -132,9 +132,7 @@ def test_a_host_lost_while_a_case_waits_is_excluded_and_the_others_are_used(tmp_
     for host, word in zip(hosts, words, strict=True):
         agents.join(HostAgent(host, 0, tmp_path, FakeChannel(word), 5.0, log_dir="/there", cpus=(0,)))
     request = DeviceRequest(2, 1, None, False, {}, "name", tmp_path, 5.0)
-    assert Acquisition(pool, cast("Any", None), request, agents).lease_all(list(agents.all)) == [
-        "h2: host is held by eve"
-    ]
+    assert Acquisition(pool, cast("Any", None), request, agents).lease_all([*agents.all]) == ["h2: host is held by eve"]
     assert (pool.usable, list(pool.excluded)) == (hosts[1:], ["h1"])
     assert [agent.name for agent in agents.all] == ["h2"]
     agents.dismiss()

@@ -105,9 +105,7 @@ def test_a_missing_name_is_reported_with_the_available_names(tmp_path: Path) -> 
     catalog = tree(tmp_path)
     assert gap(catalog) is None
     assert gap(catalog, shape="1x1") == "no config_X9x1x1.py of acme for toy:pytorch; available: X9 1x8, 2x8"
-    assert gap(catalog, hardware="x9") == (
-        "hardware 'x9' is not a chip of acme; did you mean X9? (choose from X9, A1x2)"
-    )
+    assert gap(catalog, hardware="x9") == "hardware 'x9' is not a chip of acme; did you mean X9? (choose from X9, A1x2)"
     assert gap(catalog, scale="smal") == (
         "toy:pytorch has no scale 'smal'; did you mean small? (choose from reference, small)"
     )

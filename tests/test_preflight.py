@@ -188,9 +188,7 @@ def test_no_route_is_tried_again_until_the_time_is_over(monkeypatch: pytest.Monk
 
 def meetings(**failed: list[str]) -> list[tuple[str, str, str]]:
     """Return the findings of hosts that tried to connect with each other."""
-    met = {
-        name: {target: "late" if target in targets else None for target in failed} for name, targets in failed.items()
-    }
+    met = {name: {one: "late" if one in targets else None for one in failed} for name, targets in failed.items()}
     found = network_findings(met, {name: f"10.0.0.{number}" for number, name in enumerate(failed)})
     return [(one.host, one.level, one.sentence) for its in found.values() for one in its]
 
@@ -302,9 +300,7 @@ def test_the_cores_near_each_device_are_reported_if_the_host_knows_them() -> Non
 
 
 def test_the_cores_near_a_device_are_read_from_the_kernel_by_its_bus(monkeypatch: pytest.MonkeyPatch) -> None:
-    survey = {
-        "devices": [describe_device(0, {"pci": "0000:65:00.0"}, processes=[]), describe_device(1, {}, processes=[])]
-    }
+    survey = {"devices": [describe_device(0, {"pci": "0:65:00.0"}, processes=[]), describe_device(1, {}, processes=[])]}
     monkeypatch.setattr(preflight_facts, "_survey", lambda _: survey)
     monkeypatch.setattr(topology, "near", lambda pci, usable: sorted(usable)[:1] if pci else [])
     near = [one["near"] for one in preflight_facts._devices({})["devices"]]

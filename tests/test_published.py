@@ -212,10 +212,7 @@ def test_a_list_of_one_rate_and_a_batch_in_tokens_are_read(tmp_path: Path) -> No
     assert [found.config[key] for key in ("learning_rate", "train_batch_size")] == [0.0005, 32]
     assert type(found.config["train_batch_size"]) is int
     wrong = sorted(problems(tmp_path, "lr = [0.0005, 0.0001]\nmax_tokens = 8000\n", "transformer:A100:1x8"))
-    assert [problem.split(" = ")[0] for problem in wrong] == [
-        "config_A100x1x8.py:1: lr",
-        "config_A100x1x8.py:2: max_tokens",
-    ]
+    assert [one.split(" = ")[0] for one in wrong] == ["config_A100x1x8.py:1: lr", "config_A100x1x8.py:2: max_tokens"]
     assert "here train_batch_size = 31.25: is a float; expected a whole number" in wrong[1]
 
 

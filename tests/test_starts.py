@@ -84,9 +84,7 @@ def test_a_continued_training_has_the_curve_of_an_undisturbed_one_and_tells_its_
     assert [(step.step, step.samples) for step in outcome.steps] == [(step.step, step.samples) for step in whole.steps]
     before = [(step.step, step.time) for step in whole.steps if step.step <= SAVED]
     assert [(step.step, step.time) for step in outcome.steps][: len(before)] == before
-    assert [(one.step, one.metrics) for one in outcome.evaluations] == [
-        (one.step, one.metrics) for one in whole.evaluations
-    ]
+    assert [(it.step, it.metrics) for it in outcome.evaluations] == [(it.step, it.metrics) for it in whole.evaluations]
     assert (outcome.untrained, outcome.quality.best) == (whole.untrained, whole.quality.best)
     # The second start trains after 60 s; its 50th step follows 1 s later and is evaluated for 0.5 s.
     assert outcome.value("time_to_target") == pytest.approx(60 + 1 + 0.5)

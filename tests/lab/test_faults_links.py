@@ -302,9 +302,8 @@ def test_a_wrong_clock_is_reported_and_subtracted_from_all_times(cluster: Cluste
     one, _ = prepare(cluster, more=PROGRESS)
     one.clock(3600)
     began = time.time()
-    code, output = cluster.run("-k", "converges", "--set=step_s=0.1")
+    output = cluster.passed("--set=step_s=0.1")
     ended = time.time()
-    assert code == 0, output
     reported_once(output, "flagperf: warning: h1: clock: 1.0 h ahead of this machine's clock .* synchronize the clock")
     round_dir = cluster.toy.runs[-1] / "alpha_plain_CPU_2_1_1/round1"
     offsets = [host["clock_offset_s"] for host in json.loads((round_dir / "plan.json").read_text())["hosts"]]
@@ -320,17 +319,14 @@ def test_a_wrong_clock_is_reported_and_subtracted_from_all_times(cluster: Cluste
     assert 1.6 <= figures["time_to_target"] <= figures["e2e_time"] < ended - began
     assert 0 <= figures["init_time"] < 5
     assert began * 1000 < body["started_ms"] < body["ended_ms"] < ended * 1000
-    assert_nothing_left(cluster.hosts)
 
 
 def test_a_round_works_over_a_bad_line(cluster: ClusterToy) -> None:
     hosts = prepare(cluster, impatient=False)
     for host in hosts:
         host.bad_line(delay_ms=50, loss_percent=10)
-    code, output = cluster.run("-k", "converges", "--set=step_s=0.1")
-    assert code == 0, output
+    cluster.passed("--set=step_s=0.1")
     assert_nothing_lost_or_doubled(cluster)
-    assert_nothing_left(cluster.hosts)
 
 
 def test_logs_that_come_broken_are_fetched_again_and_only_this_rounds_come(cluster: ClusterToy) -> None:
