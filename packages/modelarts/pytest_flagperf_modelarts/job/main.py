@@ -19,9 +19,8 @@ from typing import IO, Any, Mapping
 from flagperf_driver.node.deployed_code import CODE_ROOT
 from flagperf_driver.rank_process import threads_per_rank
 
-from . import layout, orders
+from . import figures, layout, orders
 from .conversation import AgentFailed, Conversation
-from .figures import Finished
 from .instance import Instance, InstanceError, this_instance
 from .orders import CODE, DATA, LOGS, PYTHON, THREADS, InstanceOrders, JobOrders, OrdersError
 
@@ -114,13 +113,12 @@ def main(code: Path, arguments: list[str]) -> int:
 
 def _run(job: JobOrders, instance: Instance, transfer: Transfer, folder: Path) -> int:
     """Run this instance's part of the job and publish its logs, whatever happens; return the exit code."""
-    own, finished = job.instances[instance.number], Finished()
+    own = job.instances[instance.number]
     failed: list[str] = []
     with (transfer.output / layout.job_messages(instance.number)).open("w", encoding="utf-8") as messages:
         reporter = Reporter(messages)
 
         def take(message: Mapping[str, Any]) -> None:
-            finished.take(message)
             if message["type"] == "fault":
                 failed.append(str(message["sentence"]))
             reporter.send(message)
@@ -130,7 +128,7 @@ def _run(job: JobOrders, instance: Instance, transfer: Transfer, folder: Path) -
             start = _start_order(own, instance, transfer, folder)
             conversation = Conversation(take)
             _follow(conversation, own, start, folder)
-            finished.write(transfer.output, start, instance.number, job.together)
+            figures.write(transfer.output, folder / own.name, start, instance.number, job.together)
             with (transfer.output / layout.job_archive(instance.number)).open("wb") as archive:
                 reporter.send({"type": SUMMARY, **conversation.collect(archive)})
         except (AgentFailed, OrdersError, OSError) as error:
