@@ -187,34 +187,19 @@ def _finished(training: Training, now: float, train: float, accuracy: float) -> 
     if converged is None:
         converged = not training.throughput_only and training.target is not None and accuracy >= training.target
     return {
-        "e2e_time": round(now, 4),
-        "init_time": round(now - 0.1 - train, 4),
-        "raw_train_time": round(train, 4),
-        "train_no_eval_time": round(no_eval, 4),
-        "pure_training_computing_time": round(no_eval - waited, 4),
-        "converged": converged,
-        "stop_reason": _reason(training),
+        "e2e_time": round(now, 4), "init_time": round(now - 0.1 - train, 4), "raw_train_time": round(train, 4),
+        "train_no_eval_time": round(no_eval, 4), "pure_training_computing_time": round(no_eval - waited, 4),
+        "converged": converged, "stop_reason": _reason(training),
         "final_loss": round(training.loss_at(training.steps), 5),
-        "final_metrics": {} if training.throughput_only else {training.metric: accuracy},
-        "samples": samples,
-        "steps": training.steps,
-        "epochs": 2,
-        "p_whole": samples / train,
-        "p_train": samples / no_eval,
-        "p_core": samples / (no_eval - waited),
-        "timing": "host clock",
-        "warmup_steps": WARMUP,
-        "measured_steps": measured,
-        "measured_samples": measured * per_step,
+        "final_metrics": {} if training.throughput_only else {training.metric: accuracy}, "samples": samples,
+        "steps": training.steps, "epochs": 2, "p_whole": samples / train, "p_train": samples / no_eval,
+        "p_core": samples / (no_eval - waited), "timing": "host clock", "warmup_steps": WARMUP,
+        "measured_steps": measured, "measured_samples": measured * per_step,
         "step_time": {"mean": step_s, "p50": step_s, "p90": step_s * 1.1, "p99": step_s * 1.3},
-        "forward_time": step_s / 3,
-        "input_wait_time": waited,
-        **(_parts(training, no_eval, evals) if training.token else {}),
-        "eval_time": evals,
-        "compile_time": 0.0,
-        "peak_memory_bytes": 300 * 2**20,
-        "threads": 1,
-    }
+        "forward_time": step_s / 3, "input_wait_time": waited,
+        **(_parts(training, no_eval, evals) if training.token else {}), "eval_time": evals, "compile_time": 0.0,
+        "peak_memory_bytes": 300 * 2**20, "threads": 1,
+    }  # fmt: skip
 
 
 def _parts(training: Training, no_eval: float, evals: float) -> Json:

@@ -62,32 +62,13 @@ def tiny_plan(
         "parity_samples": None, "stop_at_target": True, **(config or {}),
     }  # fmt: skip
     return Plan(
-        case=Case.parse(f"tiny:plain:Core:{nnodes}:{nproc}:1"),
-        vendor="nobody",
-        scale="small",
-        synthetic=False,
-        throughput_only=False,
-        metric=StoredMetric("accuracy", "higher", "fraction", 0.8, range=(0.0, 1.0)),
-        sample_unit="lines",
-        left_out=LeftOut(),
-        device=device,
-        backend="none",
-        modules=(),
-        device_module=None,
-        chip_names=(),
-        replaced_vendor="",
-        visible_devices=visible_devices,
-        runtime="host",
-        extern=None,
-        values={key: Value(value, "tests/rounds.py", 0, "defaults") for key, value in values.items()},
-        deviations=(),
-        additions=(),
-        manifest=(),
-        flops_per_sample=None,
-        peak_tflops=None,
-        min_efficiency=0.0,
-        fingerprint={},
-    )
+        case=Case.parse(f"tiny:plain:Core:{nnodes}:{nproc}:1"), vendor="nobody", scale="small", synthetic=False,
+        throughput_only=False, metric=StoredMetric("accuracy", "higher", "fraction", 0.8, range=(0.0, 1.0)),
+        sample_unit="lines", left_out=LeftOut(), device=device, backend="none", modules=(), device_module=None,
+        chip_names=(), replaced_vendor="", visible_devices=visible_devices, runtime="host", extern=None,
+        values={key: Value(value, "tests/rounds.py", 0, "defaults") for key, value in values.items()}, deviations=(),
+        additions=(), manifest=(), flops_per_sample=None, peak_tflops=None, min_efficiency=0.0, fingerprint={},
+    )  # fmt: skip
 
 
 class Elsewhere(LocalHost):

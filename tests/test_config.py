@@ -193,15 +193,10 @@ def double(n):
     file = write(tmp_path, "a.py", text)
     names = load(file).names
     assert {name: (given.value, given.line) for name, given in names.items()} == {
-        "ratio": (0.25, 4),
-        "layers": ([64, 128, 3, 4], 5),
-        "copied": ([64, 128, 3, 4], 6),
-        "note": ("more and more", 7),
-        "names": ({"a": [64, 128, 3, 4], "b": (1, None)}, 8),
-        "anything": (True, 9),
-        "flag": (True, 9),
-        "width": (66, 10),
-    }
+        "ratio": (0.25, 4), "layers": ([64, 128, 3, 4], 5), "copied": ([64, 128, 3, 4], 6),
+        "note": ("more and more", 7), "names": ({"a": [64, 128, 3, 4], "b": (1, None)}, 8), "anything": (True, 9),
+        "flag": (True, 9), "width": (66, 10),
+    }  # fmt: skip
     assert list(names)[-1] == "width", "in the order of the last assignment"
 
 

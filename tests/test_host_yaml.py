@@ -43,18 +43,10 @@ def test_the_yaml_of_such_files_is_read_as_a_yaml_reader_reads_it(tmp_path: Path
 @pytest.mark.parametrize(
     "text",
     [
-        "A: 'x",
-        "A: [a",
-        "A: [[a]]",
-        "A: [a] x",
-        "A: 'x' y",
-        "a",
-        "A: 1\nB",
-        "A: *y",
-        "A: !!python/name:os.system",
+        "A: 'x", "A: [a", "A: [[a]]", "A: [a] x", "A: 'x' y", "a", "A: 1\nB", "A: *y", "A: !!python/name:os.system",
         "? [a]",
     ],
-)
+)  # fmt: skip
 def test_other_yaml_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
     with pytest.raises(Problems, match=rf"host\.yaml:{text.count(chr(10)) + 1}: expected NAME: value"):
         host_yaml.load(write(tmp_path, "host.yaml", text))

@@ -66,16 +66,9 @@ def agents_of(*agents: Any) -> Agents:
 
 def agent_on(name: str) -> Any:
     return SimpleNamespace(
-        name=name,
-        noderank=0,
-        clock_offset_s=0.0,
-        host=SimpleNamespace(address=f"{name}.cluster"),
-        cpus=tuple(range(8)),
-        port=29999,
-        devices=(0, 1),
-        log_dir=f"/rounds/{name}",
-        code_root="/staged/code",
-    )
+        name=name, noderank=0, clock_offset_s=0.0, host=SimpleNamespace(address=f"{name}.cluster"),
+        cpus=tuple(range(8)), port=29999, devices=(0, 1), log_dir=f"/rounds/{name}", code_root="/staged/code",
+    )  # fmt: skip
 
 
 def test_an_order_has_the_variables_of_its_ranks_and_of_their_hosts_python() -> None:

@@ -291,20 +291,12 @@ def test_texts_of_logs_and_configs_do_not_become_markup(tmp_path: Path) -> None:
         deviations=[{"key": HOSTILE, "reference": HOSTILE}], vendor=HOSTILE,
     )  # fmt: skip
     hostile = replace(
-        measure(case_dir / "round1"),
-        case=HOSTILE,
-        model=HOSTILE,
-        hardware=HOSTILE,
-        failures=(Failure("crash", HOSTILE, 1, HOSTILE, (HOSTILE,)),),
-        environment={HOSTILE: HOSTILE},
-        machine={HOSTILE: [HOSTILE]},
-        fingerprint={HOSTILE: HOSTILE},
-        validity_warnings=(ValidityWarning(HOSTILE, HOSTILE),),
-        warnings=(HOSTILE, "half a character: \ud800"),
-        logs=(f"{HOSTILE}/rank0.out.log",),
-        stop_reason=HOSTILE,
-        phases=(Phase(HOSTILE, 0.0, 1.0),),
-    )
+        measure(case_dir / "round1"), case=HOSTILE, model=HOSTILE, hardware=HOSTILE,
+        failures=(Failure("crash", HOSTILE, 1, HOSTILE, (HOSTILE,)),), environment={HOSTILE: HOSTILE},
+        machine={HOSTILE: [HOSTILE]}, fingerprint={HOSTILE: HOSTILE},
+        validity_warnings=(ValidityWarning(HOSTILE, HOSTILE),), warnings=(HOSTILE, "half a character: \ud800"),
+        logs=(f"{HOSTILE}/rank0.out.log",), stop_reason=HOSTILE, phases=(Phase(HOSTILE, 0.0, 1.0),),
+    )  # fmt: skip
     store.save_outcome(case_dir / "round1", hostile)
     save_verdicts(case_dir, Verdict(HOSTILE, False, HOSTILE, HOSTILE, HOSTILE, HOSTILE), *verdicts.converges(hostile))
     store.write_run(tmp_path, RunInfo((HOSTILE,), {HOSTILE: HOSTILE}, not_run=(HOSTILE,)), ())

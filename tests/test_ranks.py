@@ -10,16 +10,9 @@ from pytest_flagperf.plan import PlacedHost, Placement, rank_processes
 from tests.rounds import tiny_plan
 
 FIRST = PlacedHost(
-    "h0",
-    0,
-    "10.0.0.1",
-    (4, 6),
-    log_dir="/r/log0",
-    code_root="/code",
-    python="/env/bin/python",
-    env={"LD_LIBRARY_PATH": "/env/lib", "PYTHONPATH": "/of/vendor"},
-    path=("/site",),
-)
+    "h0", 0, "10.0.0.1", (4, 6), log_dir="/r/log0", code_root="/code", python="/env/bin/python",
+    env={"LD_LIBRARY_PATH": "/env/lib", "PYTHONPATH": "/of/vendor"}, path=("/site",),
+)  # fmt: skip
 HOSTS = Placement((FIRST, replace(FIRST, name="h1", address="10.0.0.2", log_dir="/r/log1")), 29876, 1)
 
 

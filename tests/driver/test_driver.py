@@ -20,30 +20,13 @@ from flagperf_driver.driver import Config, DriverError, RunCase, TargetMetric, W
 from tests.driver.lab import REPO
 
 CASE: dict[str, Any] = {
-    "schema": 1,
-    "case": "m:f:H:1:2:1",
-    "model": "m",
-    "framework": "f",
-    "vendor": "v",
-    "hardware": "H",
-    "nnodes": 1,
-    "nproc": 2,
-    "round": 1,
-    "token": "0123456789abcdef",
-    "seed": 42,
-    "scale": "small",
-    "synthetic": False,
-    "throughput_only": False,
-    "metric": {"name": "top1", "direction": "higher", "unit": "fraction", "target": 0.8},
-    "sample_unit": "images",
-    "device": "cpu",
-    "backend": "gloo",
-    "modules": ["json"],
-    "device_module": "/code/vendors/acme/device.py",
-    "data_dir": None,
-    "extern": "/code/extern",
+    "schema": 1, "case": "m:f:H:1:2:1", "model": "m", "framework": "f", "vendor": "v", "hardware": "H", "nnodes": 1,
+    "nproc": 2, "round": 1, "token": "0123456789abcdef", "seed": 42, "scale": "small", "synthetic": False,
+    "throughput_only": False, "metric": {"name": "top1", "direction": "higher", "unit": "fraction", "target": 0.8},
+    "sample_unit": "images", "device": "cpu", "backend": "gloo", "modules": ["json"],
+    "device_module": "/code/vendors/acme/device.py", "data_dir": None, "extern": "/code/extern",
     "config": {"learning_rate": 0.1, "lr_gamma": None},
-}
+}  # fmt: skip
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

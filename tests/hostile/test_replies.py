@@ -91,17 +91,11 @@ SAMPLES: dict[str, Message] = {
     "perflog": {"type": "perflog", "rank": 0, "event": "STEP_END", "value": {"loss": "nan"}, "time_ms": 1, "seq": 3},
     "beat": {"type": "beat", "ranks": {}, "slow": {"0": 1.5}, "seq": 4},
     "exit": {
-        "type": "exit",
-        "rank": 0,
-        "code": 0,
-        "signal": None,
-        "cause": None,
-        "finished": True,
-        "last_lines": ["a"],
+        "type": "exit", "rank": 0, "code": 0, "signal": None, "cause": None, "finished": True, "last_lines": ["a"],
         "seq": 5,
     },
     "over": {"type": "over", "ended_ms": 17, "seq": 6},
-}
+}  # fmt: skip
 BROKEN = {
     "no key": ("perflog", without("time_ms"), "perflog.time_ms is missing"),
     "text for a number": ("perflog", replaced(rank="0"), "perflog.rank is '0'; expected a whole number from 0"),

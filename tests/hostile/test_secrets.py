@@ -24,25 +24,12 @@ __all__ = ["toy"]
 CANARY = "canary7x"
 UNCLOSED = f'-e TOK="a {CANARY}'
 CONTAINER_OPTIONS = [
-    f"-e TOK={CANARY}",
-    f"-eTOK={CANARY}",
-    f"-e TOK='a {CANARY}'",
-    f'"-e" "TOK={CANARY}"',
-    f"-e TOK=a\\ {CANARY}",
-    f"-e TOK=x=;{CANARY}",
-    f"-ite TOK={CANARY}",
-    f"--env=TOK={CANARY}",
-    f"--env='TOK={CANARY}'",
-    f"-e TOK={{{CANARY}}}",
-    UNCLOSED,
-    f"TOK={CANARY}",
-    f"--label token={CANARY}",
-    f"--entrypoint {CANARY}",
-    f"--mount type=volume,source=a,target=/b,volume-opt=o=password={CANARY}",
-    f"--volume user:{CANARY}@host:/x",
-    f"--password={CANARY}",
-    f"-z{CANARY}",
-]
+    f"-e TOK={CANARY}", f"-eTOK={CANARY}", f"-e TOK='a {CANARY}'", f'"-e" "TOK={CANARY}"', f"-e TOK=a\\ {CANARY}",
+    f"-e TOK=x=;{CANARY}", f"-ite TOK={CANARY}", f"--env=TOK={CANARY}", f"--env='TOK={CANARY}'",
+    f"-e TOK={{{CANARY}}}", UNCLOSED, f"TOK={CANARY}", f"--label token={CANARY}", f"--entrypoint {CANARY}",
+    f"--mount type=volume,source=a,target=/b,volume-opt=o=password={CANARY}", f"--volume user:{CANARY}@host:/x",
+    f"--password={CANARY}", f"-z{CANARY}",
+]  # fmt: skip
 ADDRESSES = [
     f"https://u:{CANARY}@h/simple",
     f"https://u:p/{CANARY}@h/simple",

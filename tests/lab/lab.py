@@ -113,15 +113,10 @@ class LabHost:
         shown = _elsewhere([PYTHON.parents[1], *environments])
         binds += [(str(path), str(path), True) for path in shown]
         settings = {
-            "name": self.name,
-            "address": self.address,
-            "root": str(root),
-            "disk": str(self.disk.folder),
-            "doors": self._cgroup.doors,
-            "cgroups": {options: point.name for options, point in hierarchies().items()},
-            "binds": binds,
-            "sshd": [SSHD, "-E", "/var/log/sshd.log"],
-        }
+            "name": self.name, "address": self.address, "root": str(root), "disk": str(self.disk.folder),
+            "doors": self._cgroup.doors, "cgroups": {options: point.name for options, point in hierarchies().items()},
+            "binds": binds, "sshd": [SSHD, "-E", "/var/log/sshd.log"],
+        }  # fmt: skip
         (self._folder / "host.json").write_text(json.dumps(settings))
         with (self._folder / "console.log").open("ab") as console:
             self._power = subprocess.Popen(

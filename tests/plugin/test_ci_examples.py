@@ -78,16 +78,11 @@ class Sandbox:
         """Run a step with the shell and the options of its CI system."""
         keep = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))}
         given = {
-            **keep,
-            "PATH": f"{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin",
-            "HOME": str(self.home),
-            "PIP_CONSTRAINT": str(self._folder / "constraint.txt"),
-            "PYTHONPATH": str(self._folder / "quiet"),
-            "PYTEST_PLUGINS": "quiet_machine",
-            "FLAGPERF_LEASES": str(self._folder / "leases"),
-            "SELECT": SELECT,
+            **keep, "PATH": f"{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home),
+            "PIP_CONSTRAINT": str(self._folder / "constraint.txt"), "PYTHONPATH": str(self._folder / "quiet"),
+            "PYTEST_PLUGINS": "quiet_machine", "FLAGPERF_LEASES": str(self._folder / "leases"), "SELECT": SELECT,
             **environment,
-        }
+        }  # fmt: skip
         hide = "".join(f"mount -t tmpfs none {place}\n" for place in (REPO, Path.home() / ".cache") if place.exists())
         inner = ["env", "-i", *(f"{name}={value}" for name, value in given.items()), *shell, "-c", step]
         script = f'set -e\n{hide}cd "$0"\nexec "$@"\n'

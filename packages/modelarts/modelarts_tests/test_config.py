@@ -20,14 +20,9 @@ from pytest_flagperf_modelarts.obs_path import ObsFolder
 from tests.rounds import tiny_plan
 
 GOOD: dict[str, Any] = {
-    "region": "cn-north-4",
-    "project": "0123456789abcdef",
-    "code": "obs://bench/code/",
-    "output": "obs://bench/out/",
-    "framework": "Engine",
-    "framework_version": "1.0",
-    "flavor": "kat1.8xlarge",
-}
+    "region": "cn-north-4", "project": "0123456789abcdef", "code": "obs://bench/code/", "output": "obs://bench/out/",
+    "framework": "Engine", "framework_version": "1.0", "flavor": "kat1.8xlarge",
+}  # fmt: skip
 CONFIG = """
 from easydict import EasyDict as ed
 access_config = ed({
