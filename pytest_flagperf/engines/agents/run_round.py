@@ -121,7 +121,7 @@ def follow_round(
 
     def started() -> None:
         for agent in agents.all:
-            # FINISHED events that the other controller received are not sent again; the logs have them.
+            # Exits that the other controller received are not sent again; the logs have FINISHED.
             agent.finished.update(ranks(agent, plan))
         if end_because is not None:
             raise HostError(end_because)

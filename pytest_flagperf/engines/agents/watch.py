@@ -246,9 +246,7 @@ def _take(agent: HostAgent, message: Message, tracker: Tracker, live: Live) -> R
 
 def _take_event(agent: HostAgent, message: Message, tracker: Tracker, live: Live) -> None:
     rank, event, value = message["rank"], message["event"], message.get("value") or {}
-    if event == events.FINISHED:
-        agent.finished.add(rank)
-    elif event == events.FAILED:
+    if event == events.FAILED:
         agent.failed.setdefault(rank, message)
     if rank == 0:
         live.progress(tracker.take(event, value, message["time_ms"] - round(agent.clock_offset_s * 1000)))
