@@ -150,6 +150,25 @@ def test_the_known_keys_of_a_host_are_found_by_its_name_plain_or_hashed(tmp_path
     assert [*ssh.known_keys(str(file), "h3")] == [newer], "a file that has changed is read again"
 
 
+def test_a_private_key_is_read_once_for_all_connections_and_again_after_a_change(tmp_path: Path) -> None:
+    file = str(tmp_path / "key")
+
+    def read(kind: type[paramiko.PKey]) -> paramiko.PKey:
+        client: Any = ssh._Client()
+        client._transport = SimpleNamespace(_log=lambda *_: None)
+        key: paramiko.PKey = client._key_from_filepath(file, kind, None)
+        return key
+
+    paramiko.ECDSAKey.generate().write_private_key_file(file)
+    first = read(paramiko.ECDSAKey)
+    assert read(paramiko.ECDSAKey) is first
+    paramiko.RSAKey.generate(2048).write_private_key_file(file)
+    for _ in range(2):
+        with pytest.raises(paramiko.SSHException):
+            read(paramiko.ECDSAKey)
+    assert read(paramiko.RSAKey).get_name() == "ssh-rsa"
+
+
 @pytest.mark.parametrize(
     ("hard", "allowed", "warnings"),
     [

@@ -25,7 +25,7 @@ from .replies import TEXT, CheckedChannel, Shape, check
 Report = Callable[[str], None]
 _TIMEOUT_S = 120.0
 _CLOSE_S = 5.0
-_BOOTSTRAP = Path(bootstrap.__file__)
+_BOOTSTRAP = Path(bootstrap.__file__).read_text("utf-8")
 _SWEEP_MODULE = "flagperf_driver.node.orphans"
 _SWEPT: Shape = {"swept": [TEXT], "problems": [TEXT]}
 _NVML_MODULE = "pynvml"  # imported by the sampler where it reads devices with NVML
@@ -115,7 +115,7 @@ def attach(host: Host, log_dir: str) -> Channel:
 
 
 def _start_bootstrap(host: Host, *words: str) -> Channel:
-    return CheckedChannel(host.name, host.open([host.python, "-I", "-S", "-c", _BOOTSTRAP.read_text("utf-8"), *words]))
+    return CheckedChannel(host.name, host.open([host.python, "-I", "-S", "-c", _BOOTSTRAP, *words]))
 
 
 @contextmanager
