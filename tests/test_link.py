@@ -6,7 +6,7 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ import paramiko
 import pytest
 
 from pytest_flagperf.hosts import HostError, silence, ssh
+from pytest_flagperf.hosts.clock import clock_offset
 from pytest_flagperf.hosts.cluster import Address, ClusterConfig
 from pytest_flagperf.hosts.host_pool import allow_descriptors
 from pytest_flagperf.hosts.remote import RemoteChannel
@@ -203,6 +204,25 @@ def test_a_descriptor_above_those_of_select_can_be_waited_for() -> None:
     assert is_ready(high, 0)
     for descriptor in (reader, writer, high):
         os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("round_trips", "expected"), [([0.008, 0.0], (3600.0, 0.004)), ([0.5, 0.02, 0.3, 0.0], (3600.0, 0.01))]
+)
+def test_a_clock_is_asked_again_only_if_the_answer_was_slow(
+    round_trips: list[float], expected: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "time", lambda: now)
+
+    def ask(_message: object, _answer: str) -> Mapping[str, float]:
+        nonlocal now
+        seconds = round_trips.pop(0)
+        now += seconds
+        return {"clock_ms": (now - seconds / 2 + 3600) * 1000}
+
+    assert clock_offset(ask) == pytest.approx(expected)
+    assert round_trips == [0.0]
 
 
 def test_all_hosts_together_send_a_hundred_signs_of_life_a_second_at_most() -> None:

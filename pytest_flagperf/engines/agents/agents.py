@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from flagperf_driver.node import device_lease
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.hosts import Channel, Host, HostError, HostGone, HostLost, InvalidReply, Message, silence
+from pytest_flagperf.hosts.clock import clock_offset
 from pytest_flagperf.hosts.deploy import Code, attach, open_module
 from pytest_flagperf.hosts.host_pool import AT_ONCE, HostPool, run_on_each
 from pytest_flagperf.report.terminal.live import Live, silent
@@ -44,7 +45,6 @@ _AT_A_TIME = 200  # messages of an agent, so that the others have their turn
 _WORDS_S = 0.25  # seconds between two checks of which agents need a message
 _RECONNECT_S = 1.0  # seconds between two attempts to reach a lost host
 _AFTER_A_FAULT_S = 5.0  # a round that has already failed waits for a lost host at most this long
-_PINGS = 3
 _CHECK_S = 0.5  # seconds between two checks that stopped agents end
 _POLL_S = 0.25
 _REPORT_EVERY_S = 10.0  # the shortest time between two lines about changed holders
@@ -550,7 +550,7 @@ class Acquisition:
             hello = agent.ask(self.request.hello(agent), "hello")
             agent.log_dir, agent.code_root = hello["log_dir"], hello["code_root"]
             agent.cpus, agent.port = tuple(hello["cpus"]), hello["port"]
-            agent.clock_offset_s = 0.0 if host.is_local else clock_offset(agent)
+            agent.clock_offset_s = 0.0 if host.is_local else clock_offset(agent.ask)[0]
         except HostError:
             self.agents.remove(agent)
             raise
@@ -594,18 +594,6 @@ class Acquisition:
             else:
                 answers.append((by_host[host], answer))
         return answers
-
-
-def clock_offset(agent: HostAgent) -> float:
-    """Return the host's clock minus ours in seconds, from the fastest of several pings."""
-
-    def ping() -> tuple[float, float]:
-        before = time.time()
-        remote = float(agent.ask({"op": "ping", "t": before}, "pong")["clock_ms"]) / 1000
-        after = time.time()
-        return after - before, remote - (before + after) / 2
-
-    return min(ping() for _ in range(_PINGS))[1]
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 from pytest_flagperf.catalog import DataItem
 from pytest_flagperf.engines import FAIL, Finding
 from pytest_flagperf.hosts import Channel, Host, HostError, HostLost
+from pytest_flagperf.hosts.clock import clock_offset
 from pytest_flagperf.hosts.deploy import open_module
 from pytest_flagperf.hosts.host_pool import run_on_each
 from pytest_flagperf.results.figures.units import count, quantity
@@ -21,7 +22,6 @@ from .host_rules import NEWER, host_findings, network_findings
 
 _CHECKUP = "flagperf_driver.node.preflight_facts"
 _ANSWER_S = 60.0
-_PINGS = 3
 # Over a bad line: a host that lost three packets in a row tries to connect for the fourth time after 7 s.
 _CONNECT_S = 8.0
 _NEIGHBOURS = 8
@@ -87,7 +87,7 @@ class _Visit:
     def look(self) -> None:
         with self._errors_as_findings():
             self.channel = open_module(self.host, self.request.code, _CHECKUP, self._report)
-            clock = None if self.host.is_local else self._clock()
+            clock = None if self.host.is_local else clock_offset(self._ask)
             timeout_s = _DATA_S if self.request.data else _ANSWER_S
             self._send({"op": "check", "options": _check_options(self.request, self.host)})
             self.meanwhile(self.host)
@@ -109,17 +109,6 @@ class _Visit:
         if self.channel:
             with suppress(HostError):
                 self.channel.close(1.0)
-
-    def _clock(self) -> tuple[float, float]:
-        """Return the host's clock minus ours and the uncertainty, in seconds, from the fastest of several pings."""
-        pings = []
-        for _ in range(_PINGS):
-            before = time.time()
-            remote = float(self._ask({"op": "ping", "t": before}, "pong")["clock_ms"]) / 1000
-            after = time.time()
-            pings.append(((after - before) / 2, remote - (before + after) / 2))
-        uncertainty, offset = min(pings)
-        return offset, uncertainty
 
     def _ask(self, message: Mapping[str, Any], expected: str, timeout_s: float = _ANSWER_S) -> dict[str, Any]:
         self._send(message)
