@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def run_round(
         for agent in agents.all:
             _log.info("%s: %s: devices %s", stored_round.label, agent.name, list(agent.devices))
         placement, orders = begun.placement_and_orders()
-        stored_round.write_inputs(begun.plan_json(placement, orders), begun.case_json(agents.all[0]))
+        stored_round.write_inputs(begun.plan_json(placement, orders), begun.case_json(agents.all[0].code_root))
         agents.start(orders)
 
     stored_plan = StoredPlan.from_json(stored.to_json_types({**begun.facts(), "hosts": []}), f"case {plan.case}")
@@ -267,17 +268,19 @@ class RoundStart:
             containers = list(pool.map(self._container, self.agents.all))
         placement = self.placement(only_leased=only_leased(containers))
         ranks = rank_processes(self.plan, placement)
-        return placement, [*map(self._order, self.agents.all, ranks, containers)]
+        case = cache(lambda code_root: json.dumps(self.case_json(code_root), indent=1) + "\n")
+        cases = (case(agent.code_root) for agent in self.agents.all)
+        return placement, [*map(self._order, self.agents.all, ranks, containers, cases)]
 
     def _order(
-        self, agent: HostAgent, ranks: Sequence[RankProcess], container: Mapping[str, Any] | None
+        self, agent: HostAgent, ranks: Sequence[RankProcess], container: Mapping[str, Any] | None, case: str
     ) -> dict[str, Any]:
         plan, options = self.plan, self.options
         deadlines = {name: plan.config.get(name) for name in ("init_timeout_s", "hang_timeout_s", "round_timeout_s")}
         return {
             "op": "start",
             "log": task_log(plan.case.framework_name),
-            "files": {CASE: json.dumps(self.case_json(agent), indent=1) + "\n"},
+            "files": {CASE: case},
             "ranks": [process.to_json() for process in ranks],
             "container": container,
             "monitors": self._monitors(agent, container),
@@ -292,9 +295,9 @@ class RoundStart:
             "samples_s": silence.every_s(silence.SAMPLES_S, plan.shape.nnodes),
         }
 
-    def case_json(self, agent: HostAgent) -> dict[str, Any]:
-        """Return the case.json of a host's ranks."""
-        return {**self.plan.case_json(self.number, agent.code_root), **self.identity}
+    def case_json(self, code_root: str) -> dict[str, Any]:
+        """Return the case.json of the ranks of hosts with the code in this folder."""
+        return {**self.plan.case_json(self.number, code_root), **self.identity}
 
     def _container(self, agent: HostAgent) -> Mapping[str, Any] | None:
         """Create, but do not start, the container of this round's ranks; its main process is a second agent."""
