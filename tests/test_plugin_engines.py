@@ -28,7 +28,7 @@ class Lab(Engine):
         return str(self.table)
     def interpreter(self, plan, watch):
         raise WriteError(28, "full")
-    def run(self, plan, number, directory, watch):
+    def run(self, plan, number, directory, watch, wait_s):
         return 1 / 0
 
 def open_lab(settings, catalog, table):
@@ -68,7 +68,7 @@ def test_an_exception_of_a_running_engine_names_the_package_but_our_own_errors_s
     package = site.install(ENGINE.format(body=OPEN, name="lab"))
     engine: Any = opened(tmp_path)
     with pytest.raises(Problems) as caught:
-        engine.run(None, 1, tmp_path, None)
+        engine.run(None, 1, tmp_path, None, None)
     line = next(at for at, text in enumerate((package / "__init__.py").read_text().splitlines(), 1) if "1 / 0" in text)
     assert str(caught.value) == (
         "the installed made_maker 1.2: engine lab: run raised ZeroDivisionError: division by zero"

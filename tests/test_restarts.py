@@ -113,8 +113,10 @@ def test_a_lost_host_is_gone_if_the_ranks_of_all_others_wait_within_the_training
 
 def test_the_last_start_is_the_result_if_no_other_can_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, left, given_back = tmp_path / "run" / "case" / "round1", [FIRST], list[str]()
+    limits: list[float | None] = []
 
-    def run(plan: Any, _number: int, directory: Path, _watch: object) -> Callable[[], None]:
+    def run(plan: Any, _number: int, directory: Path, _watch: object, wait_s: float | None) -> Callable[[], None]:
+        limits.append(wait_s)
         assert directory == folder
         assert not given_back, "the next start needs the hosts"
         if not left:
@@ -133,7 +135,7 @@ def test_the_last_start_is_the_result_if_no_other_can_begin(tmp_path: Path, monk
     rounds = Rounds(lambda _: plan, engine, of_run, Records(of_run), watch, Restarts(3))
     assert rounds.run(plan, 1, folder).failures[0].sentence.endswith("was killed")
     assert noted[-1] == "toy:pytorch:CPU:1:1:1 round 1: not started again: needs 2 hosts, 1 available"
-    assert given_back == ["hosts"]
+    assert (given_back, limits) == (["hosts"], [None, 0.0])
     assert [path.name for path in folder.parent.iterdir()] == ["round1"]
     assert store.read_round(folder).failures[0].sentence.endswith("was killed")
 
@@ -146,11 +148,15 @@ def test_a_start_waits_for_its_hosts_and_then_takes_fewer(monkeypatch: pytest.Mo
     plans: list[Any] = [SimpleNamespace(case=case, nnodes=count) for count in (0, 3, 2)]
     noted: list[str] = []
 
-    def started(usable: Callable[[], int], wait_s: float) -> int:
+    left: list[float | None] = []
+
+    def started(usable: Callable[[], int], wait_s: float | None) -> int:
         now[0] = 0.0
         noted.clear()
+        left.clear()
 
-        def run(plan: Any) -> int:
+        def run(plan: Any, left_s: float | None) -> int:
+            left.append(left_s)
             if usable() < (needed := plan.nnodes or 4):
                 raise MissingHosts([f"needs {needed} hosts, {usable()} available"])
             return int(needed)
@@ -158,7 +164,7 @@ def test_a_start_waits_for_its_hosts_and_then_takes_fewer(monkeypatch: pytest.Mo
         return restarts.run_on_available(plans, wait_s, run, lambda: usable() == 0, noted.append)
 
     assert started(lambda: 4 if now[0] > 25 else 3, 60) == 4
-    assert now == [30.0]
+    assert (now, left) == ([30.0], [60.0, 60.0, 50.0, 40.0])
     assert noted == ["toy:pytorch:CPU:4:1:1 waits for hosts, at most 60 s: needs 4 hosts, 3 available"], "a single time"
     assert started(lambda: 2, 60) == 2
     assert now == [60.0]
@@ -166,6 +172,9 @@ def test_a_start_waits_for_its_hosts_and_then_takes_fewer(monkeypatch: pytest.Mo
         f"toy:pytorch:CPU:4:1:1 asks for {count} of 4 hosts: needs {count + 1} hosts, 2 available" for count in (3, 2)
     ]
     assert started(lambda: 3, 0) == 3
+    assert left == [0.0, 0.0]
+    assert started(lambda: 4, None) == 4
+    assert left == [None], "a first start"
     with pytest.raises(Problems, match="needs 4 hosts, 1 available"):
         started(lambda: 1, 0)
     with pytest.raises(Problems, match="needs 4 hosts, 0 available"):

@@ -2,13 +2,14 @@
 
 import os
 import random
+import re
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -106,8 +107,14 @@ def test_a_job_that_loses_a_node_is_kept_as_long_as_enough_are_left(monkeypatch:
         cancel=cancelled.append,
     )  # fmt: skip
     monkeypatch.setattr(slurm_host, "read_nodes", lambda _: nodes)
-    monkeypatch.setattr(request, "submit", lambda *_: "12")
-    monkeypatch.setattr(request, "wait_until_it_runs", lambda *_: before)
+    asked: list[float | None] = []
+
+    def wait_until_it_runs(_number: str, _show: object, wait_s: float | None) -> Job:
+        asked.append(wait_s)
+        return before
+
+    monkeypatch.setattr(request, "submit", lambda _, wanted: str(wanted.replaces))
+    monkeypatch.setattr(request, "wait_until_it_runs", wait_until_it_runs)
     allocation, plan = JobPerCase(SlurmConfig(spares=2), lambda _: False, 60), tiny_plan(nnodes=2)
     assert allocation.obtain(plan, silent())
     assert not allocation.obtain(plan, silent())
@@ -121,12 +128,39 @@ def test_a_job_that_loses_a_node_is_kept_as_long_as_enough_are_left(monkeypatch:
     assert not allocation.obtain(plan, silent())
     assert [host.name for host in allocation.pool.usable] == ["h1", "h3", "h4"]
     now.append(replace(before, nodes=("h1",)))
+    assert not allocation.obtain(plan, silent(), 0.0), "a start that must not wait uses the rest of the job"
     assert cancelled == []
-    assert allocation.obtain(plan, silent()), "one node is not enough"
-    assert cancelled == ["12"]
+    assert allocation.obtain(plan, silent(), 9.0), "one node is not enough"
+    assert cancelled == ["False"], "the first job takes no other's place"
     assert len(allocation.pool.usable) == 4
     now.append(replace(before, state="NODE_FAIL"))
-    assert allocation.obtain(plan, silent())
+    assert allocation.obtain(plan, silent(), 0.0)
+    assert (cancelled, asked) == (["False", "True"], [None, 9.0, 0.0])
+
+
+def test_a_job_that_replaces_another_is_awaited_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, states = [0.0], ["PENDING"]
+    clock: Any = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(request, "time", clock)
+    monkeypatch.setattr(request, "read_job", lambda number: Job(number, states[0], "Resources"))
+    monkeypatch.setattr(request, "read_nodes", lambda: {"h2": Node("h2", "", ("DOWN",), "no power")})
+
+    def wait(wait_s: float | None, until: Callable[[], bool] = lambda: False) -> float:
+        def show(*_: object) -> None:
+            states[0] = "RUNNING" if until() else states[0]
+
+        now[0] = 0.0
+        request.wait_until_it_runs("12", show, wait_s)
+        return now[0]
+
+    late = "job 12 did not start in time (Resources): h2 is DOWN (no power)"
+    for wait_s, least in ((90.0, 90.0), (0.0, 60.0)):
+        with pytest.raises(SlurmError, match=re.escape(late)):
+            wait(wait_s)
+        assert least <= now[0] < least + 5
+    assert wait(None, lambda: now[0] > 900) > 900, "a first start waits without limit"
+    states[0] = "CONFIGURING"
+    assert wait(0.0, lambda: now[0] > 900) > 900, "nodes boot"
 
 
 def test_a_lost_spare_does_not_hide_the_fault_of_a_round() -> None:
@@ -260,6 +294,7 @@ def test_a_job_requests_what_its_case_needs_and_no_command_sees_another_job(monk
     assert words[-2:] == ["--gpus-per-node=8", "--requeue"]
     assert "--no-kill" not in words
     assert {"--nodes=4", "--no-kill"} <= set(arguments(SlurmConfig(spares=2)))
+    assert "--nodes=2-4" in arguments(SlurmConfig(spares=2), replaces=True)
     assert not [word for word in words if word.startswith("--gres")]
     for name in ("SLURM_NTASKS", "SRUN_CPUS_PER_TASK", "SBATCH_PARTITION", "SLURM_CONF", "HOME"):
         monkeypatch.setenv(name, "/1")

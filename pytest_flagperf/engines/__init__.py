@@ -95,10 +95,13 @@ class Engine(Protocol):
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
-    def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> Callable[[], None] | None:
+    def run(
+        self, plan: Plan, number: int, directory: Path, watch: Live, wait_s: float | None
+    ) -> Callable[[], None] | None:
         """Run one round to its end and write its directory. Problems if the round cannot start.
 
-        MissingHosts if only hosts are missing, for which another start waits (``restart-wait``).
+        MissingHosts if only hosts are missing, for which another start waits (``restart-wait``). ``wait_s`` is how long
+        it waits for hosts that it requests; None for a first start: without limit.
         Return the function that returns the hosts, if they are kept for another start of this round (``--restarts``).
         """
 

@@ -109,7 +109,7 @@ def _measure(run: Run, plan: Plan) -> Outcome:
     folder = of_case / layout.round_folder(number)
     run.live.phase(f"preflight: {plan.case.model} on {count(plan.case.nnodes, 'host')}")
     try:
-        run.engine.run(plan, number, folder, run.live)
+        run.engine.run(plan, number, folder, run.live, None)
     finally:
         run.live.clear()
     outcome = measure.measured(folder)

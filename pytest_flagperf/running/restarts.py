@@ -143,16 +143,21 @@ def why(plan: Plan, error: Problems) -> str:
 
 
 def run_on_available(
-    plans: Sequence[Plan], wait_s: float, run: Callable[[Plan], T], begun: Callable[[], bool], note: Note
+    plans: Sequence[Plan],
+    wait_s: float | None,
+    run: Callable[[Plan, float | None], T],
+    begun: Callable[[], bool],
+    note: Note,
 ) -> T:
     """Run the first plan as soon as its hosts are available; after ``wait_s``, the first other plan whose hosts are.
 
     Raise MissingHosts of the first plan if each plan has too few hosts. A plan that has ``begun`` is not run again.
+    ``run`` gets the time that is left; None, as ``wait_s``, for a first start.
     """
-    (whole, *smaller), until, shown = plans, time.monotonic() + wait_s, ""
+    (whole, *smaller), until, left_s, shown = plans, time.monotonic() + (wait_s or 0.0), wait_s, ""
     while True:
         try:
-            return run(whole)
+            return run(whole, left_s)
         except MissingHosts as error:
             if begun():
                 raise
@@ -166,7 +171,7 @@ def run_on_available(
     for plan in smaller:
         note(f"{plan.case} asks for {plan.nnodes} of {plan.case.nnodes} hosts: {reason}")
         try:
-            return run(plan)
+            return run(plan, 0.0)
         except MissingHosts as error:
             if begun():
                 raise

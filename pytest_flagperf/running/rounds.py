@@ -91,7 +91,7 @@ class Rounds:
 
         A training that ends early is started again as --restarts allows.
         """
-        plans, wait_s, note = [plan], 0.0, self.watch.note
+        plans, wait_s, note = [plan], None, self.watch.note
         with ExitStack() as after_the_last:
             for done in itertools.count():
                 try:
@@ -112,12 +112,12 @@ class Rounds:
         return outcome
 
     def _run_once(
-        self, plans: Sequence[Plan], wait_s: float, number: int, folder: Path, after_the_last: ExitStack
+        self, plans: Sequence[Plan], wait_s: float | None, number: int, folder: Path, after_the_last: ExitStack
     ) -> Outcome:
         """Run a start; ``plans``: the one with most hosts first, as in ``run_on_available``."""
 
-        def run(plan: Plan) -> Callable[[], None] | None:
-            return self._engine.run(plan, number, folder, self.watch)
+        def run(plan: Plan, left_s: float | None) -> Callable[[], None] | None:
+            return self._engine.run(plan, number, folder, self.watch, left_s)
 
         def begun() -> bool:
             return RoundDir(folder).is_planned

@@ -164,7 +164,7 @@ class ModelArtsEngine(AgentsEngine):
 
     # -- rounds --------------------------------------------------------------------------------------------
 
-    def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> None:
+    def run(self, plan: Plan, number: int, directory: Path, watch: Live, _: float | None) -> None:
         """Run a round as a job; with ``single_server`` the next rounds of the case run in the same job."""
         rounds = self._rounds_of_job(plan, number, directory)
         name = new_name(self._config)

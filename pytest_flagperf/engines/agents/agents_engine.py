@@ -239,12 +239,14 @@ class AgentsEngine(Engine):
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
-    def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> Callable[[], None] | None:
+    def run(
+        self, plan: Plan, number: int, directory: Path, watch: Live, wait_s: float | None
+    ) -> Callable[[], None] | None:
         """Run a round on free hosts and devices; its directory records how it ended."""
         end = None
         self._blamed.begin(directory)
         try:
-            self._obtain(plan, watch)
+            self._obtain(plan, watch, wait_s)
             self._look_again(plan, watch)
             request = self._device_request(plan, directory)
             self._fetch_missing_logs(watch)
@@ -314,9 +316,9 @@ class AgentsEngine(Engine):
                 self._pool.include(host)
                 watch.note(f"{host.name} is used again: it passes the preflight")
 
-    def _obtain(self, plan: Plan, watch: Live) -> None:
+    def _obtain(self, plan: Plan, watch: Live, wait_s: float | None = None) -> None:
         """Hold the hosts of a case. New hosts are checked; Problems if they are unfit."""
-        if self._allocation.obtain(plan, watch):
+        if self._allocation.obtain(plan, watch, wait_s):
             try:
                 lines = self._exclude_unfit([plan], watch)
             except MissingHosts as error:

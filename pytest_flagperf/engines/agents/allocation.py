@@ -56,8 +56,11 @@ class Allocation:
     def check(self, plans: Sequence[Plan]) -> None:
         """Raise Problems if the hosts of these cases cannot be requested."""
 
-    def obtain(self, plan: Plan, watch: Live) -> bool:  # noqa: ARG002
-        """Hold the hosts of a case; return True if they are new and not checked yet. HostError if that fails."""
+    def obtain(self, plan: Plan, watch: Live, wait_s: float | None = None) -> bool:  # noqa: ARG002
+        """Hold the hosts of a case; return True if they are new and not checked yet. HostError if that fails.
+
+        ``wait_s``: as for ``Engine.run``.
+        """
         return False
 
     def release(self) -> None:

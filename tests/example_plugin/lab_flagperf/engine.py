@@ -65,7 +65,7 @@ class ProcessesEngine(Engine):
     def interpreter(self, plan: Plan, watch: Live) -> Interpreter:
         return self._environments.interpreters(plan, self.hosts, watch)[self._hosts[0].name]
 
-    def run(self, plan: Plan, number: int, directory: Path, watch: Live) -> None:
+    def run(self, plan: Plan, number: int, directory: Path, watch: Live, wait_s: float | None) -> None:
         watch.note(f"{plan.case} round {number}: {plan.case.nproc} processes")
         interpreter, host = self.interpreter(plan, watch), self._hosts[0]
         logs = directory.resolve() / host_folder(host.name, 0)

@@ -246,15 +246,19 @@ class JobPerCase(SlurmAllocation):
         if problems:
             raise Problems([f"{problem} (case {case})" for problem, case in problems.items()])
 
-    def obtain(self, plan: Plan, watch: Live) -> bool:
-        """Request a job for a case and wait for it, unless the case still has one with enough nodes."""
+    def obtain(self, plan: Plan, watch: Live, wait_s: float | None = None) -> bool:
+        """Request a job for a case and wait for it, unless the case still has one with enough nodes.
+
+        A start that must not wait gets the nodes that are left.
+        """
         if self._job is not None and self._case == str(plan.case):
-            loss = self.explain()
-            if (loss is None or loss.hosts) and len(self._pool.usable) >= plan.shape.nnodes:
+            loss, needed = self.explain(), 1 if wait_s == 0 else plan.shape.nnodes
+            if (loss is None or loss.hosts) and len(self._pool.usable) >= needed:
                 return False
         self.release()
         self._close_others()
-        wanted = self._request(plan, f"flagperf-{plan.case.folder}-{secrets.token_hex(4)}")
+        name = f"flagperf-{plan.case.folder}-{secrets.token_hex(4)}"
+        wanted = self._request(plan, name, replaces=wait_s is not None)
         try:
             self._submitted = request.submit(self._conf, wanted)
             _log.info("job %s: requested for %s", self._submitted, plan.case)
@@ -263,7 +267,7 @@ class JobPerCase(SlurmAllocation):
                 (watch.lasting if changed else watch.passing)(f"{plan.case} waits: {state}")
 
             began = time.monotonic()
-            self._job = request.wait_until_it_runs(self._submitted, show)
+            self._job = request.wait_until_it_runs(self._submitted, show, wait_s)
             watch.waited(time.monotonic() - began)
             self._pool, self._case = self._connected(self._job, plan.visible_devices), str(plan.case)
         except BaseException:
@@ -281,12 +285,13 @@ class JobPerCase(SlurmAllocation):
         if submitted is not None:
             cancel(submitted)
 
-    def _request(self, plan: Plan, name: str) -> request.JobRequest:
+    def _request(self, plan: Plan, name: str, *, replaces: bool = False) -> request.JobRequest:
         return request.JobRequest(
             name,
             plan.shape.nnodes,
             plan.case.nproc,
             accelerators=not plan.devices_are_cores,
             exclusive=self._exclusive(plan),
+            replaces=replaces,
             lease_s=self._lease_s,
         )

@@ -27,6 +27,7 @@ from .jobs_and_nodes import (
 
 _RELAY = Path(__file__).with_name("relay.py").read_text("utf-8")
 _MOST_IDLE_S, _LEAST_IDLE_S = 60.0, 10.0  # an unused job ends after this time
+_TO_START_S = 60.0  # Slurm looks for free nodes twice a minute
 _LEAST_POLL_S, _MOST_POLL_S = 0.3, 3.0
 # Also the answer while nodes are drained; a request that no node fits is refused when it is submitted.
 _NOT_NOW = ("node configuration is not available", "temporarily unavailable", "queue full")
@@ -50,6 +51,7 @@ class JobRequest:
     nproc: int
     accelerators: bool  # False: the cards are cores
     exclusive: bool
+    replaces: bool = False  # another job, whose nodes may be down: it takes as many spares as are free
     lease_s: float = _MOST_IDLE_S  # how long ranks continue without the controller
 
     def arguments(self, conf: SlurmConfig) -> list[str]:
@@ -57,7 +59,7 @@ class JobRequest:
         options = [option.partition("=")[0] for option in conf.options]
         words = [
             f"--job-name={self.name}",
-            f"--nodes={self.nnodes + conf.spares}",
+            f"--nodes={f'{self.nnodes}-' if self.replaces else ''}{self.nnodes + conf.spares}",
             "--ntasks-per-node=1",
             "--chdir=/",
             "--output=/dev/null",
@@ -99,12 +101,13 @@ def submit(conf: SlurmConfig, request: JobRequest, timeout_s: float = _SUBMIT_S)
         raise
 
 
-def wait_until_it_runs(number: str, on_state: Callable[[str, bool], None]) -> Job:
-    """Wait until a job has its nodes; SlurmError if it ends before, or can never start.
+def wait_until_it_runs(number: str, on_state: Callable[[str, bool], None], wait_s: float | None) -> Job:
+    """Wait until a job has its nodes; SlurmError if it ends before, can never start, or does not start in time.
 
     ``on_state`` gets each state, and whether it differs from the last one.
     """
     interval, last = _LEAST_POLL_S, ""
+    until = math.inf if wait_s is None else time.monotonic() + max(wait_s, _TO_START_S)
     while True:
         job = read_job(number)
         if job.state == RUNNING:
@@ -114,6 +117,8 @@ def wait_until_it_runs(number: str, on_state: Callable[[str, bool], None]) -> Jo
         if job.reason in _HOPELESS:
             cancel(number)
             raise SlurmError(f"job {number} can never start{_because(job)}; check [slurm] of flagperf.toml")
+        if job.state == PENDING and time.monotonic() > until:
+            raise SlurmError(f"job {number} did not start in time{_because(job)}{_lacking(job)}")
         state = f"job {number} is {job.state}{_because(job)}"
         changed = bool(job.reason) and state != last
         on_state(state + (_lacking(job) if changed else ""), changed)
