@@ -56,8 +56,13 @@ AT_START = Ended("crash", "rank 0 exited with code 1", 0, "ImportError")
     ],
 )
 def test_a_training_is_started_again_unless_that_would_not_help(starts: list[Ended], decision: str | None) -> None:
-    assert reason_to_end(starts, 1) == decision
-    assert reason_to_end(starts, 0) == "no restart is left"
+    done = len(starts) - 1
+    assert reason_to_end(starts, 3, done) == decision
+    assert reason_to_end(starts, done, done) == "no restart is left"
+
+
+def test_starts_before_resume_do_not_count_as_starts_without_a_checkpoint() -> None:
+    assert [reason_to_end([STUCK] * 4, 9, done) is None for done in range(4)] == [True, True, False, False]
 
 
 def test_a_host_of_faults_is_left_out_while_others_suffice(monkeypatch: pytest.MonkeyPatch) -> None:

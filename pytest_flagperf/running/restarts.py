@@ -52,10 +52,13 @@ class Ended:
         return self.kind, self.rank, self.error, self.last_step
 
 
-def reason_to_end(starts: Sequence[Ended], restarts_left: int) -> str | None:
-    """Return why a training is not started again after its last start; None if it is."""
+def reason_to_end(starts: Sequence[Ended], limit: int, done: int) -> str | None:
+    """Return why a training is not started again after its last start; None if it is.
+
+    ``done`` of ``limit`` restarts came before in this run; further starts are those before ``--resume``.
+    """
     last = starts[-1]
-    if restarts_left < 1:
+    if done >= limit:
         return "no restart is left"
     if last.kind in ("interrupted", "cancelled"):
         return f"it was {last.kind}"
@@ -65,8 +68,7 @@ def reason_to_end(starts: Sequence[Ended], restarts_left: int) -> str | None:
         return "no start reached its first step"
     if last.error and len(starts) > 1 and starts[-2].same == last.same:
         return f"rank {last.rank} failed twice with {last.error} after step {last.last_step:,}"
-    tail = starts[-WITHOUT_PROGRESS:]
-    if len(tail) == WITHOUT_PROGRESS and not any(start.saved for start in tail):
+    if done + 1 >= WITHOUT_PROGRESS and not any(start.saved for start in starts[-WITHOUT_PROGRESS:]):
         return f"{WITHOUT_PROGRESS} starts in a row completed no checkpoint"
     return None
 
@@ -123,7 +125,7 @@ class Restarts:
         """
         if not self.limit or not continues(plan) or not (starts := ended_starts(folder)):
             return []
-        where, reason = f"{plan.case} round {number}", reason_to_end(starts, self.limit - done)
+        where, reason = f"{plan.case} round {number}", reason_to_end(starts, self.limit, done)
         if reason is not None:
             note(f"{where}: not started again: {reason}")
             return []
