@@ -29,7 +29,7 @@ from pytest_flagperf.report.page.html import (
 )
 from pytest_flagperf.report.page.small_charts import POINTS, small
 from pytest_flagperf.results.comparing.case_table import ADDED, BAD, CHECK, LEFT_OUT, NOT_JUDGED, CaseRow, limit
-from pytest_flagperf.results.comparing.comparison import Change, Compared, certainty
+from pytest_flagperf.results.comparing.comparison import Compared, certainty
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import meaning
 from pytest_flagperf.results.figures.units import count, quantity
@@ -44,8 +44,6 @@ _MAX_INVALID = 3
 """The maximum number of invalid rounds of a case whose reasons are not folded."""
 _MAX_OPEN = 3
 """The number of cases up to which all are open at first."""
-_FULL_BAR = 0.5
-"""The change that fills its bar; bars of larger changes have the same width."""
 
 
 @dataclass(frozen=True)
@@ -252,9 +250,14 @@ def _history(page: ComparisonPage, case: Compared, page_dir: Path) -> str:
 
 
 def _figures(case: Compared) -> str:
-    head = ("figure", *case.row.names, "change", "bar", "limit", "verdict", "better")
+    head = ("figure", *case.row.names, "change", "limit", "verdict", "better")
     rows = [
-        (_named(change.name, case), *map(Number, change.texts), *_judged(change), Name(change.direction or ""))
+        (
+            _named(change.name, case),
+            *map(Number, (*change.texts, change.share, limit(change))),
+            Markup(f"<strong>{escape(change.word)}</strong>"),
+            Name(change.direction or ""),
+        )
         for change in case.changes
     ]
     return table(head, rows, [change.word == noise.WORSE for change in case.changes])
@@ -264,30 +267,6 @@ def _named(name: str, case: Compared) -> str:
     """Return the name of a figure with its meaning below."""
     text = meaning(name, case.row.old.outcomes[0].target.name)
     return Markup(f'{escape(name)}<span class="spread">{escape(text)}</span>' if text else escape(name))
-
-
-def _judged(change: Change) -> tuple[str, ...]:
-    """Return the change, a bar of the change over its limit, the limit, and the judgement."""
-    bar = _bar(change) if change.judgement.change is not None else ""
-    return (
-        Number(change.share),
-        Markup(bar),
-        Number(limit(change)),
-        Markup(f"<strong>{escape(change.word)}</strong>"),
-    )
-
-
-def _bar(change: Change) -> str:
-    """Return a bar from the middle to the side of the change; the shade is the limit."""
-    share = change.judgement.change or 0.0
-    shade = min(change.judgement.needed or 0.0, _FULL_BAR) / _FULL_BAR * 50
-    width = min(abs(share), _FULL_BAR) / _FULL_BAR * 50
-    kind = {noise.WORSE: "worse", noise.BETTER: "better"}.get(change.word, "")
-    return (
-        f'<span class="shift {kind}" aria-hidden="true">'
-        f'<i style="left:{50 - shade:.1f}%;width:{2 * shade:.1f}%"></i>'
-        f'<b style="left:{50 - width if share < 0 else 50:.1f}%;width:{width:.1f}%"></b></span>'
-    )
 
 
 # -- the trainings ------------------------------------------------------------------------------------------
