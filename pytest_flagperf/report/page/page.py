@@ -7,7 +7,6 @@ Cases are read one after the other, and long logs and series only in part, so me
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -18,6 +17,7 @@ from pytest_flagperf.report.page.comparisons import comparisons
 from pytest_flagperf.report.page.html import address, anchor, css_class, document, folded, page_of, script, style
 from pytest_flagperf.report.page.rows import Row, overview, row_of
 from pytest_flagperf.report.page.section import Detail, section
+from pytest_flagperf.report.terminal.summary import counted
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns
 from pytest_flagperf.results.comparing.trend import Trend
 from pytest_flagperf.results.figures.statistics import finite
@@ -30,12 +30,9 @@ from pytest_flagperf.results.verdicts.case_result import (
     EXPECTED,
     FAILED,
     PASSED,
-    STATES,
     UNFINISHED,
     CaseResult,
     CaseSummary,
-    counted_marks,
-    not_judged,
     state_with_code,
     summarize_case,
 )
@@ -181,7 +178,7 @@ def headline(rows: Sequence[Row], info: RunInfo | None = None) -> str:
     """Return the verdict in a sentence, and a line for each case that needs attention."""
     bad = [row for row in rows if row.summary.state in BAD]
     others = [row for row in rows if row.summary.state in (UNFINISHED, EXPECTED)]
-    with_code = _with_code(rows)
+    with_code = [row for row in rows if row.summary.state == PASSED and row.summary.vendor_code]
     not_run = info.not_run if info else ()
     lines = [_reason(row) for row in (*bad[:_MAX_LISTED], *others[:_MAX_LISTED])]
     more = len(bad) + len(others) - len(lines)
@@ -199,31 +196,8 @@ def headline(rows: Sequence[Row], info: RunInfo | None = None) -> str:
     shown, rest = (lines, []) if len(lines) <= _MAX_SHOWN + 2 else (lines[:_MAX_SHOWN], lines[_MAX_SHOWN:])
     listed = f"<ul>{''.join(shown)}</ul>" if shown else ""
     listed += folded(f"{len(rest)} more lines", f"<ul>{''.join(rest)}</ul>") if rest else ""
-    return f'<div class="headline {css_class(kind)}" id="summary"><p>{_verdict(rows, len(not_run))}</p>{listed}</div>'
-
-
-def _with_code(rows: Sequence[Row]) -> list[Row]:
-    """Return the cases that passed with vendor code."""
-    return [row for row in rows if row.summary.state == PASSED and row.summary.vendor_code]
-
-
-def _verdict(rows: Sequence[Row], not_run: int) -> str:
-    """Return for example ``2 of 12 cases failed, 9 passed`` or ``6 of 6 cases converged``."""
-    if not rows:
-        return "No results"
-    numbers = Counter(row.summary.state for row in rows)
-    first, *others = (name for name in STATES if numbers[name])
-    word = "converged" if first == PASSED and all(row.converged for row in rows) else first
-    parts = [
-        f'<span class="{css_class(first)}">{numbers[first]} of {count(len(rows), "case")} {word}</span>',
-        *(f'<span class="{css_class(name)}">{numbers[name]} {name}</span>' for name in others),
-    ]
-    with_code = _with_code(rows)
-    parts += [f"{len(with_code)} with vendor code"] if with_code else []
-    parts += not_judged(row.summary for row in rows)
-    parts += counted_marks(row.summary for row in rows)
-    parts += [f"{not_run} not run"] if not_run else []
-    return "; ".join([", ".join(parts), *filter(None, [escape(_baselines(rows))])])
+    verdict = "; ".join(filter(None, (counted([row.summary for row in rows], len(not_run)), _baselines(rows))))
+    return f'<div class="headline {css_class(kind)}" id="summary"><p>{escape(verdict)}</p>{listed}</div>'
 
 
 def _reason(row: Row) -> str:

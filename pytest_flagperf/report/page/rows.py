@@ -44,8 +44,6 @@ class Row:
     """The cells of the overview by column; only of those that the case fills."""
     facts: Mapping[str, str]
     is_training: bool
-    converged: bool
-    """Whether every round was meant to converge and did."""
     main: float | None
     """The median p_core of the finished rounds, or of the first figure of a measurement."""
     work: StepWork | None
@@ -105,7 +103,6 @@ def row_of(
         cells={name: cell for name, cell in cells.items() if cell},
         facts=machine.facts(first),
         is_training=first.is_training,
-        converged=case.converged == len(case.outcomes),
         main=case.median(first.main),
         work=work_of(case.outcomes),
         advice=advice(case),
