@@ -46,25 +46,20 @@ class MilestoneTimes:
             yield from moments
 
 
-def read(folder: Path) -> Mapping[str, Any]:
-    """Return what a host's agent saw; empty if it left no valid file."""
+def read(folder: Path) -> tuple[dict[int, MilestoneTimes], str | None]:
+    """Return the milestone times by rank, and the reason why the ranks were not confined.
+
+    Without a valid file of the host's agent there are no times. The reason is None if the ranks were confined, or if an
+    older agent did not say.
+    """
     try:
-        return files.read_printable(folder / MILESTONE_TIMES)
+        body = files.read_printable(folder / MILESTONE_TIMES)
     except files.FormatError:
-        return {}
-
-
-def of_ranks(seen: Mapping[str, Any]) -> dict[int, MilestoneTimes]:
-    """Return the milestone times by rank."""
-    ranks = seen.get("ranks")
+        return {}, None
+    ranks, reason = body.get("ranks"), body.get("not_confined")
     times = {rank: _milestone_times(body) for rank, body in ranks.items()} if isinstance(ranks, dict) else {}
-    return {int(rank): found for rank, found in times.items() if found is not None and rank.isdecimal()}
-
-
-def not_confined(seen: Mapping[str, Any]) -> str | None:
-    """Return the reason why the ranks were not confined; None if they were, or if an older agent did not say."""
-    reason = seen.get("not_confined")
-    return None if reason is None else str(reason)
+    known = {int(rank): found for rank, found in times.items() if found is not None and rank.isdecimal()}
+    return known, None if reason is None else str(reason)
 
 
 def _milestone_times(body: Any) -> MilestoneTimes | None:

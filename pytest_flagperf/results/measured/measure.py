@@ -155,14 +155,14 @@ class Round:
         return exits
 
     @cached_property
-    def seen(self) -> dict[str, Mapping[str, Any]]:
+    def seen(self) -> dict[str, tuple[dict[int, MilestoneTimes], str | None]]:
         """What the agent of each host saw, by its folder."""
         folders = dict.fromkeys(place.folder for place in self.places)
         return {folder: milestone_times.read(self.path / folder) for folder in folders}
 
     @cached_property
     def milestones(self) -> dict[int, MilestoneTimes]:
-        return {rank: times for of in self.seen.values() for rank, times in milestone_times.of_ranks(of).items()}
+        return {rank: times for ranks, _ in self.seen.values() for rank, times in ranks.items()}
 
     @cached_property
     def samples(self) -> dict[str, Samples]:
@@ -287,7 +287,7 @@ def _outcome(of: Round) -> Outcome:
     rate = by_name.get("p_core" if plan.throughput_only else "p_whole")
     reports = monitors.reports(of.path)
     load = busy.figures(samples, reports, training)
-    reasons = {folder: milestone_times.not_confined(seen) for folder, seen in of.seen.items()}
+    reasons = {folder: reason for folder, (_, reason) in of.seen.items()}
     not_confined, remarks = vendor_code.confinement(plan, reasons)
     monitored = (
         *monitors.warnings(of.path),
