@@ -2,16 +2,22 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 
 from flagperf_driver.layout import DEVICE_SERIES, rank_log
+from flagperf_driver.node.agent.archive import pack
 from flagperf_driver.node.folder import SUMMARY
 from flagperf_driver.node.logs.summary import SHORT_FILES, Request, summarize
+from pytest_flagperf.engines.agents import collect
+from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS
+from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.report.page import sampled_charts
 from pytest_flagperf.results.logs import host_summaries, monitors
 from pytest_flagperf.results.measured.measure import Round, measure, measured
@@ -24,7 +30,13 @@ SAMPLING = Sampling(
     left_out=lambda share: 0.3 < share < 0.85,
 )
 HOSTS = tuple(
-    {"name": f"h{number}", "address": f"10.0.0.{number}", "clock_offset_s": offset_s}
+    {
+        "name": f"h{number}",
+        "address": f"10.0.0.{number}",
+        "clock_offset_s": offset_s,
+        "log_dir": "/tmp/rounds/one",
+        "code_root": "/tmp/code",
+    }
     for number, offset_s in ((1, 0.0), (2, 0.25), (3, -1.125))
 )
 TRAINING = Training("many", nproc=4, nnodes=3, hosts=HOSTS, sampling=SAMPLING, token="b2")
@@ -95,6 +107,33 @@ def test_charts_are_drawn_of_the_summaries(whole: Path, tmp_path: Path) -> None:
     assert samples.throttle == monitors.read(whole)["h2_noderank1"].throttle
     with pytest.raises(ValueError, match="no figures of the samples from 1 to 2"):
         samples.window(1, 2)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_host_keeps_logs_that_are_not_those_that_it_summed_up(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    (tmp_path / "case").mkdir()
+    directory, there = summed_up(whole, tmp_path / "case" / "round1"), tmp_path / "there"
+    shutil.copytree(whole / "h2_noderank1", there)
+    with (there / rank_log(4)).open("a") as log:
+        log.write("one more line\n" if changed else "")
+
+    def archive(*_: object) -> IO[bytes]:
+        file = (tmp_path / "archive").open("w+b")
+        pack(there, file.fileno(), DEFAULT_LIMITS)
+        file.seek(0)
+        return file
+
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(collect, "_archive", archive)
+    monkeypatch.setattr(collect, "_next", lambda *_: {})
+    channel = SimpleNamespace(send=sent.append, close=lambda: None)
+    monkeypatch.setattr(collect, "_agent_channel", lambda *_: channel)
+    host: Any = SimpleNamespace(name="h2", reconnect=lambda: None)
+    late = collect.LateLogs(lambda _: HostPool((host,)), DEFAULT_LIMITS)
+    assert [is_fetched for is_fetched, _ in late.fetch_kept(directory, ["h2"])] == [not changed]
+    assert sent == [{"op": "leave", "remove": not changed}]
 
 
 def edit_summary(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:

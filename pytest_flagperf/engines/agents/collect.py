@@ -12,17 +12,18 @@ import hashlib
 import random
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TypeVar
 
 from flagperf_driver.node.agent.archive import LogLimits
 from flagperf_driver.node.folder import SUMMARY
-from flagperf_driver.node.logs.summary import Request
+from flagperf_driver.node.logs.summary import LongFile, Request
 from pytest_flagperf.hosts import Channel, Host, HostError, InvalidReply, Message, silence
 from pytest_flagperf.hosts.deploy import Code, Report, open_module, pack
 from pytest_flagperf.hosts.host_pool import HostPool
@@ -173,9 +174,17 @@ def _remove_file(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def fetch(host: Host, code: Code, log_dir: str, folder: Path, limits: LogLimits) -> tuple[str, ...]:
-    """Fetch the logs that a host still has and remove them there, with the running agent or a new one.
+def fetch(
+    host: Host,
+    code: Code,
+    log_dir: str,
+    folder: Path,
+    limits: LogLimits,
+    listed: Mapping[str, LongFile] = MappingProxyType({}),
+) -> tuple[str, ...]:
+    """Fetch the logs that a host still has, with the running agent or a new one.
 
+    Remove them there if all ``listed`` files arrived as they were summed up.
     Return sentences on the entries that were left out.
     """
     channel = _agent_channel(host, code, log_dir)
@@ -190,7 +199,7 @@ def fetch(host: Host, code: Code, log_dir: str, folder: Path, limits: LogLimits)
 
         with _archive(host, ask, limits) as archive:
             left_out = _unpack(archive, folder, limits)
-        channel.send({"op": "leave", "remove": True})
+        channel.send({"op": "leave", "remove": not host_summaries.unlike(folder, listed)})
         _next(channel, host, "end")
     finally:
         channel.close()
@@ -359,7 +368,8 @@ class LateLogs:
             folder = directory.parent / FETCHED / directory.name / own
             try:
                 if not folder.exists():
-                    self._fetch_from(directory, MissingLogs(placed.name, placed.noderank, placed.log_dir, ""), folder)
+                    missing = MissingLogs(placed.name, placed.noderank, placed.log_dir, "")
+                    self._fetch_from(directory, missing, folder, summary.files)
             except (HostError, OSError) as error:
                 yield False, f"{label}: the logs of {placed.name} are missing here: {error}"
                 continue
@@ -399,7 +409,13 @@ class LateLogs:
         RoundDir(directory).write_missing(still, warnings)
         return messages
 
-    def _fetch_from(self, directory: Path, missing: MissingLogs, to: Path | None = None) -> tuple[str, ...]:
+    def _fetch_from(
+        self,
+        directory: Path,
+        missing: MissingLogs,
+        to: Path | None = None,
+        listed: Mapping[str, LongFile] = MappingProxyType({}),
+    ) -> tuple[str, ...]:
         """Fetch logs from a host that answers. Return sentences on the entries that were left out."""
         pool = self.pool_of(directory)
         host = pool.host(missing.host)
@@ -412,7 +428,7 @@ class LateLogs:
             raise
         pool.include(host)
         folder = to or directory / host_folder(host.name, missing.noderank)
-        return fetch(host, pack({}), missing.log_dir, folder, self.limits)
+        return fetch(host, pack({}), missing.log_dir, folder, self.limits, listed)
 
 
 def _stay(host: str, log_dir: str) -> str:
