@@ -88,6 +88,7 @@ def _set_log_level(config: pytest.Config, level: str) -> None:
 def _use_bundled_suites(config: pytest.Config) -> bool:
     """Replace arguments such as ``suites/<model>`` by bundled suites if no such path exists; return True if any was."""
     folder, is_bundled = config.invocation_params.dir, False
+    config.args = [*config.args]  # config.option keeps what was written, for the stored command
     for number, argument in enumerate(config.args):
         # Must be cheap, because every pytest run comes here.
         if not argument.startswith(("suites", "./suites")):
