@@ -1,9 +1,10 @@
 """What a host costs the controller: one round over SSH on up to 1,024 hosts of 8 ranks.
 
-The hosts are simulated: one process of this machine speaks the hosts' side of the real protocol over real SSH
+The last hosts are real ones of the tests' lab, with one rank each: sshd, the agent and the rank are processes of this
+machine. The others are simulated: one process of this machine speaks the hosts' side of the real protocol over real SSH
 connections, and the first host is a real one whose messages the others repeat (``tests/lab/simulated_hosts.py``). The
 controller is the real one, in a process of its own; only its CPU time, memory, threads and descriptors count. The wall
-time includes the simulation, which has the same cores.
+time includes the hosts, which have the same cores.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from pytest_flagperf.running.run import Run
+from tests.lab.lab import Cluster, Lab
 from tests.lab.simulated_hosts import SimulatedHosts
 from tests.plugin.conftest import Toy
 from tests.trees import set_options
@@ -35,6 +37,7 @@ from .section import Goal, Section, children_s, table
 
 COUNTS = (16, 64, 256, 512, 1024)
 CARDS = 8
+REAL = 256
 STEP_S = 1.0  # the training has 16 steps
 _TICK_S = 0.5
 
@@ -44,6 +47,7 @@ class Cost:
     """What one run of one round cost the controller."""
 
     hosts: int
+    cards: int
     start_s: float
     """CPU seconds from nothing to the training."""
     running: float
@@ -86,10 +90,10 @@ def set_up(root: Path, set_variable: Callable[[str, str], object]) -> None:
     set_variable("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
-def run_round(root: Path, cluster: str, hosts: int) -> Path:
+def run_round(root: Path, cluster: str, hosts: int, cards: int) -> Path:
     """Run a round on so many hosts and return its directory."""
     (root / "flagperf.toml").write_text(cluster)
-    set_options(root, nodes=f"{hosts}x{CARDS}", runtime="host", set=[f"step_s={STEP_S}"])
+    set_options(root, nodes=f"{hosts}x{cards}", runtime="host", set=[f"step_s={STEP_S}"])
     run = Run.open(root, root, {"repeat": 1}, root / "reports" / f"run{hosts}")
     assert run is not None
     (case,) = run.selection.cases
@@ -102,7 +106,7 @@ def run_round(root: Path, cluster: str, hosts: int) -> Path:
     return run.rounds.folder(case, 1)
 
 
-def run(root: Path, cluster: str, hosts: int) -> Cost:
+def run(root: Path, cluster: str, hosts: int, cards: int) -> Cost:
     """Run a round in this process and return what it cost."""
     ticks, over = [Tick.now()], threading.Event()
 
@@ -111,12 +115,12 @@ def run(root: Path, cluster: str, hosts: int) -> Cost:
             ticks.append(Tick.now())
 
     threading.Thread(target=watch, daemon=True).start()
-    round_ = run_round(root, cluster, hosts)
+    round_ = run_round(root, cluster, hosts, cards)
     over.set()
-    return cost(hosts, [*ticks, Tick.now()], round_)
+    return cost(hosts, cards, [*ticks, Tick.now()], round_)
 
 
-def cost(hosts: int, ticks: Sequence[Tick], round_: Path) -> Cost:
+def cost(hosts: int, cards: int, ticks: Sequence[Tick], round_: Path) -> Cost:
     """Return the cost of a run, from what the controller used at some moments and the round's files."""
     exits = [json.loads(path.read_text()) for path in round_.glob("*_noderank0/rank*.exit.json")]
     began = max(rank["started_ms"] for rank in exits) / 1000
@@ -128,6 +132,7 @@ def cost(hosts: int, ticks: Sequence[Tick], round_: Path) -> Cost:
     running = (middle[-1].cpu_s - middle[0].cpu_s) / (middle[-1].time - middle[0].time)
     return Cost(
         hosts,
+        cards,
         # Orders that are sent while the first hosts train belong to the start.
         before - ticks[0].cpu_s + max(0.0, after - before - running * (ended - began)),
         running,
@@ -139,18 +144,38 @@ def cost(hosts: int, ticks: Sequence[Tick], round_: Path) -> Cost:
     )
 
 
-def costs(counts: Sequence[int]) -> Iterator[Cost]:
-    """Yield the cost of a run on each number of hosts, each in a process of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        set_up(root, os.environ.__setitem__)
-        for count in counts:
-            context = multiprocessing.get_context("spawn")
-            with (
-                SimulatedHosts(root / "hosts", count, CARDS, f"s{count}h") as hosts,
-                ProcessPoolExecutor(1, mp_context=context) as controller,
-            ):
-                yield controller.submit(run, root, hosts.settings.toml(), count).result()
+def costs(root: Path, counts: Sequence[int]) -> Iterator[Cost]:
+    """Yield the cost of a run on each number of simulated hosts."""
+    for count in counts:
+        with SimulatedHosts(root / "hosts", count, CARDS, f"s{count}h") as hosts:
+            yield in_own_process(root, hosts.settings, count, CARDS)
+
+
+@contextmanager
+def large_neighbour_table() -> Iterator[None]:
+    """Let this machine's kernel know the link addresses of many neighbours."""
+    limits = [Path(f"/proc/sys/net/ipv4/neigh/default/gc_thresh{number}") for number in (3, 2, 1)]
+    before = [limit.read_text() for limit in limits]
+    try:
+        for limit in limits:
+            limit.write_text("65536")
+        yield
+    finally:
+        for limit, text in zip(reversed(limits), reversed(before), strict=True):
+            limit.write_text(text)
+
+
+def real_cost(root: Path, count: int) -> Cost:
+    """Return the cost of a run on so many hosts of the lab."""
+    # All hosts' neighbours are in one table of this kernel, whose usual 1,024 places are too few.
+    with large_neighbour_table(), Lab() as lab:
+        return in_own_process(root, lab.ssh_settings(lab.hosts(count)), count, 1)
+
+
+def in_own_process(root: Path, cluster: Cluster, hosts: int, cards: int) -> Cost:
+    """Return the cost of a run, whose controller has a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as controller:
+        return controller.submit(run, root, cluster.toml(), hosts, cards).result()
 
 
 def fit(values: Mapping[int, float]) -> tuple[float, float, float]:
@@ -169,18 +194,23 @@ def square_share(values: Mapping[int, float], hosts: int) -> float:
 
 def measure() -> Section:
     """Measure with every number of hosts."""
-    found = list(costs(COUNTS))
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        set_up(root, os.environ.__setitem__)
+        found = list(costs(root, COUNTS))
+        real = real_cost(root, REAL)
     head = (
         "hosts", "ranks", "CPU to start", "CPU to end", "of a core while it runs", "beyond the training", "memory",
         "threads", "descriptors",
     )  # fmt: skip
     rows = [
         (
-            f"{one.hosts:,}", f"{one.hosts * CARDS:,}", f"{one.start_s:.1f} s", f"{one.end_s:.1f} s",
+            f"{one.hosts:,}{', real' * (one is real)}", f"{one.hosts * one.cards:,}",
+            f"{one.start_s:.1f} s", f"{one.end_s:.1f} s",
             f"{one.running:.1%}", f"{one.beyond_s:.0f} s", f"{one.memory_mib:,.0f} MiB", f"{one.threads:,}",
             f"{one.descriptors:,}",
         )
-        for one in found
+        for one in (*found, real)
     ]  # fmt: skip
     return Section([table(head, rows)], list(goals(found)))
 

@@ -119,7 +119,7 @@ def test_a_simulated_host_sends_what_the_real_one_sends(
     many_hosts.set_up(tmp_path, monkeypatch.setenv)
     caplog.set_level(logging.DEBUG, "flagperf")
     with SimulatedHosts(tmp_path / "hosts", 2, 2) as hosts:
-        round_ = many_hosts.run_round(tmp_path, hosts.settings.toml(), 2)
+        round_ = many_hosts.run_round(tmp_path, hosts.settings.toml(), 2, many_hosts.CARDS)
     said: dict[str, Counter[str]] = {"s0": Counter(), "s1": Counter()}
     for record in caplog.records:
         host, _, text = record.getMessage().partition(": ")

@@ -108,7 +108,7 @@ def plug_in(host: dict[str, Any]) -> None:
     """Wait for the cable; no default route, so that nothing leaves the lab."""
     if not os.read(0, 1):
         os._exit(0)
-    lines = ("link set lo up", f"addr add {host['address']}/24 dev eth0", "link set eth0 up")
+    lines = ("link set lo up", f"addr add {host['address']} dev eth0", "link set eth0 up")
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines).encode() + b"\n", check=True)
 
 

@@ -21,7 +21,7 @@ from tests.lab.disk import Disk
 from tests.lab.engine import BASE, WITH_PYTHON, Engine, container_options
 from tests.lab.needs import SYSTEM_PATH, path_of
 from tests.lab.nvml import Nvml
-from tests.lab.place import MAX_HOSTS, Place, claim, ip, start_reaper
+from tests.lab.place import MAX_HOSTS, PREFIX, Place, claim, ip, start_reaper
 from tests.own_places import shared_cache
 from tests.waiting import until
 
@@ -113,7 +113,7 @@ class LabHost:
         shown = _elsewhere([PYTHON.parents[1], *environments])
         binds += [(str(path), str(path), True) for path in shown]
         settings = {
-            "name": self.name, "address": self.address, "root": str(root), "disk": str(self.disk.folder),
+            "name": self.name, "address": f"{self.address}/{PREFIX}", "root": str(root), "disk": str(self.disk.folder),
             "doors": self._cgroup.doors, "cgroups": {options: point.name for options, point in hierarchies().items()},
             "binds": binds, "sshd": [SSHD, "-E", "/var/log/sshd.log"],
         }  # fmt: skip
@@ -369,7 +369,7 @@ class Lab:
         keygen(self.key)
         self.known_hosts.touch()
         name = self.place.name
-        ip(f"link add {name} type bridge", f"addr add {self.address}/24 dev {name}", f"link set {name} up")
+        ip(f"link add {name} type bridge", f"addr add {self.address}/{PREFIX} dev {name}", f"link set {name} up")
 
     def __enter__(self) -> Self:
         return self

@@ -13,12 +13,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from tests.lab.cgroup import Cgroup, hierarchies
 
 ROOT = Path("/run/flagperf-lab")  # not under TMPDIR: labs of all users must find each other
-MAX_HOSTS = 200
+MAX_HOSTS = 300
+MAX_LABS = 64
+PREFIX = 22
+"""The bits of an address that all hosts of a lab share."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +46,21 @@ class Place:
         return f"flab{self.number}"
 
     @property
+    def _network(self) -> IPv4Address:
+        """Each lab has 1,024 of the addresses 10.77.0.0/16."""
+        return IPv4Address("10.77.0.0") + self.number * (1 << (32 - PREFIX))
+
+    @property
     def subnet(self) -> str:
-        return f"10.77.{self.number}.0/24"
+        return f"{self._network}/{PREFIX}"
 
     def address(self, index: int) -> str:
         """Of host number index, from 1 on; 0 is the machine itself."""
-        return f"10.77.{self.number}.{index + 1}"
+        return str(self._network + index + 1)
 
     def mac(self, index: int) -> str:
         """Always the same for a host: its neighbours remember it for seconds after a reboot."""
-        return f"02:fb:77:{self.number:02x}:00:{index:02x}"
+        return f"02:fb:77:{self.number:02x}:{index >> 8:02x}:{index & 255:02x}"
 
     def link(self, index: int) -> str:
         """The machine's end of a host's cable."""
@@ -81,7 +90,7 @@ def claim() -> tuple[Place, int]:
             if folder.name.isdigit() and (lock := _try_lock(folder / "lock")) is not None:
                 _remove_dead(Place(int(folder.name)))
                 os.close(lock)
-        for number in range(256):
+        for number in range(MAX_LABS):
             place = Place(number)
             if place.folder.exists() or _routed(place):
                 continue
@@ -92,7 +101,7 @@ def claim() -> tuple[Place, int]:
             lock = _try_lock(place.folder / "lock")
             assert lock is not None
             return place, lock
-    raise RuntimeError(f"all 256 places for labs are taken: see {ROOT}")
+    raise RuntimeError(f"all {MAX_LABS} places for labs are taken: see {ROOT}")
 
 
 def remove(place: Place) -> None:
