@@ -16,7 +16,7 @@ if is_old or not entry_points(group="pytest11", name="flagperf"):
     missing = ["Python >= 3.11"] if is_old else []
     if getattr(pytest, "version_tuple", (0,)) < (9,):
         missing.append("pytest >= 9")
-    missing += [] if find_spec("orjson") else ["orjson"]
+    missing += [name for name in ("orjson", "psutil") if find_spec(name) is None]
     if missing:
         sys.exit(
             f"pytest-flagperf needs {', '.join(missing)}; got {sys.executable}, Python {sys.version.split()[0]} with"

@@ -16,7 +16,7 @@ _PUBLIC = frozenset([
     "--memory", "--memory-swap", "--network", "--pid", "--pids-limit", "--runtime", "--security-opt", "--shm-size",
     "--ulimit", "--user", "--uts", "--volume", "--workdir",
 ])  # fmt: skip
-_SECRET = frozenset(["--entrypoint", "--env", "--tmpfs"])
+_SECRET = frozenset(["--entrypoint", "--env", "--mount", "--tmpfs"])
 _SHORT = {"-e": "--env", "-h": "--hostname", "-m": "--memory", "-u": "--user", "-v": "--volume", "-w": "--workdir"}
 _ALIASES = {"--net": "--network"}
 _PLAIN = re.compile(r"[\w./:,={}$~%+-]*")

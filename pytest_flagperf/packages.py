@@ -15,6 +15,7 @@ OF_ONE_PART = {
     "docker": "--runtime=docker needs",
     "fabric": "--cluster needs",
     "pandas": "tables need",
+    "pyarrow": "tables need",
     "pyyaml": "host.yaml needs",
     "uv": "--runtime=venv and flagperf wheels need",
 }

@@ -166,6 +166,8 @@ def test_the_table_names_rounds_scale_deviations_and_missing_shapes(tmp_path: Pa
 
 
 def test_export_writes_into_the_run_or_another_folder(tmp_path: Path, capsys: Capture) -> None:
+    import pandas
+
     for name in ("a", "b"):
         add_case(tmp_path / "runs" / name, "converged_1x1")
     (tmp_path / "runs" / "a" / "results.csv").unlink(missing_ok=True)
@@ -173,16 +175,21 @@ def test_export_writes_into_the_run_or_another_folder(tmp_path: Path, capsys: Ca
     assert (tmp_path / "runs" / "a" / "results.csv").is_file()
     for name in ("a", "b"):
         finish(tmp_path / "runs" / name)
-    output_of(capsys, "export", tmp_path / "runs", "--format=csv", "--to", tmp_path / "out")
+    output_of(capsys, "export", tmp_path / "runs", "--format=csv,parquet", "--to", tmp_path / "out")
+    assert list(pandas.read_parquet(tmp_path / "out" / "results.parquet")["run"]) == ["a", "b"]
     with (tmp_path / "out" / "results.csv").open(encoding="utf-8", newline="") as stream:
         assert [row["run"] for row in csv.DictReader(stream)] == ["a", "b"]
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.csv"]
+    output_of(capsys, "export", tmp_path / "runs" / "a", "--format=parquet", "--long")
+    assert "value" in pandas.read_parquet(tmp_path / "runs" / "a" / "results.parquet").columns
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.csv", "results.parquet"]
 
 
-def test_export_names_missing_options(tmp_path: Path, capsys: Capture) -> None:
+def test_export_names_missing_options(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_of(tmp_path / "run")
     assert "no format chosen" in errors_of(capsys, "export", run)[0]
-    assert "results.load(RUN).to_parquet(FILE)" in errors_of(capsys, "export", run, "--format=csv,parquet")[0]
+    assert "--long requires --format=parquet" in errors_of(capsys, "export", run, "--format=csv", "--long")[0]
+    monkeypatch.setattr("pytest_flagperf.packages.find_spec", lambda name: None)
+    assert "pip install pandas pyarrow" in errors_of(capsys, "export", run, "--format=parquet")[0]
     with pytest.raises(SystemExit):
         main(["export", str(run), "--csv"])
     assert "--csv was removed; pass --format=csv" in capsys.readouterr().err

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flagperf.report.page import compared
 from pytest_flagperf.results.measured.validity import ValidityWarning
+from tests import many_cases
 from tests.results_help import with_metric
 from tests.stored_runs import Change, add_case, cases_of, faster, finish, run_of
 from tests.test_commands import SAME, Capture, errors_of, flagperf, output_of
@@ -228,6 +230,23 @@ def test_a_page_of_runs_without_a_success_is_written(tmp_path: Path, capsys: Cap
     old, new = (run_of(tmp_path / name, "crashed_rank", fingerprint=same) for name in ("old", "new"))
     output_of(capsys, "compare", old, new, "--html", tmp_path / "compared.html", code=1)
     assert "none of 1 round ended well" in (tmp_path / "compared.html").read_text()
+
+
+@pytest.mark.integration
+def test_the_page_of_many_cases_stays_small_and_says_what_it_leaves_out(tmp_path: Path, capsys: Capture) -> None:
+    for name in ("old", "new"):
+        many_cases.make(tmp_path / name, 6)
+    sizes = {}
+    for name, most in (("wide", compared._CHART_BYTES), ("narrow", 40_000)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compared, "_CHART_BYTES", most)
+            flagperf("compare", tmp_path / "old", tmp_path / "new", "--ignore-differences", "--html", tmp_path / name)
+        page = (tmp_path / name).read_text()
+        sizes[name] = len(page)
+        assert ("without the charts of hosts and devices" in page) == (name == "narrow")
+    capsys.readouterr()
+    assert sizes["wide"] < 3_000_000
+    assert sizes["narrow"] < sizes["wide"] / 2
 
 
 def history(folder: Path) -> list[Path]:

@@ -56,6 +56,10 @@ def options(*words: str) -> Options:
         ("--entrypoint=", {"entrypoint": [""]}),
         ("-v /a:/b:ro", {"mounts": [{"Type": "bind", "Source": "/a", "Target": "/b", "ReadOnly": True}]}),
         ("-v cache:/b", {"mounts": [{"Type": "volume", "Source": "cache", "Target": "/b", "ReadOnly": False}]}),
+        (
+            "--mount type=bind,src=/a,dst=/b,readonly",
+            {"mounts": [{"Type": "bind", "Source": "/a", "Target": "/b", "ReadOnly": True}]},
+        ),
     ],
 )
 def test_options_have_the_meaning_that_docker_gives_them(words: str, meaning: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ def test_each_case_has_its_newest_run_and_its_trend(tmp_path: Path, capsys: Capt
     assert output_of(capsys, "report", "--all", tmp_path / "reports").splitlines() == [str(to)]
     html = to.read_text()
     text = ParsedPage(html).content
-    assert "2 of 3 cases passed, 1 failed" in text
+    assert "1 of 3 cases failed , 2 passed" in text
     assert "18 runs from 1970-01-01" in text
     assert 'href="run20261116/report.html#case-toy-pytorch-CPU-1-1-1"' in html, "the newest run of the case"
     assert 'href="run20261120/report.html#case-other-pytorch-CPU-1-2-1"' in html
@@ -56,7 +56,7 @@ def test_a_case_that_a_run_has_twice_is_listed_twice(tmp_path: Path, capsys: Cap
     add_case(tmp_path / "run1", "crashed_rank")
     finish(tmp_path / "run1")
     output_of(capsys, "report", "--all", tmp_path)
-    assert "1 of 2 cases passed, 1 failed" in ParsedPage((tmp_path / "index.html").read_text()).content
+    assert "1 of 2 cases failed , 1 passed" in ParsedPage((tmp_path / "index.html").read_text()).content
 
 
 def test_a_folder_without_runs_has_no_index(tmp_path: Path, capsys: Capture) -> None:

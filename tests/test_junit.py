@@ -13,7 +13,7 @@ import pytest
 from pytest_flagperf.plugin.reports import pytest_runtest_makereport
 from pytest_flagperf.plugin.shared import RUN
 from pytest_flagperf.report.export import junit
-from pytest_flagperf.report.export.junit import attachments, further_properties, properties
+from pytest_flagperf.report.export.junit import attachments, properties
 from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from tests.results_help import recorded, with_metric
@@ -33,17 +33,18 @@ def test_properties_are_text_listed_once_for_the_case_and_for_each_round() -> No
 
 
 def test_a_property_is_only_in_the_first_test_of_a_case() -> None:
-    owners: dict[tuple[str, str], str] = {}
+    once = junit.OncePerCase()
     first, later = recorded("converged_1x1"), replace(recorded("converged_1x1"), round=2)
-    assert further_properties("test_converges", [first], owners) == properties([first])
-    throughput = dict(further_properties("test_throughput", [first, later], owners))
+    converges = once.filter("test_converges", properties([first]))
+    assert converges == properties([first])
+    throughput = dict(once.filter("test_throughput", properties([first, later])))
     assert "round1.seed" not in throughput
     assert "environment.device" not in throughput
     assert {"case", "round2.seed"} <= throughput.keys()
-    again = further_properties("test_converges", [first], owners)
-    assert again == properties([first]), "the same test again, as of a rerun"
-    other = replace(first, case="bert:pytorch:CPU:1:1:1")
-    assert further_properties("test_other", [other], owners) == properties([other])
+    assert once.filter("test_converges", properties([first])) == converges, "the same test again, as of a rerun"
+    other = properties([replace(first, case="bert:pytorch:CPU:1:1:1")])
+    assert once.filter("test_other", other) == other
+    assert once.filter("not of a case", [("mine", "1")]) == [("mine", "1")]
 
 
 @pytest.mark.parametrize(

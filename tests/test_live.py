@@ -148,7 +148,7 @@ def test_without_a_terminal_a_silent_phase_writes_a_line_a_minute() -> None:
     ]
 
 
-def test_without_a_terminal_a_worker_has_its_name_and_a_line_a_minute() -> None:
+def test_without_a_terminal_a_worker_has_its_name_and_evaluations_a_line_a_minute() -> None:
     terminal = Terminal()
     live = terminal.live(live=False)
     for step in range(1, 3601):
@@ -157,7 +157,7 @@ def test_without_a_terminal_a_worker_has_its_name_and_a_line_a_minute() -> None:
         live.tick()
     lines = terminal.text.splitlines()
     assert 55 <= len(lines) <= 61
-    assert lines[1] == "toy:plain:CPU:1:1:1 round 1  step 61  accuracy 0.0061 of 0.9  after 1 min 1 s"
+    assert lines[1] == "toy:plain:CPU:1:1:1 round 1  evaluation: accuracy 0.0061 of 0.9 at step 61  after 1 min 1 s"
     terminal = Terminal()
     terminal.live(live=False, name="gw1").begin_round("toy:plain:CPU:1:1:1", ROUND)
     assert terminal.text == "[gw1] toy:plain:CPU:1:1:1 round 1  starting\n"

@@ -15,16 +15,16 @@ from pytest_flagperf.results.figures.kinds import FIGURES
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.verdicts import Verdict
+from pytest_flagperf.results.verdicts import OneCard, Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
-from tests.results_help import edit_json, recorded
+from tests.results_help import edit_json, recorded, with_metric
 from tests.stored_runs import INFO, Change, add_case, faster, finish, run_of
 from tests.test_compare import dated
 from tests.test_page import HOSTILE, ParsedPage, of
 
 
-def row(*outcomes: Outcome) -> Row:
-    result = CaseResult(outcomes[0].case, outcomes)
+def row(*outcomes: Outcome, one_card: float | None = None) -> Row:
+    result = CaseResult(outcomes[0].case, outcomes, {}, None if one_card is None else OneCard(one_card, "this run"))
     return row_of(result, summarize_case(result))
 
 
@@ -133,6 +133,17 @@ def test_a_case_begins_with_the_rate_of_the_whole_training_and_figures_have_thei
     assert text.index(FIGURES["p_whole"].meaning) < text.index(FIGURES["p_core"].meaning), "in its figures"
 
 
+def test_each_round_is_a_dot_around_the_median(tmp_path: Path) -> None:
+    rounds = [change(recorded("converged_1x1")) for change in faster(0.98, 1.0, 1.04)]
+    html = comparisons.distribution([row(*rounds)])
+    places = re.findall(r'<b style="left:([0-9.]+)%">', html)
+    assert [round(float(place)) for place in places] == [26, 50, 98]
+    text = text_of(html)
+    assert "rounds, from -4.0% to +4.0% of the median" in text
+    assert "95 % confidence interval of the mean" in text
+    assert comparisons.distribution([row(recorded("converged_1x1"))]) == ""
+
+
 def test_the_trend_has_valid_runs_of_the_same_config_that_are_older(tmp_path: Path) -> None:
     print_ = {"key": "k", "precision": "fp32", "suite_code": "s1"}
     other_code = {**print_, "key": "k2", "suite_code": "s2"}
@@ -166,11 +177,24 @@ def test_a_damaged_earlier_run_is_named_and_the_page_complete(tmp_path: Path, mo
     assert "Figures" in text
 
 
-def test_the_throughput_is_drawn_beside_its_ideal() -> None:
+def test_energy_per_sample_and_throughput_per_watt_are_sorted_by_economy() -> None:
+    outcome = recorded("converged_1x1")
+    rows = [
+        row(replace(with_metric(outcome, "device_energy_per_sample", joules), case=f"{name}:pytorch:CPU:1:1:1"))
+        for name, joules in (("wasteful", 4.0), ("thrifty", 0.5))
+    ]
+    text = text_of(comparisons.energy(rows))
+    assert text.index("thrifty") < text.index("wasteful")
+    assert "0.5 J/sample 2 images/s per W" in text
+    assert "4 J/sample 0.25 images/s per W" in text
+    assert comparisons.energy([row(with_metric(outcome, "device_energy_per_sample", None))]) == ""
+
+
+def test_the_speedup_is_drawn_beside_its_ideal() -> None:
     one, two = recorded("converged_1x1"), recorded("converged_1x2")
-    html = comparisons.scaling([row(one), row(two)])
-    assert ', ideal",' in html
-    assert "Efficiency" in text_of(html)
+    html = comparisons.scaling([row(one), row(two, one_card=1684.0)])
+    assert '["ideal",' in html
+    assert "speed-up" in text_of(html)
     assert comparisons.scaling([row(one)]) == ""
 
 

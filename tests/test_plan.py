@@ -297,8 +297,10 @@ def test_the_key_has_the_sizes_of_parallel_and_one_card_has_none(tmp_path: Path)
     assert (pairs.data_ranks, one_card_plan(strong).config["train_batch_size"]) == (4, 4 * 32)
     mixed = describe(planned(catalog, settings=["parallel=shard=2,tensor=2"]))
     assert "  parallel  replicate=2,shard=2,tensor=2: 2 copies of the model, 4 cards each; 4 shares of" in mixed
+    assert "              ranks 6 to 7: copy 2, part 2 of 2, divided between these ranks; samples 4 of 4" in mixed
     experts = describe(planned(catalog, settings=["parallel=shard=2,expert=4"]))
     assert "  parallel  shard=2,expert=4: 1 copy of the model, 8 cards each; 8 shares of the samples" in experts
+    assert "              rank 6: part 7 of 8, part 3 of 4 of the experts; samples 7 of 8" in experts
     assert "  parallel  ddp: 8 copies of the model, 1 card each; 8 shares of the samples\n  speed-up" in describe(ddp)
 
 

@@ -205,11 +205,12 @@ def test_the_runs_file_says_what_the_rounds_say_together(tmp_path: Path) -> None
     store.write_run(tmp_path, INFO, [CaseResult(outcome.case, (*many, lost))])
     found = files.read_printable(tmp_path / "results.json")["cases"][0]["metrics"]["p_core"]
     assert (found["count"], found["lowest"], found["highest"]) == (6, 500.0, 1010.0)
-    assert (found["rounds"], found["few"]) == ([1, 2, 3, 4, 5, 6], None)
+    assert (found["outliers"], found["rounds"], found["few"]) == ([5], [1, 2, 3, 4, 5, 6], None)
+    assert found["olympic"] == pytest.approx(997.5)
     assert found["interval"][0] < found["mean"] < found["interval"][1]
     store.write_run(tmp_path, INFO, [CaseResult(outcome.case, (outcome,))])
     alone = files.read_printable(tmp_path / "results.json")["cases"][0]["metrics"]["p_core"]
-    assert (alone["interval"], alone["variation"]) == (None, None)
+    assert (alone["interval"], alone["olympic"], alone["variation"]) == (None, None, None)
     assert "repeat the case at least 3 times" in alone["few"]
 
 

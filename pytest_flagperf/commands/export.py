@@ -1,4 +1,4 @@
-"""Export runs for other programs: results.csv, tables in Markdown, and the formats of plugins.
+"""Export runs for other programs: results.csv, results.parquet, tables in Markdown, and the formats of plugins.
 
 Without --to, the files of each run are written into its own directory. With --to, one set of files of all runs is
 written.
@@ -12,28 +12,31 @@ from functools import partial
 from pathlib import Path
 
 from pytest_flagperf.commands import common
+from pytest_flagperf.packages import need
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export import markdown
-from pytest_flagperf.results.tables import columns
+from pytest_flagperf.results.tables import columns, frames
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import write_text
 from pytest_flagperf.stored.layout import TABLE
 
-_OWN = ("csv", "markdown")
-_NO_PARQUET = "pytest_flagperf.results.load(RUN).to_parquet(FILE) writes it"
+_PARQUET = "results.parquet"
+_OWN = ("csv", "parquet", "markdown")
 _Write = Callable[[Sequence[StoredRun], Path], list[Path]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_runs(parser)
     formats = (
-        f"csv ({TABLE}, the table that each run also writes), markdown (performance tables for a README, in FlagPerf's"
-        " layout), or a format of an installed package, such as mlperf"
+        f"csv ({TABLE}, the table that each run also writes), parquet ({_PARQUET}, the table of"
+        " pytest_flagperf.results.load), markdown (performance tables for a README, in FlagPerf's layout), or a format"
+        " of an installed package, such as mlperf"
     )
     parser.add_argument("--format", metavar="NAME[,NAME...]", default="", help=formats)
+    parser.add_argument("--long", action="store_true", help="in results.parquet: one row per round and metric")
     parser.add_argument("--to", type=Path, metavar="DIR", help="write files of all runs into this folder")
-    common.add_removed_option(parser, "--csv", "pass --format=csv")
-    common.add_removed_option(parser, "--parquet", _NO_PARQUET)
+    for name in ("csv", "parquet"):
+        common.add_removed_option(parser, f"--{name}", f"pass --format={name}")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -41,9 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
     if not names:
         choices = f"choose from {', '.join(_OWN)} and the formats of installed packages"
         raise Problems([f"no format chosen: pass --format=NAME; {choices}"])
+    if arguments.long and "parquet" not in names:
+        raise Problems(["--long requires --format=parquet; results.csv always has one row per round"])
     if "parquet" in names:
-        raise Problems([f"--format=parquet was removed; {_NO_PARQUET}"])
-    writers = [_writer(name) for name in names]
+        need("pandas", "pyarrow")
+    writers = [_writer(name, long=arguments.long) for name in names]
     runs = common.load_runs(arguments.runs)
     groups = [(arguments.to, runs)] if arguments.to else [(run.directory, [run]) for run in runs]
     for directory, grouped in groups:
@@ -54,10 +59,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _writer(name: str) -> _Write:
+def _writer(name: str, *, long: bool) -> _Write:
     match name:
         case "csv":
             return _write_csv
+        case "parquet":
+            return partial(_write_parquet, long=long)
         case "markdown":
             return _write_tables
     from pytest_flagperf.report.export import further  # imports the installed packages
@@ -69,6 +76,19 @@ def _write_csv(runs: Sequence[StoredRun], directory: Path) -> list[Path]:
     path = directory / TABLE
     outcomes = ((outcome for case in run.cases for outcome in case.outcomes) for run in runs)
     columns.write_csv(path, zip(common.unique_names(runs), outcomes, strict=True))
+    return [path]
+
+
+def _write_parquet(runs: Sequence[StoredRun], directory: Path, *, long: bool) -> list[Path]:
+    path = directory / _PARQUET
+    load = frames.load_long if long else frames.load
+    table = load([run.directory for run in runs])
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        table.to_parquet(temporary, index=False)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     return [path]
 
 

@@ -18,6 +18,8 @@ from .ranks import NamedHost, Placement, expected_placement, rank_processes
 _WIDEST_VALUE = 20
 _WIDTH = 116
 _CUT = "..."
+_SHOWN_GROUPS = 7
+"""The number of groups of ranks that are listed before ``...`` and the last group."""
 
 
 def describe(
@@ -94,7 +96,8 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
     if plan.replaced_vendor:
         yield _fact("", f"its folder replaces the vendor {plan.vendor} of {plan.replaced_vendor}")
     yield _fact("shape", f"{shape}: {_count(shape.nnodes, 'host')}, {_count(shape.cards, 'card')} in total")
-    yield from _shares(plan)
+    for number, line in enumerate(_shares(plan)):
+        yield _fact("" if number else "parallel", line)
     if shape.cards > 1 and plan.is_training:
         yield _fact("speed-up", f"{plan.scaling} scaling, at least {plan.min_efficiency:g} per card")
     yield _fact("runtime", plan.runtime)
@@ -113,12 +116,29 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
 
 
 def _shares(plan: Plan) -> Iterator[str]:
-    """Say how many cards hold a copy of the model, and how many read different samples."""
-    parallel = plan.parallel
-    if plan.case.shape.cards > 1 and "parallel" in plan.config:
-        copies = _count(parallel.replicate, "copy", "copies")
-        holds = f"{copies} of the model, {_count(parallel.ranks // parallel.replicate, 'card')} each"
-        yield _fact("parallel", f"{parallel.name}: {holds}; {_count(parallel.data_ranks, 'share')} of the samples")
+    """Say what each card holds of the model, and which samples it reads."""
+    parallel, cards = plan.parallel, plan.case.shape.cards
+    if cards == 1 or "parallel" not in plan.config:
+        return
+    copies = _count(parallel.replicate, "copy", "copies")
+    holds = f"{copies} of the model, {_count(parallel.ranks // parallel.replicate, 'card')} each"
+    yield f"{parallel.name}: {holds}; {_count(parallel.data_ranks, 'share')} of the samples"
+    if not parallel.is_sharded:
+        return
+    last, parts = parallel.data_ranks - 1, parallel.without_experts.shard
+    for group in (*range(min(_SHOWN_GROUPS, last)), last):
+        if group == last > _SHOWN_GROUPS:
+            yield f"  {_CUT}"
+        first = group * parallel.tensor
+        ranks = f"rank {first}" if parallel.tensor == 1 else f"ranks {first} to {first + parallel.tensor - 1}"
+        held = [f"copy {group // parts + 1}"] if parallel.replicate > 1 else []
+        held += [f"part {group % parts + 1} of {parts}"] if parts > 1 else []
+        if parallel.expert > 1:
+            held.append(f"part {group % parallel.expert + 1} of {parallel.expert} of the experts")
+        hosts = (first + parallel.tensor - 1) // plan.case.nproc - first // plan.case.nproc + 1
+        if parallel.tensor > 1:
+            held.append("divided between these ranks" + (f" on {hosts} hosts" if hosts > 1 else ""))
+        yield f"  {ranks}: {', '.join(held)}; samples {group + 1} of {parallel.data_ranks}"
 
 
 def _expected(plan: Plan) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import pytest
 
 from .items import selected_of
-from .shared import OUTCOMES, PROPERTIES, RUN, VERDICTS
+from .shared import OUTCOMES, RUN, VERDICTS
 
 if TYPE_CHECKING:
     from pytest_flagperf.case import Case
@@ -231,11 +231,10 @@ def _is_strict(config: pytest.Config) -> bool:
 
 
 def _remember(item: pytest.Item, outcomes: list[Outcome]) -> None:
-    from pytest_flagperf.report.export.junit import further_properties
+    from pytest_flagperf.report.export.junit import properties
 
     item.stash[OUTCOMES] = outcomes
-    owners = item.config.stash.setdefault(PROPERTIES, {})
-    item.user_properties.extend(further_properties(item.nodeid, outcomes, owners))
+    item.user_properties.extend(properties(outcomes))
 
 
 def _or_fail(work: Callable[[], T]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from .shared import OUTCOMES, RUN, VERDICTS
 from .writers import record
 
 if TYPE_CHECKING:
+    from pytest_flagperf.report.export.junit import OncePerCase
     from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.verdicts import Verdict
     from pytest_flagperf.selection import Selected
@@ -125,6 +127,33 @@ def _begin_with(report: pytest.TestReport, case: str) -> None:
 
 def _short(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+class JUnitFile:
+    """Complete the JUnit file of pytest: properties once per case, and the logs; registered only if there is a run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @cached_property
+    def _once(self) -> OncePerCase:
+        # Loads the modules that read results, which a run loads while the hosts are checked.
+        from pytest_flagperf.report.export.junit import OncePerCase
+
+        return OncePerCase()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
+        """Hide the properties that another test of the case has, while the JUnit writer reads them at teardown."""
+        from _pytest.junitxml import xml_key
+
+        given = report.user_properties
+        if report.when == "teardown" and self._config.stash.get(xml_key, None) is not None:
+            report.user_properties = self._once.filter(report.nodeid, given)
+        try:
+            yield
+        finally:
+            report.user_properties = given
 
 
 class Attachments:

@@ -17,7 +17,7 @@ from pytest_flagperf.stored.layout import JUNIT, PAGE
 from .interrupts import Interrupts
 from .items import requested_cases
 from .pytest_html import PageHooks, clean_metadata, expanded, write_run_page
-from .reports import Attachments
+from .reports import Attachments, JUnitFile
 from .shared import RUN, SESSION, is_worker, line_writer
 from .shown_command import shown_command
 from .terminal import ReportLines
@@ -66,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(PageHooks(run), "flagperf-page")
     clean_metadata(config)
     config.pluginmanager.register(Attachments(config), "flagperf-attachments")
+    config.pluginmanager.register(JUnitFile(config), "flagperf-junit")
     config.pluginmanager.register(ReportLines(config), "flagperf-report-lines")
     if not is_worker(config):
         config.pluginmanager.register(Writers(run), "flagperf-writers")

@@ -16,8 +16,6 @@ RUN: pytest.StashKey[Run] = pytest.StashKey()
 SESSION: pytest.StashKey[pytest.Session] = pytest.StashKey()
 VERDICTS: pytest.StashKey[list[Verdict]] = pytest.StashKey()
 OUTCOMES: pytest.StashKey[list[Outcome]] = pytest.StashKey()
-PROPERTIES: pytest.StashKey[dict[tuple[str, str], str]] = pytest.StashKey()
-"""The test that has each property of a case in the JUnit file."""
 
 
 def is_worker(config: pytest.Config) -> bool:

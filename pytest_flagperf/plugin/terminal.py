@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_flagperf.case import Case
 from pytest_flagperf.stored.layout import JUNIT, PAGE
 
 from .items import requested_cases, takes_case
@@ -95,6 +100,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     # Programs, such as CI systems, can read long lines.
     width = UNLIMITED if "CI" in os.environ else terminalreporter._tw.fullwidth
     write = line_writer(config)
+    summary = replace(summary, next_steps=tuple(_next_steps(run, summary, config, os.environ)))
     for line in summary.lines(width):
         write(line)
 
@@ -132,6 +138,29 @@ def _show_hints(run: Run, terminalreporter: Any, config: pytest.Config) -> None:
     if not lines and any(map(takes_case, terminalreporter.stats.get("deselected", ()))):
         words = ", ".join(keywords(run.selection.cases))
         write(f"flagperf: -k: no test matches {config.option.keyword!r}; available keywords: {words}")
+
+
+def _next_steps(run: Run, summary: RunSummary, config: pytest.Config, environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield suggestions after an interactive run without any option of pytest-flagperf."""
+    if not summary.cases or not run.settings.all_default or "CI" in environment or config.get_verbosity() < 0:
+        return
+    page = next((path for path in summary.reports if path.endswith(".html")), None)
+    folders = config.known_args_namespace.file_or_dir
+    model = Case.parse(summary.cases[0].case).model
+    yield "next:"
+    if page:
+        yield f"  open {page} in a browser"
+    yield f"  {shlex.join([_program('pytest'), *folders, '-k', model])}  # one model"
+    yield f"  {_program('flagperf')} new-vendor NAME --hw=CHIP  # add a vendor"
+
+
+def _program(name: str) -> str:
+    """Return the command that starts the program from the current directory."""
+    own = Path(sys.executable).parent / name
+    on_path = shutil.which(name)
+    if on_path is not None and Path(on_path) == own:
+        return name
+    return os.path.relpath(own) if own.is_relative_to(Path.cwd()) else str(own)
 
 
 def _write_github_summary(summary: RunSummary, write: Callable[[str], None], environ: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from pytest_flagperf.results.tables import store
 from pytest_flagperf.stored import WriteError, layout
 from pytest_flagperf.stored.round_dir import case_folders, has_rounds
 
-from . import judging
+from . import controller, judging
 from .directory import relative
 from .run import Run
 
@@ -58,6 +58,7 @@ def _info(run: Run, command: Sequence[str], exit_status: int) -> store.RunInfo:
         exit_status=exit_status,
         selected=tuple(str(requested.case) for requested in run.requested),
         not_run=tuple(_not_run(run, have_results)),
+        controller={**run.controller_before, **controller.own_cost()},
     )
 
 

@@ -28,6 +28,7 @@ from pytest_flagperf.settings import COMMAND_LINE, Settings, read_settings
 from pytest_flagperf.stored import FormatError, layout, writing
 from pytest_flagperf.stored.live_record import CASES, END, LiveRecord
 
+from . import controller
 from .auto_runtime import AUTO, AutoRuntime, with_chosen
 from .case_lookup import CaseLookup
 from .directory import RunDirectory, relative
@@ -73,6 +74,8 @@ class Run:
         self.notes: list[str] = []
         self.requested: tuple[Selected | Absent, ...] = ()
         """The cases of the tests that pytest selected, also those that cannot run."""
+        self.controller_before: controller.Figures = {}
+        """The load and memory of the controller before the first case."""
 
     @classmethod
     def open(
@@ -274,6 +277,8 @@ class Run:
 
     def _load(self) -> None:
         """Import what the rounds and their reports need."""
+        import psutil  # noqa: F401 - for the figures of the controller
+
         from pytest_flagperf.report.export import junit  # noqa: F401
         from pytest_flagperf.report.page import page  # noqa: F401
         from pytest_flagperf.report.terminal import summary  # noqa: F401
@@ -282,6 +287,7 @@ class Run:
 
     def begin(self, chosen: Sequence[Selected]) -> list[str]:
         """Save the options so that --resume can continue this run, and set failed rounds of a resumed run aside."""
+        self.controller_before = controller.before_run()
         directory = self.directory.path
         lines = set_failed_rounds_aside(directory) if self.settings.resume else []
         # The results of a resumed run are not made from its new rounds; they are written again at its end.

@@ -116,7 +116,7 @@ ACCE_CONTAINER_OPT = "--gpus all -e A=1"
 SHM_SIZE = "32g"
 CLEAR_CACHES = True
 """
-CONTAINER_OPTIONS = "-e A=1 --memory 64g -v /a:/b:ro --ulimit memlock=-1"
+CONTAINER_OPTIONS = "-e A=1 --memory 64g -v /a:/b:ro --mount type=bind,source=/a,target=/b --ulimit memlock=-1"
 REQUIREMENTS = (
     "torch==2.10\n-r more.txt\n--extra-index-url https://h/simple\npkg @ https://h/p.whl\na[b]>=1; os_name>'a'\n"
 )

@@ -15,7 +15,7 @@ from .conftest import Toy
 
 pytestmark = pytest.mark.slow
 REPO = Path(__file__).resolve().parents[2]
-PACKAGES = ("pytest", "_pytest", "py", "pluggy", "packaging", "iniconfig", "pygments", "orjson")
+PACKAGES = ("pytest", "_pytest", "py", "pluggy", "packaging", "iniconfig", "pygments", "orjson", "psutil")
 WORKERS = ("xdist", "execnet")
 
 
@@ -75,9 +75,9 @@ def test_the_plugin_is_loaded_once_however_pytest_is_started(bare: Bare, given: 
 
 
 def test_missing_packages_are_named_before_anything_runs(bare: Bare) -> None:
-    code, output = bare.run("--runtime=host", packages=tuple(name for name in PACKAGES if name != "orjson"))
+    code, output = bare.run("--runtime=host", packages=tuple(name for name in PACKAGES if name != "psutil"))
     assert code == 1
-    assert output.startswith(f"pytest-flagperf needs orjson; got {sys.executable}, Python ")
+    assert output.startswith(f"pytest-flagperf needs psutil; got {sys.executable}, Python ")
     assert not bare.toy.runs
 
 

@@ -85,7 +85,7 @@ def test_a_folder_of_wheels_is_enough_for_the_harness(toy: Toy, capsys: pytest.C
     assert main(["wheels", str(wheels), "-k", "alpha", f"--python-version={VERSION}"]) == 0
     out = capsys.readouterr().out
     names = {path.name.partition("-")[0].replace("_", "-") for path in wheels.glob("*.whl")}
-    assert {"pytest", "orjson", "pip", "h11"} <= names
+    assert {"pytest", "orjson", "psutil", "pip", "h11"} <= names
     assert not {"idna", *OF_ONE_PART} & names, "what all suites need is the framework's own"
     assert " h11 0.16.0 (alpha:plain)" in out
     assert "the other machine's Python must have idna" in out

@@ -1,5 +1,8 @@
 """The selection of cases: keywords, markers, similar names, counts, and convergence."""
 
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -132,3 +135,20 @@ def test_a_class_outside_suites_is_an_error_but_a_function_is_not(toy: Toy) -> N
     result = toy.run("elsewhere")
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines(["*no suite contains this class;*move it to suites/<model>/*"])
+
+
+def test_the_first_run_ends_with_next_steps(toy: Toy) -> None:
+    result = toy.run("suites", "-k", "alpha and 1x1")
+    lines = result.outlines
+    start = lines.index("next:")
+    page, model, vendor = (line.strip() for line in lines[start + 1 : start + 4])
+    assert (toy.root / page.removeprefix("open ").removesuffix(" in a browser")).is_file()
+    assert lines[start + 4].startswith("flagperf: 1 of 1 case passed")
+    for text, more in ((model, "--plan"), (vendor.replace("NAME", "made").replace("CHIP", "M1"), "")):
+        command = shlex.split(text.partition("#")[0])
+        done = subprocess.run([*command, *more.split()], cwd=toy.root, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert (toy.root / "vendors" / "made" / "vendor.toml").is_file()
+    assert Path(shlex.split(model)[0]).parent in (Path(sys.executable).parent, Path())
+    # The control: no next steps if an option is passed.
+    assert "next:" not in toy.run("suites", "-k", "alpha", "--nodes=1x1").outlines

@@ -33,17 +33,6 @@ def properties(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
     return [(name, printable(value)) for name, value in values.items()]
 
 
-def further_properties(
-    test: str, outcomes: Sequence[Outcome], owners: dict[tuple[str, str], str]
-) -> list[tuple[str, str]]:
-    """Return the properties that no other test of the case has, in ``owners``; each test has the name of its case."""
-    return [
-        (name, value)
-        for name, value in properties(outcomes)
-        if name == CASE or owners.setdefault((outcomes[0].case, name), test) == test
-    ]
-
-
 def judged(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, str]]:
     """Yield the speed-up and each warning of the verdicts; failures are in the message of the test."""
     for verdict in verdicts:
@@ -107,3 +96,22 @@ def attachments(paths: Iterable[Path], environ: Mapping[str, str]) -> str:
     resolved = [path.resolve() for path in paths]
     kept = [path for path in resolved if path.is_relative_to(root) or not environ.get("GITLAB_CI")]
     return "".join(f"[[ATTACHMENT|{path.relative_to(root) if path.is_relative_to(root) else path}]]\n" for path in kept)
+
+
+class OncePerCase:
+    """The properties of the tests of a run, without those that an earlier test of the same case already has."""
+
+    def __init__(self) -> None:
+        self._owner: dict[tuple[object, object], str] = {}
+
+    def filter(self, test: str, given: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
+        """Return the properties of a test that no other test of its case has; each test keeps the name of its case."""
+        listed = list(given)
+        case = dict(listed).get(CASE)
+        if case is None:
+            return listed
+        return [
+            (name, value)
+            for name, value in listed
+            if name == CASE or self._owner.setdefault((case, name), test) == test
+        ]

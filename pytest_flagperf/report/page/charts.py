@@ -24,12 +24,15 @@ from flagperf_driver.perflog import number
 from pytest_flagperf.report.page.step_times import RankStepTimes
 from pytest_flagperf.results.figures.units import count, quantity, scale_of
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.stragglers import SLOW
 from pytest_flagperf.stored.plan import MeasuredFigure
 
 MAX_POINTS = 300
 """The maximum number of points of a line: more are not visible and make the page large."""
 MAX_LINES = 8
 """The maximum number of lines of devices, hosts or ranks; more are drawn as their lowest, median and highest."""
+_MOST_BARS = 16
+IDEAL = "ideal"
 _MAX_NAME_LENGTH = 40
 _DIGITS = 4
 
@@ -233,6 +236,24 @@ def rank_steps(ranks: Sequence[RankStepTimes], points: int = MAX_POINTS) -> Char
     return chart and replace(chart, note=note, floor=0.0)
 
 
+def rank_bars(ranks: Sequence[RankStepTimes]) -> str:
+    """Return the forward pass of each rank as a bar, of many ranks only the slowest, which delay the others.
+
+    The whole steps of all ranks take equally long, because each waits for the slowest.
+    """
+    known = [rank for rank in ranks if rank.forward > 0]
+    if len(known) < 2:
+        return ""
+    slowest = sorted(known, key=lambda rank: -rank.forward)[:_MOST_BARS]
+    middle = median(rank.forward for rank in known)
+    shown = [
+        Bar(f"rank {rank.rank}", rank.forward, quantity(rank.forward, "s"), marked=rank.forward >= SLOW * middle)
+        for rank in sorted(slowest, key=lambda rank: rank.rank)
+    ]
+    some = f", the slowest {len(shown)} of {count(len(known), 'rank')}" if len(shown) < len(known) else ""
+    return f"<h4>Forward pass of each rank, in which no rank waits for others{some}</h4>{bars(shown)}"
+
+
 # -- of cases ------------------------------------------------------------------------------------------------
 
 
@@ -249,14 +270,26 @@ def scaling(title: str, unit: str, points: Mapping[str, Sequence[tuple[int, floa
     return chart and replace(chart, floor=0.0, dots=True, summary="last")
 
 
+def speedup(title: str, points: Mapping[str, Sequence[tuple[int, float]]]) -> Chart | None:
+    """Return the speed-up over cards by name, and one line for the ideal, which is the number of cards."""
+    lines = []
+    for name, pairs in points.items():
+        numbers, factors = zip(*sorted(pairs), strict=True)
+        lines.append(ChartLine(name, numbers, factors))
+    cards = sorted({float(number) for pairs in points.values() for number, _ in pairs})
+    chart = make_chart(title, "cards", "x", [*lines, ChartLine(IDEAL, cards, cards, dashed=True)])
+    return chart and replace(chart, floor=0.0, dots=True, summary="last")
+
+
 @dataclass(frozen=True)
 class Bar:
-    """A bar; ``text`` is the formatted value, ``link`` an anchor of the page."""
+    """A bar; ``text`` is the formatted value, ``link`` an anchor of the page; a ``marked`` one is a problem."""
 
     name: str
     value: float
     text: str
     link: str = ""
+    marked: bool = False
 
 
 def bars(bars: Sequence[Bar]) -> str:
@@ -267,7 +300,7 @@ def bars(bars: Sequence[Bar]) -> str:
         share = bar.value / highest if highest > 0 and math.isfinite(bar.value) else 0.0
         name = f'<a href="{escape(bar.link)}">{escape(bar.name)}</a>' if bar.link else escape(bar.name)
         rows.append(
-            f'<tr><th scope="row">{name}</th><td class="bar">{bar_of(share)}</td>'
+            f'<tr{" class=bad" if bar.marked else ""}><th scope="row">{name}</th><td class="bar">{bar_of(share)}</td>'
             f'<td class="number">{escape(bar.text)}</td><td class="number">{share * 100:.0f} %</td></tr>'
         )
     return f'<table class="bars"><tbody>{"".join(rows)}</tbody></table>'

@@ -10,7 +10,8 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 
-from pytest_flagperf.report.page import charts, time_parts, trends
+from flagperf_driver.node.logs.samples import Samples
+from pytest_flagperf.report.page import charts, sampled_charts, time_parts, trends
 from pytest_flagperf.report.page.case_table import CaseLine, case_table, cell
 from pytest_flagperf.report.page.charts import Chart
 from pytest_flagperf.report.page.html import (
@@ -27,17 +28,21 @@ from pytest_flagperf.report.page.html import (
     state,
     table,
 )
+from pytest_flagperf.report.page.section import MAX_SERIES_BYTES
 from pytest_flagperf.report.page.small_charts import POINTS, small
 from pytest_flagperf.results.comparing.case_table import ADDED, BAD, CHECK, LEFT_OUT, NOT_JUDGED, CaseRow, limit
 from pytest_flagperf.results.comparing.comparison import Compared, certainty
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import meaning
 from pytest_flagperf.results.figures.units import count, quantity
+from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 
-_ALL_POINTS, _MAX_POINTS, _MIN_POINTS = 20_000, 200, 15
-"""The points of a line in all cases together, and in one case."""
+_MAX_POINTS, _MIN_POINTS = 200, 15
+_CHART_BYTES = 2_000_000
+"""The maximum size of all charts; with many cases their lines have fewer points, or samples are left out."""
+_BYTES_PER_POINT = 13
 _MAX_REASONS = 10
 """The maximum number of regressions in the headline; the overview has all of them."""
 _MAX_INVALID = 3
@@ -81,6 +86,7 @@ def standalone(page: ComparisonPage, to: Path) -> str:
         _facts(page, page_dir),
         _overview(page),
         _lists(page),
+        _scaling(page),
         '<h2 id="cases">Cases</h2>',
         *(_case(page, case, page_dir) for case in cases),
     ]
@@ -205,6 +211,29 @@ def _run(name: str, directory: Path, page_dir: Path) -> str:
 # -- all cases -----------------------------------------------------------------------------------------------
 
 
+def _scaling(page: ComparisonPage) -> str:
+    """Return a chart with a line for each run, for each model with several numbers of cards."""
+    groups: dict[tuple[str, str], dict[str, list[tuple[int, float]]]] = {}
+    for case in page.cases:
+        first = case.row.old.outcomes[0]
+        for name, result in case.row.runs:
+            value = result.median("p_core")
+            if value is not None:
+                group = groups.setdefault((f"{first.model} {first.framework}: p_core", _rate(result)), {})
+                group.setdefault(name, []).append((result.outcomes[0].cards, value))
+    drawn = [
+        charts.scaling(title, unit, runs)
+        for (title, unit), runs in groups.items()
+        if any(len({cards for cards, _ in pairs}) > 1 for pairs in runs.values())
+    ]
+    html = charts.html(drawn)
+    return f"<h2>Scaling</h2>{html}" if html else ""
+
+
+def _rate(case: CaseResult) -> str:
+    return case.outcomes[0].rate_unit
+
+
 # -- a case --------------------------------------------------------------------------------------------------
 
 
@@ -275,13 +304,18 @@ def _named(name: str, case: Compared) -> str:
 def _drawn(page: ComparisonPage, case: Compared) -> str:
     """Return the charts of the median round of each run."""
     shown = [(name, outcome) for name, run in case.row.runs if (outcome := _median_round(run)) is not None]
-    points = max(min(_ALL_POINTS // len(page.cases), _MAX_POINTS), _MIN_POINTS)
+    numbers = _CHART_BYTES / max(len(page.cases), 1) / _BYTES_PER_POINT / 2
+    points = max(min(int(numbers / 3 / max(len(shown), 1)), _MAX_POINTS), _MIN_POINTS)
     curves = _by_title((name, chart) for name, outcome in shown for chart in _curves(outcome, points))
-    if not any(curves):
+    sampled = _sampled(page, shown, numbers)
+    if not any(curves) and not sampled:
         return ""
+    about = "of each run the round with the median p_core"
+    if sampled is None:
+        about += "; without the charts of hosts and devices, because there are too many cases"
     title = "Training" if case.row.old.outcomes[0].is_training else "Measurement"
-    drawn = f"{charts.html(curves)}{time_parts.html(dict(shown))}"
-    return f"<h3>{title} <small>(of each run the round with the median p_core)</small></h3>{drawn}"
+    drawn = f"{charts.html(curves)}{charts.html(sampled or ())}{time_parts.html(dict(shown))}"
+    return f"<h3>{title} <small>({about})</small></h3>{drawn}"
 
 
 def _curves(outcome: Outcome, points: int) -> list[Chart | None]:
@@ -306,6 +340,28 @@ def _median_round(case: CaseResult) -> Outcome | None:
         return next(iter(finished), None)
     median = statistics.median_low(outcome.value("p_core") or math.nan for outcome in measured)
     return next(outcome for outcome in measured if outcome.value("p_core") == median)
+
+
+def _sampled(page: ComparisonPage, shown: Iterable[tuple[str, Outcome]], numbers: float) -> list[Chart | None] | None:
+    """Return the charts of hosts and devices with the lines of all runs; None if they have too few points."""
+    monitored = {
+        name: monitors.read(page.directories[name] / outcome.directory, MAX_SERIES_BYTES) for name, outcome in shown
+    }
+    lines = sum(_number_of_lines(samples) for samples in monitored.values())
+    points = min(int(numbers / max(lines, 1)), _MAX_POINTS)
+    if points < _MIN_POINTS:
+        return None
+    return _by_title(
+        (name, chart)
+        for name, samples in monitored.items()
+        for chart in (*sampled_charts.devices(samples, (), points), *sampled_charts.hosts(samples, (), points))
+    )
+
+
+def _number_of_lines(hosts: Mapping[str, Samples]) -> int:
+    """Return the maximum number of lines in the five charts of devices and four charts of hosts."""
+    devices = sum(len(samples.devices) for samples in hosts.values())
+    return 5 * min(devices, charts.MAX_LINES) + 4 * min(len(hosts), charts.MAX_LINES)
 
 
 def _combined(named: Sequence[tuple[str, Chart | None]]) -> Chart | None:

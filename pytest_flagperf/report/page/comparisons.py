@@ -1,4 +1,4 @@
-"""Comparisons of the cases: their numbers of cards and hardware."""
+"""Comparisons of the cases: their rounds, numbers of cards, energy and hardware."""
 
 from __future__ import annotations
 
@@ -8,24 +8,111 @@ from html import escape
 
 from pytest_flagperf.report.page import charts
 from pytest_flagperf.report.page.charts import Bar
-from pytest_flagperf.report.page.html import figures
+from pytest_flagperf.report.page.html import Markup, Number, figures, folded, table
 from pytest_flagperf.report.page.rows import Row
-from pytest_flagperf.results.figures.kinds import EFFICIENCY
-from pytest_flagperf.results.figures.units import count, quantity
+from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
+from pytest_flagperf.results.figures.units import compared, count, quantity
+
+_MAX_OPEN = 30
+"""The number of rows from which on a table is folded."""
+_LEAST_SPREAD = 0.01
+"""The least half width of the axis of a distribution, as a share of the median."""
+_MAIN = "the p_core, or the first figure of a measurement,"
 
 
 def comparisons(rows: Sequence[Row]) -> str:
     """Return all comparisons for which the run has the figures."""
     trainings = [row for row in rows if row.is_training]
-    return scaling(trainings) + machines(trainings)
+    of_trainings = (part(trainings) for part in (scaling, energy, machines))
+    return "".join([distribution(rows), *of_trainings])
+
+
+# -- rounds and runs -------------------------------------------------------------------------------------------
+
+
+def distribution(rows: Sequence[Row]) -> str:
+    """Return the main figure of each round as a dot on an axis around its median, for cases with several rounds."""
+    shown = [row for row in rows if len(row.values) > 1 and row.main.median]
+    if not shown:
+        return ""
+    reach = max([_LEAST_SPREAD, *(abs(value / _median(row) - 1) for row in shown for value in row.values)])
+    cells = []
+    for row in shown:
+        interval = row.main.interval
+        low, high = compared(*interval, row.unit) if interval else ("", "")
+        variation = "" if row.main.variation is None else quantity(row.main.variation, "share")
+        texts = (Number(f"{low} to {high}"), Number(variation))
+        cells.append((row.linked, Markup(_dots(row, reach)), Number(quantity(row.main.median, row.unit)), *texts))
+    head = ("case", f"rounds, from -{reach:.1%} to +{reach:.1%} of the median", "median", *_STATISTICS)
+    note = f"Each dot is {_MAIN} of a round, the line is the median, the shade is the 95 % confidence interval."
+    return _section("distribution", "Distribution of the rounds", note, table(head, cells), len(shown))
+
+
+_STATISTICS = ("95 % confidence interval of the mean", "coefficient of variation")
+
+
+def _dots(row: Row, reach: float) -> str:
+    def place(value: float) -> float:
+        return min(max(50 + (value / _median(row) - 1) / reach * 48, 0), 100)
+
+    low, high = (place(value) for value in row.main.interval or (_median(row), _median(row)))
+    dots = "".join(f'<b style="left:{place(value):.1f}%"></b>' for value in row.values)
+    label = f"{count(len(row.values), 'round')}: {', '.join(quantity(value, row.unit) for value in row.values)}"
+    band = f'<i style="left:{low:.1f}%;width:{high - low:.1f}%"></i>'
+    return f'<span class="dots" role="img" aria-label="{escape(label)}">{band}{dots}</span>'
+
+
+# -- energy ----------------------------------------------------------------------------------------------------
+
+
+def energy(rows: Sequence[Row]) -> str:
+    """Return the devices' energy per sample as bars, and the throughput per watt, for cases whose power was sampled."""
+    parts, shown = [], 0
+    for title, group in _groups((row for row in rows if row.energy_per_sample), lambda row: row.group):
+        ordered = sorted(group, key=lambda row: row.energy_per_sample or 0.0)
+        highest = ordered[-1].energy_per_sample or 1.0
+        cells = [_energy_cells(row, row.energy_per_sample or 0.0, highest) for row in ordered]
+        head = ("case", "share of the most", "energy per sample", "throughput per watt")
+        parts.append(f"<h3>{escape(title)}</h3>{table(head, cells)}")
+        shown += len(cells)
+    if not parts:
+        return ""
+    note = (
+        f"Energy per sample: {FIGURES['device_energy_per_sample'].meaning}, less is better. Throughput per watt:"
+        " samples per second for each watt of all devices, which is samples per joule; more is better."
+    )
+    return _section("energy", "Energy of the devices", note, "".join(parts), shown)
+
+
+def _energy_cells(row: Row, joules: float, highest: float) -> tuple[str, ...]:
+    per_watt = f"{quantity(1 / joules)} {row.unit} per W"
+    return (
+        row.linked,
+        Markup(f'<span class="bar">{charts.bar_of(joules / highest)}</span>'),
+        Number(quantity(joules, "J/sample")),
+        Number(per_watt),
+    )
+
+
+def _section(name: str, title: str, note: str, content: str, rows: int) -> str:
+    shown = content if rows <= _MAX_OPEN else folded(f"Show {count(rows, 'case')}", content)
+    return f'<h2 id="{name}">{escape(title)}</h2><p class="soft">{escape(note)}</p>{shown}'
+
+
+def _median(row: Row) -> float:
+    return row.main.median or math.nan
+
+
+# -- several shapes and machines ------------------------------------------------------------------------------
 
 
 def scaling(rows: Sequence[Row]) -> str:
     """Return a chart and a table for each model that was measured with several numbers of cards."""
     groups = _groups(rows, lambda row: row.group)
-    drawn = charts.html(_scaling_chart(f"{name}: p_core", group) for name, group in groups)
+    made = [(_scaling_chart(f"{name}: p_core", group), _speedup_chart(name, group)) for name, group in groups]
+    drawn = charts.html(chart for pair in made for chart in pair)
     tables = "".join(_efficiencies(f"{name}: p_core [{group[0].unit}] (efficiency)", group) for name, group in groups)
-    note = f"Efficiency: {EFFICIENCY}. Dotted lines are the ideal."
+    note = f"Speed-up: {SPEEDUP}. Efficiency: {EFFICIENCY}. Dotted lines are the ideal."
     text = f'<p class="soft">{escape(note)}</p>'
     return f'<h2 id="scaling">Scaling</h2>{text}{drawn}{tables}' if drawn else ""
 
@@ -54,8 +141,14 @@ def _scaling_chart(title: str, rows: Sequence[Row]) -> charts.Chart | None:
     return charts.scaling(title, rows[0].unit, points)
 
 
-def _median(row: Row) -> float:
-    return row.main or math.nan
+def _speedup_chart(name: str, rows: Sequence[Row]) -> charts.Chart | None:
+    """Return the speed-up over the fewest cards that were measured, and its ideal."""
+    points = {}
+    for machine, by_cards in _by_cards(rows):
+        fewest = min(by_cards)
+        if len(by_cards) > 1 and by_cards[fewest]:
+            points[machine] = [(cards, value / by_cards[fewest] * fewest) for cards, value in by_cards.items()]
+    return charts.speedup(f"{name}: speed-up", points)
 
 
 def _by_cards(rows: Sequence[Row]) -> Iterator[tuple[str, dict[int, float]]]:
@@ -71,7 +164,9 @@ def machines(rows: Sequence[Row]) -> str:
     for title, group in _groups(rows, lambda row: f"{row.group}, {row.shape[0]}x{row.shape[1]}"):
         if len({row.machine for row in group}) > 1:
             fastest_first = sorted(group, key=lambda row: -_median(row))
-            bars = [Bar(row.machine, _median(row), quantity(row.main, row.unit), row.link) for row in fastest_first]
+            bars = [
+                Bar(row.machine, _median(row), quantity(row.main.median, row.unit), row.link) for row in fastest_first
+            ]
             parts.append(f"<div><h3>{escape(title)}</h3>{charts.bars(bars)}</div>")
     if not parts:
         return ""
@@ -82,6 +177,6 @@ def _groups(rows: Iterable[Row], key: Callable[[Row], str]) -> Iterable[tuple[st
     """Group the cases that have a throughput."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        if row.main is not None:
+        if row.main.median is not None:
             groups.setdefault(key(row), []).append(row)
     return groups.items()

@@ -103,7 +103,7 @@
       const place = names ? names.indexOf(line.name) : line.dashed ? number - 1 : number++;
       return {
         label: line.name, width: line.dashed ? 1 : 1.6, show: !off.has(line.name),
-        stroke: palette[place % palette.length],
+        stroke: line.dashed && line.name === "ideal" ? ink("soft-text") : palette[place % palette.length],
         // On paper colours may be missing, so each line has its own dashes.
         dash: line.dashed ? [2, 4] : DASHES[(printing ? place : Math.floor(place / palette.length)) % DASHES.length],
         points: { show: !line.dashed && (chart.dots || few), size: 5 },

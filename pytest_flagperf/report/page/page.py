@@ -7,6 +7,7 @@ Cases are read one after the other, and long logs and series only in part, so me
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -17,7 +18,6 @@ from pytest_flagperf.report.page.comparisons import comparisons
 from pytest_flagperf.report.page.html import address, anchor, css_class, document, folded, page_of, script, style
 from pytest_flagperf.report.page.rows import Row, overview, row_of
 from pytest_flagperf.report.page.section import Detail, section
-from pytest_flagperf.report.terminal.summary import counted
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns
 from pytest_flagperf.results.comparing.trend import Trend
 from pytest_flagperf.results.figures.statistics import finite
@@ -30,9 +30,12 @@ from pytest_flagperf.results.verdicts.case_result import (
     EXPECTED,
     FAILED,
     PASSED,
+    STATES,
     UNFINISHED,
     CaseResult,
     CaseSummary,
+    counted_marks,
+    not_judged,
     state_with_code,
     summarize_case,
 )
@@ -178,7 +181,7 @@ def headline(rows: Sequence[Row], info: RunInfo | None = None) -> str:
     """Return the verdict in a sentence, and a line for each case that needs attention."""
     bad = [row for row in rows if row.summary.state in BAD]
     others = [row for row in rows if row.summary.state in (UNFINISHED, EXPECTED)]
-    with_code = [row for row in rows if row.summary.state == PASSED and row.summary.vendor_code]
+    with_code = _with_code(rows)
     not_run = info.not_run if info else ()
     lines = [_reason(row) for row in (*bad[:_MAX_LISTED], *others[:_MAX_LISTED])]
     more = len(bad) + len(others) - len(lines)
@@ -196,8 +199,48 @@ def headline(rows: Sequence[Row], info: RunInfo | None = None) -> str:
     shown, rest = (lines, []) if len(lines) <= _MAX_SHOWN + 2 else (lines[:_MAX_SHOWN], lines[_MAX_SHOWN:])
     listed = f"<ul>{''.join(shown)}</ul>" if shown else ""
     listed += folded(f"{len(rest)} more lines", f"<ul>{''.join(rest)}</ul>") if rest else ""
-    verdict = "; ".join(filter(None, (counted([row.summary for row in rows], len(not_run)), _baselines(rows))))
-    return f'<div class="headline {css_class(kind)}" id="summary"><p>{escape(verdict)}</p>{listed}</div>'
+    return f'<div class="headline {css_class(kind)}" id="summary"><p>{_verdict(rows, len(not_run))}</p>{listed}</div>'
+
+
+def _with_code(rows: Sequence[Row]) -> list[Row]:
+    """Return the cases that passed with vendor code."""
+    return [row for row in rows if row.summary.state == PASSED and row.summary.vendor_code]
+
+
+def _verdict(rows: Sequence[Row], not_run: int) -> str:
+    """Return for example ``2 of 12 cases failed, 9 passed`` or ``6 of 6 cases converged; alpha on 8 cards is ...``."""
+    if not rows:
+        return "No results"
+    numbers = Counter(row.summary.state for row in rows)
+    first, *others = (name for name in STATES if numbers[name])
+    word = "converged" if first == PASSED and all(row.converged for row in rows) else first
+    parts = [
+        f'<span class="{css_class(first)}">{numbers[first]} of {count(len(rows), "case")} {word}</span>',
+        *(f'<span class="{css_class(name)}">{numbers[name]} {name}</span>' for name in others),
+    ]
+    with_code = _with_code(rows)
+    parts += [f"{len(with_code)} with vendor code"] if with_code else []
+    parts += not_judged(row.summary for row in rows)
+    parts += counted_marks(row.summary for row in rows)
+    parts += [f"{not_run} not run"] if not_run else []
+    return "; ".join([", ".join(parts), *map(escape, filter(None, (_scaling(rows), _baselines(rows))))])
+
+
+def _scaling(rows: Sequence[Row]) -> str:
+    """Return how much faster most cards are than one, such as ``alpha on 2 cards is 1.66 times as fast as on one``.
+
+    A speed-up above the number of cards is noise.
+    """
+    good = [row for row in rows if row.summary.state not in (*BAD, UNFINISHED)]
+    scaled = [row for row in good if row.speedup is not None and row.speedup <= row.cards]
+    most = max((row.cards for row in scaled), default=1)
+    ordered = sorted((row.speedup or 0.0, row.model) for row in scaled if row.cards == most)
+    if most < 2:
+        return ""
+    (low, slowest), (high, fastest) = ordered[0], ordered[-1]
+    if len(ordered) == 1:
+        return f"{fastest} on {most} cards is {high:.2f} times as fast as on one"
+    return f"{most} cards are {low:.2f} ({slowest}) to {high:.2f} times ({fastest}) as fast as one"
 
 
 def _reason(row: Row) -> str:
@@ -223,11 +266,26 @@ def _facts(rows: Sequence[Row], info: RunInfo | None, run_dir: Path, page_dir: P
     versions = info.versions.items() if info is not None else ()
     facts = {
         "Versions": escape(", ".join(f"{name} {version}" for name, version in versions)),
+        "Controller": "" if info is None else escape(_controller(info)),
         "Files": ", ".join(_files(run_dir, page_dir)),
         "Warnings": escape(_warnings(rows)),
     }
     items = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items() if text)
     return f'<dl class="facts">{items}</dl>' if items else ""
+
+
+def _controller(info: RunInfo) -> str:
+    """Return the load and memory of the machine that ran pytest, and what pytest-flagperf used."""
+    figures, parts = info.controller, []
+    if {"cores", "load_1min", "memory", "memory_available"} <= figures.keys():
+        memory = f"{quantity(figures['memory_available'], 'bytes')} of {quantity(figures['memory'], 'bytes')}"
+        parts.append(
+            f"load {figures['load_1min']:.2f} on {figures['cores']:.0f} cores, {memory} memory available before the run"
+        )
+    if {"harness_cpu_s", "harness_memory"} <= figures.keys():
+        used = f"{quantity(figures['harness_cpu_s'], 's')} of CPU time, {quantity(figures['harness_memory'], 'bytes')}"
+        parts.append(f"pytest-flagperf used {used}")
+    return "; ".join(parts)
 
 
 def _again(info: RunInfo | None) -> str:

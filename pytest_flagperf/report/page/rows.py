@@ -19,7 +19,7 @@ from pytest_flagperf.results.comparing.stored_runs import NamedRounds
 from pytest_flagperf.results.comparing.trend import Trend, trend_of
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
-from pytest_flagperf.results.figures.statistics import finite, summarize
+from pytest_flagperf.results.figures.statistics import Summary, finite, summarize
 from pytest_flagperf.results.figures.units import count, quantity, signed
 from pytest_flagperf.results.measured.limits import Limits, StepWork, work_of
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -35,6 +35,7 @@ class Row:
     meets_baseline: bool | None
     """Whether the case is as good as its accepted baseline; None without a baseline."""
     group: str
+    model: str
     vendor: str
     hardware: str
     shape: tuple[int, int]
@@ -44,8 +45,15 @@ class Row:
     """The cells of the overview by column; only of those that the case fills."""
     facts: Mapping[str, str]
     is_training: bool
-    main: float | None
-    """The median p_core of the finished rounds, or of the first figure of a measurement."""
+    converged: bool
+    """Whether every round was meant to converge and did."""
+    main: Summary
+    """The p_core of the finished rounds, or the first figure of a measurement."""
+    values: tuple[float, ...]
+    """The same of each finished round."""
+    speedup: float | None
+    energy_per_sample: float | None
+    """The median energy of all devices per sample, in J."""
     work: StepWork | None
     """What a step does, to compare it with the limits of the machine."""
     advice: str
@@ -87,6 +95,7 @@ def row_of(
     """
     link = f"{page}#{anchor(case.case)}"
     first = case.outcomes[0]
+    values = finite(outcome.value(first.main) for outcome in case.outcomes if outcome.ok)
     cells = {name: cell(case) for name, (cell, _) in COLUMNS.items()}
     cells["case"] = _case(case, link)
     trend = trend_of(first.main, [*earlier, (run, case.outcomes)])
@@ -95,6 +104,7 @@ def row_of(
         summary=summary,
         meets_baseline=_meets_baseline(case),
         group=_group(first),
+        model=first.model,
         vendor=first.vendor,
         hardware=first.hardware,
         shape=(first.nnodes, first.nproc),
@@ -103,7 +113,11 @@ def row_of(
         cells={name: cell for name, cell in cells.items() if cell},
         facts=machine.facts(first),
         is_training=first.is_training,
-        main=case.median(first.main),
+        converged=case.converged == len(case.outcomes),
+        main=summarize(values),
+        values=tuple(values),
+        speedup=None if "speed-up" in summary.not_judged else case.speedup,
+        energy_per_sample=case.median("device_energy_per_sample"),
         work=work_of(case.outcomes),
         advice=advice(case),
         link=link,

@@ -256,8 +256,10 @@ def _methods(names: Sequence[str], rounds: Sequence[Outcome]) -> list[tuple[str,
 
 
 def _figures_row(name: str, rounds: Sequence[Outcome]) -> tuple[str, ...]:
-    summary = summarize(outcome.value(name) for outcome in rounds if outcome.ok)
-    values = (_value(outcome, name) for outcome in rounds)
+    finished = [outcome for outcome in rounds if outcome.ok]
+    summary = summarize(outcome.value(name) for outcome in finished)
+    outliers = {finished[index].round for index in summary.outliers}
+    values = (_value(outcome, name, outlier=outcome.round in outliers) for outcome in rounds)
     unit = _record(name, rounds).unit
     cells = (*_statistics(summary, unit), *values)
     if unit != rounds[0].rate_unit or unit in SCALED:
@@ -277,9 +279,11 @@ def _statistics(summary: Summary, unit: str) -> tuple[str, ...]:
     return quantity(summary.median, unit), quantity(summary.mean, unit), interval, variation
 
 
-def _value(outcome: Outcome, name: str) -> str:
+def _value(outcome: Outcome, name: str, *, outlier: bool = False) -> str:
     metric = outcome.metric(name)
-    return "" if metric is None else quantity(metric.value, metric.unit)
+    if metric is None:
+        return ""
+    return quantity(metric.value, metric.unit) + (" (outlier)" if outlier else "")
 
 
 def _memory(rounds: Sequence[Outcome], parts: Mapping[str, float]) -> str:
@@ -318,6 +322,7 @@ def _round(
         _course(outcome),
         charts.html(drawn),
         charts.html([charts.rank_steps(ranks, detail.per_line(len(ranks)))]),
+        charts.rank_bars(ranks),
         _notes(monitored),
         "" if outcome.ok else excerpts(round_dir, outcome, listed),
         _files(outcome, round_dir, page_dir),

@@ -1,4 +1,4 @@
-"""The step times of each rank, from its log; of a long log only parts are read."""
+"""The step times of each rank, and its forward pass, from its log; of a long log only parts are read."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ AT_MOST = 64 * 1024
 
 @dataclass(frozen=True)
 class RankStepTimes:
-    """``step_times``: step and seconds, in order."""
+    """``step_times``: step and seconds, in order; ``forward``: the mean forward pass of the measured steps."""
 
     rank: int
     step_times: tuple[tuple[int, float], ...]
+    forward: float = math.nan
 
 
 def read(round_dir: Path, outcome: Outcome, at_most: int = AT_MOST) -> list[RankStepTimes]:
@@ -34,10 +35,13 @@ def read(round_dir: Path, outcome: Outcome, at_most: int = AT_MOST) -> list[Rank
 def _of_log(path: Path, at_most: int) -> RankStepTimes | None:
     rank: int | None = None
     steps: list[tuple[int, float]] = []
+    forward = math.nan
     for record in perflog.Reader(loads=orjson.loads).feed(b"".join(partial_read.read_lines(path, at_most))):
         rank = record.rank
         if record.event == events.STEP_END:
             step, seconds = number(record.value.get("step")), number(record.value.get("step_time"))
             if math.isfinite(step) and math.isfinite(seconds):
                 steps.append((int(step), seconds))
-    return None if rank is None else RankStepTimes(rank, tuple(steps))
+        elif record.event == events.FINISHED:
+            forward = number(record.value.get("forward_time"))
+    return None if rank is None else RankStepTimes(rank, tuple(steps), forward)

@@ -14,7 +14,7 @@ from typing import Any
 
 from flagperf_driver import perflog
 from pytest_flagperf.printable import printable
-from pytest_flagperf.results.figures.units import quantity
+from pytest_flagperf.results.figures.units import plain, quantity
 from pytest_flagperf.stored import live_record
 from pytest_flagperf.stored.live_record import LiveRecord, shortened
 
@@ -227,6 +227,7 @@ class PlainLines:
         self._activity = ""
         self._since = self._written_at = self._arrived_at = clock()
         self._progress: RoundProgress | None = None
+        self._evaluated_at = float("-inf")
 
     def phase(self, text: str) -> None:
         """Write the start of something that may take long, such as a build."""
@@ -241,11 +242,18 @@ class PlainLines:
         self._activity = text
 
     def progress(self, progress: RoundProgress) -> None:
-        """Write a line at the start of the training, and at its first step."""
-        before, self._progress, self._arrived_at = self._progress, progress, self._clock()
-        starts = progress.phase == _TRAINING and (before is None or before.phase != _TRAINING)
-        if starts if not progress.step else before is None or not before.step:
+        """Write a line at the start of the training, at its first step and, once a minute, at an evaluation."""
+        now = self._clock()
+        before, self._progress, self._arrived_at = self._progress, progress, now
+        if not progress.step:
+            if progress.phase == _TRAINING and (before is None or before.phase != _TRAINING):
+                self._figures(progress, progress_line(progress))
+        elif before is None or not before.step:
+            self._evaluated_at = now
             self._figures(progress, progress_line(progress))
+        elif progress.metric not in (None, before.metric) and now - self._evaluated_at >= _EVERY_S:
+            self._evaluated_at = now
+            self._figures(progress, _evaluation(progress))
 
     def end_round(self, title: str, state: str) -> None:
         """Write how a round ended, with its last figures."""
@@ -259,6 +267,7 @@ class PlainLines:
     def clear(self) -> None:
         """Forget what was done: it has ended."""
         self._activity, self._progress = "", None
+        self._evaluated_at = float("-inf")
 
     def tick(self) -> None:
         """Write a line if something has run for a minute without one."""
@@ -280,3 +289,10 @@ class PlainLines:
     def _line(self, text: str) -> None:
         self._written_at = self._clock()
         self._write(text)
+
+
+def _evaluation(progress: RoundProgress) -> str:
+    reached = quantity(progress.metric, digits=3)
+    target = "" if progress.target is None else f" of {plain(progress.target, 3)}"
+    title = f"{progress.case} round {progress.round}"
+    return f"{title}  evaluation: {progress.metric_name} {reached}{target} at step {progress.step:,}"

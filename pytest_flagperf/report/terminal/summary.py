@@ -42,6 +42,7 @@ class RunSummary:
     interrupted: bool = False
     notes: tuple[str, ...] = ()
     reports: tuple[str, ...] = ()
+    next_steps: tuple[str, ...] = ()
 
     def verdict(self, width: int = UNLIMITED) -> str:
         """Return the verdict of the run in one line of at most ``width`` columns; less important parts are left out."""
@@ -77,34 +78,35 @@ class RunSummary:
         for folder, paths in groupby(self.reports, os.path.dirname):
             first, *more = paths
             yield ", ".join([first, *(path[len(folder) + 1 :] for path in more)])
+        yield from self.next_steps
         yield self.verdict(width)
 
     def _line(self, reason: str, report: str, *, by_name: bool) -> str:
         warnings = sum(len(case.warnings) for case in self.summaries)
         head = "flagperf: interrupted: " if self.interrupted else "flagperf: "
-        text = counted(self.summaries, len(self.not_run), reason, by_name=by_name)
-        parts = [head + text, count(warnings, "warning") if warnings else "", report]
+        parts = [head + self._counted(reason, by_name=by_name), count(warnings, "warning") if warnings else "", report]
         return "; ".join(filter(None, parts))
 
+    def _counted(self, reason: str, *, by_name: bool) -> str:
+        states = Counter(case.state for case in self.summaries)
+        if not self.summaries:
+            return "no case ran" + (f", {count(len(self.not_run), 'case')} requested" if self.not_run else "")
+        parts = [f"{states[PASSED]} of {count(len(self.summaries) + len(self.not_run), 'case')} passed"]
+        parts += self._with_vendor_code(by_name=by_name)
+        parts += not_judged(self.summaries)
+        parts += counted_marks(self.summaries)
+        bad = ", ".join(f"{states[state]} {state}" for state in BAD if states[state])
+        parts += [f"{bad} ({reason})" if reason else bad] if bad else []
+        parts += [f"{states[state]} {state}" for state in (EXPECTED, UNFINISHED) if states[state]]
+        parts += [f"{len(self.not_run)} not run"] if self.not_run else []
+        return ", ".join(parts)
 
-def counted(summaries: Sequence[CaseSummary], not_run: int, reason: str = "", *, by_name: bool = False) -> str:
-    """Return how many cases passed, with which vendor code, and how many have other states; ``reason``: of a failure.
-
-    ``by_name``: with the vendor code itself, if all have the same.
-    """
-    states = Counter(case.state for case in summaries)
-    if not summaries:
-        return "no case ran" + (f", {count(not_run, 'case')} requested" if not_run else "")
-    codes = [case.vendor_code for case in summaries if case.state == PASSED and case.vendor_code]
-    code = codes[0] if by_name and len(set(codes)) == 1 else "vendor code"
-    bad = ", ".join(f"{states[state]} {state}" for state in BAD if states[state])
-    parts = [f"{states[PASSED]} of {count(len(summaries) + not_run, 'case')} passed"]
-    parts += [f"{len(codes)} with {code}"] if codes else []
-    parts += [*not_judged(summaries), *counted_marks(summaries)]
-    parts += [f"{bad} ({reason})" if reason else bad] if bad else []
-    parts += [f"{states[state]} {state}" for state in (EXPECTED, UNFINISHED) if states[state]]
-    parts += [f"{not_run} not run"] if not_run else []
-    return ", ".join(parts)
+    def _with_vendor_code(self, *, by_name: bool) -> list[str]:
+        """Return how many cases passed with vendor code; with ``by_name`` also which code, if it is the same."""
+        codes = [case.vendor_code for case in self.summaries if case.state == PASSED and case.vendor_code]
+        if not codes:
+            return []
+        return [f"{len(codes)} with {codes[0] if by_name and len(set(codes)) == 1 else 'vendor code'}"]
 
 
 def summarize_run(

@@ -218,7 +218,7 @@ def _time(case: CaseResult) -> str:
 
 
 def over_rounds(case: CaseResult, width: int, names: Collection[str] | None = None) -> Iterator[str]:
-    """Yield a table of the named metrics, or of all metrics; then a note if there are too few rounds."""
+    """Yield a table of the named metrics, or of all metrics; then outliers, and a note if there are too few rounds."""
     outcomes = [outcome for outcome in case.outcomes if outcome.ok]
     records: dict[str, MetricValue] = {}
     for outcome in outcomes:
@@ -233,6 +233,10 @@ def over_rounds(case: CaseResult, width: int, names: Collection[str] | None = No
     if max(map(len, aligned(rows))) + 2 > width:
         rows = [(*row[:_LOWEST], *row[_LOWEST + 2 :]) for row in rows]
     yield from (f"  {line}" for line in aligned(rows))
+    for name, summary in summaries.items():
+        rounds = [str(outcomes[index].round) for index in summary.outliers]
+        if rounds:
+            yield f"  {name}: {'outlier' if len(rounds) == 1 else 'outliers'}: round {', '.join(rounds)}"
     too_few = few(len(outcomes))
     if too_few:
         yield f"  {too_few}"

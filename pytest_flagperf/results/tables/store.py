@@ -34,6 +34,8 @@ class RunInfo:
     """The cases of the tests that pytest selected, also those that cannot run."""
     not_run: tuple[str, ...] = ()
     """A line for each selected case without a result, with the reason."""
+    controller: Mapping[str, float] = field(default_factory=dict)
+    """Measurements of the machine that ran pytest, before the run, and of pytest at its end."""
 
     @property
     def is_interrupted(self) -> bool:
@@ -238,6 +240,7 @@ def _over_rounds(rounds: Sequence[int], metrics: Sequence[MetricValue]) -> dict[
         "direction": record.direction,
         "how": record.how,
         **files.to_json_types(summary),
+        "outliers": [rounds[place] for place in summary.outliers],
         "few": statistics.few(summary.count),
         "rounds": list(rounds),
         "values": values,

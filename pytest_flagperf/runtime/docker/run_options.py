@@ -219,8 +219,25 @@ def _volume(value: str) -> dict[str, Any]:
         raise ValueError("expected SOURCE:TARGET[:ro]")
     if mode not in _MODES:
         raise ValueError(f"mode {mode!r}; allowed are ro and rw")
+    return _mount(source, target, read_only=_MODES[mode])
+
+
+def _mount(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
     kind = "bind" if source.startswith("/") else "volume"
-    return {"Type": kind, "Source": source, "Target": _absolute(target), "ReadOnly": _MODES[mode]}
+    return {"Type": kind, "Source": source, "Target": _absolute(target), "ReadOnly": read_only}
+
+
+_MOUNT_KEYS = {"src": "source", "dst": "target", "destination": "target", "ro": "readonly"}
+
+
+def _long_mount(value: str) -> dict[str, Any]:
+    """Parse a mount such as type=bind,source=/a,target=/b,readonly."""
+    pairs = [part.partition("=") for part in value.split(",")]
+    given = {_MOUNT_KEYS.get(key, key): text or "true" for key, _, text in pairs}
+    unknown = sorted(given.keys() - {"type", "source", "target", "readonly"})
+    if unknown or given.get("type", "volume") not in ("bind", "volume") or not {"source", "target"} <= given.keys():
+        raise ValueError("expected type=bind|volume,source=...,target=...[,readonly]")
+    return _mount(given["source"], given["target"], read_only=given.get("readonly") in ("true", "1"))
 
 
 def _ulimit(value: str) -> dict[str, Any]:
@@ -256,6 +273,7 @@ _TABLE: Mapping[str, _Take] = {
     "--gpus": _gpus,
     "--device": _each("devices", _device),
     "--volume": _each("mounts", _volume),
+    "--mount": _each("mounts", _long_mount),
     "--tmpfs": _tmpfs,
     "--env": _named("environment", "=", "NAME=VALUE"),
     "--privileged": _flag("privileged"),

@@ -1,0 +1,49 @@
+"""The load and memory of the machine that runs pytest."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pytest_flagperf.report.page import page
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.store import RunInfo
+from pytest_flagperf.running import controller
+
+FIGURES = {
+    "cores": 8, "load_1min": 1.5, "memory": 32 * 2**30, "memory_available": 24 * 2**30,
+    "harness_cpu_s": 4.5, "harness_memory": 100 * 2**20,
+}  # fmt: skip
+
+
+def test_figures_agree_with_the_kernel_and_do_not_include_children() -> None:
+    figures = controller.before_run()
+    assert figures["cores"] == os.cpu_count()
+    assert figures["memory"] == psutil.virtual_memory().total
+    assert 0 < figures["memory_available"] <= figures["memory"]
+    assert figures["load_1min"] >= 0
+    before = controller.own_cost()["harness_cpu_s"]
+    children = os.times().children_user
+    subprocess.run([sys.executable, "-c", "sum(range(3 * 10**7))"], check=True)
+    used = os.times().children_user - children
+    assert used > 0
+    assert controller.own_cost()["harness_cpu_s"] - before < used / 2
+
+
+def test_figures_are_stored_and_shown(tmp_path: Path) -> None:
+    store.write_run(tmp_path, RunInfo(controller=FIGURES), ())
+    problems: list[str] = []
+    info = store.load_info(tmp_path, problems)
+    assert (info and info.controller, problems) == (FIGURES, [])
+    text = page.body(tmp_path, tmp_path)
+    assert "load 1.50 on 8 cores, 24 GiB of 32 GiB memory available before" in text
+    assert "pytest-flagperf used 4.5 s of CPU time, 100 MiB" in text
+
+
+@pytest.mark.parametrize("figures", [{}, {"cores": 8}])
+def test_a_run_without_figures_shows_no_controller(tmp_path: Path, figures: dict[str, float]) -> None:
+    store.write_run(tmp_path, RunInfo(controller=figures), ())
+    assert "<dt>Controller" not in page.body(tmp_path, tmp_path)
