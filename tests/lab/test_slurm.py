@@ -89,10 +89,10 @@ class Started:
     node: str
 
 
-def started_beside(toy: SlurmToy, slurm: Slurm, step_s: float) -> Started:
+def started_beside(toy: SlurmToy, slurm: Slurm, step_s: float, select: str = "converges") -> Started:
     """Start a run of one node, beside others."""
     before = slurm.nodes_of_jobs()
-    going = toy.start("-k", "converges", f"--set=step_s={step_s}", f"--reports=reports{len(toy.toy.going)}")
+    going = toy.start("-k", select, f"--set=step_s={step_s}", f"--reports=reports{len(toy.toy.going)}")
     going.wait_for(lambda: slurm.nodes_of_jobs().keys() > before.keys(), "a job")
     ((job, node),) = slurm.nodes_of_jobs().items() - before.items()
     (host,) = (host for host in slurm.hosts if host.name == node)
@@ -124,11 +124,11 @@ def test_lost_nodes_and_controllers(toy: SlurmToy, slurm: Slurm) -> None:
     """All at once, because a node is lost only after some seconds."""
     hosts = {host.name: host for host in slurm.hosts}
     options = {"slurm": 'options = ["--exclude=h1,h4"]', "nodes": "1x1", "lease": "host"}
-    toy.settings(**options)
-    cut = started_beside(toy, slurm, step_s=0.7)
     toy.toy.suite("beta")  # the next case of the run whose node is lost
     toy.settings(**{**options, "slurm": 'options = ["--nodelist=h4"]'})
     lost = started_beside(toy, slurm, step_s=5)
+    toy.settings(**options)
+    cut = started_beside(toy, slurm, step_s=0.7, select="converges and alpha")
     hosts[cut.node].link(up=False)
     hosts[lost.node].link(up=False)
     toy.settings(**options, lease_time=2)
