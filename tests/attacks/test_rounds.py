@@ -1,6 +1,7 @@
 """A rank that keeps something for a later round: nothing of it is there. Its honest twin works as before."""
 
 import json
+import mmap
 import os
 import sys
 import textwrap
@@ -181,9 +182,15 @@ def test_what_remains_in_shared_memory_is_removed_unless_a_process_uses_it(tmp_p
     (tmp_path / "folder" / "inner").mkdir(parents=True)
     (tmp_path / "left").write_bytes(b"x")
     os.utime(tmp_path / "left", (0, 0))
-    with (tmp_path / "used").open("w"):
+    made = tmp_path / "made"
+    made.write_bytes(b"x")
+    with (tmp_path / "used").open("w"), made.open("r+b") as file, mmap.mmap(file.fileno(), 0):
+        file.close()
+        # As sem_open does: the semaphore is mapped under a name that it had only while it was made.
+        (tmp_path / "semaphore").hardlink_to(made)
+        made.unlink()
         shared_memory.remove(since_ns, str(tmp_path))
-        assert {path.name for path in tmp_path.iterdir()} == {"old", "used"}
+        assert {path.name for path in tmp_path.iterdir()} == {"old", "used", "semaphore"}
 
 
 def test_a_segment_that_remains_is_removed(short_tmpdir: Path, tmp_path: Path) -> None:

@@ -20,11 +20,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def remove(since_ns: int, folder: str = FOLDER) -> None:
     """Remove all that this user's processes left since this time, by the clock of files."""
-    left = [path for path in _entries(folder) if _since(path) >= since_ns]
+    left = {path: _within(path) for path in _entries(folder)}
+    # No process can set the time of a change.
+    left = {path: files for path, files in left.items() if any(file.st_ctime_ns >= since_ns for file in files)}
     if left:
-        used = _paths_in_use(folder)
-        for path in left:
-            if not any(name == path or name.startswith(f"{path}/") for name in used):
+        used = _inodes_in_use(folder)
+        for path, files in left.items():
+            if used.isdisjoint(file.st_ino for file in files):
                 _remove_file(path)
     for kind, remove_object in _SYSTEM_V.items():
         for row in _table(kind):
@@ -41,14 +43,14 @@ def _entries(folder: str) -> Iterator[str]:
                     yield entry.path
 
 
-def _since(path: str) -> int:
-    """Return when the file, or anything in the folder, was last changed; no process can set that time."""
-    times = [os.lstat(path).st_ctime_ns]
-    for parent, folders, names in os.walk(path):
-        for name in (*folders, *names):
-            with suppress(OSError):
-                times.append(Path(parent, name).lstat().st_ctime_ns)
-    return max(times)
+def _within(path: str) -> list[os.stat_result]:
+    """Return the status of a file, or of a folder and all in it."""
+    inner = (f"{parent}/{name}" for parent, folders, names in os.walk(path) for name in (*folders, *names))
+    found = []
+    for name in (path, *inner):
+        with suppress(OSError):
+            found.append(os.lstat(name))
+    return found
 
 
 def _remove_file(path: str) -> None:
@@ -58,20 +60,22 @@ def _remove_file(path: str) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def _paths_in_use(folder: str) -> set[str]:
-    """Return the files of the folder that any process has open or mapped; only root sees those of other users."""
-    used: set[str] = set()
+def _inodes_in_use(folder: str) -> set[int]:
+    """Return the files of the folder that any process has open or mapped; only root sees those of other users.
+
+    A named semaphore is mapped by a name that it had only while it was made.
+    """
+    used: set[int] = set()
     prefix = f"{folder}/"
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit():
             with suppress(OSError):
                 lines = Path("/proc", name, "maps").read_text("utf-8", "surrogateescape").splitlines()
-                used.update(line[line.index(prefix) :] for line in lines if prefix in line)
+                used.update(int(line.split(maxsplit=5)[4]) for line in lines if prefix in line)
                 for handle in os.listdir(f"/proc/{name}/fd"):  # noqa: PTH208
                     with suppress(OSError):
-                        target = os.readlink(f"/proc/{name}/fd/{handle}")
-                        if target.startswith(prefix):
-                            used.add(target)
+                        if os.readlink(f"/proc/{name}/fd/{handle}").startswith(prefix):
+                            used.add(os.stat(f"/proc/{name}/fd/{handle}").st_ino)  # noqa: PTH116
     return used
 
 
