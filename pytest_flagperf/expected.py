@@ -12,6 +12,7 @@ from .typed import Check
 
 _FORM = "model:framework:hardware:nnodes:nproc, optionally with :repeat; * matches any text"
 _WILD = "*?["
+_CHECK = Check(all_keys=True)
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def of_tables(given: object, where: str, messages: list[str]) -> tuple[Expected,
     tables = []
     for number, item in enumerate(given, 1):
         place = f"{where}: [[expected]] {number}"
-        invalid = [f"{place}: {text}" for _, text in Check(all_keys=True).problems(item, Expected)]
+        invalid = [f"{place}: {text}" for _, text in _CHECK.problems(item, Expected)]
         if not invalid:
             tables.append(Expected(**item))
             invalid = [f"{place}: {text}" for text in problems(tables[-1])]

@@ -65,7 +65,7 @@ def dotted(at: At) -> str:
 class Check:
     """Finds what does not fit; ``show`` writes a value; ``all_keys`` refuses keys that are not declared.
 
-    It keeps each kind that it was asked for.
+    It keeps a function for each kind that it was asked for: kinds are constants.
     """
 
     show: Callable[[At, object], str] = lambda _, value: shown(value)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 _INSTALL = ("install", "--quiet", "--disable-pip-version-check")
-"""What pip is told."""
+"""The first words of a command of pip."""
 _ADVICE = """\
 Without a package index: in a checkout on a machine that has one, run
     make setup && .venv/bin/flagperf wheels wheels --python-version={version} --platform={platform}

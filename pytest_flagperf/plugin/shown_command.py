@@ -13,7 +13,7 @@ _SELECTING = {"keyword": "-k", "markexpr": "-m", "numprocesses": "-n"}
 
 
 def shown_command(chosen: argparse.Namespace, settings: Settings) -> list[str]:
-    """Return the arguments of pytest that run the same tests with the same settings, without what may be secret."""
+    """Return the arguments of pytest that run the same tests with the same settings, without secret values."""
     from pytest_flagperf.settings import COMMAND_LINE_OPTIONS
 
     words = [*chosen.file_or_dir]

@@ -30,6 +30,7 @@ from pytest_flagperf.typed import Check, Rule
 
 SCHEMA = 1
 PREFIX = "baseline"
+_CHECK = Check(all_keys=True)
 BOUND = "its bound"
 _DIGITS = 6
 
@@ -327,13 +328,12 @@ def read(path: Path) -> Baseline:
     """Read a baseline; raise FormatError with all problems of the file."""
     body = files.read_printable(path, SCHEMA)
     del body["schema"]
-    check = Check(all_keys=True)
-    problems = [text for _, text in check.problems(body, Baseline)]
+    problems = [text for _, text in _CHECK.problems(body, Baseline)]
     if not problems and not body["metrics"]:
         problems = ["metrics is empty: add a metric or remove the file"]
     if problems:
         raise FormatError("\n".join(f"{path}: {problem}" for problem in problems))
-    baseline: Baseline = check.made(body, Baseline)
+    baseline: Baseline = _CHECK.made(body, Baseline)
     return replace(baseline, file=path)
 
 

@@ -49,8 +49,8 @@ class MilestoneTimes:
 def read(folder: Path) -> tuple[dict[int, MilestoneTimes], str | None]:
     """Return the milestone times by rank, and the reason why the ranks were not confined.
 
-    Without a valid file of the host's agent there are no times. The reason is None if the ranks were confined, or if an
-    older agent did not say.
+    The times are empty without a valid file of the host's agent. The reason is None if the ranks were confined, or if
+    an older agent did not say.
     """
     try:
         body = files.read_printable(folder / MILESTONE_TIMES)
