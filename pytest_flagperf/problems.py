@@ -16,7 +16,10 @@ class Problems(ValueError):
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = list(map(printable, problems))
-        super().__init__("\n".join(self.problems))
+        super().__init__(self.problems)  # what another process makes the error of
+
+    def __str__(self) -> str:
+        return "\n".join(self.problems)
 
 
 class MissingHosts(Problems):
