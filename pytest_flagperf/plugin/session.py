@@ -112,7 +112,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if run is None:
         return
     if is_worker(session.config):
-        run.end_live(int(exitstatus))  # pytest-xdist does not unconfigure its workers
+        run.end_live(int(exitstatus))  # now: pytest-xdist interrupts a worker that needs 5 s to unconfigure
         return
     from pytest_flagperf.running.finish import finish
     from pytest_flagperf.stored.live_record import PHASE
