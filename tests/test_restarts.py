@@ -22,13 +22,15 @@ from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.running import restarts
 from pytest_flagperf.running.records import Records
-from pytest_flagperf.running.restarts import Ended, Restarts, reason_to_end
+from pytest_flagperf.running.restarts import Ended, Restarts, ended_starts, reason_to_end
 from pytest_flagperf.running.rounds import Rounds
+from pytest_flagperf.stored import layout
 from pytest_flagperf.stored.round_dir import RoundFault
 
 from .recording import write
 from .rounds import tiny_plan
 from .test_starts import FIELDS, FIRST
+from .test_starts import KILLED as KILLED_AT
 
 KILLED = Ended("crash", "rank 1 was killed", 1, "", first_step=1, last_step=120, saved=True)
 STUCK = replace(KILLED, kind="hang", saved=False)
@@ -63,6 +65,14 @@ def test_a_training_is_started_again_unless_that_would_not_help(starts: list[End
 
 def test_starts_before_resume_do_not_count_as_starts_without_a_checkpoint() -> None:
     assert [reason_to_end([STUCK] * 4, 9, done) is None for done in range(4)] == [True, True, False, False]
+
+
+def test_a_start_whose_controller_died_counts_with_the_steps_of_its_logs(tmp_path: Path) -> None:
+    folder = write(FIRST, tmp_path / "round1")
+    (folder / layout.RECORD).unlink()
+    (start,) = ended_starts(folder)
+    assert (start.kind, start.first_step, start.last_step) == ("no_end", 1, KILLED_AT)
+    assert reason_to_end([start, AT_START], 3, 0) is None
 
 
 def test_a_host_of_faults_is_left_out_while_others_suffice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from pytest_flagperf.plan import Plan, plan_on_fewer_hosts
 from pytest_flagperf.problems import MissingHosts, Problems
 from pytest_flagperf.results.measured.measure import Round
 from pytest_flagperf.stored import FormatError
-from pytest_flagperf.stored.round_dir import RoundDir, earlier_tries
+from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, earlier_tries
 
 T = TypeVar("T")
 Note = Callable[[str], None]
@@ -97,8 +97,8 @@ def _ended(start: Round) -> Ended | None:
     if start.end is not None and start.end.state == "finished":
         return None
     fault = start.end.fault if start.end else None
-    if fault is None:
-        return Ended("no_end", start.unreadable_end or "no record")
+    if fault is None:  # its controller died; its logs are here
+        fault = RoundFault("no_end", sentence=start.unreadable_end or "no record")
     rank, first = fault.rank, start.read_log(start.places[0])
     place = next((place for place in start.places if place.rank == rank), None)
     error = str((start.read_log(place).failed or {}).get("type", "")) if place else ""
