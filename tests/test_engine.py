@@ -15,7 +15,7 @@ from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.engines.agents import agents_engine, environments
 from pytest_flagperf.engines.agents.agents import Agents
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
-from pytest_flagperf.engines.agents.allocation import FixedHosts
+from pytest_flagperf.engines.agents.allocation import Blamed, FixedHosts
 from pytest_flagperf.engines.agents.environments import runtime_request
 from pytest_flagperf.engines.agents.preflight import HostRequirements
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS
@@ -28,6 +28,7 @@ from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.runtime import BuildFailed, EngineRequirements, Image, Interpreter, RuntimeSetupError
 from pytest_flagperf.runtime.requirements import union
 from pytest_flagperf.settings import read_settings
+from pytest_flagperf.stored.round_dir import RoundFault, RoundRecord
 from tests.rounds import Away, tiny_plan
 from tests.trees import VENDOR_TOML, tree, write, write_suite, write_vendor
 
@@ -57,8 +58,9 @@ def given_hosts(*hosts: Host) -> FixedHosts:
 def engine_with_hosts(*names: str) -> AgentsEngine:
     agents_engine = AgentsEngine.__new__(AgentsEngine)
     agents_engine._allocation = given_hosts(*map(Away, names))
-    agents_engine._settings = SimpleNamespace(lease_time=1.0)  # type: ignore[assignment]
+    agents_engine._settings = SimpleNamespace(lease_time=1.0, restarts=1)  # type: ignore[assignment]
     agents_engine._limits = DEFAULT_LIMITS
+    agents_engine._blamed = Blamed(agents_engine._allocation)
     return agents_engine
 
 
@@ -101,6 +103,21 @@ def test_agents_keep_their_logs_if_another_is_not_attached(round_dir: Path, monk
     monkeypatch.setattr(Agents, "dismiss", dismiss)
     assert not engine_with_hosts("h1", "h2").resume(round_dir, silent())
     assert kept == [["h1"]]
+
+
+def test_a_resumed_start_gives_up_and_blames_a_lost_host_as_any_other(
+    round_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def follow_round(_: Path, agents: Agents, **__: Any) -> RoundRecord:
+        assert agents.restarts
+        return RoundRecord("failed", RoundFault("lost", "h2", None, "h2 is lost"))
+
+    monkeypatch.setattr(agents_engine, "attach_agent", lambda host, *_: host)
+    monkeypatch.setattr(Agents, "join", lambda *_: None)
+    monkeypatch.setattr(agents_engine, "follow_round", follow_round)
+    engine = engine_with_hosts("h1", "h2", "h3")
+    assert engine.resume(round_dir, silent())
+    assert [host.name for host in engine._pool.usable] == ["h1", "h3"]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"hosts": [1]}', '{"hosts": [{"name": "h1", "noderank": "0"}]}'])

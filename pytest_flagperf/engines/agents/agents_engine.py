@@ -356,7 +356,7 @@ class AgentsEngine(Engine):
             return False
         lease_s = self._settings.lease_time
         try:
-            with Agents(watch, self._limits) as agents:
+            with Agents(watch, self._limits, restarts=self._settings.restarts > 0) as agents:
                 try:
                     for host, place in zip(filter(None, hosts), placed, strict=True):
                         agents.join(attach_agent(host, directory, place, lease_s, len(placed)))
@@ -365,11 +365,14 @@ class AgentsEngine(Engine):
                     raise
                 action = "ending it" if end_because else "resuming it"
                 watch.note(f"{directory.parent.name} {directory.name} still runs: {action}")
-                follow_round(directory, agents, end_because=end_because, explain=self._explained)
+                end = follow_round(directory, agents, end_because=end_because, explain=self._explained)
         except HostError:
             return False
         finally:
             watch.clear()
+        if end.fault is not None and self._settings.restarts > 0:
+            self._blamed.begin(directory)
+            self._blamed.leave_out(end.fault, len(placed), watch)
         return True
 
     def fetch_late_logs(self, directories: Sequence[Path]) -> list[str]:
