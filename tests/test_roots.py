@@ -21,7 +21,8 @@ from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.problems import MissingHosts, Problems
 from pytest_flagperf.report.terminal.live import Live, silent
-from pytest_flagperf.runtime import Interpreter, OnProgress, host_module
+from pytest_flagperf.runtime import Interpreter, OnProgress, RuntimeSetupError, host_module
+from pytest_flagperf.runtime import host as host_runtime
 from pytest_flagperf.settings import read_settings
 from pytest_flagperf.stored.plan import Deviation
 
@@ -216,6 +217,33 @@ def test_a_package_of_another_version_is_reported_once(tmp_path: Path, monkeypat
         for plan in plans:
             environments.interpreters(plan, [host], live)
         assert shown == ([] if first else [f"{line}\n" for line in expected])
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_look_asks_a_python_once_for_the_packages_of_all_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    asked: list[list[str]] = []
+
+    def ask(_host: Host, _code: Code, _module: str, request: dict[str, Any], **_: object) -> dict[str, Any]:
+        asked.append(request["packages"])
+        if not works:
+            raise RuntimeSetupError("/site/python does not work")
+        markers = {"python_full_version": "3.12.1"}
+        return {"packages": {"frame": "2", "grid": "3"}, "markers": markers, "executable": "/site/python", "path": []}
+
+    plans = []
+    for model, package in (("toy", "frame==1"), ("two", "grid<3")):
+        write(write_suite(tmp_path, model), "requirements.txt", f"{package}\n")
+        case = Case.parse(f"{model}:pytorch:X9:1:1:1")
+        plans.append(cast("Any", SimpleNamespace(case=case, vendor="acme", runtime="host")))
+    monkeypatch.setattr(host_runtime, "ask", ask)
+    environments = Environments(read_settings({"python": "/site/python"}, tmp_path), tree(tmp_path))
+    warnings = environments.warnings(plans, [LocalHost()])
+    assert asked == [["frame", "grid", "pip"]]
+    assert [line.split(";")[0] for line in warnings] == [
+        f"warning: /site/python has {found}" for found in ("frame 2", "grid 3") if works
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -41,6 +43,29 @@ class Image:
     privileged_source: str | None = None  # the file that sets --privileged, for the report
 
 
+class Look:
+    """One look at a host's Pythons for several cases: each Python is asked once, for the packages of all cases."""
+
+    def __init__(self, packages: Iterable[str]) -> None:
+        self.packages = frozenset(packages)
+        self._answers: dict[str, dict[str, Any] | RuntimeSetupError] = {}
+        self._lock = threading.Lock()
+
+    def answer(self, question: Mapping[str, Any], ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return the answer to a question, or raise its error; ask only if nobody has."""
+        key = json.dumps(question)
+        with self._lock:
+            if key not in self._answers:
+                try:
+                    self._answers[key] = ask()
+                except RuntimeSetupError as error:
+                    self._answers[key] = error
+        answer = self._answers[key]
+        if isinstance(answer, RuntimeSetupError):
+            raise answer
+        return answer
+
+
 @dataclass(frozen=True)
 class RuntimeRequest:
     """The requirements on the Python of a case's ranks."""
@@ -60,6 +85,7 @@ class RuntimeRequest:
     environment_file: Path | None = None  # sourced once with these variables; every rank gets its exports
     image: Image = Image()  # only for runtimes that use images
     extension: Path | None = None  # vendors/<vendor>/<model>-<framework>/csrc, built for the ranks
+    shared: Look | None = field(default=None, compare=False)  # of a look for several cases
 
     @property
     def extension_name(self) -> str:

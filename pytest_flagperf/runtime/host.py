@@ -10,6 +10,7 @@ import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,14 +139,18 @@ class _Site:
 
     def _inspect(self, overlay: str = "") -> tuple[dict[str, Any], list[_Required]]:
         """Return what the interpreter is and has, with the overlay, and the required packages that are missing."""
-        names = [_PIP, *(one.package.name for one in self._required), *sorted(names_in(self._wheels))]
+        names, look = (
+            {_PIP, *(one.package.name for one in self._required), *names_in(self._wheels)},
+            self._request.shared,
+        )
         asked = {
             "python": self._base.python,
-            "packages": [*dict.fromkeys(names)],
+            "packages": sorted(names | look.packages if look else names),
             "env": dict(self._base.env),
             "first": [overlay] if overlay else [],
         }
-        answer = self._ask(_INSTALLED, asked, _ANSWER, _INSPECT_S)
+        ask = partial(self._ask, _INSTALLED, asked, _ANSWER, _INSPECT_S)
+        answer = look.answer(asked, ask) if look and not overlay else ask()
         return answer, [one for one in self._needed(answer) if answer["packages"][one.package.name] is None]
 
     def _overlay(self, answer: Mapping[str, Any], packages: Sequence[Requirement], op: str) -> str:

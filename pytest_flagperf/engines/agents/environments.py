@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -20,8 +20,8 @@ from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import MissingHosts, Problems
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results.figures.units import count
-from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, RuntimeRequest, RuntimeSetupError, runtimes
-from pytest_flagperf.runtime.requirements import conflicting
+from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, Look, RuntimeRequest, RuntimeSetupError, runtimes
+from pytest_flagperf.runtime.requirements import conflicting, union
 from pytest_flagperf.settings import Settings
 
 _log = logging.getLogger("flagperf.environments")
@@ -105,13 +105,15 @@ class Environments:
 
     def look(self, plans: Sequence[Plan], host: Host) -> None:
         """Remember the Pythons of the cases that the host has already; ignore errors, which recur later."""
+        distinct = self._distinct(plans, host)
+        shared = Look(_packages(request for _, _, request in distinct))
 
         def inspect(key: tuple[str, str, RuntimeRequest], plan: Plan) -> None:
             with suppress(HostError, RuntimeSetupError, OSError, Problems):
-                if interpreter := runtimes()[plan.runtime].look(host, key[2], self.code(plan)):
+                request = replace(key[2], shared=shared)
+                if interpreter := runtimes()[plan.runtime].look(host, request, self.code(plan)):
                     self._remember(key, interpreter)
 
-        distinct = self._distinct(plans, host)
         with ThreadPoolExecutor(_LOOKS if host.is_local else 1) as pool:
             list(pool.map(inspect, distinct.keys(), distinct.values()))
 
@@ -206,6 +208,13 @@ class Environments:
 
 
 _FILE = "requirements.txt"
+
+
+def _packages(requests: Iterable[RuntimeRequest]) -> Iterator[str]:
+    """Yield the packages that any of the requests requires; ignore errors, which recur later."""
+    for request in requests:
+        with suppress(RuntimeSetupError):
+            yield from (found.name for line in union(request.requirements) if (found := line.requirement))
 
 
 def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor, runtime: str) -> RuntimeRequest:
