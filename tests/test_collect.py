@@ -1,18 +1,27 @@
 """The logs of a round on their way from a host."""
 
+import base64
+import hashlib
 import io
+import json
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from flagperf_driver.layout import MONITORS
 from flagperf_driver.node.agent.archive import GIB, LogLimits, pack
 from flagperf_driver.node.folder import SUMMARY
+from flagperf_driver.node.logs.metric import StoredMetric
+from flagperf_driver.node.logs.summary import Request
+from pytest_flagperf.engines.agents import collect as collect_module
 from pytest_flagperf.engines.agents.collect import Collected, collect
-from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, unpack
+from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, LogsTooLarge, unpack, unpack_summary
 from pytest_flagperf.hosts import HostError
 from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.report.terminal.live import silent
 
 
 def test_links_are_left_out_and_named_and_the_logs_are_fetched(tmp_path: Path) -> None:
@@ -49,6 +58,24 @@ def test_an_invalid_archive_is_an_error_of_the_host(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_of_a_summary_only_files_with_its_names_are_written(tmp_path: Path) -> None:
+    def unpacked(content: object, limits: LogLimits = DEFAULT_LIMITS) -> list[str]:
+        packed = zlib.compress(json.dumps(content).encode())
+        unpack_summary("h1", io.BytesIO(packed), tmp_path / "here" / "h1", limits)
+        return sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+
+    texts = {SUMMARY: "{}", "../evil": "x", "/tmp/evil": "x", "rank0.out.log": "x"}
+    for wrong in ([texts], {}, {SUMMARY: 1}, {**texts, MONITORS: None}):
+        with pytest.raises(HostError, match=r"h1 sent an invalid reply: the summary of the logs"):
+            unpacked(wrong)
+    with pytest.raises(LogsTooLarge, match="larger than 10 bytes"):
+        unpacked(texts, LogLimits(max_bytes=10))
+    with pytest.raises(HostError, match="the logs cannot be unpacked"):
+        unpack_summary("h1", io.BytesIO(b"something else"), tmp_path / "here" / "h1", DEFAULT_LIMITS)
+    assert list((tmp_path / "here").iterdir()) == []
+    assert unpacked({**texts, MONITORS: "\ud800"}) == [f"here/h1/{MONITORS}", f"here/h1/{SUMMARY}"]
+
+
 def test_an_agent_does_not_pack_more_than_the_limits_allow(tmp_path: Path) -> None:
     """Packing the zeros of a sparse file would take too long."""
     there = tmp_path / "there"
@@ -69,3 +96,39 @@ def test_an_agent_does_not_pack_more_than_the_limits_allow(tmp_path: Path) -> No
         "the logs have more than 7 files and folders; to fetch them, set in [cluster] of flagperf.toml a larger"
         " max_log_entries"
     )
+
+
+class Named(SimpleNamespace):
+    """An object with any attributes that is a key, as agents are."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def test_a_host_whose_summary_does_not_arrive_is_asked_again(tmp_path: Path) -> None:
+    packed = zlib.compress(json.dumps({SUMMARY: "{}"}).encode())
+    chunk = {
+        "offset": 0, "size": len(packed), "sha256": hashlib.sha256(packed).hexdigest(),
+        "data": base64.b64encode(packed).decode(),
+    }  # fmt: skip
+
+    def agent(name: str, answers: list[dict[str, Any] | None]) -> Any:
+        def expect(*_: object, timeout_s: float) -> dict[str, Any]:
+            answer = answers.pop(0)
+            if answer is None:
+                raise HostError(f"no chunk in {timeout_s} s")
+            return answer
+
+        def ask(_: object, *kinds: str, timeout_s: float) -> dict[str, Any]:
+            return expect(*kinds, timeout_s=timeout_s)
+
+        return Named(
+            name=name, host=Named(name=name), folder=tmp_path / name, directory=tmp_path, expect=expect, ask=ask,
+            send=lambda _: None, losses=0, lost=None, gone=None, log_dir="/there", noderank=0, warnings=[],
+        )  # fmt: skip
+
+    agents: Any = SimpleNamespace(limits=DEFAULT_LIMITS, live=silent())
+    good, late, never = agent("h1", [chunk]), agent("h2", [None, chunk]), agent("h3", [None] * 4)
+    request = Request([0], StoredMetric("accuracy"))
+    missing = collect_module._fetch_summaries(agents, dict.fromkeys([good, late, never], request))
+    assert [one.host for one in missing] == ["h3"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["h1", "h2"]

@@ -32,8 +32,7 @@ from typing import Any, Self
 import paramiko
 
 from flagperf_driver.events import FAILED
-from flagperf_driver.node.folder import SUMMARY
-from flagperf_driver.node.logs.summary import SHORT_FILES, Request, summarize
+from flagperf_driver.node.agent.archive import pack_summary
 from pytest_flagperf.hosts import ssh
 from pytest_flagperf.hosts.session import MARKER
 from tests.lab.lab import Cluster, keygen
@@ -45,6 +44,7 @@ ANSWERS = {
 }  # fmt: skip
 """The answer of the first host that a simulated one gives to each order."""
 _NOT_FOR_OTHERS = {"need", "pong", "attached", "end", "busy", *ANSWERS.values()}
+_GZIP = "H4sI"  # the beginning of whole logs, in base64
 _WAKE_S = 5.0
 _RANK = re.compile(rb'("rank": )(\d+)')
 _RANK_FILE = re.compile(r"rank(\d+)\.")
@@ -103,7 +103,7 @@ class Hosts:
 
     def heard(self, session: tuple[str, int], message: Message) -> None:
         """Take a message of the first host."""
-        if message["type"] == "chunk" and SUMMARY in dict(_files(message["data"])):
+        if message["type"] == "chunk" and not message["data"].startswith(_GZIP):
             return  # each host sums up its own files
         self.patterns[session].append(message)
         for other in self.sessions[session]:
@@ -322,7 +322,7 @@ class Simulated(Session):
             message["log_dir"] = message["log_dir"].replace(self.hosts.first, self.host)
         elif kind == "chunk":
             files = own_files(message["data"], first)
-            return {**message, **_archive(files if request is None else summed_up(files, request))}
+            return {**message, **_packed(_tar(files) if request is None else summed_up(files, request))}
         if isinstance(message.get("rank"), int):
             message["rank"] += first
         for name in ("ranks", "slow"):
@@ -358,23 +358,28 @@ def own_files(data: str, first: int) -> dict[str, bytes]:
     return files
 
 
-def summed_up(files: Mapping[str, bytes], request: Mapping[str, Any]) -> dict[str, bytes]:
+def summed_up(files: Mapping[str, bytes], request: Mapping[str, Any]) -> bytes:
     """Return what a host sends when the controller asks for a summary of these files."""
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
             Path(folder, name).write_bytes(content)
-        body = summarize(Path(folder), Request.from_json(request))
-    return {SUMMARY: json.dumps(body).encode(), **{name: files[name] for name in SHORT_FILES if name in files}}
+        with Path(folder, "packed").open("w+b") as packed:
+            pack_summary(Path(folder), packed.fileno(), request)
+            packed.seek(0)
+            return packed.read()
 
 
-def _archive(files: Mapping[str, bytes]) -> Message:
+def _tar(files: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as target:
         for name, content in files.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             target.addfile(entry, io.BytesIO(content))
-    raw = packed.getvalue()
+    return packed.getvalue()
+
+
+def _packed(raw: bytes) -> Message:
     return {
         "data": base64.b64encode(raw).decode(),
         "size": len(raw),

@@ -33,7 +33,7 @@ from pytest_flagperf.stored.layout import FETCHED, host_folder
 from pytest_flagperf.stored.round_dir import MissingLogs, RoundDir
 
 from .agents import GRACE_S, MARGIN_S, MODULE, Agents, HostAgent, Refused, connect_to_agent, refusal
-from .unpack import LogsTooLarge, check_limits, unpack
+from .unpack import LogsTooLarge, check_limits, unpack, unpack_summary
 
 _IN_MEMORY = 1 << 20  # bytes of an archive; a larger one is kept on the disk
 _AT_ONCE = 16  # archives
@@ -75,9 +75,7 @@ def collect(agents: Agents, directory: Path, *, failed: bool) -> Collected:
     from pytest_flagperf.results.measured.measure import Round  # loads slowly, and few rounds have so many hosts
 
     of = Round(directory)
-    requests = {agent.noderank: of.summary_request(agent.noderank) for agent in remote}
-
-    missing += _on_each(remote, lambda agent: _fetch_summary(agents, agent, requests[agent.noderank]))
+    missing += _fetch_summaries(agents, {agent: of.summary_request(agent.noderank) for agent in remote})
     lost = {one.host for one in missing}
     return _with_drawn(agents, [agent for agent in remote if agent.name not in lost and agent not in first], missing)
 
@@ -132,29 +130,54 @@ def _fetch_logs(agents: Agents, agent: HostAgent) -> tuple[str, ...]:
         return _unpack(archive, agent.folder, agents.limits)
 
 
-def _fetch_summary(agents: Agents, agent: HostAgent, request: Request) -> tuple[str, ...]:
-    """Fetch the host's summary and its short files; add the summary alone to whole logs that are here already."""
+def _fetch_summaries(agents: Agents, requests: Mapping[HostAgent, Request]) -> tuple[MissingLogs, ...]:
+    """Ask all hosts, then take the answers in this thread: a change of threads costs more CPU than an answer.
+
+    A host whose answer does not come is asked again.
+    """
+    deadline, losses, unanswered = time.monotonic() + _SUMMED_UP_S, dict[HostAgent, int](), list[HostAgent]()
+    for agent, request in requests.items():
+        with suppress(HostError):
+            agent.send(_order(0, agents.limits, request))
+            losses[agent] = -1 if agent.lost else agent.losses
+    for agent, request in requests.items():
+        try:
+            if losses.get(agent) != agent.losses:
+                raise HostError("the order or its answer was lost with the connection")
+            first = agent.expect("chunk", timeout_s=max(0.0, deadline - time.monotonic()))
+            _fetch_summary(agents, agent, request, first)
+        except (HostError, OSError):
+            unanswered.append(agent)
+    return _on_each(unanswered, lambda agent: _fetch_summary(agents, agent, requests[agent]))
+
+
+def _fetch_summary(agents: Agents, agent: HostAgent, request: Request, first: Message | None = None) -> tuple[str, ...]:
+    """Fetch the host's summary and its short files; add the summary alone to whole logs that are here already.
+
+    ``first`` is the first piece, if it has arrived.
+    """
     if agent.lost or agent.gone:
         raise HostError(agent.gone or agent.lost or "")
-    with _packed(agents, agent, request) as archive:
+    with _packed(agents, agent, request, first) as archive:
         if not agent.folder.exists():
-            return unpack(archive, agent.folder, agents.limits)
-        with tempfile.TemporaryDirectory(prefix=".summary-", dir=agent.directory) as work:
-            left_out = unpack(archive, Path(work, "files"), agents.limits)
-            Path(work, "files", SUMMARY).replace(agent.folder / SUMMARY)
-        return left_out
+            unpack_summary(agent.name, archive, agent.folder, agents.limits)
+        else:
+            with tempfile.TemporaryDirectory(prefix=".summary-", dir=agent.directory) as work:
+                unpack_summary(agent.name, archive, Path(work, "files"), agents.limits)
+                Path(work, "files", SUMMARY).replace(agent.folder / SUMMARY)
+    return ()
 
 
-def _packed(agents: Agents, agent: HostAgent, request: Request | None = None) -> IO[bytes]:
-    limits = agents.limits
-
+def _packed(
+    agents: Agents, agent: HostAgent, request: Request | None = None, first: Message | None = None
+) -> IO[bytes]:
     def ask(offset: int) -> Message:
-        order = _order(offset, limits)
-        if request is None:
-            return agent.ask(order, "chunk")
-        return agent.ask({**order, "summary": asdict(request)}, "chunk", timeout_s=_SUMMED_UP_S)
+        if first is not None and offset == 0:
+            return first
+        timeout_s = silence.ANSWER_S if request is None else _SUMMED_UP_S
+        return agent.ask(_order(offset, agents.limits, request), "chunk", timeout_s=timeout_s)
 
-    return _archive(agent.host, ask, limits, agents.live.passing)
+    return _archive(agent.host, ask, agents.limits, agents.live.passing)
 
 
 def _unpack(archive: IO[bytes], folder: Path, limits: LogLimits) -> tuple[str, ...]:
@@ -206,9 +229,12 @@ def fetch(
     return left_out
 
 
-def _order(offset: int, limits: LogLimits) -> Message:
-    """Return the order for one piece; with the limits the agent packs no more than they allow."""
-    return {"op": "collect", "offset": offset, "max_bytes": limits.max_bytes, "max_entries": limits.max_entries}
+def _order(offset: int, limits: LogLimits, request: Request | None = None) -> Message:
+    """Return the order for one piece of the logs, or of a summary; the agent packs no more than the limits allow."""
+    summary = {} if request is None else {"summary": asdict(request)}
+    return {
+        "op": "collect", "offset": offset, "max_bytes": limits.max_bytes, "max_entries": limits.max_entries, **summary,
+    }  # fmt: skip
 
 
 def _agent_channel(host: Host, code: Code, log_dir: str) -> Channel:

@@ -22,7 +22,10 @@ from pathlib import Path
 from typing import IO
 
 from flagperf_driver.node.agent.archive import LogLimits
+from flagperf_driver.node.folder import SUMMARY
+from flagperf_driver.node.logs.summary import SHORT_FILES
 from pytest_flagperf.hosts import HostError
+from pytest_flagperf.hosts.replies import TEXT, Shape, parse_object
 
 _AT_ONCE = 1 << 20
 _LONGEST_HEADER = 1 << 16  # bytes of an extended header
@@ -38,6 +41,8 @@ _DROPPED = {
     tarfile.BLKTYPE: "device",
     tarfile.FIFOTYPE: "named pipe",
 }
+_LONGEST_SUMMARY = 1 << 28
+_SUMMARY: Shape = {SUMMARY: TEXT, **{f"{name}?": TEXT for name in SHORT_FILES}}
 DEFAULT_LIMITS = LogLimits()
 # The path exists already, or another entry is where a folder should be.
 _CLASHES = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.EISDIR)
@@ -85,12 +90,32 @@ def unpack(archive: IO[bytes], folder: Path, limits: LogLimits) -> tuple[str, ..
 
     Return sentences on the entries that were left out.
     """
+    with _replaced(folder) as new, _opened(new) as root:
+        return _extract(_Source(archive, limits), _Target(root), limits).sentences()
+
+
+def unpack_summary(host: str, archive: IO[bytes], folder: Path, limits: LogLimits) -> None:
+    """Replace ``folder`` by a host's summary and short files, which are the texts of one compressed JSON object."""
+    most = int(min(limits.max_bytes, _LONGEST_SUMMARY))
+    with _replaced(folder) as new:
+        packed = zlib.decompressobj()
+        content = packed.decompress(archive.read(), most)
+        if packed.unconsumed_tail:
+            raise LogsTooLarge(f"the summary of the logs is larger than {most} bytes")
+        texts = parse_object(host, content, _SUMMARY, "the summary of the logs")
+        for name in (SUMMARY, *SHORT_FILES):
+            if name in texts:
+                Path(new, name).write_text(texts[name], "utf-8", "backslashreplace")
+
+
+@contextmanager
+def _replaced(folder: Path) -> Iterator[Path]:
+    """Yield a new folder that replaces ``folder`` if the block does not fail."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = folder.with_name(f".logs-{secrets.token_hex(8)}")
     new.mkdir()
     try:
-        with _opened(new) as root:
-            left_out = _extract(_Source(archive, limits), _Target(root), limits)
+        yield new
         if os.path.lexists(folder):
             with tempfile.TemporaryDirectory(prefix=".logs-", dir=folder.parent, ignore_cleanup_errors=True) as old:
                 folder.rename(Path(old, "old"))  # a link is moved, not followed
@@ -101,7 +126,6 @@ def unpack(archive: IO[bytes], folder: Path, limits: LogLimits) -> tuple[str, ..
         raise DamagedArchive(f"the logs cannot be unpacked: {error}") from error
     finally:
         shutil.rmtree(new, ignore_errors=True)
-    return left_out.sentences()
 
 
 def _extract(source: _Source, target: _Target, limits: LogLimits) -> LeftOut:
