@@ -11,6 +11,7 @@ from flagperf_driver import events
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import converges
+from pytest_flagperf.stored.round_dir import RoundDir
 from tests.recording import CONFIG, START_MS, Entry, Json, Sampling, Training, write
 
 STEPS, SAVED, KILLED = 200, 100, 140
@@ -113,6 +114,12 @@ def test_a_continued_training_has_the_curve_of_an_undisturbed_one_and_tells_its_
         "wall_time - raw_train_time: starting 7 s, steps that were lost 800 ms, from the last record to the end"
         " 11.2 s, between two starts 47.5 s"
     ), "together the lost time"
+
+
+def test_a_later_start_that_was_set_aside_is_measured_as_before(tmp_path: Path) -> None:
+    before = measured(tmp_path, continued(KEPT)).to_json()
+    RoundDir(tmp_path / "round1").move_aside()
+    assert measure(tmp_path / "failed2-round1").to_json() == before
 
 
 def test_a_start_that_trains_no_step_loses_nothing_of_the_others(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -187,10 +188,11 @@ class RoundDir:
 
 
 def earlier_tries(directory: RoundDir) -> list[RoundDir]:
-    """Return the tries of a round that were moved aside, the first one first."""
-    count = len(list(directory.path.parent.glob(layout.failed_folder("*", directory.path.name))))
-    names = (layout.failed_folder(number, directory.path.name) for number in range(1, 1 + count))
-    return [RoundDir(directory.path.with_name(name)) for name in names]
+    """Return the tries that were moved aside before this try of a round, the first one first."""
+    path, last = directory.path, layout.last_try(directory.path.name)
+    count = len(list(path.parent.glob(layout.failed_folder("*", last))))
+    names = (layout.failed_folder(number, last) for number in range(1, 1 + count))
+    return [RoundDir(path.with_name(name)) for name in takewhile(lambda name: name != path.name, names)]
 
 
 def first_training(directory: RoundDir) -> str:

@@ -15,7 +15,7 @@ from flagperf_driver.node.logs.ranklog import Curve, Evaluation, Impossible, Ran
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.measured.metrics import MetricValue
-from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored import FormatError, layout
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import RoundDir, RoundRecord, earlier_tries
 
@@ -297,7 +297,7 @@ def chain(
                 one = StartFiles(earlier.path.name, _end_of(earlier), read(earlier), offset_s, hosts)
                 files += [one] if one.has_times else []
                 unknown += not one.has_times
-    own = StartFiles(directory.path.name, end, log, plan.host(0).clock_offset_s, plan.shape.nnodes)
+    own = StartFiles(layout.last_try(directory.path.name), end, log, plan.host(0).clock_offset_s, plan.shape.nnodes)
     return Chain((*files, own), unknown) if files or unknown else None
 
 
