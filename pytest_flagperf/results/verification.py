@@ -24,6 +24,8 @@ from pytest_flagperf.stored.round_dir import RoundDir, case_folders, planned_rou
 _MAX_DIFFERENCES = 20
 """The maximum number of differences that are listed for one file."""
 _SHOWN = 60
+_EMPTY: tuple[object, ...] = (None, "", [], {})
+"""The values of fields that a run of an older version does not have."""
 _CONVERGES = "test_converges"
 _OF_ROUNDS: Mapping[str, Callable[[Sequence[Outcome]], list[Verdict]]] = {
     "test_throughput": verdicts.throughput,
@@ -170,7 +172,8 @@ def _differences(stored: Any, derived: Any, folder: Path, at: str = "") -> Itera
     stored, derived = _by_name(stored), _by_name(derived)
     if isinstance(stored, dict) and isinstance(derived, dict):
         for key in sorted({*stored, *derived}):
-            yield from _differences(stored.get(key), derived.get(key), folder, f"{at}.{key}".lstrip("."))
+            if key in stored or derived[key] not in _EMPTY:
+                yield from _differences(stored.get(key), derived.get(key), folder, f"{at}.{key}".lstrip("."))
     elif isinstance(stored, list) and isinstance(derived, list) and len(stored) == len(derived):
         for place, (own, other) in enumerate(zip(stored, derived, strict=True)):
             yield from _differences(own, other, folder, f"{at}[{place}]")

@@ -178,3 +178,13 @@ def test_a_forger_who_computes_digests_is_found_by_the_logs(
     assert not store.load_run(run).changed, "digests alone do not show it"
     assert flagperf(command, run) != 0
     assert expected in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(("field", "code"), [("drawings", 0), ("steps", 1)])
+def test_a_run_may_lack_a_field_only_if_it_would_be_empty(field: str, code: int, run_dir: Path) -> None:
+    """A field that was added after the run."""
+    body = json.loads((run_dir / OUTCOME).read_text())
+    del body[field]
+    digests.write(run_dir / OUTCOME, body)
+    finish(run_dir)
+    assert flagperf("verify", run_dir) == code
