@@ -20,9 +20,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flagperf.hosts import HostError, HostLost
+from pytest_flagperf.engines.agents.agents import MODULE
+from pytest_flagperf.engines.agents.preflight import HostRequirements, inspect
+from pytest_flagperf.hosts import Host, HostError, HostLost, Message
 from pytest_flagperf.hosts.cluster import ClusterConfig
+from pytest_flagperf.hosts.deploy import call_module, open_module, pack
 from pytest_flagperf.hosts.host_pool import cluster_pool, run_on_each
+from pytest_flagperf.hosts.replies import TEXT, Shape
+from pytest_flagperf.hosts.session import Session
 from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
 from pytest_flagperf.runtime import RuntimeSetupError
 from pytest_flagperf.runtime.venv import _write_program
@@ -38,6 +43,7 @@ AWKWARD = [
 ECHO = "import sys\nfor line in sys.stdin: print('noise'); print(line, end='', flush=True)"
 ARGV = "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"
 BIG = 50_000_000
+INSTALLED = "flagperf_driver.node.environments.installed"
 
 
 def conf_of(lab: Lab, hosts: list[LabHost]) -> ClusterConfig:
@@ -492,3 +498,42 @@ def test_a_missing_or_forbidden_socket_is_reported_at_once(host: SSHHost, lab: L
     with pytest.raises(HostError, match=r"cannot reach the socket /run/own\.sock: Permission denied"):
         other.forward("/run/own.sock")
     other.close()
+
+
+def test_the_process_that_checked_a_host_answers_calls_and_becomes_its_agent(host: SSHHost, there: LabHost) -> None:
+    sessions: list[str] = []
+    session_of, code = host._session, pack({})
+
+    def counted(request: Message, deadline: float) -> Session:
+        sessions.append(request["op"])
+        return session_of(request, deadline)
+
+    host._session = counted  # type: ignore[method-assign]
+    found: list[str] = []
+
+    def look(at: Host) -> None:
+        request = {"python": host.python, "packages": ["pip"], "env": {}, "first": []}
+        shape: Shape = {"executable": TEXT}
+        found.append(call_module(at, code, INSTALLED, request, timeout_s=30, shape=shape, light=True)["executable"])
+
+    def agent_says_hello() -> int:
+        channel = open_module(host, code, MODULE)
+        channel.send({"op": "hello", "name": "round", "lease_s": 0, "silence_s": None})
+        answer = channel.receive(30.0)
+        assert answer is not None
+        assert answer["type"] == "hello"
+        channel.send({"op": "leave", "remove": True})
+        channel.close()
+        return int(answer["pid"])
+
+    assert not [one for one in inspect([host], HostRequirements(code), meanwhile=look) if one.fatal]
+    assert found[0].startswith("/")
+    (waiting,) = [process.pid for process in there.processes() if "pytest-flagperf" in process.cmdline]
+    assert agent_says_hello() == waiting
+    assert sessions == ["start"]
+    # A helper that has ended meanwhile is replaced.
+    inspect([host], HostRequirements(code))
+    there.run(["pkill", "-9", "-f", "pytest-flagperf"])
+    assert gone(there, "pytest-flagperf")
+    agent_says_hello()
+    assert sessions == ["start", "start", "start"]

@@ -1,13 +1,15 @@
 """Collect the facts of this host that preflight needs before a run. The controller judges them.
 
 ``python -m flagperf_driver.node.preflight_facts`` reads requests as JSON lines from stdin and ends with stdin:
-``ping`` returns the clock, ``check`` returns the facts of ``collect_facts``, ``listen`` opens a port, and ``connect``
-tries to reach the ports of other hosts.
+``ping`` returns the clock, ``check`` returns the facts of ``collect_facts`` and may open a port, and ``connect`` tries
+to reach the ports of other hosts. While the facts are collected, ``call`` passes a request to another module.
+With ``become`` the process runs another module from then on.
 """
 
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
 import shutil
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
@@ -24,7 +27,9 @@ from typing import Any, Callable, Mapping, Sequence
 from flagperf_driver import ports
 from flagperf_driver.node import device_lease, orphans, processes
 from flagperf_driver.node.agent import oom
+from flagperf_driver.node.deployed_code import CODE_ROOT, module_argv
 from flagperf_driver.node.folder import cache_root, has_no_inodes, scratch
+from flagperf_driver.node.request_server import respond
 from flagperf_driver.node.sampling import load, topology
 from flagperf_driver.node.sampling.foreign_processes import is_elsewhere, serves_others
 from flagperf_driver.node.users import user_name
@@ -40,6 +45,7 @@ _DRIVER_S = 30.0
 def collect_facts(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return all facts; in place of a missing fact, the reason."""
     survey = load.Survey()
+    server = TokenServer() if options.get("listen") else None
     leftovers = orphans.remove(options.get("docker"))
     docker = _docker(options["docker"], options.get("image")) if options.get("docker") else None
     folders = {"cache": cache_root(), "scratch": scratch().parent}
@@ -62,6 +68,7 @@ def collect_facts(options: Mapping[str, Any]) -> Mapping[str, Any]:
         "caches": _may_clear_caches() if options.get("clear_caches") else None,
         "port": _free_port(),
         "leftovers": leftovers,
+        "listening": {"port": server.port, "token": server.token} if server else None,
         "load": survey.result(),
     }
 
@@ -283,22 +290,33 @@ def _visit(place: Mapping[str, Any], timeout_s: float) -> str | None:
     return None if received == expected else "another machine or program answers at this address"
 
 
-def answer(message: Mapping[str, Any], servers: list[TokenServer]) -> dict[str, Any]:
-    if message["op"] == "ping":
-        return {"type": "pong", "t": message["t"], "clock_ms": time.time() * 1000}
-    if message["op"] == "listen":
-        servers.append(TokenServer())
-        return {"type": "listening", "port": servers[-1].port, "token": servers[-1].token}
-    if message["op"] == "connect":
-        return {"type": "connected", "failed": connect(message["places"], message["timeout_s"])}
-    return {"type": "facts", **collect_facts(message["options"])}
+def obey(order: Mapping[str, Any]) -> None:
+    if order["op"] == "ping":
+        _send({"type": "pong", "t": order["t"], "clock_ms": time.time() * 1000})
+    elif order["op"] == "connect":
+        _send({"type": "connected", "failed": connect(order["places"], order["timeout_s"])})
+    elif order["op"] == "call":
+        respond(importlib.import_module(order["module"]).handle, order["request"])
+    elif order["op"] == "become":
+        _send({"type": "ready", "path": str(CODE_ROOT)})
+        argv = module_argv(sys.executable, str(CODE_ROOT), order["module"])
+        os.execv(argv[0], argv)  # noqa: S606 - no shell
+    else:
+        threading.Thread(target=_check, args=[order["options"]], daemon=True).start()
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    try:
+        _send({"type": "facts", **collect_facts(options)})
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 
 
 def main() -> None:
-    servers: list[TokenServer] = []
     read_line: Callable[[], bytes] = sys.stdin.buffer.readline
     for line in iter(read_line, b""):
-        _send(answer(json.loads(line), servers))
+        obey(json.loads(line))
 
 
 def _send(message: Mapping[str, Any]) -> None:

@@ -20,11 +20,14 @@ class RequestError(Exception):
 
 def serve(handle: Callable[[Request], Answer]) -> None:
     """Pass the request on stdin to ``handle`` and send its answer, or the error that it raised."""
-    line = sys.stdin.buffer.readline()
-    if not line:
-        return
+    if line := sys.stdin.buffer.readline():
+        respond(handle, json.loads(line))
+
+
+def respond(handle: Callable[[Request], Answer], request: Request) -> None:
+    """Send the answer to a request, or the error that it raised."""
     try:
-        send("answer", **handle(json.loads(line)))
+        send("answer", **handle(request))
     except RequestError as error:
         send("error", sentence=str(error))
     except OSError as error:

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import flagperf_driver
 
-from . import Channel, Host, HostError, Message, bootstrap
+from . import Channel, Host, HostError, HostLost, Message, bootstrap
+from .remote import RemoteHost
 from .replies import TEXT, CheckedChannel, Shape, check
 
 Report = Callable[[str], None]
@@ -28,6 +30,7 @@ _CLOSE_S = 5.0
 _BOOTSTRAP = Path(bootstrap.__file__).read_text("utf-8")
 _SWEEP_MODULE = "flagperf_driver.node.orphans"
 _SWEPT: Shape = {"swept": [TEXT], "problems": [TEXT]}
+_ENDS = ("answer", "error")  # the types of a module's last message
 _NVML_MODULE = "pynvml"  # imported by the sampler where it reads devices with NVML
 
 cache_root = bootstrap.cache_root
@@ -44,6 +47,88 @@ class Code:
     def archive(self) -> bytes:
         """The compressed archive: made for the first host that does not have the code, for none if all have it."""
         return zlib.compress(self.raw, 6)
+
+
+class Helper:
+    """The process of the code that checks a host: it answers light calls, and becomes the next module started there.
+
+    A further session costs the controller more than all messages in it. A host without a connection has no helper.
+    """
+
+    def __init__(self, host: Host, code: Code, channel: Channel) -> None:
+        self.channel = channel
+        self.code = code
+        self.is_lent = False
+        self._host = host
+        self._early: list[Message] = []  # messages that arrived before they were expected
+        self._waits = False  # for the answer of a call that took too long
+
+    def expect(self, deadline: float, *types: str) -> Message | None:
+        """Return the next message of one of these types; None after the end of the process."""
+        for message in self._early:
+            if message["type"] in types:
+                self._early.remove(message)
+                return message
+        while (received := self.channel.receive(max(0.0, deadline - time.monotonic()))) is not None:
+            if received["type"] in types:
+                return received
+            self._early.append(received)
+        return None
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let the light calls of the block use the process."""
+        if not isinstance(self._host, RemoteHost):
+            yield
+            return
+        self.is_lent, _HELPERS[self._host] = True, self
+        try:
+            yield
+        finally:
+            del _HELPERS[self._host]
+            self.is_lent = False
+
+    def keep(self) -> None:
+        """Let the next module that is started on the host use the process."""
+        if isinstance(self._host, RemoteHost) and not self._waits:
+            _HELPERS[self._host] = self
+        else:
+            self.close()
+
+    def close(self) -> None:
+        with suppress(HostError):
+            self.channel.close(1.0)
+
+    def call(self, module: str, request: Message, deadline: float) -> Message:
+        """Return the answer or the error of a module."""
+        if self._waits:
+            raise HostError(f"{self._host.name}: an earlier request was not answered")
+        self._waits = True
+        self.channel.send({"op": "call", "module": module, "request": request})
+        try:
+            message = self.expect(deadline, *_ENDS)
+        except TimeoutError as late:
+            raise HostError(f"{self._host.name}: {module} did not answer in time") from late
+        if message is None:
+            raise HostError(f"{self._host.name}: {module} ended without an answer")
+        self._waits = False
+        return message
+
+    def becomes(self, module: str) -> bool:
+        """Return True if the process runs the module from now on, False if it has ended meanwhile."""
+        try:
+            self.channel.send({"op": "become", "module": module})
+            if self.expect(time.monotonic() + _TIMEOUT_S, "ready") is not None:
+                return True
+        except HostLost:
+            raise
+        except (HostError, TimeoutError):
+            pass
+        self.close()
+        return False
+
+
+_HELPERS: WeakKeyDictionary[Host, Helper] = WeakKeyDictionary()
 
 
 def pack(trees: Mapping[str, Path]) -> Code:
@@ -63,6 +148,11 @@ def open_module(host: Host, code: Code, module: str, report: Report = lambda _: 
 
     ``report`` is called if the code must be copied to the host.
     """
+    helper = _HELPERS.pop(host, None)
+    if helper is not None and helper.code != code:
+        helper.close()
+    elif helper is not None and helper.becomes(module):
+        return helper.channel
     channel = _start_bootstrap(host, "boot", code.digest, module)
     try:
         _deliver(host, channel, code, module, report)
@@ -81,20 +171,25 @@ def call_module(
     timeout_s: float,
     shape: Shape,
     on_message: Callable[[Message], None] = lambda _: None,
+    light: bool = False,
 ) -> dict[str, Any]:
     """Send one request to a module and return its answer, checked by ``shape``.
 
-    Earlier messages are passed to ``on_message``.
+    Earlier messages are passed to ``on_message``. A helper that is lent answers ``light`` requests: without long work.
     """
     deadline = time.monotonic() + timeout_s
-    with _bootstrap(host, "boot", code.digest, module) as channel:
-        _deliver(host, channel, code, module)
-        with suppress(HostError):  # the program has ended: its message, read next, has the reason
-            channel.send(request)
-        while (message := _next(host, channel, module, deadline)).get("type") != "answer":
-            if message.get("type") == "error":
-                raise HostError(f"{host.name}: {message.get('sentence')}")
-            on_message(message)
+    helper = _HELPERS.get(host) if light else None
+    if helper is not None and helper.is_lent and helper.code == code:
+        message = helper.call(module, request, deadline)
+    else:
+        with _bootstrap(host, "boot", code.digest, module) as channel:
+            _deliver(host, channel, code, module)
+            with suppress(HostError):  # the program has ended: its message, read next, has the reason
+                channel.send(request)
+            while (message := _next(host, channel, module, deadline)).get("type") not in _ENDS:
+                on_message(message)
+    if message["type"] == "error":
+        raise HostError(f"{host.name}: {message.get('sentence')}")
     check(host.name, message, shape, "answer")
     return {name: value for name, value in message.items() if name != "type"}
 

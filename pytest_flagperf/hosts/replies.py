@@ -103,7 +103,6 @@ REPLIES: Shape = {
     "over": {},
     # The check of a host before a run.
     "checking": {"data_dir": TEXT, "done": _CHECKED, "total": _CHECKED},
-    "listening": {"port": COUNT, "token": TEXT},
     "connected": {"failed": Each(TEXT)},
     "facts": {
         "python": VERSION,
@@ -129,6 +128,7 @@ REPLIES: Shape = {
         "caches": Maybe(TRUTH),
         "port": Maybe(COUNT),
         "leftovers": [TEXT],
+        "listening": Maybe({"port": COUNT, "token": TEXT}),
     },
 }
 

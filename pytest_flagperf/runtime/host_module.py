@@ -20,15 +20,18 @@ def ask(
     timeout_s: float,
     shape: Shape,
     progress: OnProgress,
+    light: bool = False,
 ) -> dict[str, Any]:
-    """Return the answer of the module; RuntimeSetupError if it has failed, HostLost if the host is lost."""
+    """Return the answer, as ``call_module``; RuntimeSetupError if the module has failed, HostLost without the host."""
 
     def report(answer: Any) -> None:
         if answer["type"] == "progress":
             progress(answer["line"])
 
     try:
-        return call_module(host, code, module, request, timeout_s=timeout_s, shape=shape, on_message=report)
+        return call_module(
+            host, code, module, request, timeout_s=timeout_s, shape=shape, on_message=report, light=light
+        )
     except HostLost:
         raise
     except HostError as error:

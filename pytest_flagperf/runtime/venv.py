@@ -237,7 +237,8 @@ def _advice(host: Host, request: RuntimeRequest) -> str:
 
 
 def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, progress: OnProgress) -> dict[str, Any]:
-    return ask(host, code, _MODULE, message, timeout_s=timeout_s, shape=_ANSWER, progress=progress)
+    light = message["op"] == "look"
+    return ask(host, code, _MODULE, message, timeout_s=timeout_s, shape=_ANSWER, progress=progress, light=light)
 
 
 def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:

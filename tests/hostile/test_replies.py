@@ -255,7 +255,7 @@ def test_a_transfer_ends_at_the_limit_before_it_began() -> None:
     [
         ("facts", without("memory"), "facts.memory is missing"),
         ("facts", replaced(python="new"), "facts.python is 'new'; expected a version"),
-        ("listening", without("token"), "listening.token is missing"),
+        ("facts", replaced(listening={"port": 1}), "facts.listening.token is missing"),
         ("connected", replaced(failed={"h1": 1}), "connected.failed.h1 is 1; expected a string"),
     ],
 )

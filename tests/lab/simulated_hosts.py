@@ -39,8 +39,8 @@ from tests.lab.lab import Cluster, keygen
 
 REPO = Path(__file__).resolve().parents[2]
 ANSWERS = {
-    "check": "facts", "listen": "listening", "connect": "connected", "hello": "hello", "lease": "leased",
-    "release": "released", "collect": "chunk",
+    "check": "facts", "connect": "connected", "hello": "hello", "lease": "leased", "release": "released",
+    "collect": "chunk",
 }  # fmt: skip
 """The answer of the first host that a simulated one gives to each order."""
 _NOT_FOR_OTHERS = {"need", "pong", "attached", "end", "busy", *ANSWERS.values()}
@@ -152,6 +152,9 @@ class Session:
     def requested(self, request: Message) -> None:
         """Take the shim's request, with which the session has its name."""
 
+    def renamed(self) -> None:
+        """The program has become another one, and has its name."""
+
     def ordered(self, order: Message) -> None:
         """Take a line of input behind the request."""
 
@@ -184,8 +187,12 @@ class Session:
             self.name = self.hosts.ordinal(self.number, " ".join(words[2:3] or words[:1]))
             self.requested(request)
         *lines, self._input = self._input.split(b"\n")
-        for line in lines:
-            self.ordered(json.loads(line))
+        for order in map(json.loads, lines):
+            if order.get("op") == "become":
+                self.name = self.hosts.ordinal(self.number, order["module"])
+                self.renamed()
+            else:
+                self.ordered(order)
 
 
 class Arrival:
@@ -276,6 +283,12 @@ class Simulated(Session):
             self._end()
             return
         self._send_raw(MARKER + b'{"pid": 1}\n')
+        self.renamed()
+
+    def renamed(self) -> None:
+        assert self.name is not None
+        self._said, self._started = 0, False
+        self._answers = {}
         self.hosts.sessions[self.name].append(self)
         self.proceed()
 
@@ -289,7 +302,7 @@ class Simulated(Session):
         elif kind in ANSWERS:
             self._waiting.append((ANSWERS[kind], order.get("summary")))
         elif kind not in ("ack", "stop"):
-            self._started = True  # the order to start the ranks, or the one request of a module
+            self._started = True  # the order to start the ranks, or a request to a module
         self.proceed()
 
     def left(self) -> None:
