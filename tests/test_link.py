@@ -20,9 +20,11 @@ import pytest
 from pytest_flagperf.hosts import HostError, silence, ssh
 from pytest_flagperf.hosts.clock import clock_offset
 from pytest_flagperf.hosts.cluster import Address, ClusterConfig
-from pytest_flagperf.hosts.host_pool import allow_descriptors
+from pytest_flagperf.hosts.host_pool import allow_descriptors, one_core
+from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.remote import RemoteChannel
 from pytest_flagperf.hosts.session import is_ready
+from tests.rounds import Elsewhere
 
 
 def test_all_hosts_wait_for_one_attempt_at_an_unreachable_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +195,17 @@ def test_the_controller_may_open_as_many_files_as_its_hosts_need(
     assert allow_descriptors(16) == []
     assert allow_descriptors(1024) == warnings
     assert limits == [(allowed, hard)]
+
+
+def test_threads_for_many_other_hosts_share_a_core() -> None:
+    usable, found = os.sched_getaffinity(0), list[set[int]]()
+    for hosts in ([Elsewhere(f"h{number}") for number in range(64)], [Elsewhere("h1")], [LocalHost()] * 64):
+        with one_core(hosts):
+            thread = threading.Thread(target=lambda: found.append(os.sched_getaffinity(0)))
+            thread.start()
+            thread.join()
+        assert os.sched_getaffinity(0) == usable
+    assert [len(cores) for cores in found] == [1, len(usable), len(usable)]
 
 
 def test_a_descriptor_above_those_of_select_can_be_waited_for() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import TypeVar
 
 from flagperf_driver.node import processes
@@ -24,6 +26,8 @@ AT_ONCE = 64
 _OTHER_FILES, _FILES_PER_HOST = 200, 8
 """Open files of the controller: a connection over SSH has 3 and each further session 2, one through srun has 5, and
 a lock between two starts 1."""
+_MANY = 32
+"""With more hosts than these, the threads for them stay on one core."""
 SHOWN = 8
 """The most names of hosts in a message."""
 
@@ -117,6 +121,30 @@ def _work(
             done.put((host, error, None))
         except BaseException as error:
             done.put((host, None, error))
+
+
+@contextmanager
+def one_core(hosts: Sequence[Host]) -> Iterator[None]:
+    """Keep this thread and the threads that it starts on one core, if they talk to many other hosts.
+
+    One thread of Python runs at a time. On several cores, its hand-over to the next one costs as much as the work.
+    """
+    if len(hosts) <= _MANY or any(host.is_local for host in hosts) or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    usable = os.sched_getaffinity(0)
+    with suppress(OSError):  # the core may be taken away from this process
+        os.sched_setaffinity(0, {_core()})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, usable)
+
+
+@cache
+def _core() -> int:
+    """Return the core on which this thread runs, at the first call: threads of earlier calls stay there."""
+    return int(Path("/proc/thread-self/stat").read_text().rpartition(")")[2].split()[36])
 
 
 def allow_descriptors(hosts: int) -> list[str]:

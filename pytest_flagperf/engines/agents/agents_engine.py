@@ -17,7 +17,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.engines import WARN, Engine, Finding, is_local
 from pytest_flagperf.hosts import Host, HostError
-from pytest_flagperf.hosts.host_pool import HostPool, allow_descriptors, run_on_each
+from pytest_flagperf.hosts.host_pool import HostPool, allow_descriptors, one_core, run_on_each
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.problems import MissingHosts, Problems
@@ -137,11 +137,12 @@ class AgentsEngine(Engine):
         by_vendor: dict[str, list[Plan]] = {}
         for plan in plans:
             by_vendor.setdefault(plan.vendor, []).append(plan)
-        return [
-            finding
-            for own in by_vendor.values()
-            for finding in preflight.inspect(self.hosts, self._host_requirements(own), watch.passing, meanwhile)
-        ]
+        with one_core(self.hosts):
+            return [
+                finding
+                for own in by_vendor.values()
+                for finding in preflight.inspect(self.hosts, self._host_requirements(own), watch.passing, meanwhile)
+            ]
 
     def prepare(self, plans: Sequence[Plan], watch: Live) -> list[str]:
         """Check every host and exclude unfit hosts and devices; return messages. Problems if too few hosts are left.
@@ -251,7 +252,10 @@ class AgentsEngine(Engine):
             request = self._device_request(plan, directory)
             self._fetch_missing_logs(watch)
             self._environments.build_ahead(plan, self._pool, watch)
-            with Agents(watch, self._limits, restarts=self._settings.restarts > 0) as agents:
+            with (
+                one_core(self.hosts),
+                Agents(watch, self._limits, restarts=self._settings.restarts > 0) as agents,
+            ):
                 code = self._environments.code(plan)
 
                 def on_wait(holders: str) -> None:
