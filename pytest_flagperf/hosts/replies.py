@@ -100,7 +100,7 @@ REPLIES: Shape = {
     "samples": {"host": Each(NUMBER), "devices": Each(Each(NUMBER))},
     "warning": {"sentence": TEXT},
     "fault": {"kind": TEXT, "rank": Maybe(COUNT), "sentence": TEXT},
-    "over": {},
+    "over": {"ended_well?": [COUNT]},
     # The check of a host before a run.
     "checking": {"data_dir": TEXT, "done": _CHECKED, "total": _CHECKED},
     "connected": {"failed": Each(TEXT)},

@@ -200,8 +200,15 @@ class Lab:
     def of(self, *kinds: str) -> list[Message]:
         return [message for message in self.messages if message["type"] in kinds]
 
+    @property
+    def exits(self) -> list[Message]:
+        """How the ranks ended, by their own messages and the last one."""
+        well: Message = {"code": 0, "signal": None, "cause": None, "finished": True, "last_lines": []}
+        ended_well = [rank for message in self.of("over") for rank in message["ended_well"]]
+        return [*self.of("exit"), *({"type": "exit", "rank": rank, **well} for rank in ended_well)]
+
     def exit(self, rank: int) -> Message:
-        [message] = [message for message in self.of("exit") if message["rank"] == rank]
+        [message] = [message for message in self.exits if message["rank"] == rank]
         return message
 
     def log(self, rank: int) -> str:

@@ -68,7 +68,7 @@ def test_a_round_in_a_container_sends_the_messages_of_a_host(lab: Lab, docker: D
         assert "INFO: starting" in (lab.log_dir / CONTAINER_LOG).read_text()
     lab.end()
     assert lab.of("fault", "warning") == []
-    assert sorted((m["rank"], m["code"], m["cause"]) for m in lab.of("exit")) == [(0, 0, None), (1, 0, None)]
+    assert sorted((m["rank"], m["code"], m["cause"]) for m in lab.exits) == [(0, 0, None), (1, 0, None)]
     assert [m["event"] for m in lab.of("perflog") if m["rank"] == 0] == ["INIT_START", "FINISHED"]
     numbers = [m["seq"] for m in lab.messages if "seq" in m]
     assert numbers == list(range(1, len(numbers) + 1))

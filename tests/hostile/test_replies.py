@@ -94,7 +94,7 @@ SAMPLES: dict[str, Message] = {
         "type": "exit", "rank": 0, "code": 0, "signal": None, "cause": None, "finished": True, "last_lines": ["a"],
         "seq": 5,
     },
-    "over": {"type": "over", "ended_ms": 17, "seq": 6},
+    "over": {"type": "over", "ended_ms": 17, "ended_well": [1], "seq": 6},
 }  # fmt: skip
 BROKEN = {
     "no key": ("perflog", without("time_ms"), "perflog.time_ms is missing"),
@@ -134,13 +134,13 @@ def test_an_invalid_message_is_reported_with_the_expected_value(name: str, tmp_p
 
 
 UNASKED = (
-    "exit",
+    "over",
     """line = 40 * b'{"type": "pong", "clock_ms": 1}\\n'""",
     "pong without an order; expected answers",
 )
 
 
-@pytest.mark.parametrize("broken", [("exit", without("code"), "exit.code is missing"), UNASKED])
+@pytest.mark.parametrize("broken", [("over", replaced(ended_well=["0"]), "over.ended_well.0 is '0'"), UNASKED])
 def test_an_invalid_message_names_the_host(broken: tuple[str, str, str], tmp_path: Path, short_tmpdir: Path) -> None:
     kind, change, sentence = broken
     end = run_with(tmp_path, broken_host(tmp_path, kind, change))

@@ -336,6 +336,8 @@ class Simulated(Session):
         elif kind == "chunk":
             files = own_files(message["data"], first)
             return {**message, **_packed(_tar(files) if request is None else summed_up(files, request))}
+        elif kind == "over":
+            message["ended_well"] = [rank + first for rank in message["ended_well"]]
         if isinstance(message.get("rank"), int):
             message["rank"] += first
         for name in ("ranks", "slow"):

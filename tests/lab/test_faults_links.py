@@ -115,8 +115,7 @@ def assert_nothing_lost_or_doubled(cluster: ClusterToy) -> None:
     records = filter(None, map(perflog.parse_line, path.read_bytes().splitlines()))
     assert events == [(one.event, dict(one.value), one.time_ms) for one in records]
     assert len(events) > 30
-    finished = [one["rank"] for _, one in messages_of(cluster, "exit") if one["finished"]]
-    assert sorted(finished) == [0, 1]
+    assert sorted(rank for _, over in messages_of(cluster, "over") for rank in over["ended_well"]) == [0, 1]
 
 
 def reported_once(text: str, sentence: str) -> str:

@@ -191,9 +191,10 @@ class RoundContainer:
             self._remove()
         elif kind == "fault":
             self.fail(str(body["kind"]), body.get("rank"), str(body["sentence"]))
+        elif kind == "exit":
+            self._not_ended.discard(int(body["rank"]))
+            self._messages.send_exit(body)
         else:
-            if kind == "exit":
-                self._not_ended.discard(int(body["rank"]))
             expendable = kind in ("beat", "lines") or body.get("event") not in (None, events.FAILED, events.FINISHED)
             if kind != "beat" or self._messages.connected:
                 self._messages.send(body, expendable)

@@ -55,7 +55,7 @@ class Round:
         self.folder = folder
         self.over = False
         self._link = link
-        self._messages = Messages(folder, link)
+        self._messages = Messages(folder, link, inner=lock is None)
         self._lock = lock  # on the folder; None for the agent in a container
         self._lease: device_lease.Lease | None = None
         self._reaper: processes.Reaper | None = None
@@ -235,7 +235,7 @@ class Round:
         self.folder.update_state(state="over", ended_ms=ended_ms)
         if self._lock is None:
             self.folder.give_to_owner()
-        self._messages.send({"type": "over", "ended_ms": ended_ms})
+        self._messages.over(ended_ms)
 
     # -- logs ----------------------------------------------------------------------------------------------
 

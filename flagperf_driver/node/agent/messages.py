@@ -12,12 +12,18 @@ from flagperf_driver.node.folder import LogFolder
 
 
 class Messages:
-    """Report the first fault only, because later faults follow from it, and the end of every rank."""
+    """Report the first fault only, because later faults follow from it, and the end of every rank.
 
-    def __init__(self, folder: LogFolder, link: ControllerLink) -> None:
+    The last message has the ranks that ended well: with many hosts, each message costs the controller.
+    """
+
+    def __init__(self, folder: LogFolder, link: ControllerLink, *, inner: bool = False) -> None:
+        """``inner``: of the agent in a container, whose messages another agent forwards and therefore sends at once."""
         self.folder = folder
         self._link = link
+        self._inner = inner
         self._fault = False
+        self._ended_well: list[int] = []
 
     @property
     def connected(self) -> bool:
@@ -69,7 +75,17 @@ class Messages:
         times = {"pid": pid, "started_ms": started_ms, "ended_ms": now_ms()}
         self.folder.write(layout.rank_exit(rank), json.dumps({**end, **times}) + "\n")
         self.note(f"rank {rank} ended: code {code}, signal {signal}, cause {cause}")
-        self.send({"type": "exit", **end, "finished": finished, "last_lines": list(last_lines)})
+        self.send_exit({"type": "exit", **end, "finished": finished, "last_lines": list(last_lines)})
+
+    def send_exit(self, message: Message) -> None:
+        """Send how a rank ended, now or with the last message."""
+        if message["code"] == 0 and message["finished"] and not self._inner:
+            self._ended_well.append(message["rank"])
+        else:
+            self.send(message)
+
+    def over(self, ended_ms: int) -> None:
+        self.send({"type": "over", "ended_ms": ended_ms, "ended_well": self._ended_well})
 
 
 def now_ms() -> int:

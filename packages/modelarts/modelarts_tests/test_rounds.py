@@ -93,7 +93,7 @@ def test_instances_train_together_by_interface_v1(toy: Toy, start_service: Calla
     job = double.jobs[0]
     # Each card starts the boot file, and one agent runs on each instance.
     assert [process.returncode for process in job.processes] == [0] * 4
-    assert log_text(double).count('"type": "exit", "rank": 0') == 1
+    assert log_text(double).count('"type": "over"') == 1
     logs = {path.name for path in (run.folder() / "log").iterdir()}
     assert logs == {f"job{job.version}-job-aisbench-debug-{number}.log" for number in (0, 1)}
 

@@ -58,6 +58,7 @@ class InstanceChannel:
         self.log_file: Path | None = None
         self.faulty = False  # the agent reported a fault
         self.is_over = False  # the agent reported the end of its ranks
+        self._ended_well: Sequence[int] = ()
         self.finished = False  # no more messages will come
         self.summary: Mapping[str, Any] | None = None
         self._job = job
@@ -167,7 +168,7 @@ class InstanceChannel:
         if self.summary is None:
             self._put({"type": "warning", "sentence": f"the job left no logs in {self._job.output.url}"})
         self.finished = True
-        self._put({"type": "over"})
+        self._put({"type": "over", "ended_well": self._ended_well})
 
     def _copy(self, piece: bytes) -> None:
         if self.log_file is not None:
@@ -195,6 +196,7 @@ class InstanceChannel:
             self.summary = message
         elif kind == "over":
             self.is_over = True  # passed on when the job has ended, since its logs are published later
+            self._ended_well = message.get("ended_well", [])
         else:
             self.faulty = self.faulty or kind == "fault"
             self._put(message)

@@ -126,6 +126,16 @@ class HostAgent:
         _log.debug("%s: sent %s", self.name, message["op"])
         self.channel.send(message)
 
+    def take_exits(self, message: Message) -> None:
+        """Take how a rank ended, or of the agent's last message which ranks ended well."""
+        if message["type"] == "over":
+            ended_well = message.get("ended_well", ())
+            self.exits.update({rank: {"code": 0} for rank in ended_well})
+            self.finished.update(ended_well)
+        else:
+            self.exits[message["rank"]] = message
+            self.finished.update([message["rank"]] if message.get("finished") else ())
+
     def ask(self, message: Message, *answers: str, timeout_s: float = silence.ANSWER_S) -> Message:
         """Send a message and return the answer of one of these types."""
         self.send(message)

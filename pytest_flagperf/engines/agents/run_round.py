@@ -191,8 +191,8 @@ def _stop(agents: Agents, reason: str) -> None:
     agents.stop(reason)
     try:
         for agent, message in agents.messages():
-            if message["type"] == "exit":
-                agent.exits[message["rank"]] = message
+            if message["type"] in ("exit", "over"):
+                agent.take_exits(message)
     except TimeoutError:
         pass  # the lease ends the ranks
 

@@ -221,10 +221,8 @@ def _take(agent: HostAgent, message: Message, tracker: Tracker, live: Live) -> R
     elif kind == "lines":
         for line in message["lines"]:
             live.log(message["rank"], line)
-    elif kind == "exit":
-        agent.exits[message["rank"]] = message
-        if message.get("finished"):
-            agent.finished.add(message["rank"])
+    elif kind in ("exit", "over"):
+        agent.take_exits(message)
     elif kind == "beat":
         for slow, ratio in message["slow"].items():
             agent.slow[slow] = max(ratio, agent.slow.get(slow, 0.0))
