@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -193,6 +194,16 @@ class Round:
 
 def measure(round_dir: Path) -> Outcome:
     """Return the outcome of a round; raise FormatError only for an unreadable plan.json, all else is a failure."""
+    was_on = gc.isenabled()
+    gc.disable()  # the figures of all ranks are kept until the end, and would be searched for cycles again and again
+    try:
+        return _measure(round_dir)
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _measure(round_dir: Path) -> Outcome:
     measured_round = Round(round_dir)
     plan, outcome = measured_round.plan, _outcome(measured_round)
     if plan.token is not None:
