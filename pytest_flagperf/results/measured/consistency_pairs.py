@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from flagperf_driver.node.logs.ranklog import RankLog, whole
@@ -17,9 +16,20 @@ from pytest_flagperf.results.measured.starts import Chain
 from pytest_flagperf.stored.plan import LeftOut
 
 
-@dataclass(frozen=True)
+class _Figures(dict[str, float]):
+    """The figures of a record; NaN for a missing one and for what is not a number."""
+
+    def __init__(self, record: object) -> None:
+        items = record.items() if isinstance(record, Mapping) else ()
+        super().__init__({name: value if type(value) is float else number(value) for name, value in items})
+
+    def __missing__(self, name: str) -> float:
+        return math.nan
+
+
+@dataclass
 class RankFigures:
-    """The figures of one rank and its host that are compared."""
+    """The figures of one rank and its host that are compared; those that pairs ask for often are attributes."""
 
     config: Mapping[str, Any]
     data_ranks: int
@@ -43,62 +53,42 @@ class RankFigures:
     chain: Chain | None = None
     """All starts of a training that the round continued; only set for the first rank."""
 
-    def get(self, name: str) -> float:
-        """A figure of FINISHED; NaN if it is missing."""
-        value = self._finished.get(name, math.nan)
-        return value if type(value) is float else number(value)
+    get: Callable[[str], float] = field(init=False)
+    """A figure of FINISHED."""
+    step_time: Callable[[str], float] = field(init=False)
+    earlier: Callable[[str], float] = field(init=False)
+    """The part of a figure before the checkpoint from which the training resumed."""
+
+    def __post_init__(self) -> None:
+        finished = self.log.finished or {}
+        self.get = get = _Figures(finished).__getitem__
+        self.step_time = _Figures(finished.get("step_time")).__getitem__
+        resumed = finished.get("resumed") if self.config.get("checkpoint_dir") else None
+        self.earlier = _Figures(resumed).__getitem__ if resumed and isinstance(resumed, dict) else lambda _: 0.0
+        self.train_s = self.here("raw_train_time", "train_time")
+        self.no_eval_s = self.here("train_no_eval_time", "train_time") + self.earlier("eval_time")
+        self.compute_s = self.here("pure_training_computing_time", "compute_time")
+        # The seconds of steps and of their waiting for input.
+        self.windows_s = self.compute_s + self.here("input_wait_time", "input_wait_time")
+        # The items of a step of all cards; 0 if the config has no batch size.
+        accumulation = max(self.configured("gradient_accumulation_steps"), 1)
+        self.per_step = self.configured("train_batch_size") * self.data_ranks * accumulation
+        # The largest possible share of steps without a readable STEP_END record.
+        steps, totals = get("steps"), self.log.totals
+        unlogged = max(1 - totals.step / steps, 0.0) if steps > 0 else 0.0
+        self.lost_share = min(self.log.broken_lines / max(totals.windows, 1) + unlogged, 1.0)
 
     def here(self, name: str, earlier: str) -> float:
         """A figure of FINISHED without the part before the checkpoint from which the training resumed."""
         return self.get(name) - self.earlier(earlier)
-
-    def earlier(self, name: str) -> float:
-        return number(self._resumed.get(name)) if self._resumed else 0.0
-
-    # The pairs ask for these often: each is found once.
-
-    @cached_property
-    def _finished(self) -> Mapping[str, Any]:
-        return self.log.finished or {}
-
-    @cached_property
-    def _resumed(self) -> Mapping[str, Any]:
-        resumed = self._finished.get("resumed")
-        return resumed if isinstance(resumed, dict) and self.config.get("checkpoint_dir") else {}
-
-    @cached_property
-    def train_s(self) -> float:
-        return self.here("raw_train_time", "train_time")
-
-    @cached_property
-    def no_eval_s(self) -> float:
-        return self.here("train_no_eval_time", "train_time") + self.earlier("eval_time")
-
-    @cached_property
-    def compute_s(self) -> float:
-        return self.here("pure_training_computing_time", "compute_time")
-
-    @cached_property
-    def windows_s(self) -> float:
-        """The seconds of steps and of their waiting for input."""
-        return self.compute_s + self.here("input_wait_time", "input_wait_time")
-
-    def step_time(self, name: str) -> float:
-        times = self._finished.get("step_time")
-        return number(times.get(name)) if isinstance(times, dict) else math.nan
 
     def knows(self, name: str) -> bool:
         """Return True if the plan's config has this value."""
         return name in self.config
 
     def configured(self, name: str) -> int:
-        return max(whole(self.config.get(name)), 0)
-
-    @cached_property
-    def per_step(self) -> int:
-        """The items of a step of all cards; 0 if the config has no batch size."""
-        accumulation = max(self.configured("gradient_accumulation_steps"), 1)
-        return self.configured("train_batch_size") * self.data_ranks * accumulation
+        value = self.config.get(name)
+        return max(whole(value), 0) if value else 0
 
     def items(self, steps: float, passes: float) -> tuple[float, float]:
         """The least and the most samples of these steps: an epoch may end with a smaller step, an item have several."""
@@ -110,13 +100,6 @@ class RankFigures:
         """Seconds between two records."""
         times = self.log.milestones_ms
         return (times[end] - times[begin]) / 1000 if begin in times and end in times else math.nan
-
-    @cached_property
-    def lost_share(self) -> float:
-        """The largest possible share of steps without a readable STEP_END record."""
-        steps, totals = self.get("steps"), self.log.totals
-        unlogged = max(1 - totals.step / steps, 0.0) if steps > 0 else 0.0
-        return min(self.log.broken_lines / max(totals.windows, 1) + unlogged, 1.0)
 
     @property
     def lost_evaluations_s(self) -> float:
