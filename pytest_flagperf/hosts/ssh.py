@@ -13,6 +13,7 @@ import errno
 import hmac
 import logging
 import math
+import os
 import shlex
 import socket
 import threading
@@ -68,7 +69,8 @@ class _Wire:
         self._sock = sock
         self._ahead = b""
         self._writing = False
-        self._every_s, self._ping = math.inf, _nothing
+        self._every_s = math.inf
+        self._ping: Callable[[], None] = _nothing
         self._waiting = threading.Lock()  # a writing thread that is blocked looks around, too
         self._received_at = self._looked_at = time.monotonic()
         self._waited_s: float | None = None  # seconds without an answer since a ping
@@ -159,7 +161,7 @@ class _Wire:
         return getattr(self._sock, name)
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     """Do nothing."""
 
 
@@ -276,9 +278,10 @@ class Link:
     def _prepare(self, link: fabric.Connection) -> None:
         """Set up a connection that refuses unknown hosts, detects a loss and has timeouts."""
         files, keys, name = known_hosts(link, self._conf), link.client.get_host_keys(), _known_name(link)
-        for key in (key for file in files for key in known_keys(file, name)):
-            if key.get_name() not in (keys.lookup(name) or {}):  # of two keys of a kind, the first counts
-                keys.add(name, key.get_name(), key)
+        for key in {
+            key.get_name(): key for file in reversed(files) for key in reversed(known_keys(file, name))
+        }.values():
+            keys.add(name, key.get_name(), key)  # of two keys of a kind, the first counts
         link.client.set_missing_host_key_policy(_Refuse(link, files[0]))
         link.connect_timeout = CONNECT_S
         link.connect_kwargs["transport_factory"] = self._make_transport
@@ -295,6 +298,7 @@ class Link:
         self._wires.append(wire)
         transport = paramiko.Transport(wire, **more)
         transport.set_log_channel(_LOG)
+        transport.packetizer.start_handshake = _nothing  # a thread for each host; connect_timeout ends it, too
         options = transport.get_security_options()
         options.ciphers = [*_CIPHERS, *(name for name in options.ciphers if name not in _CIPHERS)]
         return transport
@@ -450,24 +454,26 @@ def _known_name(link: fabric.Connection) -> str:
     return str(link.host) if int(link.port) == 22 else f"[{link.host}]:{link.port}"
 
 
-def known_keys(file: str, name: str) -> Iterator[paramiko.PKey]:
-    """Yield the keys that a file has of one host. Invalid lines, and a file that does not exist, have none."""
+def known_keys(file: str, name: str) -> list[paramiko.PKey]:
+    """Return the keys that a file has of one host. Invalid lines, and a file that does not exist, have none."""
     try:
         by_name, hashed = _known_lines(file, *_stamp(file))
     except OSError:
-        return
+        return []
     text = name.encode()
     own = [line for salt, digest, line in hashed if hmac.digest(salt, text, "sha1") == digest]
+    keys = []
     for line in [*by_name.get(name, ()), *own]:
         with suppress(paramiko.SSHException, InvalidHostKey):
             if (entry := HostKeyEntry.from_line(line)) is not None:
-                yield entry.key
+                keys.append(entry.key)
+    return keys
 
 
 def _stamp(file: str) -> tuple[int, ...]:
     """Return numbers that differ after a change of a file; none for a file that does not exist."""
     with suppress(OSError):
-        status = Path(file).stat()
+        status = os.stat(file)  # noqa: PTH116 - asked ten times for each host
         return status.st_ino, status.st_size, status.st_mtime_ns
     return ()
 
