@@ -374,7 +374,7 @@ class AgentsEngine(Engine):
             return False
         finally:
             watch.clear()
-        if end.fault is not None and self._settings.restarts > 0:
+        if end.fault is not None and end_because is None and self._settings.restarts > 0:
             self._blamed.begin(directory)
             self._blamed.leave_out(end.fault, len(placed), watch)
         return True
