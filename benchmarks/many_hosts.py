@@ -9,6 +9,7 @@ time includes the hosts, which have the same cores.
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -98,6 +99,7 @@ def run_round(root: Path, cluster: str, hosts: int, cards: int) -> Path:
     run = Run.open(root, root, {"repeat": 1}, root / "reports" / f"run{hosts}")
     assert run is not None
     (case,) = run.selection.cases
+    gc.freeze()  # as the plugin does
     with closing(run.engine):
         run.prepare([case])
         outcome = run.rounds.outcome(case, 1)

@@ -235,12 +235,12 @@ def begin(session: pytest.Session, requested: Sequence[Selected | Absent]) -> No
             return
         run.directory.reserve()
         run.start_live(layout.CONTROLLER, chosen)
+        gc.freeze()  # the modules are loaded
         lines = run.prepare(chosen)
         if run.settings.preflight:
             from pytest_flagperf.running.machine_check import check_machine
 
             lines += check_machine(run, chosen)
-        gc.freeze()  # the modules are loaded
         for line in [*lines, *run.begin(chosen)]:
             write(f"flagperf: {line}")
     except (Problems, WriteError) as problems:

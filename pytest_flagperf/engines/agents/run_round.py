@@ -265,7 +265,8 @@ class RoundStart:
     def placement_and_orders(self) -> tuple[Placement, list[dict[str, Any]]]:
         """Create the containers of the ranks; return where the ranks run, and the order for each host's agent."""
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            containers = list(pool.map(self._container, self.agents.all))
+            create = pool.map if any(python.container for python in self.interpreters.values()) else map
+            containers = list(create(self._container, self.agents.all))
         placement = self.placement(only_leased=only_leased(containers))
         ranks = rank_processes(self.plan, placement)
         case = cache(lambda code_root: json.dumps(self.case_json(code_root), indent=1) + "\n")
