@@ -76,7 +76,8 @@ class HostPool:
         return hosts[:nnodes]
 
     def close(self) -> None:
-        run_on_each(self.hosts, lambda host: host.close())
+        with one_core(self.hosts):
+            run_on_each(self.hosts, lambda host: host.close())
 
 
 def run_on_each(hosts: Iterable[Host], work: Callable[[Host], T]) -> dict[Host, T | HostError]:

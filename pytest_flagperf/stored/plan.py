@@ -24,6 +24,7 @@ KNOWN_PROBLEM = "known problem"
 """The first words of an addition's name that is a problem which the vendor states."""
 _MOST_RANKS = 100_000
 _WITH_CASE = {"case": str}
+_AS_WRITTEN = ("hosts", "chip_names")
 TRAINING, MEASUREMENT = "training", "measurement"
 """The kinds of suites."""
 THROUGHPUTS = ("p_whole", "p_train", "p_core")
@@ -270,8 +271,8 @@ class StoredPlan(PlanFacts):
         """Check and convert a stored plan; raise FormatError with the invalid key, its value and the expected type."""
         check_schema(body, SCHEMA, where)
         type_check.check(body, _WITH_CASE, where)
-        as_written = {name: body[name] for name in ("hosts", "chip_names") if name in body}
-        known = {**printable_in(body), **as_written, "case": _case(body["case"], where)}
+        shown = printable_in({name: value for name, value in body.items() if name not in _AS_WRITTEN})
+        known = {**body, **shown, "case": _case(body["case"], where)}
         plan = type_check.typed(cls, known, where)
         _check(plan, where)
         return plan

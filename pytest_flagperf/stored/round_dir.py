@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -87,9 +86,6 @@ class RoundRecord:
     silences: tuple[Silence, ...] = ()
     """Of hosts that were lost and came back."""
 
-    def to_json(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, **dataclasses.asdict(self)}
-
     @classmethod
     def from_json(cls, body: Mapping[str, Any], where: str) -> RoundRecord:
         check_schema(body, SCHEMA, where)
@@ -160,7 +156,7 @@ class RoundDir:
         write(self.path / layout.PLAN, plan)
 
     def write_record(self, record: RoundRecord) -> None:
-        write(self.path / layout.RECORD, record.to_json())
+        write(self.path / layout.RECORD, {"schema": SCHEMA, **vars(record)})
 
     def write_outcome(self, outcome: Mapping[str, Any]) -> Path:
         path = self.path / layout.OUTCOME

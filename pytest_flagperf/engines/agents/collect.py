@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -231,7 +231,7 @@ def fetch(
 
 def _order(offset: int, limits: LogLimits, request: Request | None = None) -> Message:
     """Return the order for one piece of the logs, or of a summary; the agent packs no more than the limits allow."""
-    summary = {} if request is None else {"summary": asdict(request)}
+    summary = {} if request is None else {"summary": {**vars(request), "metric": vars(request.metric)}}
     return {
         "op": "collect", "offset": offset, "max_bytes": limits.max_bytes, "max_entries": limits.max_entries, **summary,
     }  # fmt: skip
