@@ -159,6 +159,8 @@ class FaultyTraining:
     slurm: Slurm | None = None
     away: set[str] = field(default_factory=set)
     """The hosts that did not answer at the end of the run."""
+    back_at: dict[str, float] = field(default_factory=dict)
+    """When the last fault of each host ended that lasted for a while."""
     last_strike: float = 0.0
     """When the last fault had struck; infinite if one did not."""
 
@@ -213,6 +215,7 @@ class FaultyTraining:
                     self.last_strike = time.time()
                 elif fault in lasting and fault.lasts_s is not None and now_s >= begin_s + fault.lasts_s:
                     lasting.pop(fault)()
+                    self.back_at[struck[fault].name] = time.time()
             time.sleep(0.05)
         for fault, undo in lasting.items():
             self.away.add(struck[fault].name)
@@ -263,7 +266,8 @@ class FaultyTraining:
             lost = {
                 start.name: own[0] for start, own in starts.items() if not [*start.glob("*_noderank0/rank0.out.log")]
             }
-            if back := set(lost.values()) - self.away:
+            away = self.away | {host for host, at in self.back_at.items() if at > end_ms / 1000}
+            if back := set(lost.values()) - away:
                 yield f"the log of rank 0 on {back} is missing"
             if undisturbed:
                 outcome = json.loads((last / "outcome.json").read_text())
