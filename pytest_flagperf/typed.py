@@ -154,6 +154,8 @@ class Check:
             make_list = tuple if origin is tuple else list
             return lambda value: make_list(map(make, value)) if isinstance(value, (list, tuple)) else _misfit()
         if origin is not None and issubclass(origin, Mapping):
+            if inside[1] is Any:
+                return lambda value: value if isinstance(value, _TABLES) else _misfit()
             make = self._maker(inside[1])
             return lambda value: (
                 {key: make(item) for key, item in value.items()} if isinstance(value, _TABLES) else _misfit()

@@ -57,6 +57,9 @@ class Exit:
         return "exit code unknown" if self.code is None else f"exit code {self.code}"
 
 
+_ENDED_WELL = Exit(0)
+
+
 def find(
     number: int,
     end: RoundRecord | None,
@@ -141,6 +144,8 @@ def _of_rank(number: int, place: RankLocation, end: Exit, log: RankLog, log_plac
 
 
 def _kind_and_text(end: Exit, log: RankLog, log_place: str | None) -> tuple[str, str]:
+    if end == _ENDED_WELL and log.finished is not None and not log.failed:
+        return "", ""  # without a look at the last line of each rank's log
     last_line = f"its log is still {log_place}" if log_place and not log.present else _last_line(log)
     if end.signal:
         return "killed", f"was killed by {end.signal}; {last_line}"
@@ -154,9 +159,7 @@ def _kind_and_text(end: Exit, log: RankLog, log_place: str | None) -> tuple[str,
         return "no_log", f"ended without a log ({end}); {last_line if log_place else log.path.name + ' is missing'}"
     if log.finished is None:
         return "unfinished", f"ended without FINISHED ({end}); {last_line}"
-    if end.cause:
-        return end.cause, f"was stopped by the harness ({end.cause}); {last_line}"
-    return "", ""
+    return end.cause or "", f"was stopped by the harness ({end.cause}); {last_line}"
 
 
 def _of_round(number: int, end: RoundRecord | None) -> Iterator[Failure]:

@@ -182,7 +182,7 @@ class Round:
         """The time whose samples count: the training, without the warm-up if only the throughput is measured."""
         return phases_of.after_warm_up(self.phases) if self.plan.throughput_only else self.training
 
-    @property
+    @cached_property
     def clocks(self) -> dict[int, float]:
         """The most seconds by which the clock of each rank's host was set, by its agent and by the sampler."""
         on_hosts = {
