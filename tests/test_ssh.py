@@ -531,9 +531,13 @@ def test_the_process_that_checked_a_host_answers_calls_and_becomes_its_agent(hos
     (waiting,) = [process.pid for process in there.processes() if "pytest-flagperf" in process.cmdline]
     assert agent_says_hello() == waiting
     assert sessions == ["start"]
-    # A helper that has ended meanwhile is replaced.
+    # A helper whose connection or process has ended meanwhile is replaced.
+    inspect([host], HostRequirements(code))
+    host.reconnect()
+    agent_says_hello()
+    assert sessions == ["start"] * 3
     inspect([host], HostRequirements(code))
     there.run(["pkill", "-9", "-f", "pytest-flagperf"])
     assert gone(there, "pytest-flagperf")
     agent_says_hello()
-    assert sessions == ["start", "start", "start"]
+    assert sessions == ["start"] * 5

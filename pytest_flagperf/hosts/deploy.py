@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 import flagperf_driver
 
-from . import Channel, Host, HostError, HostLost, Message, bootstrap
+from . import Channel, Host, HostError, Message, bootstrap
 from .remote import RemoteHost
 from .replies import TEXT, CheckedChannel, Shape, check
 
@@ -115,15 +115,11 @@ class Helper:
         return message
 
     def becomes(self, module: str) -> bool:
-        """Return True if the process runs the module from now on, False if it has ended meanwhile."""
-        try:
+        """Return True if the process runs the module from now on, False if it or its connection has ended meanwhile."""
+        with suppress(HostError, TimeoutError):
             self.channel.send({"op": "become", "module": module})
             if self.expect(time.monotonic() + _TIMEOUT_S, "ready") is not None:
                 return True
-        except HostLost:
-            raise
-        except (HostError, TimeoutError):
-            pass
         self.close()
         return False
 
