@@ -1,6 +1,7 @@
 """Rounds whose hosts sum up their own files: the same figures, and a check of the sums."""
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -166,6 +167,15 @@ def test_a_summary_that_differs_from_its_files_fails_the_round(
     assert re.search(r"round 1: h2: its summary differs from its files: .* by the files ", failure.sentence)
 
 
+def test_numbers_that_only_the_slower_parser_reads_are_read(whole: Path, tmp_path: Path) -> None:
+    round_dir = summed_up(whole, tmp_path / "round1")
+    edit_summary(round_dir / "h2_noderank1", lambda body: body["ranks"][0]["totals"].update(waited_s=math.nan))
+    assert "NaN" in (round_dir / "h2_noderank1" / SUMMARY).read_text()
+    summary = host_summaries.read(round_dir / "h2_noderank1")
+    assert summary is not None
+    assert math.isnan(summary.ranks[0].totals.waited_s)
+
+
 def test_other_files_than_those_summed_up_are_found(whole: Path, tmp_path: Path) -> None:
     round_dir = summed_up(whole, tmp_path / "round1", keep=(0, 1))
     folder = round_dir / "h2_noderank1"
@@ -184,6 +194,7 @@ def test_other_files_than_those_summed_up_are_found(whole: Path, tmp_path: Path)
     [
         (lambda body: body["ranks"].pop(), r"it has the ranks \[4, .*; expected \[4, "),
         (lambda body: body["ranks"][0].update(path="/etc/passwd"), "path is '/etc/passwd'"),
+        (lambda body: body["ranks"][0]["totals"].update(step=10**30), r"step is 1e\+30; expected a whole number"),
         (lambda body: body.pop("windows"), "windows is missing"),
         (lambda body: body["windows"].pop(), "its windows lack the one of the whole round"),
         (lambda body: body.update(files={DEVICE_SERIES: body["files"][DEVICE_SERIES]}), f"lack {rank_log(4)}, which"),

@@ -29,7 +29,7 @@ def read(folder: Path, ranks: range | None = None) -> HostSummary | None:
     path = folder / SUMMARY
     if not path.is_file():
         return None
-    summary = type_check.typed(HostSummary, files.read_printable(path), str(path))
+    summary = type_check.typed(HostSummary, files.read_printable(path, loads=files.fast_loads), str(path))
     found = [log.rank for log in summary.ranks]
     if ranks is not None and found != list(ranks):
         raise FormatError(f"{path}: it has the ranks {found!r:.{_SHOWN}}; expected {list(ranks)}")

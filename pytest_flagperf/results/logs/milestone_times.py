@@ -53,7 +53,7 @@ def read(folder: Path) -> tuple[dict[int, MilestoneTimes], str | None]:
     an older agent did not say.
     """
     try:
-        body = files.read_printable(folder / MILESTONE_TIMES)
+        body = files.read_printable(folder / MILESTONE_TIMES, loads=files.fast_loads)
     except files.FormatError:
         return {}, None
     ranks, reason = body.get("ranks"), body.get("not_confined")
