@@ -19,6 +19,7 @@ from flagperf_driver import perflog
 from pytest_flagperf.printable import printable, printable_in
 
 _CONTAINERS = frozenset([dict, list])
+_PLAIN = frozenset([str, int, bool, type(None)])
 _TO_ESCAPE = ("\\", "\x7f", "#", "::")
 """What ASCII JSON has if ``printable`` may change a text of it; one character is found a hundred times as fast."""
 _OF_DISK = {
@@ -198,6 +199,8 @@ def check_schema(body: Mapping[str, Any], schema: int, where: str) -> None:
 
 def to_json_types(value: Any) -> Any:
     """Return the value in JSON's types; NaN and the infinities become strings, as in PerfLog."""
+    if type(value) in _PLAIN:
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_json_types(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Enum):
