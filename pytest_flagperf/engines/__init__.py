@@ -6,7 +6,7 @@ have defaults, for an engine that contacts no other machine before a round and l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -102,7 +102,8 @@ class Engine(Protocol):
 
         MissingHosts if only hosts are missing, for which another start waits (``restart-wait``). ``wait_s`` is how long
         it waits for hosts that it requests; None for a first start: without limit.
-        Return the function that returns the hosts, if they are kept for another start of this round (``--restarts``).
+        Return the function that returns the hosts, if they are kept: for another start of this round (``--restarts``),
+        or because they kept logs, which ``fetch_late_logs`` may fetch.
         """
 
     def resume(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:  # noqa: ARG002
@@ -112,8 +113,11 @@ class Engine(Protocol):
         """
         return False
 
-    def fetch_late_logs(self, directories: Sequence[Path]) -> list[str]:  # noqa: ARG002
-        """Fetch logs that could not be fetched when their rounds ended; return a sentence for each."""
+    def fetch_late_logs(self, directories: Sequence[Path], kept_by: Collection[str] = ()) -> list[str]:  # noqa: ARG002
+        """Fetch logs that could not be fetched when their rounds ended; return a sentence for each.
+
+        Also those that the hosts ``kept_by`` summed up and kept.
+        """
         return []
 
     def finish(self, results: StoredRun) -> list[str]:  # noqa: ARG002

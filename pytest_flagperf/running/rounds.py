@@ -27,6 +27,8 @@ from .directory import RunDirectory
 from .records import Records
 from .restarts import Restarts, run_on_available, why
 
+_FETCHED = 8  # hosts whose figures are wrong
+
 with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
     import fcntl
 
@@ -137,6 +139,10 @@ class Rounds:
         self.watch.end_round(*_end_of(folder))
         outcome = measure.measured(folder)
         store.save_outcome(folder, outcome)
+        failed = dict.fromkeys(failure.host for failure in outcome.failures if failure.host)
+        if outcome.ended_well and (hosts := [*failed][:_FETCHED]):
+            for line in self._engine.fetch_late_logs([folder], hosts):
+                self.watch.note(line)
         return outcome
 
     def _exclude(self) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from pytest_flagperf.commands import main
 from pytest_flagperf.stored.live_record import HOST, LiveFile, live_files
+from tests.lab.lab import LabHost
 from tests.lab.runs import ClusterToy, assert_nothing_left, leftovers
 from tests.trees import PLAIN_MEASUREMENT_TOML
 
@@ -52,13 +53,31 @@ def test_a_slow_host_is_left_out_after_a_short_measurement_of_all(cluster: Clust
     assert cluster.round_json("alpha*")["hosts"][0]["name"] == "h2"
 
 
-def test_many_hosts_sum_up_their_logs_and_keep_them_until_someone_looks(
-    cluster: ClusterToy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def four_that_sum_up(cluster: ClusterToy) -> list[LabHost]:
     hosts = cluster.lab.hosts(4)
     cluster.settings(hosts, nodes="4x2", runtime="host")
     file = cluster.root / "flagperf.toml"
     file.write_text(file.read_text().replace("[cluster]\n", "[cluster]\nmax_whole_hosts = 3\n"))
+    return hosts
+
+
+def test_the_kept_logs_of_hosts_whose_figures_are_wrong_are_fetched(cluster: ClusterToy) -> None:
+    hosts = four_that_sum_up(cluster)
+    program = cluster.root / "suites/alpha/plain/run_pretraining.py"
+    wrong = '"e2e_time": rank.age() + 100 * (rank.world.rank >= 2)'
+    program.write_text(program.read_text().replace('"e2e_time": rank.age()', wrong))
+    code, output = cluster.run("-k", "converges")
+    assert code == 1
+    (run,) = cluster.toy.runs
+    (log, *_) = run.glob("alpha*/fetched_logs/round1/h*_noderank*/rank*.out.log")
+    assert f"round1: the logs of {log.parent.name[:2]} are in {log.parent}" in output
+    assert_nothing_left(hosts)
+
+
+def test_many_hosts_sum_up_their_logs_and_keep_them_until_someone_looks(
+    cluster: ClusterToy, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = four_that_sum_up(cluster)
     code, output = cluster.run("-k", "converges")
     assert code == 0, output
     remark = "the logs and series of 1 host stay there (flagperf show --fetch-logs fetches them); those of 3 hosts were"

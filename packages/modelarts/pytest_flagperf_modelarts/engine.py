@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -328,10 +328,10 @@ class ModelArtsEngine(AgentsEngine):
         self._fetch_figures(job, first, directory, watch)
         return True
 
-    def fetch_late_logs(self, directories: Sequence[Path]) -> list[str]:
+    def fetch_late_logs(self, directories: Sequence[Path], kept_by: Collection[str] = ()) -> list[str]:
         for directory in directories:
             self._adopt(directory)
-        return super().fetch_late_logs(directories)
+        return super().fetch_late_logs(directories, kept_by)
 
     def _adopt(self, directory: Path, note: Callable[[str], None] = lambda _: None) -> None:
         """Follow the job of a round that this engine does not follow."""

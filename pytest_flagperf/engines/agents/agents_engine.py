@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -288,11 +288,13 @@ class AgentsEngine(Engine):
             watch.clear()
             if end is None or end.fault:
                 self._environments.forget()  # an image or an environment may have been removed meanwhile
-            if end is None or (number >= plan.case.repeat and not kept):
+            summed_up = plan.shape.nnodes > self._limits.max_whole_hosts
+            if end is None or (number >= plan.case.repeat and not kept and not summed_up):
                 self._allocation.release()
-        if end.fault is None or not kept:
+        if end.fault is not None and kept:
+            self._blamed.leave_out(end.fault, plan.shape.nnodes, watch)
+        elif not summed_up:
             return None
-        self._blamed.leave_out(end.fault, plan.shape.nnodes, watch)
 
         def give_back() -> None:
             self._end_reservation()
@@ -379,9 +381,11 @@ class AgentsEngine(Engine):
             self._blamed.leave_out(end.fault, len(placed), watch)
         return True
 
-    def fetch_late_logs(self, directories: Sequence[Path]) -> list[str]:
+    def fetch_late_logs(self, directories: Sequence[Path], kept_by: Collection[str] = ()) -> list[str]:
         """Fetch the logs that hosts kept; return a sentence for each that was fetched or is still missing."""
-        return self._late_logs.fetch(directories)
+        late = self._late_logs
+        summed_up = (found for path in directories if kept_by for found in late.fetch_kept(path, kept_by))
+        return [*late.fetch(directories), *(sentence for _, sentence in summed_up)]
 
     @property
     def _late_logs(self) -> LateLogs:
