@@ -378,7 +378,7 @@ def own_files(data: str, first: int) -> dict[str, bytes]:
 
 def summed_up(files: Mapping[str, bytes], request: Mapping[str, Any]) -> bytes:
     """Return what a host sends when the controller asks for a summary of these files."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+    with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
             Path(folder, name).write_bytes(content)
         with Path(folder, "packed").open("w+b") as packed:
