@@ -116,7 +116,7 @@ class Engine(Protocol):
     def fetch_late_logs(self, directories: Sequence[Path], kept_by: Collection[str] = ()) -> list[str]:  # noqa: ARG002
         """Fetch logs that could not be fetched when their rounds ended; return a sentence for each.
 
-        Also those that the hosts ``kept_by`` summed up and kept.
+        With ``kept_by``, only those that these hosts summed up and kept; the rounds' own files stay as they are.
         """
         return []
 

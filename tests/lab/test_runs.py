@@ -71,6 +71,9 @@ def test_the_kept_logs_of_hosts_whose_figures_are_wrong_are_fetched(cluster: Clu
     (run,) = cluster.toy.runs
     (log, *_) = run.glob("alpha*/fetched_logs/round1/h*_noderank*/rank*.out.log")
     assert f"round1: the logs of {log.parent.name[:2]} are in {log.parent}" in output
+    (record,) = run.glob("alpha*/round1/round.json")
+    outcome = record.with_name("outcome.json")
+    assert record.stat().st_mtime_ns < outcome.stat().st_mtime_ns, "written again after it was measured"
     assert_nothing_left(hosts)
 
 

@@ -244,7 +244,7 @@ class AgentsEngine(Engine):
         self, plan: Plan, number: int, directory: Path, watch: Live, wait_s: float | None
     ) -> Callable[[], None] | None:
         """Run a round on free hosts and devices; its directory records how it ended."""
-        end = None
+        end, summed_up = None, plan.shape.nnodes > self._limits.max_whole_hosts
         self._blamed.begin(directory)
         try:
             self._obtain(plan, watch, wait_s)
@@ -288,7 +288,6 @@ class AgentsEngine(Engine):
             watch.clear()
             if end is None or end.fault:
                 self._environments.forget()  # an image or an environment may have been removed meanwhile
-            summed_up = plan.shape.nnodes > self._limits.max_whole_hosts
             if end is None or (number >= plan.case.repeat and not kept and not summed_up):
                 self._allocation.release()
         if end.fault is not None and kept:
@@ -384,8 +383,9 @@ class AgentsEngine(Engine):
     def fetch_late_logs(self, directories: Sequence[Path], kept_by: Collection[str] = ()) -> list[str]:
         """Fetch the logs that hosts kept; return a sentence for each that was fetched or is still missing."""
         late = self._late_logs
-        summed_up = (found for path in directories if kept_by for found in late.fetch_kept(path, kept_by))
-        return [*late.fetch(directories), *(sentence for _, sentence in summed_up)]
+        if kept_by:
+            return [sentence for path in directories for _, sentence in late.fetch_kept(path, kept_by)]
+        return late.fetch(directories)
 
     @property
     def _late_logs(self) -> LateLogs:
