@@ -3,13 +3,16 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from flagperf_driver.node.logs.points import LeftOutPoint, MeasuredPoint, Turn, measured_point
 from pytest_flagperf.report.page import charts, pairs, points
 from pytest_flagperf.report.page.rows import overview, row_of
+from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.figures.units import quantity
@@ -19,8 +22,10 @@ from pytest_flagperf.results.measured.outcome import Outcome, Target
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
+from pytest_flagperf.running import machine_check
 from pytest_flagperf.running.machine_check import slow_devices
 from pytest_flagperf.stored.plan import MEASUREMENT, MeasuredFigure
+from tests.rounds import tiny_plan
 
 COPY = MeasuredFigure("copy", "B/s", "higher", "bytes copied per second", "bytes", peak=100e9, promised=0.8)
 WAIT = MeasuredFigure("wait", "s", "lower", "the time of the smallest message", optional=True)
@@ -284,3 +289,17 @@ def test_a_device_slower_than_the_others_or_than_the_accepted_figure_is_named_wi
     # The slowest rank has the figure; the others are 20 % faster, and above the bound.
     assert slow({1: 1.2}, {"copy": 100e9}) == [("h1", "rank 1 is slow")]
     assert slow({}, {"copy": 100e9}) == [(host, f"rank {rank}") for rank, host in enumerate(("h1", "h1", "h2", "h2"))]
+
+
+def test_the_hosts_of_a_measurement_before_the_run_are_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back: list[bool] = []
+    engine = SimpleNamespace(run=lambda *_: lambda: given_back.append(True))
+    run = SimpleNamespace(directory=SimpleNamespace(path=tmp_path), engine=engine, live=silent())
+    monkeypatch.setattr(
+        "pytest_flagperf.running.machine_check.measure.measured", lambda _: SimpleNamespace(ended_well=True)
+    )
+    monkeypatch.setattr("pytest_flagperf.running.machine_check.store.save_outcome", lambda *_: None)
+    machine_check._measure(cast("Any", run), tiny_plan())
+    assert given_back == [True]

@@ -109,9 +109,11 @@ def _measure(run: Run, plan: Plan) -> Outcome:
     folder = of_case / layout.round_folder(number)
     run.live.phase(f"preflight: {plan.case.model} on {count(plan.case.nnodes, 'host')}")
     try:
-        run.engine.run(plan, number, folder, run.live, None)
+        give_back = run.engine.run(plan, number, folder, run.live, None)
     finally:
         run.live.clear()
+    if give_back:
+        give_back()
     outcome = measure.measured(folder)
     store.save_outcome(folder, outcome)
     if not outcome.ended_well:
