@@ -278,10 +278,11 @@ class Link:
     def _prepare(self, link: fabric.Connection) -> None:
         """Set up a connection that refuses unknown hosts, detects a loss and has timeouts."""
         files, keys, name = known_hosts(link, self._conf), link.client.get_host_keys(), _known_name(link)
-        for key in {
-            key.get_name(): key for file in reversed(files) for key in reversed(known_keys(file, name))
-        }.values():
-            keys.add(name, key.get_name(), key)  # of two keys of a kind, the first counts
+        first: dict[str, paramiko.PKey] = {}
+        for key in (key for file in files for key in known_keys(file, name)):
+            first.setdefault(key.get_name(), key)  # of two keys of a kind, the first counts
+        for kind, key in first.items():
+            keys.add(name, kind, key)
         link.client.set_missing_host_key_policy(_Refuse(link, files[0]))
         link.connect_timeout = CONNECT_S
         link.connect_kwargs["transport_factory"] = self._make_transport
@@ -454,20 +455,18 @@ def _known_name(link: fabric.Connection) -> str:
     return str(link.host) if int(link.port) == 22 else f"[{link.host}]:{link.port}"
 
 
-def known_keys(file: str, name: str) -> list[paramiko.PKey]:
-    """Return the keys that a file has of one host. Invalid lines, and a file that does not exist, have none."""
+def known_keys(file: str, name: str) -> Iterator[paramiko.PKey]:
+    """Yield the keys that a file has of one host. Invalid lines, and a file that does not exist, have none."""
     try:
         by_name, hashed = _known_lines(file, *_stamp(file))
     except OSError:
-        return []
+        return
     text = name.encode()
     own = [line for salt, digest, line in hashed if hmac.digest(salt, text, "sha1") == digest]
-    keys = []
     for line in [*by_name.get(name, ()), *own]:
         with suppress(paramiko.SSHException, InvalidHostKey):
             if (entry := HostKeyEntry.from_line(line)) is not None:
-                keys.append(entry.key)
-    return keys
+                yield entry.key
 
 
 def _stamp(file: str) -> tuple[int, ...]:

@@ -139,10 +139,8 @@ class _Site:
 
     def _inspect(self, overlay: str = "") -> tuple[dict[str, Any], list[_Required]]:
         """Return what the interpreter is and has, with the overlay, and the required packages that are missing."""
-        names, look = (
-            {_PIP, *(one.package.name for one in self._required), *names_in(self._wheels)},
-            self._request.shared,
-        )
+        look = self._request.shared
+        names = {_PIP, *(one.package.name for one in self._required), *names_in(self._wheels)}
         asked = {
             "python": self._base.python,
             "packages": sorted(names | look.packages if look else names),

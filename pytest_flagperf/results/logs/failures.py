@@ -159,7 +159,9 @@ def _kind_and_text(end: Exit, log: RankLog, log_place: str | None) -> tuple[str,
         return "no_log", f"ended without a log ({end}); {last_line if log_place else log.path.name + ' is missing'}"
     if log.finished is None:
         return "unfinished", f"ended without FINISHED ({end}); {last_line}"
-    return end.cause or "", f"was stopped by the harness ({end.cause}); {last_line}"
+    if end.cause:
+        return end.cause, f"was stopped by the harness ({end.cause}); {last_line}"
+    return "", ""
 
 
 def _of_round(number: int, end: RoundRecord | None) -> Iterator[Failure]:
