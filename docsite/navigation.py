@@ -33,7 +33,7 @@ class Group:
 
 
 NAVIGATION = (
-    Group("Start", "入门", ("concepts", "coming-from-flagperf")),
+    Group("Start", "入门", ("how-it-works", "concepts", "coming-from-flagperf")),
     Group(
         "How to, by user",
         "按用户查找",
