@@ -221,7 +221,7 @@ def test_a_complete_submission_is_one_archive_with_checksums(tmp_path: Path, cap
 
 def test_bundle_reports_all_problems_at_once(tmp_path: Path, capsys: Capture) -> None:
     changed = {"suite_code": "s2", "driver_code": "d1", "precision": "fp32", "key": "key-1"}
-    first = {"scale": "small", "synthetic": True, "plan_fields": {"fingerprint": changed, "config": {}}}
+    first = {"scale": "small", "synthetic": True, "plan_fields": {"fingerprint": changed, "config": {}, "values": {}}}
     one, eight, sixteen = submission(tmp_path / "runs", {"1x1": first, "1x8": {"last": 0.7}})
     shutil.rmtree(sixteen)
     next(one.glob("*/round1/h0_noderank0/rank0.out.log")).unlink()

@@ -50,10 +50,6 @@ class Plan(PlanFacts):
     memory_gib: float | None = None
     """The memory of a device, if the vendor declares it."""
 
-    @cached_property
-    def config(self) -> dict[str, Any]:
-        return {key: value.value for key, value in self.values.items()}
-
     @property
     def data_dir(self) -> str | None:
         return self.config["data_dir"] or None
@@ -106,7 +102,6 @@ class Plan(PlanFacts):
             "nnodes": self.shape.nnodes,
             "nproc": self.case.nproc,
             "data_dir": self.data_dir,
-            "config": self.config,
             "scaling": self.scaling,
         }
 

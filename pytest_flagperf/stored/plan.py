@@ -23,7 +23,7 @@ VERSION = "version"
 KNOWN_PROBLEM = "known problem"
 """The first words of an addition's name that is a problem which the vendor states."""
 _MOST_RANKS = 100_000
-_WITH_CASE = {"case": str}
+_WITH_CASE = {"case": str, "values?": Mapping[str, Mapping[str, Any]], "config?": Mapping[str, Any]}
 _AS_WRITTEN = ("hosts", "chip_names")
 TRAINING, MEASUREMENT = "training", "measurement"
 """The kinds of suites."""
@@ -212,6 +212,11 @@ class PlanFacts(CaseFacts):
     memory: Mapping[str, float] = field(default_factory=dict)
     """The estimated bytes of each part that a rank holds at the peak of a step; empty if the suite estimates none."""
 
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The values without their places, as the ranks read them."""
+        return {key: value.value for key, value in self.values.items()}
+
     @property
     def shape(self) -> Shape:
         """The hosts and processes that run."""
@@ -220,8 +225,7 @@ class PlanFacts(CaseFacts):
     @property
     def parallel(self) -> Parallel:
         """How the ranks share the model and the samples."""
-        value = self.values.get("parallel")
-        return Parallel.of(DDP if value is None else value.value, self.shape.cards)
+        return Parallel.of(self.config.get("parallel", DDP), self.shape.cards)
 
     @property
     def data_ranks(self) -> int:
@@ -239,7 +243,6 @@ class StoredPlan(PlanFacts):
 
     round: int
     seed: int
-    config: Mapping[str, Any]
     hosts: tuple[StoredHost, ...]
     python: str = ""
     token: str | None = None
@@ -272,7 +275,7 @@ class StoredPlan(PlanFacts):
         check_schema(body, SCHEMA, where)
         type_check.check(body, _WITH_CASE, where)
         shown = printable_in({name: value for name, value in body.items() if name not in _AS_WRITTEN})
-        known = {**body, **shown, "case": _case(body["case"], where)}
+        known = {**body, **shown, "case": _case(body["case"], where), "values": _values(shown)}
         plan = type_check.typed(cls, known, where)
         _check(plan, where)
         return plan
@@ -301,6 +304,12 @@ def _case(text: str, where: str) -> Case:
     if case.shape.cards > _MOST_RANKS:
         raise FormatError(f"{where}: nnodes x nproc is {case.shape.cards:,}; expected at most {_MOST_RANKS:,} ranks")
     return case
+
+
+def _values(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the config's values; the plans of version 0.1 also have them as ``config``, without their places."""
+    values, config = body.get("values", {}), body.get("config", {})
+    return {**values, **{key: {**values.get(key, {}), "value": value} for key, value in config.items()}}
 
 
 def _check(plan: StoredPlan, where: str) -> None:

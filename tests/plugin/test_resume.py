@@ -171,7 +171,7 @@ def test_the_command_line_overrides_stored_options(local: Local) -> None:
     local.resume(*ONE, code=1)  # the control: the fault is stored
     local.resume(*ONE, "--set=max_steps=25")
     plans = local.rounds("plan.json")
-    assert [plan["config"]["fault"] for plan in plans.values()] == ["exit", "exit", ""]
+    assert [plan["values"]["fault"]["value"] for plan in plans.values()] == ["exit", "exit", ""]
     assert json.loads((local.run_directory / "options.json").read_text())["set"] == ["max_steps=25"]
 
 
