@@ -17,7 +17,7 @@ ITEMS ?=
 # The Python of make gpu's ranks, with PyTorch; PYTHON is that of the harness.
 SITE_PYTHON ?=
 
-.PHONY: help setup setup-dev bench bench-all bench-harness gpu gpu-publish test train check unit lint format docs lab clean
+.PHONY: help setup setup-dev wheel bench bench-all bench-harness gpu gpu-publish test train check unit lint format docs lab clean
 
 help: ## print the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ $(STAMP): pyproject.toml
 $(DEV_STAMP): $(STAMP)
 	$(PYTHON) tools/set_up.py $(VENV) --dev
 	@touch $@
+
+wheel: setup ## build the wheels of pytest-flagperf and its packages in dist/: pip installs them on another machine
+	for folder in . packages/*/; do $(BIN)/uv build --quiet --wheel --out-dir dist $$folder || exit; done
 
 bench: setup ## train three models at their small scale on the CPU and write a report (BENCH='-k glm' selects)
 	$(BIN)/python -m pytest $(BENCHED) $(FROM_WHEELS) $(BENCH)

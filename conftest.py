@@ -20,7 +20,8 @@ if is_old or not entry_points(group="pytest11", name="flagperf"):
     if missing:
         sys.exit(
             f"pytest-flagperf needs {', '.join(missing)}; got {sys.executable}, Python {sys.version.split()[0]} with"
-            f" pytest {pytest.__version__}. make setup creates an environment; without a package index: docs/offline.md"
+            f" pytest {pytest.__version__}. make setup creates an environment, . .venv/bin/activate enters it; without"
+            " a package index: docs/offline.md"
         )
     sys.path.insert(0, str(Path(__file__).parent))  # with --import-mode=importlib pytest does not insert it
     pytest_plugins = ["pytest_flagperf.plugin"]

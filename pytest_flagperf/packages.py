@@ -24,19 +24,20 @@ OF_ONE_PART = {
 _MODULES = {"pyyaml": "yaml"}
 """The modules whose names differ from their packages."""
 _FINDING_UV = threading.Lock()
-_ADVICE = {
-    "modelarts": (
-        "pip install pytest-flagperf-modelarts; it has --engine=modelarts, the table [engines.modelarts] and the"
-        " command flagperf-modelarts"
-    ),
-    "mlperf": "pip install pytest-flagperf-mlperf; it has flagperf export --format=mlperf",
-    "watch": "pip install pytest-flagperf-watch; it has the command flagperf watch",
+_PARTS = {
+    "modelarts": "--engine=modelarts, the table [engines.modelarts] and the command flagperf-modelarts",
+    "mlperf": "flagperf export --format=mlperf",
+    "watch": "the command flagperf watch",
 }
+"""The parts that are packages of their own, and what each has."""
 
 
 def advice(part: str) -> str | None:
     """Return what to install for a part that is a package of its own; None for any other name."""
-    return _ADVICE.get(part)
+    if part not in _PARTS:
+        return None
+    install = f"pip install packages/{part} in a checkout, or the wheel that make wheel builds there"
+    return f"{install}; it has {_PARTS[part]}"
 
 
 class PackageMissing(Problems):

@@ -134,6 +134,8 @@ class Commands:
             words = [self._filled(word) for word in shlex.split(part)]
             while re.match(r"[A-Z_]+=", words[0]):
                 words = words[1:]
+            if words == [".", ".venv/bin/activate"]:
+                continue  # the tests run in the environment that make setup creates
             program, *arguments = words
             name = program.rpartition("/")[2]
             if name in TOOLS:
@@ -200,9 +202,9 @@ class Commands:
     def _pip(self, action: str, *words: str) -> None:
         project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         assert action == "install"
-        for requirement in map(Requirement, words):
-            assert requirement.name == project["name"]
-            assert requirement.extras <= project["optional-dependencies"].keys()
+        optional = {Requirement(text).name for texts in project["optional-dependencies"].values() for text in texts}
+        for word in words:
+            assert word in optional or (REPO / word / "pyproject.toml").is_file(), word
 
     def _python(self, dash: str, module: str, *words: str) -> None:
         assert dash == "-m"
@@ -257,7 +259,7 @@ def test_the_examples_of_the_readmes_run(place_to_run: Path) -> None:
 def test_a_wrong_command_fails(place_to_run: Path) -> None:
     for command in (
         "pytest suites -k glm --no-such-option", "pytest suites -k glm --vendor=nvidia --hw=NONE",
-        "flagperf compare reports/none reports", "flagperf shows", "make none", "pip install pytest-flagperf[none]",
+        "flagperf compare reports/none reports", "flagperf shows", "make none", "pip install packages/none",
         "python -m no_such_module", "ls none",
     ):  # fmt: skip
         with pytest.raises((AssertionError, subprocess.CalledProcessError)):

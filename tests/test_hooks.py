@@ -181,7 +181,7 @@ def test_unknown_and_missing_formats_are_reported(site: Site, tmp_path: Path, ca
     site.install(EXPORTER.format(name="text", body="pass"))
     assert export(capsys, run, "--format=texts")[1].endswith("unknown format; did you mean text?\n")
     assert export(capsys, run, "--format=other")[1].endswith("choose from csv, parquet, markdown, text\n")
-    assert "--format=mlperf: pip install pytest-flagperf-mlperf" in export(capsys, run, "--format=mlperf")[1]
+    assert "--format=mlperf: pip install packages/mlperf" in export(capsys, run, "--format=mlperf")[1]
 
 
 def test_names_of_formats_that_are_taken_or_invalid_are_reported(site: Site, tmp_path: Path, capsys: Capture) -> None:

@@ -121,7 +121,8 @@ def test_an_engine_sets_options_that_nobody_set(site: Site, tmp_path: Path) -> N
 
 def test_a_package_that_is_not_installed_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     advice = (
-        "pip install pytest-flagperf-modelarts; it has --engine=modelarts, the table [engines.modelarts] and the"
+        "pip install packages/modelarts in a checkout, or the wheel that make wheel builds there; it has"
+        " --engine=modelarts, the table [engines.modelarts] and the"
         " command flagperf-modelarts"
     )
     assert problem(tmp_path, engine="modelarts") == f"--engine=modelarts: {advice}"

@@ -44,7 +44,7 @@ class Sandbox:
         build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
         subprocess.run(build, cwd=REPO, check=True, capture_output=True)
         (wheel,) = (folder / "dist").glob("*.whl")
-        (folder / "constraint.txt").write_text(f"pytest-flagperf @ {wheel.as_uri()}\n")
+        self._wheel = wheel
         shutil.copytree(QUIET, folder / "quiet")
         toy = Toy(cast(pytest.Pytester, SimpleNamespace(path=self.project)))
         toy.suite("alpha")
@@ -79,7 +79,7 @@ class Sandbox:
         keep = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))}
         given = {
             **keep, "PATH": f"{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin", "HOME": str(self.home),
-            "PIP_CONSTRAINT": str(self._folder / "constraint.txt"), "PYTHONPATH": str(self._folder / "quiet"),
+            "WHEEL": str(self._wheel), "PYTHONPATH": str(self._folder / "quiet"),
             "PYTEST_PLUGINS": "quiet_machine", "FLAGPERF_LEASES": str(self._folder / "leases"), "SELECT": SELECT,
             **environment,
         }  # fmt: skip
