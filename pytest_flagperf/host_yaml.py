@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .case import Case, CaseError
-from .config.module import Assigned
 from .packages import need
 from .problems import Problems, shown
+from .stored.plan import Value
 
 if TYPE_CHECKING:
     import yaml
@@ -26,7 +26,7 @@ TOOLKIT = "TOOLKIT"
 class HostYaml:
     """The values of the names of a host.yaml; ``lines`` has the line of each key of CASES."""
 
-    names: Mapping[str, Assigned]
+    names: Mapping[str, Value]
     lines: Mapping[str, int]
 
 
@@ -76,7 +76,7 @@ def load(file: Path) -> HostYaml:
     nodes = entries(root)
     cases = nodes["CASES"][1] if "CASES" in nodes else None
     lines = {name: line for name, (line, _) in entries(cases).items()} if cases and cases.id == "mapping" else {}
-    return HostYaml({name: Assigned(value(node), file, line) for name, (line, node) in nodes.items()}, lines)
+    return HostYaml({name: Value(value(node), str(file), line) for name, (line, node) in nodes.items()}, lines)
 
 
 def _unexpected(file: Path, mark: yaml.Mark | None) -> Problems:

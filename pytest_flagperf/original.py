@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from . import host_yaml
 from .case import Case, CaseError
-from .config.module import Assigned, load
+from .config import Value, load
 from .hosts.cluster import ClusterConfig, ClusterError, read_cluster
 from .problems import Problems, kind, near, shown, unusable_path
 from .settings import located
@@ -76,7 +76,7 @@ class TestConf:
 
     file: Path
     cases: tuple[NamedCase, ...]
-    given: Mapping[str, Assigned]
+    given: Mapping[str, Value]
     unknown: tuple[str, ...]
 
     @property
@@ -105,7 +105,7 @@ class TestConf:
         return self.given[name].value if name in self.given else None
 
     def where(self, name: str) -> str:
-        return f"{self.given[name].file}:{self.given[name].line}"
+        return self.given[name].where
 
 
 def read_test_conf(file: Path) -> TestConf:
@@ -127,7 +127,7 @@ def read_test_conf(file: Path) -> TestConf:
     if cases and isinstance(cases.value, dict) and not (yaml and problems):
         named = list(_base_cases(yaml, problems) if yaml else _cases(cases, cases.value, problems))
         if not cases.value:
-            problems.append(f"{cases.file}:{cases.line}: CASES contains no case")
+            problems.append(f"{cases.where}: CASES contains no case")
     if problems:
         raise OriginalError(problems)
     unknown = [_unknown(name, names[name], list(types)) for name in names if name not in types]
@@ -167,13 +167,12 @@ def read_cluster_conf(file: Path) -> ClusterConfig:
         ours = {"cluster.hosts": "HOSTS", "cluster.port": "SSH_PORT"}
         raise OriginalError(_renamed(problem, ours) for problem in error.problems) from error
     notes = [
-        f"{value.file}:{value.line}: {name} has no effect: {_CLUSTER_WITHOUT_EFFECT[name]}"
+        f"{value.where}: {name} has no effect: {_CLUSTER_WITHOUT_EFFECT[name]}"
         for name, value in given.items()
         if name in _CLUSTER_WITHOUT_EFFECT
     ]
     unknown = [
-        f"{value.file}:{value.line}: {name} is not a setting of cluster_conf.py and has no effect"
-        f"{near(name, list(_CLUSTER_TYPES))}"
+        f"{value.where}: {name} is not a setting of cluster_conf.py and has no effect{near(name, list(_CLUSTER_TYPES))}"
         for name, value in names.items()
         if not yaml and name not in _CLUSTER_TYPES
     ]
@@ -186,7 +185,7 @@ def _renamed(problem: str, names: Mapping[str, str]) -> str:
     return problem
 
 
-def _wrong_type(name: str, given: Assigned) -> Iterator[str]:
+def _wrong_type(name: str, given: Value) -> Iterator[str]:
     expected = {**_TYPES, **_CLUSTER_TYPES, **_HOST_YAML_TYPES}[name]
     if not isinstance(given.value, expected) and (given.value is not None or expected in (dict, int, list)):
         words = {
@@ -194,30 +193,30 @@ def _wrong_type(name: str, given: Assigned) -> Iterator[str]:
             bool: "True or False",
             int: "a whole number",
             dict: 'entries such as "computation-BF16:A100": "pytorch_2.3"'
-            if host_yaml.is_yaml(given.file)
+            if host_yaml.is_yaml(Path(given.file))
             else "a dict of case strings to data directories",
             list: "a list of strings",
         }
         got = kind(given.value) if name in _MAY_BE_SECRET else shown(given.value)
-        yield f"{given.file}:{given.line}: {name}: expected {words[expected]}; got {got}"
+        yield f"{given.where}: {name}: expected {words[expected]}; got {got}"
 
 
-def _wrong_word(given: Assigned | None, name: str, words: Sequence[str]) -> list[str]:
+def _wrong_word(given: Value | None, name: str, words: Sequence[str]) -> list[str]:
     if given is None or not isinstance(given.value, str) or given.value.lower() in map(str.lower, words):
         return []
     expected = f"expected {', '.join(words)}{near(given.value, words)}"
-    return [f"{given.file}:{given.line}: {name} is {shown(given.value)}; {expected}"]
+    return [f"{given.where}: {name} is {shown(given.value)}; {expected}"]
 
 
-def _unusable_folder(given: Assigned | None) -> list[str]:
+def _unusable_folder(given: Value | None) -> list[str]:
     if given is None or not isinstance(given.value, str) or not given.value:
         return []
-    problem = unusable_path(located(given.value, given.file.absolute().parent))
-    return [f"{given.file}:{given.line}: FLAGPERF_LOG_PATH is {shown(given.value)}; {problem}"] if problem else []
+    problem = unusable_path(located(given.value, Path(given.file).absolute().parent))
+    return [f"{given.where}: FLAGPERF_LOG_PATH is {shown(given.value)}; {problem}"] if problem else []
 
 
-def _cases(cases: Assigned, entries: Mapping[object, object], problems: list[str]) -> Iterator[NamedCase]:
-    lines = _lines(cases.file)
+def _cases(cases: Value, entries: Mapping[object, object], problems: list[str]) -> Iterator[NamedCase]:
+    lines = _lines(Path(cases.file))
     for key, numbers in lines.items():
         if len(numbers) > 1 and key in entries:
             places = " and ".join(map(str, numbers))
@@ -228,7 +227,7 @@ def _cases(cases: Assigned, entries: Mapping[object, object], problems: list[str
             problems.append(f"{where}: the data directory of case {shown(key)} is {shown(folder)}; expected a string")
             continue
         try:
-            data_dir = located(folder, cases.file.absolute().parent) if folder else None
+            data_dir = located(folder, Path(cases.file).absolute().parent) if folder else None
             yield NamedCase(Case.parse(str(key)), data_dir, where)
         except CaseError as error:
             problems += [f"{where}: {problem}" for problem in error.problems]
@@ -254,6 +253,6 @@ def _assigned(tree: ast.Module, name: str) -> list[ast.expr]:
     return values[-1:]
 
 
-def _unknown(name: str, given: Assigned, known: Sequence[str]) -> str:
-    place = f"{given.file}:{given.line}"
-    return f"{place}: {name} is not a setting of {given.file.name} and has no effect{near(name, known)}"
+def _unknown(name: str, given: Value, known: Sequence[str]) -> str:
+    file = Path(given.file).name
+    return f"{given.where}: {name} is not a setting of {file} and has no effect{near(name, known)}"

@@ -149,10 +149,10 @@ def test_the_harness_sets_the_cases_own_keys_and_no_value_is_shared(tmp_path: Pa
     given = {"data_dir": Value("/data", "--data-dir", 0, "case")}
     values = of(tree(tmp_path, 'vendor = "other"\n'), given=given).values
     assert (values["vendor"].value, values["data_dir"].where) == ("acme", "--data-dir")
-    first = resolved(tmp_path, 'names = {"a": [1, (2, 3)]}')
-    first.config["names"]["a"].append(5)  # type: ignore[index]
-    assert first.config["names"] == {"a": [1, [2, 3]]}
-    json.dumps(first.config)
+    config = resolved(tmp_path, 'layers = [1, (2, 3)]\nnames = {"a": layers}').config
+    config["layers"].append(5)
+    assert config["names"] == {"a": [1, [2, 3]]}
+    json.dumps(config)
 
 
 def test_deviations_are_the_values_that_differ_from_the_suites(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ note = note + "!"
 def test_neighbours_are_imported_from_their_own_folder(tmp_path: Path) -> None:
     write(tmp_path, "_base.py", "a = 1\n_b = 2\n")
     file = write(tmp_path, "main.py", "from ._base import *\nfrom ._base import _b as b\n")
-    assert {name: (given.value, given.file.name) for name, given in load(file).names.items()} == {
+    assert {name: (given.value, Path(given.file).name) for name, given in load(file).names.items()} == {
         "a": (1, "_base.py"),
         "b": (2, "_base.py"),
     }

@@ -1,10 +1,9 @@
 """The config of a case: merge and check its layers, and keep the file and line of each value."""
 
 from ..stored.plan import Deviation, Value
-from .layers import DATA_KEYS, DEFAULTS, keys_of, resolve
+from .layers import DATA_KEYS, DEFAULTS, Resolved, keys_of, parse_settings, resolve
 from .module import ConfigError, load, load_partly
 from .translation import OUTCOMES, Translated
-from .values import Resolved, parse_settings
 
 __all__ = [
     "DATA_KEYS",

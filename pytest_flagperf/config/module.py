@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from flagperf_driver.node.logs.whole_numbers import LARGEST_INT
 
 from ..problems import Problems
+from ..stored.plan import Value
 
 MAX_BYTES = 1 << 20
 """Maximum size of a config file."""
@@ -47,76 +48,68 @@ class ConfigError(Problems):
 
 
 @dataclass(frozen=True)
-class Assigned:
-    """The value of a name, and the place of the assignment."""
-
-    value: object
-    file: Path
-    line: int
-
-
-@dataclass(frozen=True)
 class Unread:
     """A name whose value is unknown; ``source`` is the text of its value, or ``<the statement>``."""
 
     source: str
-    file: Path
-    line: int
+    where: str
     reason: str
     imported: bool = False
     """True for a module, a function or a class: a name without a value."""
 
 
-Names: TypeAlias = dict[str, Assigned | Unread]
+Names: TypeAlias = dict[str, Value | Unread]
 
 
 @dataclass(frozen=True)
 class Module:
     """The values that a config file defines, without names that begin with ``_``."""
 
-    file: Path
-    names: Mapping[str, Assigned]
+    names: Mapping[str, Value] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     unread: Mapping[str, Unread] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
 
-def load(file: Path) -> Module:
-    """Return the names of a config file; raise ConfigError with file and line of each problem."""
-    module = load_partly(file)
+def load(file: Path, layer: str = "", place: Path | None = None) -> Module:
+    """Return the names of a config file; raise ConfigError with file and line of each problem.
+
+    The values are of ``layer``, and ``place`` is shown instead of the file's folder.
+    """
+    module = load_partly(file, layer, place)
     unread = {name: given for name, given in module.unread.items() if not given.imported}
-    problems = [f"{given.file}:{given.line}: {name}: {given.reason}" for name, given in unread.items()]
+    problems = [f"{given.where}: {name}: {given.reason}" for name, given in unread.items()]
     if module.problems or problems:
         raise ConfigError([*module.problems, *problems])
     return module
 
 
-def load_partly(file: Path) -> Module:
+def load_partly(file: Path, layer: str = "", place: Path | None = None) -> Module:
     """Return the names of a config file, and its problems; raise ConfigError if it is not Python."""
-    tree = _parse(file)
-    reader = _Reader(file.parent)
+    reader = _Reader(file.parent, file.parent if place is None else place, layer)
+    tree = reader.parse(file)
     public = _public(reader.read(file, tree))
-    names = {name: given for name, given in public.items() if isinstance(given, Assigned)}
+    names = {name: given for name, given in public.items() if isinstance(given, Value)}
     unread = {name: given for name, given in public.items() if isinstance(given, Unread)}
-    return Module(file, names, _annotations(tree), unread, tuple(reader.problems))
+    return Module(names, _annotations(tree), unread, tuple(reader.problems))
 
 
-def _parse(file: Path) -> ast.Module:
+def _parse(file: Path, shown: str) -> ast.Module:
     try:
         with file.open("rb") as stream:
             source = stream.read(MAX_BYTES + 1)
         if len(source) > MAX_BYTES:
             raise ValueError(f"the file is larger than {MAX_BYTES >> 20} MiB, the maximum size of a config file")
-        tree = ast.parse(source, filename=str(file))
+        tree = ast.parse(source, filename=shown)
     except SyntaxError as error:
-        raise ConfigError([f"{file}:{error.lineno or 1}: invalid Python: {error.msg}"]) from None
+        raise ConfigError([f"{shown}:{error.lineno or 1}: invalid Python: {error.msg}"]) from None
     except (RecursionError, MemoryError):
-        raise ConfigError([f"{file}: cannot be read: an expression in the file is nested too deeply"]) from None
+        raise ConfigError([f"{shown}: cannot be read: an expression in the file is nested too deeply"]) from None
     except (OSError, ValueError) as error:  # a null byte is a ValueError
-        raise ConfigError([f"{file}: cannot be read: {error}"]) from None
+        raise ConfigError([f"{shown}: cannot be read: {error}"]) from None
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value.bit_length() > _MAX_BITS:
-            raise ConfigError([f"{file}:{node.lineno}: got a number of more than {_MAX_BITS} bits"])
+            raise ConfigError([f"{shown}:{node.lineno}: got a number of more than {_MAX_BITS} bits"])
     return tree
 
 
@@ -145,32 +138,38 @@ class _RefusedError(Exception):
 
 
 class _Reader:
-    """Reads the files of one folder that import each other, each once."""
+    """Reads the files of one folder that import each other, each once; ``place`` is shown instead of the folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, place: Path, layer: str) -> None:
         self.problems: list[str] = []
-        self._folder = folder
+        self._folder, self._place, self._layer = folder, place, layer
         self._read: dict[Path, Names] = {}
         self._reading: list[str] = []
         self._values = _Values()
 
+    def parse(self, file: Path) -> ast.Module:
+        return _parse(file, self._shown(file))
+
+    def _shown(self, file: Path) -> str:
+        return (self._place / file.name).as_posix()
+
     def read(self, file: Path, tree: ast.Module) -> Names:
         """Return the names in the order of their last assignment."""
-        names = self._read[file] = {}
+        names, shown = self._read.setdefault(file, {}), self._shown(file)
         self._reading.append(file.stem)
         for statement in tree.body:
             try:
-                for name, given in self._names(file, statement, names):
+                for name, given in self._names(shown, statement, names):
                     names.pop(name, None)
                     names[name] = given
             except _RefusedError as error:
-                self.problems.append(f"{file}:{statement.lineno}: {_text(statement)}: {error}")
+                self.problems.append(f"{shown}:{statement.lineno}: {_text(statement)}: {error}")
             except ConfigError as error:
                 self.problems += error.problems
         self._reading.pop()
         return names
 
-    def _names(self, file: Path, statement: ast.stmt, names: Names) -> Iterator[tuple[str, Assigned | Unread]]:
+    def _names(self, file: str, statement: ast.stmt, names: Names) -> Iterator[tuple[str, Value | Unread]]:
         """Yield the names that a statement defines."""
         if isinstance(statement, ast.ImportFrom):
             yield from self._imported(file, statement)
@@ -187,22 +186,23 @@ class _Reader:
             raise _RefusedError(_STATEMENTS)
 
     def _assigned(
-        self, file: Path, statement: ast.Assign | ast.AnnAssign, names: Names
-    ) -> Iterator[tuple[str, Assigned | Unread]]:
+        self, file: str, statement: ast.Assign | ast.AnnAssign, names: Names
+    ) -> Iterator[tuple[str, Value | Unread]]:
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         for target in targets:
             if not isinstance(target, ast.Name) or target.id.startswith("__"):
                 raise _RefusedError(_STATEMENTS)
         if statement.value is None:  # only an annotation
             return
-        given: Assigned | Unread
+        given: Value | Unread
         try:
-            given = Assigned(self._values.of(statement.value, names), file, statement.lineno)
+            given = Value(self._values.of(statement.value, names), file, statement.lineno, self._layer)
         except _NoValueError as error:
-            given = error.cause or Unread(_text(statement.value), file, statement.lineno, f"{error}: {_VALUES}")
+            reason = f"{error}: {_VALUES}"
+            given = error.cause or Unread(_text(statement.value), f"{file}:{statement.lineno}", reason)
         yield from ((target.id, given) for target in targets if isinstance(target, ast.Name))
 
-    def _imported(self, file: Path, statement: ast.ImportFrom) -> Iterator[tuple[str, Assigned | Unread]]:
+    def _imported(self, file: str, statement: ast.ImportFrom) -> Iterator[tuple[str, Value | Unread]]:
         """Yield the names of an import; those of a neighbouring file have their values."""
         neighbour = self._folder / f"{statement.module}.py"
         if statement.level > 1 or not statement.module or not _is_file(neighbour):
@@ -217,7 +217,7 @@ class _Reader:
             raise ConfigError([f"{file}:{statement.lineno}: the files import each other in a circle: {circle}"])
         imported = self._read.get(neighbour)
         if imported is None:
-            imported = self.read(neighbour, _parse(neighbour))
+            imported = self.read(neighbour, self.parse(neighbour))
         if statement.names[0].name == "*":
             yield from _public(imported).items()
             return
@@ -234,9 +234,9 @@ def _is_file(place: Path) -> bool:
         return False
 
 
-def _without_value(file: Path, statement: ast.stmt) -> Unread:
-    source = f"<{_text(statement)}>"
-    return Unread(source, file, statement.lineno, f"{source} has no value here: {_VALUES}", imported=True)
+def _without_value(file: str, statement: ast.stmt) -> Unread:
+    source, where = f"<{_text(statement)}>", f"{file}:{statement.lineno}"
+    return Unread(source, where, f"{source} has no value here: {_VALUES}", imported=True)
 
 
 def _text(node: ast.stmt | ast.expr) -> str:
@@ -320,7 +320,7 @@ class _Values:
 
 def _named(name: str, names: Names) -> object:
     given = names.get(name)
-    if isinstance(given, Assigned):
+    if isinstance(given, Value):
         return given.value
     if given is None:
         raise _NoValueError(f"no name {name!r} is assigned above")

@@ -7,14 +7,16 @@ at least one of its names is in these tables and is not one of our keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 from ..catalog.toml_reader import CatalogError, read, where
 from ..problems import kind, near, shown
-from .module import Assigned, Unread
+from ..stored.plan import Value
+from .module import Module, Unread
+from .value_types import plain
 
 SHARED = Path(__file__).parent / "original.toml"
 APPLIED, SAME, WITHOUT_EFFECT = "applied", "same as ours", "without effect"
@@ -62,12 +64,12 @@ class _File:
 
 @dataclass(frozen=True)
 class TranslationTable:
-    """FlagPerf's names in one suite; if several rules set the same key, the order of the file counts."""
+    """FlagPerf's names in one suite."""
 
     applied: tuple[Rule, ...]
     idle: Mapping[str, Idle]
     """Names without effect."""
-    base: Mapping[str, Assigned]
+    base: Mapping[str, Value]
 
     @property
     def names(self) -> frozenset[str]:
@@ -96,41 +98,34 @@ class Translated:
 
 @dataclass(frozen=True)
 class Setting:
-    """A key of ours and its value; ``theirs`` is FlagPerf's name, from the file or from FlagPerf's defaults."""
+    """A value of ours, and the name of FlagPerf that sets it, as a file or FlagPerf's defaults give it."""
 
-    ours: str
-    theirs: str
-    given: Assigned
+    rule: Rule
+    given: Value
     value: object
-    note: str = ""
-    from_base: bool = False
+
+    @property
+    def effect(self) -> str:
+        effect = f"{self.rule.ours} = {shown(self.value)}"
+        return f"{effect}; {self.rule.note}" if self.rule.note else effect
 
 
-@dataclass(frozen=True)
-class Translation:
-    """A translated file: the values to set, the outcome and reason of each other name, and the problems."""
-
-    settings: tuple[Setting, ...]
-    others: Mapping[str, tuple[str, str]]
-    problems: tuple[str, ...]
-
-
-def translation_table(folder: Path, keys: Collection[str] = ()) -> TranslationTable:
-    """Return FlagPerf's names for the suite with this config folder and these keys.
+def translation_table(folder: Path, keys: Collection[str] = (), place: Path | None = None) -> TranslationTable:
+    """Return FlagPerf's names for the suite with this config folder and these keys; ``place`` is shown for the folder.
 
     The table of all suites applies to names that are neither a key of the suite nor in its own table.
     """
     file = folder / SHARED.name
-    shared = _read(SHARED, SHARED.stat().st_mtime_ns).without(keys)
+    shared = _read(SHARED, SHARED.stat().st_mtime_ns, SHARED.name).without(keys)
     if not file.is_file():
         return shared
-    own = _read(file, file.stat().st_mtime_ns)
+    own = _read(file, file.stat().st_mtime_ns, ((place or folder) / file.name).as_posix())
     shared = shared.without(own.names)
     return TranslationTable((*own.applied, *shared.applied), {**shared.idle, **own.idle}, own.base)
 
 
 @lru_cache(maxsize=64)
-def _read(file: Path, _changed: int) -> TranslationTable:
+def _read(file: Path, _changed: int, name: str) -> TranslationTable:
     table = read(_File, file)
     problems = [
         f"{where(file, 'applied', str(number), 'counts')}: counts is {rule.counts!r}; expected samples or micro-steps"
@@ -140,156 +135,179 @@ def _read(file: Path, _changed: int) -> TranslationTable:
     if problems:
         raise CatalogError(problems)
     idle = {key: entry for entry in table.without_effect for key in entry.keys}
-    lines = {name: int(where(file, "base", name).rpartition(":")[2]) for name in table.base}
-    base = {name: Assigned(_as_whole(value), file, lines[name]) for name, value in table.base.items()}
+    lines = {key: int(where(file, "base", key).rpartition(":")[2]) for key in table.base}
+    base = {key: Value(_as_whole(value), name, lines[key], "vendor") for key, value in table.base.items()}
     return TranslationTable(table.applied, idle, base)
 
 
-def concerns(table: TranslationTable, names: Iterable[str], ours: Collection[str]) -> bool:
-    """Return True if a file with these names contains FlagPerf's names."""
+def concerns(table: TranslationTable, module: Module, ours: Collection[str]) -> bool:
+    """Return True if a file contains FlagPerf's names."""
     theirs = table.names
-    return any(name in theirs and name not in ours for name in names)
+    return any(name in theirs and name not in ours for name in (*module.names, *module.unread))
 
 
-@dataclass
-class Translator:
-    """Translates a file; ``lower`` has the values of the layers below, ``place`` returns a file's path for messages."""
+def names_target(key: str) -> bool:
+    return key == "target" or key.startswith("target_")
 
-    table: TranslationTable
-    given: Mapping[str, Assigned]
-    unread: Mapping[str, Unread]
-    lower: Mapping[str, object]
-    cards: int
-    place: Callable[[Path], str]
-    problems: list[str] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        everything: dict[str, Assigned | Unread] = {**self.given, **self.unread}
-        self.others = {name: (WITHOUT_EFFECT, _NONE) for name, given in self.given.items() if given.value is None}
-        idle = self.table.idle
-        self.others |= {name: self._idle(name, given, idle[name]) for name, given in everything.items() if name in idle}
-        self.names = {name: given for name, given in self.given.items() if name not in self.others}
+def translate(
+    table: TranslationTable, module: Module, lower: Mapping[str, object], cards: int
+) -> tuple[list[Setting], list[Translated], list[str]]:
+    """Return the keys that a file changes or whose target it repeats, the outcome of each of its names, and problems.
 
-    def translate(self) -> Translation:
-        self._check_unread()
-        rules: dict[str, list[Rule]] = {}
-        for rule in self.table.applied:
-            rules.setdefault(rule.ours, []).append(rule)
-        ruled = {rule.theirs for rule in self.table.applied}
-        direct = {name: given for name, given in self.names.items() if name not in ruled}
-        settings = [setting for ours, candidates in rules.items() for setting in self._settle(ours, candidates)]
-        settings = [setting for setting in settings if not setting.from_base or setting.ours not in direct]
-        for setting in settings:
-            if setting.ours in direct and setting.value != direct[setting.ours].value:
-                self._set_twice(setting, direct[setting.ours])
-        settings += [Setting(name, name, given, given.value) for name, given in direct.items()]
-        applied = {setting.theirs for setting in settings}
-        others = {name: other for name, other in self.others.items() if name not in applied}
-        return Translation(tuple(settings), others, tuple(self.problems))
+    ``lower`` has the values of the layers below.
+    """
+    everything: dict[str, Value | Unread] = {**module.names, **module.unread}
+    outcomes: dict[str, tuple[str, str]] = {}
+    problems: list[str] = []
+    names = dict(_with_effect(table, everything, lower, outcomes, problems))
+    settings = _settings(table, names, lower, cards, outcomes, problems)
+    changes = [one for one in settings if not _is_same(one, lower)]
+    changed = {one.rule.theirs for one in changes if not names_target(one.rule.ours)}
+    for name in {setting.rule.theirs for setting in settings}:
+        effects = [setting.effect for setting in settings if setting.rule.theirs == name]
+        outcomes[name] = APPLIED if name in changed else SAME, ", ".join(effects)
+    translated = [
+        Translated(name, _text(given), given.where, *outcomes[name])
+        for name, given in everything.items()
+        if name in outcomes
+    ]
+    return changes, translated, problems
 
-    def _idle(self, name: str, given: Assigned | Unread, idle: Idle) -> tuple[str, str]:
-        value = given.source if isinstance(given, Unread) else shown(given.value)
-        if not idle.only or value == "None":
-            return WITHOUT_EFFECT, idle.reason
-        if value != idle.only:
-            self._problem(given, f"{name} = {value}: expected {idle.only}: {idle.reason}")
-        return SAME, idle.reason
 
-    def _check_unread(self) -> None:
-        """Report each name whose value is needed but unknown."""
-        known = self.table.names | self.lower.keys()
-        for name, given in self.unread.items():
-            if name not in self.others and (name in known or not given.imported):
-                self._problem(given, f"{name}: {given.reason}")
-
-    def _settle(self, ours: str, rules: Sequence[Rule]) -> Iterator[Setting]:
-        """Yield the value of one key of ours; if several names set it, the first that is not 0 or False decides."""
-        in_file = [rule for rule in rules if rule.theirs in self.names]
-        known = [rule for rule in rules if rule.theirs in self.names or rule.theirs in self.table.base]
-        if not known:
-            return
-        last = (in_file or known)[-1]
-        rule = next((rule for rule in known if self._given(rule.theirs).value), last)
-        given = self._given(rule.theirs)
-        for other in in_file:
-            if other.theirs != rule.theirs:
-                reason = f"{rule.theirs} = {shown(given.value)} decides ({self._at(given)})"
-                self.others[other.theirs] = (WITHOUT_EFFECT, reason)
-        value = self._value(rule, given)
-        if isinstance(value, _Invalid):
-            self._problem(given, f"{rule.theirs} = {shown(given.value)}: {value.text}")
+def _with_effect(
+    table: TranslationTable,
+    names: Mapping[str, Value | Unread],
+    lower: Mapping[str, object],
+    outcomes: dict[str, tuple[str, str]],
+    problems: list[str],
+) -> Iterator[tuple[str, Value]]:
+    """Yield the names that have an effect, with their values; note the outcome of the others."""
+    for name, given in names.items():
+        if (idle := table.idle.get(name)) is not None:
+            value = _text(given)
+            outcomes[name] = SAME if idle.only and value != "None" else WITHOUT_EFFECT, idle.reason
+            if idle.only and value not in ("None", idle.only):
+                problems.append(f"{given.where}: {name} = {value}: expected {idle.only}: {idle.reason}")
+        elif isinstance(given, Unread):
+            if name in table.names or name in lower or not given.imported:
+                problems.append(f"{given.where}: {name}: {given.reason}")
+        elif given.value is None:
+            outcomes[name] = WITHOUT_EFFECT, _NONE
         else:
-            yield Setting(ours, rule.theirs, given, value, rule.note, rule.theirs not in self.names)
+            yield name, given
 
-    def _set_twice(self, setting: Setting, own: Assigned) -> None:
-        other = f"{setting.theirs} also sets this key, to {shown(setting.value)} ({self._at(setting.given)})"
-        self._problem(own, f"{setting.ours} = {shown(own.value)}: {other}; keep one of the two")
 
-    def _given(self, theirs: str) -> Assigned:
-        return self.names[theirs] if theirs in self.names else self.table.base[theirs]
+def _settings(
+    table: TranslationTable,
+    names: Mapping[str, Value],
+    lower: Mapping[str, object],
+    cards: int,
+    outcomes: dict[str, tuple[str, str]],
+    problems: list[str],
+) -> list[Setting]:
+    """Return the values of ours: those of FlagPerf's names, then those of our names in the same file."""
+    ruled = {rule.theirs for rule in table.applied}
+    direct = {name: given for name, given in names.items() if name not in ruled}
+    known = {**table.base, **names}
+    settings = []
+    for rule in _deciding(table, names, outcomes):
+        given, own = known[rule.theirs], direct.get(rule.ours)
+        if own is not None and rule.theirs not in names:
+            continue  # the file's value replaces FlagPerf's default
+        try:
+            setting = Setting(rule, given, plain(_our_value(rule, known, names, lower, cards)))
+        except ValueError as error:
+            problems.append(f"{given.where}: {rule.theirs} = {shown(given.value)}: {error}")
+            continue
+        settings.append(setting)
+        if own is not None and setting.value != own.value:
+            other = f"{rule.theirs} also sets this key, to {shown(setting.value)} ({given.where})"
+            problems.append(f"{own.where}: {rule.ours} = {shown(own.value)}: {other}; keep one of the two")
+    return settings + [Setting(Rule(name, name), given, plain(given.value)) for name, given in direct.items()]
 
-    def _at(self, given: Assigned | Unread) -> str:
-        return f"{self.place(given.file)}:{given.line}"
 
-    def _problem(self, given: Assigned | Unread, text: str) -> None:
-        self.problems.append(f"{self._at(given)}: {text}")
+def _is_same(setting: Setting, lower: Mapping[str, object]) -> bool:
+    ours = setting.rule.ours
+    return not names_target(ours) and ours in lower and same(setting.value, lower[ours])
 
-    # -- values ----------------------------------------------------------------------------------------------
 
-    def _value(self, rule: Rule, given: Assigned) -> object:
-        """Return our value for a value of FlagPerf, or its problem."""
-        if rule.values:
-            return rule.values.get(repr(given.value), _Invalid(f"expected {' or '.join(rule.values)}"))
-        if not (rule.counts or rule.share_of or rule.factor != 1.0):
-            value = given.value
-            # A list with one value, as in lr = [1e-3]: fairseq has a learning rate for each epoch.
-            return self._unconverted(rule.ours, value[0] if isinstance(value, list) and len(value) == 1 else value)
-        number = _number(given.value)
+def _deciding(
+    table: TranslationTable, names: Mapping[str, Value], outcomes: dict[str, tuple[str, str]]
+) -> Iterator[Rule]:
+    """Yield the rule of each key of ours that has one; the file's other names of the key have no effect.
+
+    FlagPerf's programs ask one name after the other, in the table's order, whether it is set: ``if warmup_proportion:
+    ... elif warmup_steps: ...``. So the first value that is not 0 or False decides; if all are, the file's last one.
+    """
+    rules: dict[str, list[Rule]] = {}
+    known = {**table.base, **names}
+    for rule in table.applied:
+        if rule.theirs in known:
+            rules.setdefault(rule.ours, []).append(rule)
+    for candidates in rules.values():
+        in_file = [rule for rule in candidates if rule.theirs in names]
+        decides = next((rule for rule in candidates if known[rule.theirs].value), (in_file or candidates)[-1])
+        given = known[decides.theirs]
+        others = [rule.theirs for rule in in_file if rule.theirs != decides.theirs]
+        reason = f"{decides.theirs} = {shown(given.value)} decides ({given.where})"
+        outcomes |= dict.fromkeys(others, (WITHOUT_EFFECT, reason))
+        yield decides
+
+
+def _our_value(
+    rule: Rule, known: Mapping[str, Value], names: Mapping[str, Value], lower: Mapping[str, object], cards: int
+) -> object:
+    """Return our value for a value of FlagPerf; raise ValueError with the expectation that it does not meet."""
+    value = known[rule.theirs].value
+    if rule.values:
+        if repr(value) not in rule.values:
+            raise ValueError(f"expected {' or '.join(rule.values)}")
+        return rule.values[repr(value)]
+    if rule.counts or rule.share_of or rule.factor != 1.0:
+        number = _number(value)
         if number is None:
-            return _Invalid(f"expected a number, got {kind(given.value)}")
+            raise ValueError(f"expected a number, got {kind(value)}")
         if number < 0:
-            return _Invalid("expected 0 or more")
+            raise ValueError("expected 0 or more")
         if rule.share_of:
-            whole = _number(self._given(rule.share_of).value) if self._knows(rule.share_of) else None
+            whole = _number(known[rule.share_of].value) if rule.share_of in known else None
             if whole is None:
-                return _Invalid(f"a fraction of {rule.share_of}; also write {rule.share_of} as a number in this file")
-            return round(number * (whole // self._per_step(rule)))
+                fix = f"also write {rule.share_of} as a number in this file"
+                raise ValueError(f"a fraction of {rule.share_of}; {fix}")
+            return round(number * (whole // _per_step(rule, names, lower, cards)))
         if rule.counts:
-            return max(1 if number > 0 else 0, int(number // self._per_step(rule)))
-        return self._unconverted(rule.ours, number * rule.factor)
-
-    def _knows(self, theirs: str) -> bool:
-        return theirs in self.names or theirs in self.table.base
-
-    def _per_step(self, rule: Rule) -> int:
-        """Return the number of FlagPerf's units in one optimizer step."""
-        if not rule.counts:
-            return 1
-        batch, accumulation = (self._count(key) for key in _PER_STEP)
-        return accumulation if rule.counts == "micro-steps" else batch * accumulation * self.cards
-
-    def _count(self, key: str) -> int:
-        value = self.names[key].value if key in self.names else self.lower.get(key)
-        return value if isinstance(value, int) and value > 0 else 1
-
-    def _unconverted(self, ours: str, value: object) -> object:
-        """Return a value in our form: 4.5e6 samples become 4500000."""
-        counted = isinstance(self.lower.get(ours), int) or ours.endswith(("_steps", "_samples", "_epochs"))
-        return _as_whole(value) if counted and isinstance(value, float) else value
+            return max(1 if number > 0 else 0, int(number // _per_step(rule, names, lower, cards)))
+        value = number * rule.factor
+    elif isinstance(value, list) and len(value) == 1:
+        value = value[0]  # lr = [1e-3]: fairseq has a learning rate for each epoch
+    # 4.5e6 samples become 4500000.
+    is_count = isinstance(lower.get(rule.ours), int) or rule.ours.endswith(("_steps", "_samples", "_epochs"))
+    return _as_whole(value) if is_count and isinstance(value, float) else value
 
 
-@dataclass(frozen=True)
-class _Invalid:
-    text: str
+def _per_step(rule: Rule, names: Mapping[str, Value], lower: Mapping[str, object], cards: int) -> int:
+    """Return the number of FlagPerf's units in one optimizer step."""
+    counts = {key: names[key].value if key in names else lower.get(key) for key in _PER_STEP}
+    batch, accumulation = (value if isinstance(value, int) and value > 0 else 1 for value in counts.values())
+    return {"": 1, "samples": batch * accumulation * cards, "micro-steps": accumulation}[rule.counts]
 
 
-def unknown(name: str, given: Assigned, suite: str, table: TranslationTable, ours: Collection[str]) -> str:
+def unknown(name: str, given: Value, suite: str, table: TranslationTable, ours: Collection[str]) -> str:
     """Return the problem of a name that is neither a key of ours nor in the table."""
     value = f" = {shown(given.value)}" if isinstance(given.value, (bool, int, float)) else f" ({kind(given.value)})"
     return (
-        f"{name}{value}: {suite} has no such key, and its config/{SHARED.name} has no such name;"
+        f"{given.where}: {name}{value}: {suite} has no such key, and its config/{SHARED.name} has no such name;"
         f" remove the line, or add the name to that table{near(name, sorted({*ours, *table.names}))}"
     )
+
+
+def same(one: object, other: object) -> bool:
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _text(given: Value | Unread) -> str:
+    return given.source if isinstance(given, Unread) else shown(given.value)
 
 
 def _as_whole(value: float) -> int | float:

@@ -121,6 +121,11 @@ class Value:
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
+def config_of(values: Mapping[str, Value]) -> dict[str, Any]:
+    """Return the values without their places."""
+    return {key: value.value for key, value in values.items()}
+
+
 @dataclass(frozen=True)
 class Deviation:
     """A config key whose value differs from the suite's at the same scale, or a package's version from the required."""
@@ -215,7 +220,7 @@ class PlanFacts(CaseFacts):
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """The values without their places, as the ranks read them."""
-        return {key: value.value for key, value in self.values.items()}
+        return config_of(self.values)
 
     @property
     def shape(self) -> Shape:
