@@ -6,7 +6,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from tests.trees import PLAIN_SUITE_TOML, PLAIN_VENDOR_TOML, write
+from tests.helpers.trees import PLAIN_SUITE_TOML, PLAIN_VENDOR_TOML, write
 
 from .section import PYTEST, Goal, Section, Took, table, timed
 

@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 from pytest_flagperf.running.run import Run
+from tests.helpers.trees import set_options
 from tests.lab.lab import Cluster, Lab
 from tests.lab.simulated_hosts import SimulatedHosts
 from tests.plugin.conftest import Toy
-from tests.trees import set_options
 
 from .section import Goal, Section, children_s, table
 

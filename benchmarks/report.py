@@ -7,8 +7,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests import many_cases
-from tests.reporting import Cost, report
+from tests.helpers import many_cases
+from tests.helpers.reporting import Cost, report
 from tests.screens import browser as browsers
 
 from .section import Goal, Section, table

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.sampling import Running, code_root, gpus
+from tests.helpers.sampling import Running, code_root, gpus
 
 from .section import Goal, Section, table
 

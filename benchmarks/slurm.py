@@ -20,10 +20,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from pytest_flagperf.running.run import Run
+from tests.helpers.trees import set_options
 from tests.lab.lab import Lab
 from tests.lab.slurm import Slurm
 from tests.plugin.conftest import Toy
-from tests.trees import set_options
 
 from .rounds import STEP_S, spread, trained_s
 from .section import Goal, Section, children_s, table

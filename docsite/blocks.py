@@ -1,6 +1,6 @@
 """The code blocks of the documents: fenced, or indented with a command in the first line.
 
-``<!-- not run: REASON -->`` before a block exempts it. ``tests/test_blocks.py`` runs all other blocks.
+``<!-- not run: REASON -->`` before a block exempts it. ``tests/docs/test_blocks.py`` runs all other blocks.
 """
 
 from __future__ import annotations

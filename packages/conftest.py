@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def package_site(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A function that returns the folder with a package of packages/."""
-    from tests.plugin_packages import install_package
+    from tests.helpers.plugin_packages import install_package
 
     def site(name: str) -> Path:
         return install_package(Path(__file__).with_name(name), tmp_path_factory.mktemp(name) / "site")

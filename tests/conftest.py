@@ -18,7 +18,7 @@ from tests.own_places import keep_users_folders as keep_users_folders  # a fixtu
 if TYPE_CHECKING:
     from pytest_flagperf.catalog import Suite
 
-pytest_plugins = ["pytester", "tests.lab.fixtures", "tests.plugin_packages"]
+pytest_plugins = ["pytester", "tests.lab.fixtures", "tests.helpers.plugin_packages"]
 REPO = Path(__file__).resolve().parent.parent
 
 own_places.move_in()

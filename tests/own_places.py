@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.hosts.deploy import cache_root, pack
+from tests.helpers.processes import ancestors, running
 from tests.lab.place import Place, traces
-from tests.processes import ancestors, running
 
 REPO = Path(__file__).resolve().parents[1]
 # In the environment of all that a session starts.

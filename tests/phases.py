@@ -22,8 +22,9 @@ PHASES = {
     ),
 }  # fmt: skip
 LONGEST = (
-    "tests/suites/*", "tests/test_trainings.py", "tests/driver/frameworks/*", "tests/test_benchmarks.py",
-    "tests/test_new_model.py", "tests/test_wheel.py", "tests/screens/*", "tests/driver/pytorch/*", "tests/plugin/*",
+    "tests/suites/*", "tests/test_trainings.py", "tests/driver/frameworks/*", "tests/benchmarks/test_benchmarks.py",
+    "tests/commands/test_new_model.py", "tests/repository/test_wheel.py", "tests/screens/*", "tests/driver/pytorch/*",
+    "tests/plugin/*",
 )  # fmt: skip
 """The files that compute the longest, in the order in which they begin."""
 

@@ -7,7 +7,7 @@ import pytest
 from pytest_flagperf.catalog import Catalog, CatalogError
 from pytest_flagperf.expected import Expected, of_tables
 from pytest_flagperf.settings import SettingsError, read_settings
-from tests.trees import VENDOR_TOML, write_vendor
+from tests.helpers.trees import VENDOR_TOML, write_vendor
 
 TABLE = '\n[[expected]]\ncase = "glm:*:A100:*"\nverdict = "efficiency"\nreason = "known"\n'
 CASE = "glm:pytorch:A100:1:8:3"

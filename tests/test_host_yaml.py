@@ -9,9 +9,8 @@ from pytest_flagperf import host_yaml
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.original import TestConf, read_cluster_conf, read_test_conf
 from pytest_flagperf.problems import Problems
-
-from . import published
-from .trees import write
+from tests.helpers import published
+from tests.helpers.trees import write
 
 PUBLISHED = published.files()["base/configs/host.yaml"]
 CASES = 'HOSTS: ["h1", "h2"]\nNPROC_PER_NODE: 8\nCASES: \n     "computation-BF16:A100": "pytorch_2.3"\n'

@@ -7,8 +7,7 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.original import OriginalError, TestConf, read_test_conf
 from pytest_flagperf.problems import Problems
-
-from .trees import write
+from tests.helpers.trees import write
 
 # In the form of FlagPerf's file: comments, expressions with earlier names, a string in between, None.
 CONF = '''\

@@ -12,8 +12,15 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.running.run import Run
 from pytest_flagperf.selection import Selected, Selection, case_in, hints, keywords, lane, select
 from pytest_flagperf.settings import read_settings
-
-from .trees import PLAIN_MEASUREMENT_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
+from tests.helpers.trees import (
+    PLAIN_MEASUREMENT_TOML,
+    VENDOR_TOML,
+    tree,
+    write,
+    write_config,
+    write_suite,
+    write_vendor,
+)
 
 CASE = "toy:pytorch:X9:1:8:1"
 FILE = f'vendor = "acme"\ncase = ["{CASE}=data"]\n'

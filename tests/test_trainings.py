@@ -2,8 +2,8 @@
 
 The suites of ``make bench`` train to their targets on one card and on two. Of the others, those train that changed
 since they last did (tests/trained.py), or all with ``--train-all``. They train on two cards only; a short round
-measures one card for their speed-up. Controls are trainings of the suites that changed; tests/test_new_model.py has
-some that always run.
+measures one card for their speed-up. Controls are trainings of the suites that changed;
+tests/commands/test_new_model.py has some that always run.
 """
 
 import json
@@ -20,8 +20,8 @@ import pytest
 from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.commands import main
 from tests import trained
+from tests.helpers.trees import set_options
 from tests.suites import programs
-from tests.trees import set_options
 
 pytestmark = pytest.mark.slow
 alone = pytest.mark.alone

@@ -9,7 +9,7 @@ import pytest
 
 from flagperf_driver.node.sampling import probe
 from flagperf_driver.node.sampling.probe.process import ToolProcess
-from tests.processes import running
+from tests.helpers.processes import running
 
 # Does the same when it is loaded, as its tool, and when it reads the tool's output; the readings tell what worked.
 PROBE = """

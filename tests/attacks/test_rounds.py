@@ -16,8 +16,8 @@ from flagperf_driver.node.confinement import shared_memory
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import store
 from tests.driver.lab import REPO, Lab
-from tests.processes import running
-from tests.recording import Training, write
+from tests.helpers.processes import running
+from tests.helpers.recording import Training, write
 
 # Each place that a rank of the first round tries; the second round tells what it can read.
 KEEP = """

@@ -13,8 +13,8 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import OneCard
 from pytest_flagperf.stored import digests
-from tests.results_help import edit_json
-from tests.stored_runs import finish, submission
+from tests.helpers.results_help import edit_json
+from tests.helpers.stored_runs import finish, submission
 
 CASE = "toy_pytorch_X9_1_1_1"
 OUTCOME = f"{CASE}/round1/outcome.json"

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from tests.processes import descendants
+from tests.helpers.processes import descendants
 
 NAME = "c0ffee"
 

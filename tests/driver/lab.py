@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from tests.processes import running
-from tests.waiting import until
+from tests.helpers.processes import running
+from tests.helpers.waiting import until
 
 REPO = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0

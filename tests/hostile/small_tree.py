@@ -8,7 +8,7 @@ from typing import Any
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.running.header import header
 from pytest_flagperf.running.run import Run
-from tests.trees import PLAIN_SUITE_TOML, PLAIN_VENDOR_TOML, write
+from tests.helpers.trees import PLAIN_SUITE_TOML, PLAIN_VENDOR_TOML, write
 
 CASE = "alpha:plain:CPU:1:1:1"
 CONTAINER = '[environment]\nACME_MODE = "fast"\n[container]\noptions = ["--memory", "1g"]\n'

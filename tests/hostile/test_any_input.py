@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from pytest_flagperf.commands import COMMANDS, main
 from pytest_flagperf.settings import COMMAND_LINE_OPTIONS
-from tests import trees
+from tests.helpers import trees
 
 from .small_tree import CASE, FILES, make_tree, start_run
 

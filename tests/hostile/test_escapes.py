@@ -22,10 +22,10 @@ from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError, digests
+from tests.helpers.pseudo_terminal import Terminal
+from tests.helpers.results_help import edit_json, recorded, replay_dir
 from tests.plugin.conftest import TRAINING, Toy
 from tests.plugin.conftest import toy as toy  # a fixture
-from tests.pseudo_terminal import Terminal
-from tests.results_help import edit_json, recorded, replay_dir
 
 # A window title, colours, cursor moves, an overwritten line, CSI of C1, writing directions, characters of zero width.
 HOSTILE = (

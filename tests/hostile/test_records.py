@@ -24,9 +24,9 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts.case_result import CaseResult
+from tests.helpers.results_help import replay_dir
+from tests.helpers.stored_runs import add_case, finish
 from tests.plugin.conftest import toy as toy  # a fixture
-from tests.results_help import replay_dir
-from tests.stored_runs import add_case, finish
 
 from .test_any_input import changed_json
 

@@ -29,7 +29,7 @@ from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.replies import LONGEST_LINE, REPLIES, CheckedChannel, Maybe, check, check_reply
 from pytest_flagperf.stored.round_dir import RoundRecord
 from pytest_flagperf.typed import Either
-from tests.rounds import Elsewhere, processes_of, run_tiny, tiny_plan
+from tests.helpers.rounds import Elsewhere, processes_of, run_tiny, tiny_plan
 
 pytestmark = pytest.mark.integration
 

@@ -14,8 +14,8 @@ from pytest_flagperf.plugin.shown_command import shown_command
 from pytest_flagperf.running.resume import with_stored_options
 from pytest_flagperf.runtime import Image, RuntimeRequest
 from pytest_flagperf.settings import OPTIONS, read_settings
+from tests.helpers.trees import set_options
 from tests.plugin.conftest import Toy, toy
-from tests.trees import set_options
 
 from .small_tree import CASE, VENDOR_TOML, files_with, make_tree, start_run
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.helpers.pseudo_terminal import Terminal
+from tests.helpers.waiting import until
 from tests.plugin.conftest import Going, Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 from tests.plugin.test_resume import ONE, Local
-from tests.pseudo_terminal import Terminal
-from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suites", *ONE)

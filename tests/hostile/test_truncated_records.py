@@ -12,9 +12,9 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.running import resume
 from pytest_flagperf.stored import digests
+from tests.helpers.stored_runs import add_case, faster
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
-from tests.stored_runs import add_case, faster
 
 GARBAGE = ("\0" * 300, "{}", "[]", '{"schema": 99}', "\x80\x81", "[" * 100_000)
 RECORDS = ("outcome.json", "round.json", "plan.json")

@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-from tests.waiting import until
+from tests.helpers.waiting import until
 
 CONTROLLERS = {"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids"}
 

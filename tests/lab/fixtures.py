@@ -55,7 +55,7 @@ def gpus(cluster: ClusterToy) -> ClusterToy:
 @pytest.fixture
 def foreign_pid(gpus: ClusterToy) -> Iterator[int]:
     """The pid of a foreign process on the host, which does not use a device yet."""
-    from tests.waiting import until
+    from tests.helpers.waiting import until
 
     host = gpus.hosts[0]
     host.start(["sleep", "1000"])

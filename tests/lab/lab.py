@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple, Self, final
 
+from tests.helpers.waiting import until
 from tests.lab.built import built
 from tests.lab.cgroup import hierarchies
 from tests.lab.disk import Disk
@@ -23,7 +24,6 @@ from tests.lab.needs import SYSTEM_PATH, path_of
 from tests.lab.nvml import Nvml
 from tests.lab.place import MAX_HOSTS, PREFIX, Place, claim, ip, start_reaper
 from tests.own_places import shared_cache
-from tests.waiting import until
 
 REPO = Path(__file__).resolve().parents[2]
 CACHE = shared_cache()  # the path is the same on a host, what is there is not

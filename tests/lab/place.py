@@ -171,7 +171,7 @@ def start_reaper(place: Place, lock: int) -> subprocess.Popen[bytes]:
 
 def _remove_dead(place: Place) -> None:
     """Remove a lab whose owner died, and kill what uses its Slurm: without its slurmctld, an srun waits for ever."""
-    from tests.processes import running
+    from tests.helpers.processes import running
 
     for process in running() if place.folder.exists() else ():
         if process.environment.get("SLURM_CONF", "").startswith(f"{place.folder}/"):

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.trees import set_options
 from tests.lab.lab import PYTHON, REPO, Lab, LabHost
 from tests.plugin.conftest import Going, Toy
-from tests.trees import set_options
 
 # What a host runs when it is idle.
 _OWN = ("sshd", "dockerd", "containerd", "containerd-shim", "munged", "slurmctld", "slurmd")

@@ -6,10 +6,10 @@ import subprocess
 from collections.abc import Sequence
 from typing import Self, final
 
+from tests.helpers.waiting import until
 from tests.lab.built import built
 from tests.lab.lab import Lab, LabHost
 from tests.lab.needs import path_of
-from tests.waiting import until
 
 FOLDER = "/shared/slurm"
 KILL_WAIT_S = 30

@@ -9,10 +9,10 @@ import time
 import psutil
 import pytest
 
+from tests.helpers.waiting import until
 from tests.lab.lab import LabHost
 from tests.lab.runs import ClusterToy, assert_nothing_left, leftovers
 from tests.plugin.conftest import Going
-from tests.waiting import until
 
 # A training that goes on until it is ended.
 FOREVER = ("--set=step_s=0.1", "--set=max_steps=100000", "--set=learning_rate=0")

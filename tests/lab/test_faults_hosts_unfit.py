@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
+from tests.helpers.waiting import until
 from tests.lab.lab import LabHost
 from tests.lab.runs import ClusterToy
-from tests.waiting import until
 
 MIB = 1 << 20
 

@@ -10,10 +10,10 @@ import pytest
 
 from flagperf_driver import perflog
 from pytest_flagperf.results.logs import monitors
+from tests.helpers.waiting import until
 from tests.lab.lab import LabHost
 from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.plugin.conftest import Going
-from tests.waiting import until
 
 # Loaded by the run itself. A loss is noticed after two seconds where it takes ten; what agents tell is written down.
 CONFTEST = """

@@ -4,10 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.helpers.processes import running
+from tests.helpers.waiting import until
 from tests.lab.lab import Lab, LabHost
 from tests.lab.place import Place, traces
-from tests.processes import running
-from tests.waiting import until
 
 REPO = Path(__file__).resolve().parents[2]
 

@@ -2,10 +2,10 @@
 
 import json
 
+from tests.helpers.waiting import until
 from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.lab.test_faults_containers import kill_agent
 from tests.lab.test_faults_links import prepare, ranks, reported_once, start
-from tests.waiting import until
 
 
 def with_checkpoints(cluster: ClusterToy) -> list[str]:

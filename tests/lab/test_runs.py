@@ -6,9 +6,9 @@ import pytest
 
 from pytest_flagperf.commands import main
 from pytest_flagperf.stored.live_record import HOST, LiveFile, live_files
+from tests.helpers.trees import PLAIN_MEASUREMENT_TOML
 from tests.lab.lab import LabHost
 from tests.lab.runs import ClusterToy, assert_nothing_left, leftovers
-from tests.trees import PLAIN_MEASUREMENT_TOML
 
 
 def test_ranks_are_found_while_they_run(cluster: ClusterToy) -> None:

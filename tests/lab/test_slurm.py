@@ -13,13 +13,13 @@ import pytest
 from pytest_flagperf.engines.agents.slurm.config import SlurmConfig
 from pytest_flagperf.engines.agents.slurm.jobs_and_nodes import SlurmError
 from pytest_flagperf.engines.agents.slurm.request import JobRequest, submit
+from tests.helpers.waiting import until
 from tests.lab.lab import PYTHON, Lab
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs, require
 from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.lab.slurm import Slurm
 from tests.lab.test_restarts import with_checkpoints
 from tests.plugin.conftest import Going, Toy, ignore_other_load
-from tests.waiting import until
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.helpers.trees import set_options
 from tests.lab.lab import CACHE, HOME, PYTHON, Lab, LabHost
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs
 from tests.lab.runs import assert_nothing_left
 from tests.lab.slurm import Slurm
-from tests.trees import set_options
 
 
 @dataclass

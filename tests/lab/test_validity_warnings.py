@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.results.measured.outcome import Outcome
+from tests.helpers.waiting import until
 from tests.lab.lab import LabHost
 from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.plugin.conftest import Going
-from tests.waiting import until
 
 GIB = 1 << 30
 _SLOW = "--set=step_s=0.5"  # eight seconds to the target: longer than two checks for foreign processes

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import listens_to_ctrl_c
-from tests.trees import PLAIN_MEASUREMENT_TOML, PLAIN_SUITE_TOML, PLAIN_VENDOR_TOML
-from tests.waiting import until
+from tests.helpers.trees import PLAIN_MEASUREMENT_TOML, PLAIN_SUITE_TOML, PLAIN_VENDOR_TOML
+from tests.helpers.waiting import until
 
 TRAINING = Path(__file__).parent / "toy_training.py"
 MEASUREMENT = Path(__file__).parent / "toy_measurement.py"

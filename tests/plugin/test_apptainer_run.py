@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.apptainer import Double
+from tests.helpers.apptainer import Double
 from tests.plugin.conftest import Toy
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver.node.device_lease import owner, take
-from tests.package_index import PackageIndex, package_index
-from tests.test_runtime import write_wheel
-from tests.trees import set_options
+from tests.helpers.package_index import PackageIndex, package_index
+from tests.helpers.trees import set_options
+from tests.runtime.test_runtime import write_wheel
 
 from .conftest import Toy
 

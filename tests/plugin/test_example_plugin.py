@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from docsite.blocks import blocks_of_file
-from tests.plugin_packages import install_package
+from tests.helpers.plugin_packages import install_package
 
 from .conftest import Toy
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.commands import main
-from tests.trees import set_options
+from tests.helpers.trees import set_options
 
 from .conftest import Toy
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.trees import PLAIN_MEASUREMENT_TOML
+from tests.helpers.trees import PLAIN_MEASUREMENT_TOML
 
 from .conftest import Toy
 

@@ -12,7 +12,7 @@ from pytest_flagperf.commands import main
 from pytest_flagperf.commands.wheels import _installed, _matches
 from pytest_flagperf.packages import OF_ONE_PART
 from pytest_flagperf.problems import Problems
-from tests.test_runtime import write_wheel
+from tests.runtime.test_runtime import write_wheel
 
 from .conftest import Toy
 

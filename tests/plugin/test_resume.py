@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.results import verification
-from tests.processes import running
-from tests.trees import set_options
-from tests.waiting import until
+from tests.helpers.processes import running
+from tests.helpers.trees import set_options
+from tests.helpers.waiting import until
 
 from .conftest import Going, Toy
 

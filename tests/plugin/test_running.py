@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import running
-from tests.trees import set_options
+from tests.helpers.processes import running
+from tests.helpers.trees import set_options
 
 from .conftest import Toy
 

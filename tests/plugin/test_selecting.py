@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trees import PLAIN_SUITE_TOML
+from tests.helpers.trees import PLAIN_SUITE_TOML
 
 from .conftest import TEST, Toy
 

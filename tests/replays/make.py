@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver import events
-from tests.recording import BATCH, CONFIG, LOCALHOST, START_MS, Entry, Json, Sampling, Training, write
+from tests.helpers.recording import BATCH, CONFIG, LOCALHOST, START_MS, Entry, Json, Sampling, Training, write
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 

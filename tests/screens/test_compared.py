@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_flagperf.commands import main
+from tests.helpers.stored_runs import faster, run_of
+from tests.results.comparing.test_compare import dated
 from tests.screens.browser import DESK, PHONE, TABLET, shown
-from tests.stored_runs import faster, run_of
-from tests.test_compare import dated
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -16,9 +16,9 @@ import pytest
 from markupsafe import escape
 
 from pytest_flagperf.report.page import charts, html
-from tests import many_cases
+from tests.helpers import many_cases
+from tests.helpers.reporting import report
 from tests.plugin.conftest import Toy, move_in
-from tests.reporting import report
 from tests.screens.browser import DESK, PHONE, TABLET, Shown, named, shown
 
 if TYPE_CHECKING:

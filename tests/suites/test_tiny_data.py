@@ -23,8 +23,8 @@ import pytest
 from flagperf_driver.node import manifest
 from pytest_flagperf.catalog import Catalog, Suite
 from tests import trained
+from tests.helpers.trees import set_options
 from tests.suites import programs
-from tests.trees import set_options
 
 pytestmark = pytest.mark.slow
 REPO = Path(__file__).parents[2]

@@ -24,7 +24,7 @@ from flagperf_driver.node.sampling.tool_output import NotUnderstood
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.results.measured.machine import is_named
 from tests.driver.test_old_python import old_pythons
-from tests.sampling import Running, code_root
+from tests.helpers.sampling import Running, code_root
 
 VENDORS = Path(__file__).resolve().parent.parent.parent / "vendors"
 PROBES = sorted(VENDORS.glob("*/probe.py"))

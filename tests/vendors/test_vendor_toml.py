@@ -6,7 +6,7 @@ import pytest
 
 from pytest_flagperf.catalog import Catalog, CatalogError
 from pytest_flagperf.results.measured.machine import is_named
-from tests.trees import VENDOR_TOML, write_vendor
+from tests.helpers.trees import VENDOR_TOML, write_vendor
 
 REPO = Path(__file__).resolve().parent.parent.parent
 VENDORS = Catalog.scan([REPO]).vendors

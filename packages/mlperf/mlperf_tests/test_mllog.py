@@ -31,10 +31,10 @@ from pytest_flagperf.stored.round_dir import RoundDir
 from pytest_flagperf_mlperf import mllog
 from pytest_flagperf_mlperf.mllog import Benchmark, MllogEntry, NotExportable
 from pytest_flagperf_mlperf.submission import Export, benchmark_of, export, rules
+from tests.helpers.results_help import NAMES, REPLAYS, edit_json, recorded, replay_dir
+from tests.helpers.stored_runs import finish
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
-from tests.results_help import NAMES, REPLAYS, edit_json, recorded, replay_dir
-from tests.stored_runs import finish
 from tools.reference_points import of_points
 
 SUITES = Path(__file__).resolve().parents[3] / "suites"

@@ -12,8 +12,8 @@ from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.running.run import Run
 from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, RoundRecord
+from tests.helpers.waiting import until
 from tests.plugin.conftest import Toy
-from tests.waiting import until
 
 
 class CloudRun:

@@ -17,7 +17,7 @@ from pytest_flagperf_modelarts.config import ModelArtsConfig, read_config
 from pytest_flagperf_modelarts.engine import ModelArtsEngine
 from pytest_flagperf_modelarts.keys import ACCESS, SECRET, Keys, read_keys
 from pytest_flagperf_modelarts.obs_path import ObsFolder
-from tests.rounds import tiny_plan
+from tests.helpers.rounds import tiny_plan
 
 GOOD: dict[str, Any] = {
     "region": "cn-north-4", "project": "0123456789abcdef", "code": "obs://bench/code/", "output": "obs://bench/out/",

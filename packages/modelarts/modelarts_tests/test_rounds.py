@@ -20,8 +20,8 @@ from pytest_flagperf.results.tables import store
 from pytest_flagperf_modelarts import ais_bench
 from pytest_flagperf_modelarts.__main__ import main
 from pytest_flagperf_modelarts.keys import TOKEN
+from tests.helpers.waiting import until
 from tests.plugin.conftest import Toy
-from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 CASE = "alpha:plain:CPU:1:2:1"

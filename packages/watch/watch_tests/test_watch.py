@@ -15,9 +15,9 @@ from pytest_flagperf_watch.curves import plot, sparkline
 from pytest_flagperf_watch.follow import DIED, ENDED, REMOVED, RUNS, SILENT, FollowedRun
 from pytest_flagperf_watch.state import FAILED, PASSED, RUNNING, UNFINISHED, WAITING
 from pytest_flagperf_watch.view import Frame
-from tests.live_runs import CASES, LiveRun, training_run
-from tests.stored_runs import run_of
-from tests.test_commands import Capture, errors_of, flagperf, output_of
+from tests.commands.test_commands import Capture, errors_of, flagperf, output_of
+from tests.helpers.live_runs import CASES, LiveRun, training_run
+from tests.helpers.stored_runs import run_of
 
 
 @pytest.fixture

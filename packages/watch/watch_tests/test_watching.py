@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.pseudo_terminal import Terminal
+from tests.helpers.waiting import until
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
-from tests.pseudo_terminal import Terminal
-from tests.waiting import until
 from watch_tests.watched_run import start_run, toy_tree, watch
 
 pytestmark = pytest.mark.slow

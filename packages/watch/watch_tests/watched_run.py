@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
+from tests.helpers.pseudo_terminal import Terminal
 from tests.plugin.conftest import QUIET, TRAINING, Toy
-from tests.pseudo_terminal import Terminal
 
 CASES = "alpha", "beta", "gamma"
 PROBE = '''

@@ -5,7 +5,7 @@ The runs are divided into levels so that the squared deviations from the levels,
 a change must lower the sum by the square of the limit that one of the tested places of unchanged runs exceeds with the
 probability CHANCE (Student's t as in Apache Otava, with Bonferroni's correction for the number of places). So no price
 is chosen by hand, two changes that cancel out are found, and the noise is that by which runs are compared. Outliers
-count for nothing. ``tests/test_change_points.py`` simulates it.
+count for nothing. ``tests/results/figures/test_change_points.py`` simulates it.
 """
 
 from __future__ import annotations

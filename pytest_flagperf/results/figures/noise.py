@@ -11,7 +11,7 @@ the output says so.
 CHANCE is 0.01. Of two runs that each have the standard deviation s, the difference has the standard error
 e = s sqrt(2); where s is estimated with f degrees of freedom, a change counts if it exceeds t(f, 1 - CHANCE) e. Three
 throughputs are judged together. In real runs they correlate by 0.9 and more, so that at most 3 % of unchanged runs
-are judged worse. ``tests/test_noise.py`` simulates it.
+are judged worse. ``tests/results/figures/test_noise.py`` simulates it.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from tests import trained
 from tests.driver.frameworks import toy_data, toy_reference
 from tests.driver.frameworks.ranks import HERE, RankResults, Trained, distance, run_ranks, run_scenarios, wait
 from tests.driver.frameworks.table import MISSING_ON_CPU, ROUNDING, TABLE, Scenario
-from tests.processes import running
-from tests.waiting import until
+from tests.helpers.processes import running
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,7 @@
 
 The columns are those of MLPerf's ``preprocess_flux_dataset.py``; a binary value is what ``numpy.save`` writes of the
 bits of bfloat16. The framework's environment has no pyarrow, so the Arrow streams are written by hand;
-``tests/test_arrow_folders.py`` reads them with pyarrow.
+``tests/suites/test_arrow_folders.py`` reads them with pyarrow.
 """
 
 from __future__ import annotations

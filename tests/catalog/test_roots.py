@@ -1,0 +1,290 @@
+"""Suites and vendors of other roots: folders and installed packages."""
+
+import io
+import tarfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pytest_flagperf.case import Case, Shape
+from pytest_flagperf.catalog import Catalog, CatalogError, scan
+from pytest_flagperf.commands import main
+from pytest_flagperf.engines.agents import environments as environments_module
+from pytest_flagperf.engines.agents.environments import Environments
+from pytest_flagperf.hooks.roots import installed_roots
+from pytest_flagperf.hosts import Host, HostError, HostLost
+from pytest_flagperf.hosts.deploy import Code
+from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.problems import MissingHosts, Problems
+from pytest_flagperf.report.terminal.live import Live, silent
+from pytest_flagperf.runtime import Interpreter, OnProgress, RuntimeSetupError, host_module
+from pytest_flagperf.runtime import host as host_runtime
+from pytest_flagperf.settings import read_settings
+from pytest_flagperf.stored.plan import Deviation
+from tests.helpers.plugin_packages import Site
+from tests.helpers.trees import tree, write, write_config, write_suite, write_vendor
+
+Install = Callable[..., Path]
+
+
+ROOT = """
+@hookimpl
+def flagperf_roots():
+    return [{root}]
+"""
+
+
+@pytest.fixture
+def install(site: Site) -> Install:
+    """Install a plugin with a root, its own folder unless another is given."""
+    return lambda root="Path(__file__).parent": site.install(ROOT.format(root=root))
+
+
+def catalog_of(root: Path, *roots: object) -> Catalog:
+    return scan(read_settings({"roots": [str(each) for each in roots]}, root, root), installed_roots())
+
+
+def test_a_package_provides_suites_and_vendors(tmp_path: Path, install: Install) -> None:
+    tree(tmp_path / "tree")
+    package = install()
+    write_suite(package, "other")
+    assert set(catalog_of(tmp_path / "tree").suites) == {("toy", "pytorch"), ("other", "pytorch")}
+    write_vendor(package, "made")
+    catalog = catalog_of(tmp_path / "tree")
+    assert set(catalog.vendors) == {"acme", "made"}
+    assert catalog.packages[catalog.vendors["made"].root] == "made_maker 1.2"
+
+
+@pytest.mark.parametrize("root", ["Path(__file__).parent / 'inner'", "str(Path(__file__).parent / 'inner')"])
+def test_a_root_may_be_a_path_or_a_string(install: Install, root: str) -> None:
+    package = install(root=root)
+    write_vendor(package / "inner", "made")
+    assert installed_roots() == {(package / "inner").resolve(): "made_maker 1.2"}
+
+
+@pytest.mark.parametrize(
+    ("root", "message"),
+    [
+        ("Path(__file__).parent", "/site/made_maker contains neither vendors/<vendor>/vendor.toml nor suites/"),
+        ("Path(__file__).parent / 'nowhere'", "/site/made_maker/nowhere contains neither"),
+        ("1 / 0", "flagperf_roots() raised ZeroDivisionError: division by zero"),
+    ],
+)
+def test_an_invalid_root_names_the_package(tmp_path: Path, install: Install, root: str, message: str) -> None:
+    install(root=root)
+    with pytest.raises(Problems) as caught:
+        catalog_of(tmp_path)
+    assert str(caught.value).startswith("the installed made_maker 1.2: flagperf_roots()")
+    assert message in str(caught.value)
+    assert str(caught.value).endswith("; fix or uninstall the package")
+
+
+def test_elsewhere_no_plugin_runs(install: Install, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = install(root="1 / 0")
+    pytester.makepyfile("def test_it(): pass")
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    assert pytester.runpytest_subprocess("-p", "no:cacheprovider").ret == 0
+    asked = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--vendor=cpu")
+    assert asked.ret == pytest.ExitCode.USAGE_ERROR
+    asked.stderr.fnmatch_lines(["*the installed made_maker 1.2: flagperf_roots() raised*"])
+
+
+def test_the_same_vendor_in_two_roots_is_reported_with_both_and_the_fix(tmp_path: Path, install: Install) -> None:
+    tree(tmp_path / "tree")
+    write_vendor(tmp_path / "other", "acme")
+    with pytest.raises(CatalogError) as caught:
+        catalog_of(tmp_path / "tree", tmp_path / "other")
+    assert str(caught.value) == (
+        f"vendor acme exists twice: {tmp_path}/tree/vendors/acme and {tmp_path}/other/vendors/acme; remove"
+        " one of the folders or roots"
+    )
+    package = install()
+    write_vendor(package, "acme")
+    with pytest.raises(CatalogError, match=r"acme \(of made_maker 1\.2\); remove .*, or uninstall the package$"):
+        catalog_of(tmp_path / "tree")
+
+
+def test_list_shows_the_origin_of_a_vendor(
+    tmp_path: Path, install: Install, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    tree(tmp_path / "tree")
+    assert main(["list", str(tmp_path / "tree")]) == 0
+    assert "from" not in capsys.readouterr().out
+    write_vendor(install(), "made")
+    write_vendor(tmp_path / "lab", "mine")
+    assert main(["list", str(tmp_path / "tree"), "--roots", str(tmp_path / "lab")]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:5] for line in lines if line and line[0] in ("acme", "made", "mine")] == [
+        ["acme", "Acme", "reference", "X9", "(up"],
+        ["made", "Acme", "reference", "made_maker", "1.2"],
+        ["mine", "Acme", "reference", f"{tmp_path}/lab", "X9"],
+    ]
+
+
+def test_the_commands_find_the_current_tree(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree(tmp_path)
+    monkeypatch.chdir(tmp_path / "vendors" / "acme")
+    assert main(["list"]) == 0
+    assert "toy:pytorch" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("how", ["absolute", "relative", "linked root", "linked vendor"])
+def test_hosts_get_a_vendor_of_another_root(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_suite(tmp_path / "tree")
+    lab = tmp_path / "lab"
+    write_vendor(lab)
+    write_config(lab, 'note = "ours"\n')
+    write(lab, "vendors/acme/probe.py", "COMMAND = ['acme-smi']\n")
+    write(lab, "vendors/acme/toy-pytorch/extern/trainer_adapter.py", "")
+    write(lab, "vendors/acme/toy-pytorch/config/environment_variables.sh", "export A=1\n")
+    monkeypatch.chdir(tmp_path)
+    given = {"absolute": str(lab), "relative": "tree/../lab", "linked root": "link", "linked vendor": "links"}[how]
+    (tmp_path / "link").symlink_to(lab)
+    (tmp_path / "links" / "vendors").mkdir(parents=True)
+    (tmp_path / "links" / "vendors" / "acme").symlink_to(lab / "vendors" / "acme")
+    settings = read_settings({"roots": [given], "vendor": "acme"}, tmp_path / "tree")
+    catalog = scan(settings, {})
+    case = Case.parse("toy:pytorch:X9:1:8:1")
+    assert catalog.find(case, "acme", "reference") is not None
+    plan = cast("Any", SimpleNamespace(case=case, vendor="acme"))
+    code = Environments(settings, catalog).code(plan)
+    with tarfile.open(fileobj=io.BytesIO(zlib.decompress(code.archive))) as archive:
+        names = {name for name in archive.getnames() if name.startswith("vendors/")}
+    below = "vendors/acme/toy-pytorch"
+    assert names == {
+        "vendors/acme/vendor.toml", "vendors/acme/probe.py", f"{below}/extern/trainer_adapter.py",
+        f"{below}/config/config_X9x1x8.py", f"{below}/config/environment_variables.sh",
+    }  # fmt: skip
+
+
+def test_builds_are_listed_with_size_and_how_to_build_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for framework in ("pytorch", "slow"):
+        write_suite(tmp_path, framework=framework)
+    catalog = tree(tmp_path)
+    environments = Environments(read_settings({}, tmp_path), catalog)
+    sizes = {"pytorch": "75 packages of 3,032 MB", "slow": "2 packages of unknown size"}
+    fake: Any = SimpleNamespace(
+        takes_python=False,
+        uses_images=False,
+        to_build=lambda _host, request, _code: sizes.get(request.framework, ""),
+    )
+    monkeypatch.setattr(environments_module, "runtimes", lambda: {"venv": fake})
+    cases = [Case.parse(f"toy:{name}:X9:1:{cards}:1") for name in ("pytorch", "slow") for cards in (1, 8)]
+    plans = [cast("Any", SimpleNamespace(case=case, vendor="acme", runtime="venv")) for case in cases]
+    assert environments.to_build(plans, LocalHost()) == [
+        "to build first: 2 environments: pytorch (75 packages of 3,032 MB), slow (2 packages of unknown size)",
+        '-k "toy and pytorch" needs only the first of them',
+    ]
+    assert len(environments.to_build(plans[:2], LocalHost())) == 1
+    sizes.clear()  # the control: a runtime that builds nothing
+    assert environments.to_build(plans, LocalHost()) == []
+
+
+def test_a_package_of_another_version_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--plan`` and the preflight show the warning; preparing a round shows it only if they did not."""
+    plans = []
+    for model in ("toy", "two"):
+        write(write_suite(tmp_path, model), "requirements.txt", "frame==1\n")
+        plans.append(
+            cast("Any", SimpleNamespace(case=Case.parse(f"{model}:pytorch:X9:1:1:1"), vendor="acme", runtime="host"))
+        )
+    site = Interpreter("/site/python", other_versions=(Deviation("frame", "2", "==1"), Deviation("grid", "3", "<3")))
+    fake: Any = SimpleNamespace(
+        takes_python=True, uses_images=False,
+        look=lambda *_: site, prepare=lambda *_: site, is_unchanged=lambda *_: True,
+    )  # fmt: skip
+    monkeypatch.setattr(environments_module, "runtimes", lambda: {"host": fake})
+    shown: list[str] = []
+    live = Live(shown.append, width=200, live=False, quiet=False, follow=False)
+    host, expected = (
+        LocalHost(),
+        [
+            "warning: /site/python has frame 2; the suites require frame==1",
+            "warning: /site/python has grid 3; the suites require grid<3",
+        ],
+    )
+    for first in (True, False):
+        environments = Environments(read_settings({}, tmp_path), tree(tmp_path))
+        assert not first or environments.warnings(plans, [host]) == expected
+        for plan in plans:
+            environments.interpreters(plan, [host], live)
+        assert shown == ([] if first else [f"{line}\n" for line in expected])
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_look_asks_a_python_once_for_the_packages_of_all_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    asked: list[list[str]] = []
+
+    def ask(_host: Host, _code: Code, _module: str, request: dict[str, Any], **_: object) -> dict[str, Any]:
+        asked.append(request["packages"])
+        if not works:
+            raise RuntimeSetupError("/site/python does not work")
+        markers = {"python_full_version": "3.12.1"}
+        return {"packages": {"frame": "2", "grid": "3"}, "markers": markers, "executable": "/site/python", "path": []}
+
+    plans = []
+    for model, package in (("toy", "frame==1"), ("two", "grid<3")):
+        write(write_suite(tmp_path, model), "requirements.txt", f"{package}\n")
+        case = Case.parse(f"{model}:pytorch:X9:1:1:1")
+        plans.append(cast("Any", SimpleNamespace(case=case, vendor="acme", runtime="host")))
+    monkeypatch.setattr(host_runtime, "ask", ask)
+    environments = Environments(read_settings({"python": "/site/python"}, tmp_path), tree(tmp_path))
+    warnings = environments.warnings(plans, [LocalHost()])
+    assert asked == [["frame", "grid", "pip"]]
+    assert [line.split(";")[0] for line in warnings] == [
+        f"warning: /site/python has {found}" for found in ("frame 2", "grid 3") if works
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [(HostLost("h1: no connection"), MissingHosts), (HostError("h1: its disk is full"), Problems)],
+)
+def test_a_start_waits_for_hosts_that_do_not_answer_and_for_no_other_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: HostError, kind: type[Problems]
+) -> None:
+    def fail(*_: object, **__: object) -> dict[str, Any]:
+        raise cause
+
+    def prepare(host: Host, _: object, progress: OnProgress, code: Code) -> dict[str, Any]:
+        return host_module.ask(host, code, "build", {}, timeout_s=9, shape={}, progress=progress)
+
+    write_suite(tmp_path)
+    fake = SimpleNamespace(takes_python=False, uses_images=False, prepare=prepare)
+    monkeypatch.setattr(environments_module, "runtimes", lambda: {"host": fake})
+    monkeypatch.setattr(host_module, "call_module", fail)
+    environments = Environments(read_settings({}, tmp_path), tree(tmp_path))
+    plan: Any = SimpleNamespace(
+        case=Case.parse("toy:pytorch:X9:1:1:1"), vendor="acme", runtime="host", shape=Shape(1, 1)
+    )
+    with pytest.raises(Problems) as raised:
+        environments.interpreters(plan, [LocalHost()], silent())
+    assert type(raised.value) is kind
+
+
+def test_a_warning_about_packages_is_shown_once(tmp_path: Path) -> None:
+    lines: list[str] = []
+    live = Live(lines.append, width=80, live=False, quiet=False, follow=False)
+    environments = Environments(read_settings({}, tmp_path), tree(tmp_path))
+    for text in ("warning: no packages with A=cpu", "warning: no packages with A=cpu", "warning: no packages with B=1"):
+        environments.show(live, LocalHost(), text)
+    assert lines == ["warning: no packages with A=cpu\n", "warning: no packages with B=1\n"]
+
+
+def test_a_dangling_link_is_reported(tmp_path: Path) -> None:
+    catalog = tree(tmp_path)
+    link = tmp_path / "vendors" / "acme" / "samples"
+    link.symlink_to("nowhere")
+    environments = Environments(read_settings({}, tmp_path), catalog)
+    plan = cast("Any", SimpleNamespace(case=Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme"))
+    with pytest.raises(Problems, match=f"^{link}: No such file or directory; the whole folder is copied to the hosts$"):
+        environments.code(plan)

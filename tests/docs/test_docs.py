@@ -1,0 +1,81 @@
+"""The documents are correct: links and paths exist, and every option is described."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, OPTIONS, SITE
+from tests import trained
+
+REPO = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def documents() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=REPO, capture_output=True, text=True, check=True).stdout
+    return [REPO / name for name in listed.splitlines()]
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors of a document's headings, by GitHub's rules."""
+    headings = HEADING.findall(document.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def dead_links(document: Path) -> list[str]:
+    """The relative links of a document that lead to no file or to no heading of a document."""
+    dead = []
+    for name, place in LINK.findall(document.read_text(encoding="utf-8")):
+        target = document.parent / name if name else document
+        if not target.exists() or (place and target.suffix == ".md" and place not in anchors(target)):
+            dead.append(f"{name}#{place}" if place else name)
+    return dead
+
+
+def test_links_lead_to_files_and_headings(tmp_path: Path) -> None:
+    assert {document: dead for document in documents() if (dead := dead_links(document))} == {}
+    (tmp_path / "a.md").write_text("# A b\n[](#a-b) [](a.md#a-b) [](#c) [](a.md#d) [](e.md) [](https://e)\n")
+    assert dead_links(tmp_path / "a.md") == ["#c", "a.md#d", "e.md"]
+
+
+def rows_below(heading: str) -> list[str]:
+    """The first words of the rows of a table in using.md."""
+    text = (REPO / "docs" / "using.md").read_text(encoding="utf-8")
+    _, title, section = text.partition(f"\n### {heading}\n")
+    assert title
+    return re.findall(r"^\| `([a-z-]+)[^`]*` \|", section.partition("\n#")[0], re.MULTILINE)
+
+
+def test_described_options_exist_and_a_table_lists_the_settings_of_a_site() -> None:
+    assert sorted(rows_below("flagperf.toml")) == sorted({option.name for option in OPTIONS if option.group == SITE})
+    described = set(re.findall(r"`--([a-z-]+)", (REPO / "docs" / "using.md").read_text(encoding="utf-8")))
+    options = COMMAND_LINE_OPTIONS
+    known = {option.name for option in options} | {f"no-{option.name}" for option in options if option.flag}
+    known |= {"strict", "verbose", "help", "repeat", "log-level", "log-file"}
+    assert described <= known
+
+
+def paths_to_open(text: str) -> list[str]:
+    """The paths in the second column of CONTRIBUTING.md's table of places to open."""
+    _, title, section = text.partition("\n## To change X, open Y\n")
+    assert title
+    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \|$", section.partition("\n## ")[0], re.MULTILINE)
+    return [path for row in rows for path in re.findall(r"`([^`]+)`", row)]
+
+
+def test_the_paths_to_open_exist() -> None:
+    paths = paths_to_open((REPO / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert len(paths) >= 25
+    assert [path for path in paths if not (REPO / path).exists()] == []
+
+
+@pytest.mark.parametrize(("target", "selection"), [("bench", trained.benched()), ("bench-all", ["suites"])])
+def test_make_bench_trains_three_models_and_bench_all_trains_all(target: str, selection: list[str]) -> None:
+    assert len([argument for argument in trained.benched() if argument.startswith("suites/")]) == 3
+    # A make that calls these tests would pass on its flags, and print the folder it enters.
+    argv = ["make", "--dry-run", "--no-print-directory", "--old-file=setup", target, "BENCH=-k glm"]
+    command = subprocess.run(argv, cwd=REPO, capture_output=True, text=True, check=True).stdout.split()
+    assert command[1:] == ["-m", "pytest", *selection, "-k", "glm"]

@@ -1,0 +1,65 @@
+"""Follow docs/how-to-vendor.md and docs/how-to-model.md: each command runs what the steps before it made."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.stored_runs import run_of, submission
+from tests.helpers.walk import Copy, steps
+
+RUN = "run20261121061129"
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Copy:
+    return Copy(tmp_path)
+
+
+def cases(copy: Copy) -> list[set[str]]:
+    """Return the models and chips of the cases of each plan, in the order of the plans."""
+    plans = [output for command, output in copy.outputs.items() if command.endswith("--plan")]
+    return [set(re.findall(r"^(\w+:\w+:\w+):\d+:\d+:\d+ ", output, re.MULTILINE)) for output in plans]
+
+
+def store_runs(copy: Copy) -> None:
+    """Store runs as the steps of the guide leave them: the submission, and a small and a synthetic run before it."""
+    reports = copy.root / "reports"
+    run_of(reports / "run20261120000000", scale="small", hardware="X9", vendor="acme")
+    run_of(reports / "run20261120000001", scale="reference", synthetic=True, hardware="X9", vendor="acme")
+    for number, run in enumerate(submission(reports)[:2]):
+        run.rename(reports / (RUN if number else "run20261121000000"))
+    shutil.rmtree(reports / "run-2x8")
+
+
+@pytest.mark.integration
+def test_the_guide_for_vendors_runs_the_vendor_that_it_makes(copy: Copy) -> None:
+    store_runs(copy)
+    (copy.root / "data" / "glm").mkdir(parents=True)
+    for _, command in steps("how-to-vendor.md"):
+        local = command.replace("=/data/", f"={copy.root}/data/")
+        copy.run(f"{local} --plan" if local.startswith("pytest") else local)
+    small, *glm = cases(copy)
+    assert len(small) > 10
+    assert {name.rpartition(":")[2] for name in small} == {"X1"}
+    assert glm == [{"glm:pytorch:X1"}] * 2
+    bundled = copy.outputs["flagperf bundle reports --shapes=1x1,1x8"]
+    assert bundled.count("left out: ") == 2
+    assert "2 runs, complete" in bundled
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("torch_python")
+def test_the_guide_for_models_trains_the_model_that_it_makes(copy: Copy) -> None:
+    (step,) = [command for _, command in steps("how-to-model.md") if "stop_at_target" in command]
+    (calibrate,) = [one for _, one in steps("how-to-model.md") if one.startswith("python -m tools.calibrate")]
+    for _, command in steps("how-to-model.md"):
+        if command != calibrate:  # needs ten trainings of a shape; tests/commands/test_new_model.py runs it
+            copy.run(f"{command} --plan" if command == step else command)
+    assert cases(copy) == [{"mixer:pytorch:CPU"}]
+    (run,) = copy.runs
+    assert [case["case"] for case in run["cases"]] == ["mixer:pytorch:CPU:1:1:1"]
+    assert run["cases"][0]["converged"] == 1
+    assert "mfu" not in run["cases"][0]["metrics"]
+    assert "[mixer-pytorch]" in copy.outputs["pytest tests/suites/test_checks.py -k mixer --collect-only"]

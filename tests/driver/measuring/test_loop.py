@@ -1,0 +1,191 @@
+"""The measuring loop: what it calls in which order, what it leaves out, and how ranks stay together."""
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from flagperf_driver.measuring.loop import LeftOut, Limits, Loop, Measured
+from flagperf_driver.measuring.measurement import Point
+from tests.driver.measuring.fakes import BASE, FakeDevice, constant
+
+SIZES = (1, 10, 100, 2000, 10000)
+
+
+class Sized(FakeDevice):
+    """An iteration of size 10 takes ten times as long as one of size 1."""
+
+    def __init__(self, *points: Point) -> None:
+        super().__init__(lambda device: BASE * self.size, 0, *points)
+        self.size = 0.0
+        self.calls: list[str] = []
+
+    def work(self, point: Point) -> Mapping[str, float]:
+        return {"rate": float(point.values["size"])}
+
+    def prepare(self, point: Point) -> None:
+        self.size = point.values["size"]
+        self.calls.append(f"prepare {point.name}")
+
+    def facts(self) -> Mapping[str, float]:
+        self.calls.append("facts")
+        return {"share": 0.99}
+
+    def release(self) -> None:
+        self.size = math.nan
+        self.calls.append("release")
+
+
+def sizes(series: str) -> list[Point]:
+    return [Point(str(size), {"size": size}, series) for size in SIZES]
+
+
+def loop(device: FakeDevice, **more: object) -> Loop:
+    return Loop(device, device, Limits(), now=device.now, **more)  # type: ignore[arg-type]
+
+
+def test_a_size_that_would_take_too_long_is_left_out() -> None:
+    device = Sized(*sizes("grows"))
+    *measured, hundred, left_out = (list(loop(device).measure()))[:-1]
+    assert [result.point.name for result in (*measured, hundred)] == ["1", "10", "100"]
+    assert isinstance(left_out, LeftOut)
+    assert left_out.expected_s == pytest.approx(2000 * BASE, rel=0.01)
+    assert device.calls == [call for size in (1, 10, 100) for call in (f"prepare {size}", "facts", "release")]
+    assert isinstance(hundred, Measured)
+    assert hundred.windows >= 3
+    assert hundred.facts == {"share": 0.99}
+    assert [type(result) for result in loop(Sized(*sizes("")[:4])).measure()] == [Measured] * 4, "no series"
+
+
+def test_a_point_without_work_is_not_timed() -> None:
+    class Capacity(FakeDevice):
+        def work(self, point: Point) -> Mapping[str, float]:
+            return {}
+
+        def figures(self, point: Point, seconds: float) -> Mapping[str, float]:
+            assert math.isnan(seconds)
+            return {"capacity": 64e9}
+
+    (result,) = loop(Capacity(constant, 0)).measure()
+    assert isinstance(result, Measured)
+    assert result.figures == {"capacity": 64e9}
+    assert (result.seconds, result.interval, result.windows, result.turns) == (None, None, 0, ())
+
+
+def test_points_have_names_of_their_own() -> None:
+    with pytest.raises(ValueError, match=r"^points\(\) returned two points named 'a'; each needs a name of its own$"):
+        list(loop(FakeDevice(constant, 0, Point("a"), Point("a"))).measure())
+
+
+def test_what_was_prepared_is_released_after_an_error() -> None:
+    class Broken(Sized):
+        def run(self, iterations: int) -> None:
+            raise RuntimeError("out of memory")
+
+    device = Broken(Point("1", {"size": 1}))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        list(loop(device).measure())
+    assert device.calls == ["prepare 1", "release"]
+
+
+def test_waiting_for_a_core_is_told_apart_from_the_device() -> None:
+    """The rank has no core for a third of each iteration."""
+    device = FakeDevice(lambda device: 1.5 * BASE, 0)
+    core_wait = lambda: device.at / 3  # noqa: E731
+    (own,) = loop(device, core_wait=core_wait, owns_time=True).measure()
+    assert isinstance(own, Measured)
+    assert own.seconds == pytest.approx(1.5 * BASE, rel=1e-3)
+    assert own.own == pytest.approx(BASE, rel=1e-2)
+    assert own.waited == pytest.approx(1 / 3, rel=1e-2)
+    assert own.turns[0]["own"] == pytest.approx(BASE, rel=1e-2)
+    (several,) = loop(device, core_wait=core_wait).measure()
+    assert isinstance(several, Measured)
+    assert (several.own, several.turns[0]["own"]) == (None, None), "threads wait for each other"
+    assert several.waited == pytest.approx(1 / 3, rel=1e-2)
+
+
+def test_a_rank_that_loses_its_core_gets_windows_and_turns_of_the_usual_length() -> None:
+    (warm,) = loop(FakeDevice(lambda device: BASE + (0.1 if 0.2 < device.at < 0.32 else 0.0), 0)).measure()
+    assert isinstance(warm, Measured)
+    assert warm.iterations * BASE == pytest.approx(0.01), "the core was lost at the end of the warm-up"
+    (later,) = loop(FakeDevice(lambda device: BASE * (1 if device.at < 0.305 else 40), 0)).measure()
+    assert isinstance(later, Measured)
+    assert later.iterations * BASE == pytest.approx(0.01)
+    assert len(later.turns) >= 4, "a window of 0.4 s is a turn"
+
+
+class Exchange:
+    """The exchange of ranks that are threads."""
+
+    def __init__(self, count: int) -> None:
+        self._barrier = threading.Barrier(count, timeout=30)
+        self._values: dict[int, Sequence[float]] = {}
+
+    def maximum(self, values: Sequence[float]) -> list[float]:
+        self._values[threading.get_ident()] = values
+        self._barrier.wait()
+        result = [max(of_ranks) for of_ranks in zip(*self._values.values(), strict=True)]
+        self._barrier.wait()
+        return result
+
+
+def ranks(devices: Iterable[FakeDevice]) -> list[list[Measured | LeftOut]]:
+    devices = list(devices)
+    exchange = Exchange(len(devices))
+    with ThreadPoolExecutor(len(devices)) as threads:
+        return list(threads.map(lambda device: list(loop(device, maximum=exchange.maximum).measure()), devices))
+
+
+def times(factor: float) -> Callable[[FakeDevice], float]:
+    return lambda device: factor * constant(device)
+
+
+def test_ranks_of_different_speeds_do_the_same_iterations() -> None:
+    fast, slow = ranks(FakeDevice(times(factor), seed) for seed, factor in enumerate((1, 3)))
+    for result, factor in ((fast[0], 1), (slow[0], 3)):
+        assert isinstance(result, Measured)
+        assert result.seconds == pytest.approx(factor * BASE, rel=0.01)
+        assert len(result.turns) > 3
+    assert isinstance(fast[0], Measured)
+    assert isinstance(slow[0], Measured)
+    assert (fast[0].windows, fast[0].iterations) == (slow[0].windows, slow[0].iterations)
+
+
+def test_the_slowest_rank_counts_if_all_work_together() -> None:
+    devices = [FakeDevice(times(factor), seed) for seed, factor in enumerate((1, 3))]
+    for device in devices:
+        device.together = True
+    for (result,) in ranks(devices):
+        assert isinstance(result, Measured)
+        assert result.seconds == pytest.approx(3 * BASE, rel=0.01)
+        assert result.turns == ()
+
+
+def test_a_size_is_left_out_on_all_ranks_or_on_none() -> None:
+    fast, slow = Sized(*sizes("grows")), Sized(*sizes("grows"))
+    slow._iteration = lambda device: 20 * BASE * slow.size
+    assert [[type(result) for result in of_rank] for of_rank in ranks([fast, slow])] == [
+        [Measured, Measured, LeftOut, LeftOut, LeftOut]
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "on_first", "on_second"),
+    [
+        ("ab", "ac", "has the point 'b', another rank has another: ", "has the point 'c', another rank has another: "),
+        ("ab", "a", "has the point 'b', another rank has none: ", "has no further point, another rank has one: "),
+    ],
+)
+def test_different_points_are_refused_on_every_rank(first: str, second: str, on_first: str, on_second: str) -> None:
+    exchange = Exchange(2)
+
+    def measure(names: str, problem: str) -> None:
+        results = loop(FakeDevice(constant, 0, *map(Point, names)), maximum=exchange.maximum).measure()
+        assert next(results).point.name == "a"
+        with pytest.raises(ValueError, match=f"^this rank {problem}expected points\\(\\) to return the same points"):
+            next(results)
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(measure, (first, second), (on_first, on_second)))

@@ -1,0 +1,80 @@
+"""A rank's program of a measurement: its events and heartbeats."""
+
+import functools
+import io
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from flagperf_driver import heartbeat, perflog
+from flagperf_driver.driver import Config
+from flagperf_driver.measuring import defaults, program
+from flagperf_driver.measuring.loop import Loop
+from flagperf_driver.measuring.measurement import Point
+from flagperf_driver.perflog import PerfLog
+from flagperf_driver.training.timeline import HostMarks, Marks
+from tests.driver.measuring.fakes import BASE, FakeDevice, constant
+
+CONFIG = Config({name: value for name, value in vars(defaults).items() if name.islower()})
+
+
+class Device:
+    def __init__(self, marks: Marks) -> None:
+        self.marks = marks
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"device": "fake"}
+
+    def maximum(self, values: Sequence[float]) -> list[float]:
+        return list(values)
+
+    def peak_memory(self) -> int:
+        return 64
+
+    def threads(self) -> int:
+        return 1
+
+
+class Pulse:
+    def __init__(self) -> None:
+        self.beats: list[tuple[int, int]] = []
+
+    def beat(self, step: int, phase: int) -> None:
+        self.beats.append((step, phase))
+
+
+def test_a_measurement_without_the_device_uses_the_clock_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, log = FakeDevice(constant, 0), io.StringIO()
+    fake.on_host = True
+    rank: Any = SimpleNamespace(config=CONFIG, log=PerfLog(0, log), heartbeat=Pulse(), age=lambda: 0.0)
+    made = Mock(return_value=SimpleNamespace(measure=list))
+    monkeypatch.setattr(program, "Loop", made)
+    program.Measuring(rank, fake, Device(fake)).run()
+    assert isinstance(made.call_args.args[1], HostMarks)
+    assert made.call_args.kwargs["owns_time"]
+    assert '"timing": "host clock"' in log.getvalue()
+
+
+def test_every_point_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+    fake, log, pulse = FakeDevice(constant, 0, *(Point(f"p{n}", {"n": n}) for n in range(2))), io.StringIO(), Pulse()
+    rank: Any = SimpleNamespace(config=CONFIG, log=PerfLog(0, log), heartbeat=pulse, age=lambda: fake.at)
+    monkeypatch.setattr(program, "Loop", functools.partial(Loop, now=fake.now))
+    assert program.Measuring(rank, fake, Device(fake)).run() == 2
+    records = [perflog.parse_line(line.encode()) for line in log.getvalue().splitlines()]
+    events = [(record.event, dict(record.value)) for record in records if record]
+    assert [name for name, _ in events] == ["INIT_END", "MEASURED", "MEASURED", "FINISHED"]
+    begin, first, second, end = (value for _, value in events)
+    assert (begin["device"], begin["threads"]) == ("fake", 1)
+    assert begin["environment"]["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+    assert (first["point"], first["values"], second["point"]) == ("p0", {"n": 0}, "p1")
+    assert first["seconds"] == pytest.approx(BASE, rel=0.01)
+    assert first["figures"]["rate"] == 1 / first["seconds"]
+    assert (first["clock"], first["steady"], first["drift"], first["sides"]) == ("fake events", True, None, None)
+    assert (end["points"], end["left_out"], end["timing"], end["peak_memory_bytes"]) == (2, 0, "fake events", 64)
+    assert {phase for _, phase in pulse.beats} == {heartbeat.TRAIN}
+    assert len(pulse.beats) > 10
+    assert pulse.beats[-1][0] == 1, "the second point's last turn"

@@ -1,0 +1,279 @@
+"""Leases are exclusive, and end with the last process of the holder."""
+
+import fcntl
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagperf_driver.node.device_lease import Lease, LeaseError, default_directory, holders, open_lock, owner
+from flagperf_driver.node.device_lease import take as attempt
+from tests.helpers.waiting import until
+
+HOLDER = """
+import sys
+from pathlib import Path
+from flagperf_driver.node.device_lease import owner, take
+count, whole, directory, reaper = int(sys.argv[1]), sys.argv[2] == "host", Path(sys.argv[3]), sys.argv[4]
+held = take(count, candidates=range(4), whole_host=whole, owner=owner(case=sys.argv[5]), directory=directory)
+if reaper == "reaper":
+    import subprocess
+    child = subprocess.Popen(["sleep", "300"], pass_fds=held.fds, start_new_session=True,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    print("REAPER", child.pid, flush=True)
+print("HAS", *held.devices, flush=True) if held else print("NOTHING", flush=True)
+sys.stdin.read()
+"""
+
+
+class Holder:
+    """Another process that takes a lease and keeps it until its stdin is closed."""
+
+    def __init__(self, directory: Path, count: int, how: str = "device", reaper: str = "-", case: str = "c") -> None:
+        argv = [sys.executable, "-c", HOLDER, str(count), how, str(directory), reaper, case]
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self.process.communicate(timeout=20)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=20)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "leases"
+
+
+@pytest.fixture
+def started(directory: Path) -> Iterator[Any]:
+    with ExitStack() as stack:
+
+        def start(*args: Any, **kwargs: Any) -> Holder:
+            holder = Holder(directory, *args, **kwargs)
+            stack.callback(holder.kill)
+            return holder
+
+        yield start
+
+
+@contextmanager
+def take(directory: Path, count: int, how: str = "device", **more: Any) -> Iterator[Lease]:
+    options = {"candidates": range(4), "owner": owner(), **more}
+    held = attempt(count, whole_host=how == "host", directory=directory, **options)
+    if held is None:
+        raise LeaseError("; ".join(holders(directory)))
+    try:
+        yield held
+    finally:
+        held.release()
+
+
+def free(directory: Path, count: int, how: str = "device") -> bool:
+    try:
+        with take(directory, count, how):
+            return True
+    except LeaseError:
+        return False
+
+
+def becomes_free(directory: Path, count: int) -> bool:
+    until(lambda: free(directory, count), f"{count} free devices")
+    return True
+
+
+def test_leases_have_different_devices_and_all_of_them_or_none(directory: Path) -> None:
+    with take(directory, 2) as one, take(directory, 2) as two:
+        assert (one.devices, two.devices) == ((0, 1), (2, 3))
+        assert not free(directory, 1)
+    assert free(directory, 4)
+    with take(directory, 1, candidates=[2]), take(directory, 3) as rest:
+        assert rest.devices == (0, 1, 3)
+    with take(directory, 3):
+        assert not free(directory, 2)
+        assert free(directory, 1)  # the attempt to lease two devices has kept none
+    with pytest.raises(LeaseError, match=r"needs 5 devices, 4 available: \[0, 1, 2, 3\]"), take(directory, 5):
+        pass
+
+
+@pytest.mark.parametrize(("first", "second"), [("host", "device"), ("device", "host"), ("host", "host")])
+def test_the_whole_machine_is_leased_exclusively(directory: Path, first: str, second: str) -> None:
+    with take(directory, 1, first):
+        assert not free(directory, 1, second)
+    assert free(directory, 1, second)
+
+
+def test_the_holder_of_each_device_and_of_the_whole_machine_is_named(directory: Path, started: Any) -> None:
+    with take(directory, 2, "host") as held:
+        assert held.devices == (0, 1)
+        assert len(held.fds) == 1
+    holder = started(3, case="glm:pytorch:X:1:3:1")
+    assert holder.line() == "HAS 0 1 2"
+    lines = holders(directory)
+    assert [line.split(" is held by ")[0] for line in lines] == ["device0", "device1", "device2"]
+    assert f"device2 is held by pid {holder.process.pid}, user " in lines[2]
+    assert "case glm:pytorch:X:1:3:1" in lines[2]
+    assert f"agent {holder.process.pid}" in lines[2]
+    holder.end()
+    holder = started(1, "host")
+    assert holder.line() == "HAS 0"
+    assert holders(directory)[0].startswith(f"host is held by pid {holder.process.pid}")
+    holder.end()
+    assert holders(directory) == []
+
+
+def test_devices_of_a_killed_holder_are_free_immediately(directory: Path, started: Any) -> None:
+    holder = started(4)
+    assert holder.line() == "HAS 0 1 2 3"
+    assert not free(directory, 1)
+    holder.process.send_signal(signal.SIGKILL)
+    assert becomes_free(directory, 4)
+
+
+def test_devices_of_a_killed_agent_are_leased_while_its_reaper_runs(directory: Path, started: Any) -> None:
+    holder = started(2, reaper="reaper")
+    reaper = int(holder.line().split()[1])
+    assert holder.line() == "HAS 0 1"
+    holder.kill()
+    try:
+        assert not free(directory, 4)
+        assert "whose agent has ended but whose ranks are still running" in holders(directory)[0]
+    finally:
+        os.kill(reaper, signal.SIGKILL)
+    assert becomes_free(directory, 4)
+
+
+def test_many_processes_never_share_a_device(directory: Path, tmp_path: Path) -> None:
+    text = (
+        "import sys, time, os; from pathlib import Path\n"
+        "from flagperf_driver.node.device_lease import take, owner\n"
+        "held = 0\n"
+        "while held < 5:\n"
+        "    l = take(2, candidates=range(4), whole_host=False, owner=owner(), directory=Path(sys.argv[1]))\n"
+        "    if l is None: time.sleep(0.002); continue\n"
+        "    marks = [Path(sys.argv[2], str(d)) for d in l.devices]\n"
+        "    for m in marks: os.close(os.open(m, os.O_CREAT | os.O_EXCL))\n"
+        "    time.sleep(0.01)\n"
+        "    for m in marks: m.unlink()\n"
+        "    l.release(); held += 1\n"
+    )
+    argv = [sys.executable, "-c", text, str(directory), str(tmp_path)]
+    many = [subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    ends = [(process.communicate(timeout=60)[1], process.returncode) for process in many]
+    assert ends == [("", 0)] * 4
+
+
+def test_all_users_may_use_the_folder_and_its_locks_with_any_umask(directory: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with take(directory, 1):
+            pass
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o1777
+    assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {0o666}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
+def test_users_wait_for_each_others_devices() -> None:
+    with tempfile.TemporaryDirectory() as root:
+        Path(root).chmod(0o755)
+        directory = Path(root, "leases")
+        with take(directory, 1):
+            assert as_another_user(lambda: free(directory, 3))  # creates further locks
+            assert not as_another_user(lambda: free(directory, 4))
+        assert free(directory, 4)
+
+
+def as_another_user(call: Callable[[], bool]) -> bool:
+    """Make the call as another user, in a fork, because that user may not be able to run this Python."""
+    child = os.fork()
+    if child == 0:
+        code = 2
+        try:
+            os.setuid(65534)
+            code = 0 if call() else 1
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 1)
+    return code == 0
+
+
+def test_a_link_or_a_pipe_as_a_lock_or_as_the_folder_is_refused(directory: Path, tmp_path: Path) -> None:
+    directory.symlink_to(tmp_path)
+    with pytest.raises(LeaseError, match="must be a folder"), take(directory, 1):
+        pass
+    directory.unlink()
+    directory.mkdir()
+    victim, lock = tmp_path / "victim", directory / "device0.lock"
+    victim.write_text("precious")
+    makers: list[tuple[Callable[[], object], str]] = [
+        (lambda: lock.symlink_to(victim), r"device0\.lock: cannot be used as a lock"),
+        (lambda: os.mkfifo(lock), "expected a regular file without other hard links"),
+        (lambda: os.link(victim, lock), "expected a regular file without other hard links"),
+    ]
+    for make, problem in makers:
+        make()
+        with pytest.raises(LeaseError, match=problem), take(directory, 1):
+            pass
+        lock.unlink()
+    assert victim.read_text() == "precious"
+
+
+def test_the_record_names_the_holder_a_damaged_one_names_nobody_and_an_attempt_never_waits(directory: Path) -> None:
+    with take(directory, 1):
+        (directory / "device0.lock").write_text("garbage")
+        assert holders(directory) == ["device0 is held by an unknown process"]
+    with take(directory, 1, owner=owner(case="x")):
+        record = json.loads((directory / "device0.lock").read_text())
+    assert (record["pid"], record["case"]) == (os.getpid(), "x")
+    started = time.monotonic()
+    with take(directory, 4):
+        assert not free(directory, 1)
+    assert time.monotonic() - started < 20
+
+
+def test_other_locks_are_independent_of_the_devices(directory: Path) -> None:
+    first, second = open_lock(directory, "line-x"), open_lock(directory, "line-x")
+    fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert free(directory, 4)
+    os.close(first)
+    fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(second)
+
+
+def test_the_folder_is_the_same_for_all_users_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv("FLAGPERF_LEASES", raising=False)
+    assert tmp_path not in default_directory().parents
+    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "l"))
+    assert default_directory() == tmp_path / "l"
+
+
+def test_a_held_lock_has_a_recent_time(directory: Path) -> None:
+    with take(directory, 1):
+        pass
+    for path in directory.iterdir():
+        os.utime(path, (0, 0))
+    with take(directory, 1):
+        pass
+    used = directory / "host.lock", directory / "device0.lock"
+    assert all(time.time() - path.stat().st_mtime < 60 for path in used)

@@ -1,0 +1,143 @@
+"""The original's names in logs: ranks write them beside our names, and readers translate them."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagperf_driver import events, perflog
+from flagperf_driver.node.logs.ranklog import RankLog, read_rank
+from flagperf_driver.original_names import Names, Translator
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.commands import main
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import Target
+from tests.helpers.recording import Training, write
+
+REPO = Path(__file__).resolve().parents[2]
+PUBLISHED = """\
+[PerfLog] {"event": "STEP_END", "value": {"loss": 2.679504871368408, "embedding_average": 0.916015625, "epoch": 1, \
+"end_training": true, "global_steps": 3397, "num_trained_samples": 869632, "learning_rate": 0.000175375, \
+"seq/s": 822.455385237589}, "metadata": {"file": "run_pretraining.py", "lineno": 127, "time_ms": 1669034171032, \
+"rank": 0}}
+[PerfLog] {"event": "EVALUATE", "metadata": {"file": "run_pretraining.py", "lineno": 127, "time_ms": 1669034171032, \
+"rank": 0}}
+[PerfLog] {"event": "EPOCH_END", "metadata": {"file": "run_pretraining.py", "lineno": 127, "time_ms": 1669034171159, \
+"rank": 0}}
+[PerfLog] {"event": "TRAIN_END", "metadata": {"file": "run_pretraining.py", "lineno": 136, "time_ms": 1669034171159, \
+"rank": 0}}
+[PerfLog] {"event": "FINISHED", "value": {"e2e_time": 1661.6114165782928, "training_sequences_per_second": \
+579.0933420700227, "converged": true, "final_loss": 3.066718101501465, "final_mlm_accuracy": 0.920166015625, \
+"raw_train_time": 1501.713, "init_time": 148.937}, "metadata": {"file": "run_pretraining.py", "lineno": 158, \
+"time_ms": 1669034171646, "rank": 0}}
+"""
+"""The sample in FlagPerf's training/README.md, with shorter file names."""
+
+
+def log_of(folder: Path, text: str, **more: Any) -> RankLog:
+    path = folder / "rank0.out.log"
+    path.write_text(text)
+    return read_rank(path, 0, Target("mlm_accuracy", "higher", "fraction", 0.92), **more)
+
+
+def test_the_published_log_is_read_shown_and_labelled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = log_of(tmp_path, PUBLISHED)
+    (step,) = log.steps
+    assert (step.step, step.samples, step.throughput) == (3397, 869632, 822.455385237589)
+    assert log.finished is not None
+    assert log.finished["p_whole"] == 579.0933420700227
+    assert log.finished["final_metrics"] == {"mlm_accuracy": 0.920166015625}
+    assert log.names.original
+    assert not log.names.has_both
+    assert main(["show", str(tmp_path / "rank0.out.log")]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].endswith("rank0.out.log: rank log of FlagPerf, with names of pytest-flagperf, not judged")
+    rows = {line.split()[0]: line for line in out[1:]}
+    for name, text in (("step", "3,397"), ("samples", "869,632"), ("throughput", "822.5"), ("p_whole", "579.1")):
+        assert text in rows[name]
+
+
+def test_a_result_folder_of_the_original_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (1, 2):
+        folder = tmp_path / "CPM_TORCH_DEMO_A100_1X8" / f"round{number}" / "10.1.2.2_noderank0"
+        folder.mkdir(parents=True)
+        log_of(folder, PUBLISHED)
+    assert main(["show", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("rank0.out.log: rank log of FlagPerf, with names of pytest-flagperf, not judged") == 2
+    assert out.count("869,632") == 2
+
+
+def test_the_environment_says_that_the_original_wrote_the_log_and_without_records_it_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_of(tmp_path, "no record\n")
+    assert main(["show", str(tmp_path / "rank0.out.log")]) == 2
+    assert "no [PerfLog] record; expected the log of a rank" in capsys.readouterr().err
+    training = Training("original", metric="mlm_accuracy", sample_unit="sequences", text=lambda *_: [PUBLISHED])
+    outcome = measure(write(training, tmp_path / "round1"))
+    assert outcome.environment["log"] == "of FlagPerf, with its names"
+    assert outcome.value("p_whole") == 579.0933420700227
+    assert "log" not in measure(write(Training("ours"), tmp_path / "round2")).environment
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "rate"),
+    [
+        ("bert", "mlm_accuracy", "training_sequences_per_second"),
+        ("glm", "accuracy", "training_sequences_per_second"),
+        ("resnet50", "acc1", "training_images_per_second"),
+    ],
+)
+def test_a_suites_records_have_the_original_names(model: str, name: str, rate: str) -> None:
+    suite = next(suite for suite in Catalog.scan([REPO]).suites.values() if suite.name == f"{model}:pytorch")
+    log = perflog.PerfLog(0, stream := io.StringIO())
+    log.names = Names(suite.metric.name, suite.metric.original_name, suite.sample_unit)
+    log(events.STEP_END, {"step": 10, "samples": 640, "throughput": 99.5})
+    log(events.EVALUATE, {"step": 10, "samples": 640, suite.metric.name: 0.5})
+    log(events.FINISHED, {"steps": 10, "samples": 640, "p_whole": 98.5, "final_metrics": {suite.metric.name: 0.5}})
+    log_file = io.BytesIO(stream.getvalue().encode())
+    step, evaluation, finished = (record.value for record in perflog.read_records(log_file))
+    short = {"sequences": "seq/s", "images": "img/s"}[suite.sample_unit]
+    assert (step["global_steps"], step["num_trained_samples"], step[short]) == (10, 640, 99.5)
+    assert (evaluation["global_steps"], evaluation[f"eval_{name}"]) == (10, 0.5)
+    assert (finished["global_steps"], finished["num_trained_samples"]) == (10, 640)
+    assert (finished[rate], finished[f"final_{name}"]) == (98.5, 0.5)
+
+
+def test_a_log_reads_the_same_with_and_without_the_originals_names(tmp_path: Path) -> None:
+    """As in rounds before these names were written; the names add no second metric to evaluations."""
+    path = next(write(Training("ours"), tmp_path).rglob("rank0.out.log"))
+    with_names = measure(tmp_path)
+    assert "global_steps" in path.read_text()
+    assert set(with_names.evaluations[0].metrics) == {"top1"}
+    records = list(perflog.read_records(io.BytesIO(path.read_bytes())))
+    translator = Translator(Names("top1", "", "images"))
+    ours = [record._replace(value=translator.translate(record.event, record.value)) for record in records]
+    path.write_text("".join(perflog.format_record(record) + "\n" for record in ours))
+    assert "global_steps" not in path.read_text()
+    without = measure(tmp_path)
+    assert without.compared == with_names.compared - 1
+    kept = [json.dumps({**outcome.to_json(), "compared": 0, "other_lines": 0}) for outcome in (with_names, without)]
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize("value", ["x", None, {"a": 1}, float("inf")])
+def test_a_difference_between_values_of_any_type_is_reported(value: object) -> None:
+    translator = Translator(Names("top1", "acc1", "images"))
+    translator.translate(events.FINISHED, {"steps": 5, "global_steps": value})
+    assert translator.differences == 1
+    assert "global_steps = " in str(translator.difference)
+
+
+def test_the_originals_other_spellings_are_read() -> None:
+    translator = Translator(Names("top1", "acc1", "images"))
+    value = translator.translate(
+        events.FINISHED,
+        {"throughput(sps)_raw": 1.0, "throuhgput(ips)_no_eval": 2.0, "final_acc1": 0.7, "final_acc5": 0.9},
+    )
+    assert value == {"p_whole": 1.0, "p_train": 2.0, "final_metrics": {"top1": 0.7, "acc5": 0.9}}
+    assert translator.translate(events.STEP_END, {"tokens/s": 3.0}) == {"throughput": 3.0}
+    assert translator.translate(events.EVALUATE, {"eval_acc1": 0.7, "eval_loss": 1.5}) == {"top1": 0.7, "loss": 1.5}

@@ -1,0 +1,390 @@
+"""The engine: requirements on hosts before a run, environments, and resuming a round with unreachable hosts."""
+
+import json
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog, Vendor
+from pytest_flagperf.engines.agents import agents_engine, environments
+from pytest_flagperf.engines.agents.agents import Agents
+from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
+from pytest_flagperf.engines.agents.allocation import Blamed, FixedHosts
+from pytest_flagperf.engines.agents.environments import runtime_request
+from pytest_flagperf.engines.agents.preflight import HostRequirements
+from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS
+from pytest_flagperf.hosts import Host, HostError
+from pytest_flagperf.hosts.host_pool import HostPool
+from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.plan import Plan, PlanRequest, describe, make_plan
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.report.terminal.live import Live, silent
+from pytest_flagperf.runtime import BuildFailed, EngineRequirements, Image, Interpreter, RuntimeSetupError
+from pytest_flagperf.runtime.requirements import union
+from pytest_flagperf.settings import read_settings
+from pytest_flagperf.stored.round_dir import RoundFault, RoundRecord
+from tests.helpers.rounds import Away, tiny_plan
+from tests.helpers.trees import VENDOR_TOML, tree, write, write_suite, write_vendor
+
+SIXTEEN = VENDOR_TOML.replace("devices_per_host = 8", "devices_per_host = 16")
+BLIND = SIXTEEN.replace("visible_devices", "# visible_devices")
+"""A vendor whose processes always see all devices."""
+BY_DEVICE = "[container]\noptions = ['--device', '/dev/acme{device}']\n"
+
+
+@pytest.fixture
+def round_dir(tmp_path: Path) -> Path:
+    directory = tmp_path / "alpha_plain_CPU_2_1_1" / "round1"
+    directory.mkdir(parents=True)
+    more = {"log_dir": "/x", "code_root": "/x", "devices": [0], "clock_offset_s": 0.0}
+    hosts = [{"name": name, "noderank": rank, **more} for rank, name in enumerate(("h1", "h2"))]
+    plan = {**tiny_plan(nnodes=2).to_json(), "round": 1, "seed": 42, "hosts": hosts}
+    (directory / "plan.json").write_text(json.dumps(plan))
+    return directory
+
+
+def given_hosts(*hosts: Host) -> FixedHosts:
+    made = FixedHosts()
+    made.__dict__["pool"] = HostPool(hosts)
+    return made
+
+
+def engine_with_hosts(*names: str) -> AgentsEngine:
+    agents_engine = AgentsEngine.__new__(AgentsEngine)
+    agents_engine._allocation = given_hosts(*map(Away, names))
+    agents_engine._settings = SimpleNamespace(lease_time=1.0, restarts=1)  # type: ignore[assignment]
+    agents_engine._limits = DEFAULT_LIMITS
+    agents_engine._blamed = Blamed(agents_engine._allocation)
+    return agents_engine
+
+
+def toy_plan(catalog: Catalog, runtime: str) -> Plan:
+    case = Case.parse("toy:pytorch:X9:1:8:1")
+    return make_plan(catalog, PlanRequest(case, vendor="acme", runtime=runtime, synthetic=True))
+
+
+def shown(lines: list[str]) -> Live:
+    return Live(lines.append, width=80, live=False, quiet=False, follow=False)
+
+
+def test_logs_on_unreachable_hosts_are_reported(round_dir: Path) -> None:
+    lines: list[str] = []
+    agents_engine = engine_with_hosts("h1", "h2")
+    assert not agents_engine.resume(round_dir, shown(lines))
+    assert [line.strip() for line in lines] == [
+        f"alpha_plain_CPU_2_1_1 round1: the logs of {name} are missing here: {name}: no answer" for name in ("h1", "h2")
+    ]
+    assert agents_engine._pool.usable == ()
+
+
+def test_agents_keep_their_logs_if_another_is_not_attached(round_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Collection[str]] = []
+
+    def attach_agent(host: Any, *_: Any) -> Any:
+        if host.name == "h2":
+            raise HostError("h2: the agent is not running")
+        return SimpleNamespace(name=host.name)
+
+    def join(self: Any, agent: Any) -> None:
+        self.all.append(agent)
+
+    def dismiss(self: Any, keep: Collection[str] = ()) -> None:
+        self._closing = True
+        kept.append(keep)
+
+    monkeypatch.setattr(agents_engine, "attach_agent", attach_agent)
+    monkeypatch.setattr(Agents, "join", join)
+    monkeypatch.setattr(Agents, "dismiss", dismiss)
+    assert not engine_with_hosts("h1", "h2").resume(round_dir, silent())
+    assert kept == [["h1"]]
+
+
+def test_a_resumed_start_gives_up_and_blames_a_lost_host_as_any_other(
+    round_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def follow_round(_: Path, agents: Agents, **__: Any) -> RoundRecord:
+        assert agents.restarts
+        return RoundRecord("failed", RoundFault("lost", "h2", None, "h2 is lost"))
+
+    monkeypatch.setattr(agents_engine, "attach_agent", lambda host, *_: host)
+    monkeypatch.setattr(Agents, "join", lambda *_: None)
+    monkeypatch.setattr(agents_engine, "follow_round", follow_round)
+    engine = engine_with_hosts("h1", "h2", "h3")
+    assert engine.resume(round_dir, silent())
+    assert [host.name for host in engine._pool.usable] == ["h1", "h3"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"hosts": [1]}', '{"hosts": [{"name": "h1", "noderank": "0"}]}'])
+def test_an_unreadable_plan_is_reported_and_not_resumed(round_dir: Path, text: str) -> None:
+    (round_dir / "plan.json").write_text(text)
+    notes: list[str] = []
+    agents_engine = engine_with_hosts("h1", "h2")
+    assert not agents_engine.resume(round_dir, shown(notes))
+    (line,) = notes
+    assert "logs that are still on other hosts are not fetched" in line
+    assert "plan.json" in line
+
+
+@pytest.mark.parametrize(
+    ("toml", "runtime", "count"),
+    [
+        (SIXTEEN, "host", 16),
+        (BLIND, "host", 8),
+        (BLIND, "docker", 8),
+        (BLIND + BY_DEVICE, "docker", 16),
+        (BLIND + BY_DEVICE, "host", 8),
+        (BLIND.replace('"acme"', '"cpu"'), "host", 16),
+    ],
+)
+def test_ranks_that_see_all_devices_lease_the_first_ones(tmp_path: Path, toml: str, runtime: str, count: int) -> None:
+    catalog = tree(tmp_path)
+    write_vendor(tmp_path, toml=toml)
+    plan = toy_plan(catalog, runtime)
+    agents_engine = AgentsEngine(read_settings({}, tmp_path), catalog, FixedHosts())
+    assert agents_engine._device_request(plan, tmp_path / "run/case/round1").devices_per_host == count
+
+
+def test_each_start_of_a_training_has_folders_of_its_own_on_the_hosts(tmp_path: Path) -> None:
+    catalog = tree(tmp_path)
+    write_vendor(tmp_path, toml=SIXTEEN)
+    plan, agents_engine = toy_plan(catalog, "host"), AgentsEngine(read_settings({}, tmp_path), catalog, FixedHosts())
+
+    def name(number: int) -> str:
+        return agents_engine._device_request(plan, tmp_path / f"run/case/round{number}").name
+
+    first = name(1)
+    (tmp_path / "run/case/failed1-round1").mkdir(parents=True)
+    assert (name(1), name(2)) == (f"{first}-start2", first.replace("round1", "round2"))
+
+
+def check_request(root: Path, runtime: str = "docker", **given: Any) -> HostRequirements:
+    catalog = tree(root)
+    write(root, "suites/toy/pytorch/requirements.txt", "somelib==1.0\n")
+    plan = toy_plan(catalog, runtime)
+    return AgentsEngine(read_settings(given, root), catalog, FixedHosts())._host_requirements([plan])
+
+
+def test_the_name_of_a_vendors_image_depends_on_its_files(tmp_path: Path) -> None:
+    file = write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
+    first = check_request(tmp_path).engine
+    assert first is not None
+    assert first.image.startswith("flagperf-acme-pytorch:")
+    assert first.image_is_ours
+    file.write_text("FROM another\n")
+    second = check_request(tmp_path).engine
+    assert second is not None
+    assert second.image != first.image
+
+
+def test_no_image_is_built_that_the_user_sets_or_no_container_needs_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    requirements = check_request(tmp_path, image="somebody/torch:2").engine
+    assert requirements == EngineRequirements("somebody/torch:2", socket="/var/run/docker.sock")
+    assert check_request(tmp_path, runtime="venv").engine is None
+    with pytest.raises(Problems, match=r"case toy:pytorch:X9:1:8:1: no image for pytorch: .*--image"):
+        check_request(tmp_path)
+
+
+def test_the_source_of_the_image_is_recorded(tmp_path: Path) -> None:
+    write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
+    agents_engine, plan, vendor = planned(tmp_path)
+    assert image_of(agents_engine, plan, vendor).image_source == "vendors/acme/images/pytorch/Dockerfile"
+    assert agents_engine.notes(plan.case, vendor, "docker") == []
+    write_vendor(tmp_path, toml=VENDOR_TOML + '[images]\npytorch = "maker/torch:1"\npytoch = "maker/torch:2"\n')
+    agents_engine, plan, vendor = planned(tmp_path)
+    image = image_of(agents_engine, plan, vendor)
+    assert (image.image, image.image_source, image.folder) == (
+        "maker/torch:1",
+        "[images] of vendors/acme/vendor.toml",
+        None,
+    )
+    agents_engine, plan, vendor = planned(tmp_path, image="mine:3", container_opt=("--device /dev/acme{device}",))
+    request = agents_engine._environments.request(plan.case, vendor, "docker")
+    image = image_of(agents_engine, plan, vendor)
+    assert (image.image, image.image_source) == ("mine:3", "--image=mine:3")
+    lines = describe(plan, vendor, request=request)
+    assert "image     mine:3, of --image=mine:3" in lines
+    # Beside the list of the vendor's settings; the container has no devices but the case's.
+    assert lines.count("ACME_VISIBLE") == describe(plan, vendor).count("ACME_VISIBLE") - 1
+
+
+def test_an_extension_that_would_not_be_built_is_reported_before_the_run(tmp_path: Path) -> None:
+    write(tmp_path, "vendors/acme/images/pytorch/Dockerfile", "FROM base\n")
+    for runtime in ("docker", "host", "venv"):
+        agents_engine, plan, vendor = planned(tmp_path, runtime)
+        agents_engine.check(plan)
+        assert agents_engine.notes(plan.case, vendor, runtime) == []
+    write(tmp_path, "vendors/acme/toy-pytorch/csrc/kernel.cu", "")
+    agents_engine, plan, vendor = planned(tmp_path, "venv")
+    with pytest.raises(Problems, match=r"^vendors/acme/toy-pytorch/csrc has neither setup\.py nor pyproject\.toml"):
+        agents_engine.check(plan)
+    write(tmp_path, "vendors/acme/toy-pytorch/csrc/setup.py", "")
+    agents_engine, plan, vendor = planned(tmp_path, "venv")
+    with pytest.raises(Problems, match=r"csrc is built only into images, which --runtime=venv does not use"):
+        agents_engine.check(plan)
+    for runtime, noted in (("docker", 0), ("host", 1)):
+        agents_engine, plan, vendor = planned(tmp_path, runtime)
+        agents_engine.check(plan)
+        assert len(agents_engine.notes(plan.case, vendor, runtime)) == noted
+    (note,) = agents_engine.notes(plan.case, vendor, "host")
+    assert note.endswith("with --runtime=host the host's Python must already have it")
+
+
+def test_container_options_with_an_unclosed_quote_are_a_problem_of_the_check(tmp_path: Path) -> None:
+    agents_engine, plan, vendor = planned(tmp_path, image="mine:3", container_opt=("--env 'A=1",))
+    assert agents_engine.notes(plan.case, vendor, "docker") == []
+    with pytest.raises(Problems, match=r": No closing quotation$"):
+        agents_engine.check(plan)
+
+
+def image_of(agents_engine: AgentsEngine, plan: Plan, vendor: Vendor) -> Image:
+    image = agents_engine._environments.request(plan.case, vendor, "docker").image
+    assert image is not None
+    return image
+
+
+def planned(root: Path, runtime: str = "docker", **given: Any) -> tuple[AgentsEngine, Plan, Vendor]:
+    write_suite(root)
+    write(root, "vendors/acme/toy-pytorch/config/config_X9x1x8.py", "")
+    if not (root / "vendors/acme/vendor.toml").exists():
+        write_vendor(root)
+    catalog = Catalog.scan([root])
+    plan = toy_plan(catalog, runtime)
+    return AgentsEngine(read_settings(given, root), catalog, FixedHosts()), plan, catalog.vendor("acme")
+
+
+class Builds:
+    """A runtime whose build fails on one host; it counts the tries on each host."""
+
+    takes_python = uses_images = False
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: RuntimeSetupError) -> None:
+        self.tries: Counter[str] = Counter()
+        self.checks, self.unchanged = 0, True
+        self.error = error
+        monkeypatch.setattr(environments, "runtimes", lambda: {"host": self})
+
+    def prepare(self, host: Host, *_: object) -> Interpreter:
+        self.tries[host.name] += 1
+        if host.name == "h2":
+            raise self.error
+        return Interpreter("python3")
+
+    def is_unchanged(self, *_: object) -> bool:
+        self.checks += 1
+        return self.unchanged
+
+
+def three_hosts(root: Path, nnodes: int) -> tuple[AgentsEngine, Plan]:
+    catalog = tree(root)
+    agents_engine = AgentsEngine(read_settings({}, root), catalog, FixedHosts())
+    agents_engine._allocation = given_hosts(*map(LocalHost, ("h1", "h2", "h3")))
+    plan = toy_plan(catalog, "host")
+    return agents_engine, replace(plan, case=replace(plan.case, nnodes=nnodes))
+
+
+def test_a_host_with_a_failed_build_is_left_out_if_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds = Builds(monkeypatch, BuildFailed("h2: could not be built"))
+    agents_engine, plan = three_hosts(tmp_path, nnodes=2)
+    lines: list[str] = []
+    agents_engine._environments.build_ahead(plan, agents_engine._pool, shown(lines))
+    assert [host.name for host in agents_engine._pool.usable] == ["h1", "h3"]
+    assert [line.strip() for line in lines] == ["left out: h2: could not be built"]
+    agents_engine._environments.build_ahead(plan, agents_engine._pool, shown(lines))
+    assert builds.tries == {"h1": 1, "h2": 1, "h3": 1}
+
+
+def test_with_too_few_hosts_the_failed_build_is_the_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds = Builds(monkeypatch, BuildFailed("h2: could not be built"))
+    agents_engine, plan = three_hosts(tmp_path, nnodes=3)
+    for _ in range(3):
+        with pytest.raises(Problems, match=r"^h2: could not be built$"):
+            agents_engine._environments.build_ahead(plan, agents_engine._pool, silent())
+    assert builds.tries == {"h1": 1, "h2": 1, "h3": 1}
+    assert len(agents_engine._pool.usable) == 3
+
+
+def test_a_temporary_problem_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: an engine that does not answer is not a failed build."""
+    builds = Builds(monkeypatch, RuntimeSetupError("h2: no process listens"))
+    agents_engine, plan = three_hosts(tmp_path, nnodes=2)
+    agents_engine._environments.build_ahead(plan, agents_engine._pool, silent())
+    agents_engine._environments.build_ahead(plan, agents_engine._pool, silent())
+    assert builds.tries == {"h1": 1, "h2": 2, "h3": 1}
+    assert len(agents_engine._pool.usable) == 3
+
+
+def test_a_changed_environment_is_prepared_before_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds = Builds(monkeypatch, RuntimeSetupError("h2: no process listens"))
+    agents_engine, plan = three_hosts(tmp_path, nnodes=1)
+    prepared = agents_engine._environments
+    host = agents_engine._pool.usable[0]
+    prepared.build_ahead(plan, agents_engine._pool, silent())
+    prepared.interpreters(plan, [host], silent())
+    assert builds.checks == 0, "nothing ran since it was built"
+    prepared.interpreters(plan, [host], silent())
+    assert (builds.tries["h1"], builds.checks) == (1, 1)
+    builds.unchanged = False
+    prepared.interpreters(plan, [host], silent())
+    assert (builds.tries["h1"], builds.checks) == (2, 2)
+
+
+def required(catalog: Catalog, model: str, vendor: str = "acme", runtime: str = "venv") -> list[str]:
+    case = Case.parse(f"{model}:pytorch:X9:1:1:1")
+    request = runtime_request(read_settings({}, Path("/")), catalog, case, catalog.vendor(vendor), runtime)
+    return [line.text for line in union(request.requirements)]
+
+
+def test_suites_share_an_environment_while_their_pins_agree(tmp_path: Path) -> None:
+    tree(tmp_path)
+    for model, lines in {"toy": "frame==1\nextra", "two": "frame==1", "three": "frame>=1"}.items():
+        write(write_suite(tmp_path, model), "requirements.txt", lines)
+    write(write_suite(tmp_path, "toy", "paddle"), "requirements.txt", "frame==7")
+    catalog = Catalog.scan([tmp_path])
+    for model in ("toy", "two", "three"):
+        assert sorted(required(catalog, model)) == ["extra", "frame==1", "frame>=1"]
+    assert required(catalog, "two", runtime="host") == ["frame==1"], "an installed Python may lack others' packages"
+    # A suite with other pins, and each that it conflicts with, have their own; the other suites still share one.
+    write(write_suite(tmp_path, "old"), "requirements.txt", "extra<=2\nframe==1.0.0\nmore==1")
+    write(write_suite(tmp_path, "new"), "requirements.txt", "more==2")
+    catalog = Catalog.scan([tmp_path])
+    assert required(catalog, "old") == ["extra<=2", "frame==1.0.0", "more==1"]
+    assert required(catalog, "new") == ["more==2"]
+    assert sorted(required(catalog, "toy")) == sorted(required(catalog, "two")) == ["extra", "frame==1", "frame>=1"]
+
+
+def test_a_case_whose_vendors_pins_conflict_with_another_suite_has_its_own_environment(tmp_path: Path) -> None:
+    tree(tmp_path)
+    write(tmp_path, "suites/toy/pytorch/requirements.txt", "frame==1")
+    write(write_suite(tmp_path, "two"), "requirements.txt", "part==1")
+    write(tmp_path, "vendors/acme/toy-pytorch/config/requirements.txt", "part==2")
+    catalog = Catalog.scan([tmp_path])
+    assert required(catalog, "toy") == ["frame==1", "part==2"]
+    assert sorted(required(catalog, "two")) == ["frame==1", "part==1"]
+    # The control: a conflict within the case has no solution.
+    write(tmp_path, "vendors/acme/toy-pytorch/config/requirements.txt", "frame==2")
+    with pytest.raises(RuntimeSetupError, match=r"frame==1\n.*frame==2"):
+        required(catalog, "toy")
+
+
+def test_the_folders_of_a_case_are_read_once_for_all_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = tree(tmp_path)
+    write_vendor(tmp_path, toml=SIXTEEN)
+    agents_engine = AgentsEngine(read_settings({}, tmp_path), catalog, FixedHosts())
+    cases: list[Case] = []
+
+    def counted(settings: Any, catalog: Any, case: Case, *more: Any) -> Any:
+        cases.append(case)
+        return runtime_request(settings, catalog, case, *more)
+
+    monkeypatch.setattr(environments, "runtime_request", counted)
+    for cards in (1, 2, 4, 8):
+        agents_engine.notes(Case.parse(f"toy:pytorch:X9:1:{cards}:1"), catalog.vendor("acme"), "host")
+    assert len(cases) == 1
+    agents_engine.notes(Case.parse("toy:pytorch:X9:1:1:1"), catalog.vendor("acme"), "docker")
+    assert len(cases) == 2

@@ -1,0 +1,158 @@
+"""The cores of each rank: their choice, their record, and the binding."""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.engines import OK, Finding
+from pytest_flagperf.engines.agents.agents import Agents
+from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
+from pytest_flagperf.engines.agents.allocation import FixedHosts
+from pytest_flagperf.engines.agents.run_round import RoundOptions, RoundStart
+from pytest_flagperf.hosts.host_pool import HostPool
+from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.plan import Plan, describe
+from pytest_flagperf.report.terminal.live import silent
+from pytest_flagperf.runtime import Interpreter
+from tests.helpers.rounds import run_tiny, tiny_plan
+
+CPU = Catalog.scan([Path(__file__).resolve().parents[3]]).vendors["cpu"]
+NODES = {0: range(4), 1: range(4), 2: range(4, 8), 3: range(4, 8)}
+
+
+def cores(devices: Sequence[int], *, device: str = "acme", cpus: Sequence[int] = range(8), **options: Any) -> Any:
+    agent: Any = SimpleNamespace(name="h", cpus=tuple(cpus), devices=tuple(devices))
+    return RoundStart(tiny_plan(device=device), 1, {}, agents_of(agent), {}, RoundOptions(**options)).cores(agent)
+
+
+@pytest.mark.parametrize("device", sorted({names.device for names in CPU.toml.framework.values()}))
+def test_on_cpus_a_rank_is_bound_to_its_leased_core(device: str) -> None:
+    assert cores([0, 3], device=device, cpus=[0, 2, 4, 6, 1]) == ((0,), (6,))
+    assert cores([0, 5], device=device, cpus=[0, 2]) == ()  # more cards than cores
+
+
+def test_ranks_are_bound_to_the_cores_near_their_devices_or_not_at_all() -> None:
+    near = {"h": NODES}
+    assert cores([1, 2], near=near) == (tuple(range(4)), tuple(range(4, 8)))
+    assert cores([1, 9], near=near) == (tuple(range(4)), ())
+    assert cores([1, 2], near=near, cpus=[0, 1]) == ((0, 1), ())  # only cores that the agent may use
+    assert cores([1, 2], near={"another": NODES}) == cores([1, 2]) == cores([8, 9], near=near) == ()
+    assert cores([0, 1], near={"h": NODES}, bind=False) == cores([0, 1], device="cpu", bind=False) == ()
+
+
+@pytest.mark.parametrize(
+    ("device", "near", "threads"),
+    [("acme", {}, 4), ("acme", {"h": NODES}, 2), ("cpu", {}, 1), ("CPU", {}, 1)],
+    ids=["any core", "two on one node", "a core each", "a core each, in other frameworks"],
+)
+def test_threads_fit_the_cores(device: str, near: Mapping[str, Any], threads: int) -> None:
+    python = {"h": Interpreter("python3")}
+    start = RoundStart(tiny_plan(device=device), 1, {}, agents_of(agent_on("h")), python, RoundOptions(near=near))
+    assert start.placement().threads_per_rank == threads
+
+
+def agents_of(*agents: Any) -> Agents:
+    made = Agents()
+    made.all.extend(agents)
+    return made
+
+
+def agent_on(name: str) -> Any:
+    return SimpleNamespace(
+        name=name, noderank=0, clock_offset_s=0.0, host=SimpleNamespace(address=f"{name}.cluster"),
+        cpus=tuple(range(8)), port=29999, devices=(0, 1), log_dir=f"/rounds/{name}", code_root="/staged/code",
+    )  # fmt: skip
+
+
+def test_an_order_has_the_variables_of_its_ranks_and_of_their_hosts_python() -> None:
+    python = Interpreter("python3", env={"LD_LIBRARY_PATH": "/lib"}, path=("/packages",))
+    start = RoundStart(tiny_plan(), 1, {}, agents_of(agent_on("h0")), {"h0": python}, RoundOptions())
+    env = start.placement_and_orders()[1][0]["ranks"][0]["env"]
+    assert (env["LD_LIBRARY_PATH"], env["RANK"], env["MASTER_PORT"]) == ("/lib", "0", "29999")
+    assert env["PYTHONPATH"].split(":")[-1] == "/packages"
+
+
+def printed(plan: Plan, hosts: Sequence[Any]) -> dict[str, list[str]]:
+    """Return the command of each process by its host, as --plan prints it."""
+    commands: dict[str, list[str]] = {}
+    for line in describe(plan, hosts=hosts).partition("  commands ")[2].splitlines()[1:]:
+        if re.match(r" {4}\S", line):
+            commands[line.strip()] = []
+        elif found := re.match(r" {6}rank \d+: (?:[A-Z_]+=\S+ )*(.*)", line):
+            commands[list(commands)[-1]].append(found[1])
+    return commands
+
+
+def test_a_plan_prints_the_commands_of_the_orders() -> None:
+    plan = tiny_plan(nnodes=2)
+    agents = [agent_on("h0"), agent_on("h1")]
+    pythons = {agent.name: Interpreter("/env/bin/python") for agent in agents}
+    identity = {"token": "token", "training": "training"}
+    _, orders = RoundStart(plan, 1, identity, agents_of(*agents), pythons, RoundOptions()).placement_and_orders()
+    known = {"/env/bin/python": "{python}", "/staged/code": "{code}", "29999": "{free port}"}
+    hosts = [SimpleNamespace(name=agent.name, address=agent.host.address) for agent in agents]
+    assert printed(plan, hosts) == {
+        agent.name: [with_words(rank["argv"], known) for rank in order["ranks"]]
+        for agent, order in zip(agents, orders, strict=True)
+    }
+
+
+def test_a_plan_prints_the_commands_that_a_round_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
+    plan = tiny_plan(config={"step_s": 0.001, "max_steps": 1})
+    assert run_tiny(tmp_path, plan).state == "finished"
+    kept = json.loads((tmp_path / "round1/plan.json").read_text())
+    known = {kept["python"]: "{python}", kept["code_root"]: "{code}"}
+    assert printed(plan, [LocalHost("h0")]) == {"h0": [with_words(argv, known) for argv in kept["argv"]["h0"]]}
+
+
+def with_words(argv: Sequence[str], known: Mapping[str, str]) -> str:
+    """Return a command with the placeholders of --plan for values that only hosts know."""
+    command = " ".join(argv)
+    for text, word in known.items():
+        command = command.replace(text, word)
+    return command
+
+
+def test_findings_of_preflight_are_known_to_all_workers_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def place() -> AgentsEngine:
+        made = AgentsEngine.__new__(AgentsEngine)
+        made._allocation = FixedHosts()
+        made._allocation.__dict__["pool"] = HostPool((LocalHost("h1"),))
+        nothing = SimpleNamespace(builds="run1", to_build=lambda *_: [], warnings=lambda *_: [])
+        made.__dict__.update(_environments=nothing, _settings=SimpleNamespace(plan=False))
+        return made
+
+    seen = Finding("h1", "numa", OK, "", near=((0, (0, 1)), (1, (2, 3))))
+    monkeypatch.setattr(AgentsEngine, "_findings", lambda *_: [seen])
+    first, second = place(), place()
+    first.prepare([], silent())
+    second.leave_out(json.loads(json.dumps(first.left_out)))
+    assert [list(second._near["h1"][device]) for device in (0, 1)] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("bind", [True, False])
+def test_ranks_stay_on_the_cores_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bind: bool) -> None:
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
+    usable = os.sched_getaffinity(0)
+    if len(usable) < 2:
+        pytest.skip("needs two CPUs")
+    core = max(usable)
+    plan = tiny_plan(device="acme", config={"step_s": 0.001, "max_steps": 1})
+    say = "print('cores', sorted(os.sched_getaffinity(0)))\n"
+    end = run_tiny(tmp_path, plan, before=say, options=RoundOptions(near={"h0": {0: [core]}}, bind=bind))
+    assert end.state == "finished"
+    bound = json.loads((tmp_path / "round1/plan.json").read_text())["hosts"][0]["cores"]
+    logs = [(tmp_path / f"round1/h0_noderank0/rank{rank}.out.log").read_text() for rank in (0, 1)]
+    assert bound == ([str(core), ""] if bind else ["", ""])
+    assert f"cores {[core] if bind else sorted(usable)}" in logs[0]
+    assert f"cores {sorted(usable)}" in logs[1]

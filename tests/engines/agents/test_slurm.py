@@ -1,0 +1,542 @@
+"""Requests to Slurm, its output and the relay, without a Slurm; tests/lab/test_slurm.py uses a real one."""
+
+import os
+import random
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flagperf_driver.node.agent.archive import LogLimits
+from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
+from pytest_flagperf.engines.agents.allocation import Loss
+from pytest_flagperf.engines.agents.collect import LateLogs
+from pytest_flagperf.engines.agents.slurm import allocation as allocation_module
+from pytest_flagperf.engines.agents.slurm import host as slurm_host
+from pytest_flagperf.engines.agents.slurm import jobs_and_nodes, one_srun, relay, request
+from pytest_flagperf.engines.agents.slurm.allocation import JobPerCase
+from pytest_flagperf.engines.agents.slurm.config import SlurmConfig, SlurmConfigError, read_slurm
+from pytest_flagperf.engines.agents.slurm.jobs_and_nodes import Job, Node, SlurmError, explain, parse_job, parse_node
+from pytest_flagperf.engines.agents.slurm.request import JobRequest
+from pytest_flagperf.engines.agents.slurm.srun_link import RelayLink, Srun
+from pytest_flagperf.engines.open_engine import allocate
+from pytest_flagperf.hosts import HostError, HostLost
+from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
+from pytest_flagperf.hosts.remote import RemoteHost
+from pytest_flagperf.hosts.session import BOOT
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.report.terminal.live import silent
+from pytest_flagperf.settings import SettingsError, read_settings
+from pytest_flagperf.stored.round_dir import MissingLogs, RoundFault
+from tests.helpers.rounds import tiny_plan
+from tests.helpers.trees import tree
+
+# As Slurm 22.05 prints them, shortened.
+JOB = (
+    "JobId=12 JobName=flagperf UserId=root(0) JobState=RUNNING Reason=None Dependency=(null) Requeue=1 Restarts=1"
+    " ExitCode=0:0 TimeLimit=04:00:00 SubmitTime=2026-11-24T22:15:10 Partition=main NodeList=h2 NumNodes=1"
+    " JOB_GRES=gpu:3   Nodes=h2 CPU_IDs=0 Mem=0 GRES=gpu:a100:3(IDX:0-1,6) MinCPUsNode=1 Power= "
+)
+NODE = (
+    "NodeName=h2 Arch=x86_64 Gres=gpu:8 NodeAddr=10.77.0.3 NodeHostName=h2 State=IDLE+DRAIN ThreadsPerCore=1"
+    " AveWatts=0 ExtSensorsTemp=n/s Reason=bad disk, ask Ann [root@2026-11-24T22:25:00]"
+)
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, **answers: object) -> None:
+    """Let the commands of Slurm exist, and these functions of the allocation answer."""
+    for name, answer in {"require_commands": lambda: None, **answers}.items():
+        monkeypatch.setattr(allocation_module, name, answer)
+
+
+def test_a_job_is_read() -> None:
+    job = parse_job(JOB)
+    assert (job.number, job.state, job.reason, job.nodes, job.restarts) == ("12", "RUNNING", "", ("h2",), 1)
+    assert (job.time_limit, job.partition) == ("04:00:00", "main")
+    assert job.devices == {"h2": (0, 1, 6)}
+    job = parse_job("JobId=3 JobState=PENDING Reason=Resources NodeList=(null)")
+    assert (job.reason, job.nodes, job.devices, job.has_ended) == ("Resources", (), {}, False)
+
+
+def test_a_round_of_an_ended_job_is_looked_for_in_this_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = replace(parse_job(JOB), state="NODE_FAIL")
+    pretend(monkeypatch, read_job=lambda _: ended)
+    allocation = JobPerCase(SlurmConfig(), lambda _: False, 60)
+    allocation._job = replace(ended, number="13", state="RUNNING")
+    allocation._pool = HostPool((RelayHost(),))
+    (tmp_path / "plan.json").write_text('{"slurm_job": "12"}')
+    assert allocation.pool_of(tmp_path) is allocation._pool
+    # Without the node, the user learns where the logs are.
+    late = LateLogs(allocation.pool_of, LogLimits())
+    with pytest.raises(HostError) as error:
+        late._fetch_from(tmp_path, MissingLogs("h3", 0, "/tmp/rounds/one", "lost"))
+    assert str(error.value).startswith("the run does not have h3 now; they stay there in /tmp/rounds/one for a week")
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "TIMEOUT", "NODE_FAIL"])
+def test_a_job_that_a_user_cancelled_is_told_from_others(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = replace(parse_job(JOB), state=state)
+    pretend(monkeypatch, read_job=lambda _: ended, wait_until_settled=lambda *_: ended, read_nodes=lambda _: {})
+    allocation = JobPerCase(SlurmConfig(), lambda _: False, 60)
+    allocation._job = replace(ended, state="RUNNING")
+    loss = allocation.explain()
+    assert loss is not None
+    assert loss.sentence.startswith("job 12 on ")
+    assert (loss.kind == "cancelled", loss.hosts) == (state == "CANCELLED", ())
+
+
+def test_a_job_that_loses_a_node_is_kept_as_long_as_enough_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("h1", "h2", "h3", "h4")
+    before = replace(parse_job(JOB), nodes=names)
+    nodes = {name: Node(name, "", ("IDLE",)) for name in names}
+    now = [before]
+    cancelled: list[str] = []
+    pretend(
+        monkeypatch, read_job=lambda _: now[-1], wait_until_settled=lambda *_: now[-1], read_nodes=lambda _: nodes,
+        cancel=cancelled.append,
+    )  # fmt: skip
+    monkeypatch.setattr(slurm_host, "read_nodes", lambda _: nodes)
+    asked: list[float | None] = []
+
+    def wait_until_it_runs(_number: str, _show: object, wait_s: float | None) -> Job:
+        asked.append(wait_s)
+        return before
+
+    monkeypatch.setattr(request, "submit", lambda _, wanted: str(wanted.replaces))
+    monkeypatch.setattr(request, "wait_until_it_runs", wait_until_it_runs)
+    allocation, plan = JobPerCase(SlurmConfig(spares=2), lambda _: False, 60), tiny_plan(nnodes=2)
+    assert allocation.obtain(plan, silent())
+    assert not allocation.obtain(plan, silent())
+    assert allocation.explain() is None
+    nodes["h2"] = Node("h2", "", ("DOWN",), "no power")
+    assert allocation.explain() == Loss("job 12 on h1, h2, h3, h4 lost a node: h2 is DOWN (no power)", hosts=("h2",))
+    assert allocation.explain() is None, "the loss was reported already"
+    # Slurm took it from the job; it is back, but not in the job.
+    now.append(replace(before, nodes=("h1", "h3", "h4")))
+    nodes["h2"] = Node("h2", "", ("IDLE",))
+    assert not allocation.obtain(plan, silent())
+    assert [host.name for host in allocation.pool.usable] == ["h1", "h3", "h4"]
+    now.append(replace(before, nodes=("h1",)))
+    assert not allocation.obtain(plan, silent(), 0.0), "a start that must not wait uses the rest of the job"
+    assert cancelled == []
+    assert allocation.obtain(plan, silent(), 9.0), "one node is not enough"
+    assert cancelled == ["False"], "the first job takes no other's place"
+    assert len(allocation.pool.usable) == 4
+    now.append(replace(before, state="NODE_FAIL"))
+    assert allocation.obtain(plan, silent(), 0.0)
+    assert (cancelled, asked) == (["False", "True"], [None, 9.0, 0.0])
+
+
+def test_a_job_that_replaces_another_is_awaited_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, states = [0.0], ["PENDING"]
+    clock: Any = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(request, "time", clock)
+    monkeypatch.setattr(request, "read_job", lambda number: Job(number, states[0], "Resources"))
+    monkeypatch.setattr(request, "read_nodes", lambda: {"h2": Node("h2", "", ("DOWN",), "no power")})
+
+    def wait(wait_s: float | None, until: Callable[[], bool] = lambda: False) -> float:
+        def show(*_: object) -> None:
+            states[0] = "RUNNING" if until() else states[0]
+
+        now[0] = 0.0
+        request.wait_until_it_runs("12", show, wait_s)
+        return now[0]
+
+    late = "job 12 did not start in time (Resources): h2 is DOWN (no power)"
+    for wait_s, least in ((90.0, 90.0), (0.0, 60.0)):
+        with pytest.raises(SlurmError, match=re.escape(late)):
+            wait(wait_s)
+        assert least <= now[0] < least + 5
+    assert wait(None, lambda: now[0] > 900) > 900, "a first start waits without limit"
+    states[0] = "CONFIGURING"
+    assert wait(0.0, lambda: now[0] > 900) > 900, "nodes boot"
+
+
+def test_a_lost_spare_does_not_hide_the_fault_of_a_round() -> None:
+    loss, fault = Loss("job 12 lost a node: h3 is DOWN", hosts=("h3",)), RoundFault("crash", "h1", 0, "rank 0 failed")
+    engine: Any = SimpleNamespace(_allocation=SimpleNamespace(explain=lambda: loss))
+    explained = AgentsEngine._explained(engine, fault, ["h1", "h2"])
+    assert explained == replace(fault, sentence="rank 0 failed (job 12 lost a node: h3 is DOWN)")
+    explained = AgentsEngine._explained(engine, fault, ["h1", "h3"])
+    assert explained == RoundFault("lost", "h3", None, "job 12 lost a node: h3 is DOWN: rank 0 failed")
+
+
+@pytest.mark.parametrize("line", ["", "slurm_load_jobs error: Invalid job id specified", "JobId=3"])
+def test_other_output_is_refused(line: str) -> None:
+    with pytest.raises(SlurmError, match="unexpected description of a job"):
+        parse_job(line)
+
+
+def test_a_node_is_read() -> None:
+    node = parse_node(NODE)
+    assert (node.address, node.is_down, node.is_drained) == ("10.77.0.3", False, True)
+    assert str(node) == "h2 is IDLE+DRAIN (bad disk, ask Ann)"
+
+
+@pytest.mark.parametrize(("state", "down"), [("DOWN", True), ("DOWN*", True), ("MIXED+NOT_RESPONDING", False)])
+def test_a_node_that_only_does_not_respond_may_come_back(state: str, down: bool) -> None:
+    assert parse_node(f"NodeName=h1 State={state}").is_down is down
+
+
+BEFORE = Job("12", "RUNNING", nodes=("h1", "h2"))
+UP = {"h2": Node("h2", "", ("IDLE",))}
+DOWN = {"h2": Node("h2", "", ("DOWN",), "no power")}
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "nodes", "reason"),
+    [
+        ("RUNNING", {}, {}, None),
+        ("RUNNING", {"nodes": ("h1", "h2")}, UP, None),
+        ("RUNNING", {"nodes": ("h1",)}, UP, "lost a node: h2 is IDLE"),
+        ("RUNNING", {}, DOWN, "lost a node: h2 is DOWN (no power)"),
+        ("CANCELLED", {}, {}, "was cancelled (scancel)"),
+        ("TIMEOUT", {"time_limit": "00:30:00"}, {}, "reached its time limit of 00:30:00"),
+        ("COMPLETING", {"reason": "TimeLimit", "time_limit": "00:30:00"}, {}, "reached its time limit of 00:30:00"),
+        ("NODE_FAIL", {}, DOWN, "ended because a node went down: h2 is DOWN (no power)"),
+        ("OUT_OF_MEMORY", {}, {}, "ran out of memory"),
+        ("PREEMPTED", {}, {}, "was preempted"),
+        ("FAILED", {"exit_code": "3:0"}, {}, "has ended with exit code 3:0"),
+        ("PENDING", {"restarts": 1, "reason": "BeginTime"}, {}, "was requeued: restart 1, now PENDING (BeginTime)"),
+        ("LATER_STATE", {}, {}, "is LATER_STATE"),
+    ],
+)
+def test_the_end_of_a_job_is_explained(state: str, more: dict[str, Any], nodes: dict[str, Node], reason: str) -> None:
+    expected = None if reason is None else f"job 12 on h1, h2 {reason}"
+    assert explain(BEFORE, Job("12", state, **more), nodes) == expected
+
+
+def test_slurm_is_asked_once_for_lost_nodes_and_only_the_one_down_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = tuple(f"n{number}" for number in range(64))
+    asked: list[str] = []
+
+    def read_nodes(nodes: tuple[str, ...]) -> dict[str, Node]:
+        asked.append(",".join(nodes))
+        return {name: Node(name, name, ("DOWN",) if name == "n7" else ("IDLE",), "no power") for name in nodes}
+
+    job = Job("12", "RUNNING", nodes=names)
+    monkeypatch.setattr(slurm_host, "read_job", lambda _: job)
+    monkeypatch.setattr(slurm_host, "read_nodes", read_nodes)
+    state = slurm_host.JobState(job)
+    problems = {name: problem for name in names if (problem := state.problem(name))}
+    assert [*problems] == ["n7"]
+    assert problems["n7"].endswith("lost a node: n7 is DOWN (no power)")
+    assert asked == [",".join(names)]
+    monkeypatch.setattr(slurm_host, "_ASK_S", 0.0)
+    monkeypatch.setattr(slurm_host, "read_job", lambda _: jobs_and_nodes.parse_job("no job"))
+    assert state.problem("n7") is None, "Slurm does not answer: the job may still run"
+
+
+def test_the_table_is_read() -> None:
+    table = {"partition": "gpu,big", "account": "lab", "time": "1-12:00:00", "gres": "gpu:a100", "options": ["--qos=x"]}
+    conf = read_slurm(table, Path("flagperf.toml"))
+    assert (conf.partition, conf.time, conf.gres, conf.options) == ("gpu,big", "1-12:00:00", "gpu:a100", ("--qos=x",))
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ({"partitoin": "gpu"}, "unknown setting slurm.partitoin; did you mean partition or options?"),
+        ({"partition": "two words"}, "slurm.partition = 'two words': expected the name of a partition"),
+        ({"spares": -1}, "slurm.spares = -1: expected a number of nodes, 0 or more"),
+        ({"spares": True}, "slurm.spares = True: expected a number of nodes, 0 or more"),
+        ({"time": 30}, "expected a time limit as for sbatch"),
+        ({"time": "soon"}, "slurm.time = 'soon': expected a time limit"),
+        ({"gres": "gpu:a100:8"}, "expected the name of a generic resource"),
+        ({"options": "--qos=x"}, "expected a list of options of sbatch"),
+        ({"options": ["--qos x", "script.sh"]}, "'script.sh': expected one option in each string"),
+        ({"options": ["--nodes=2"]}, "--nodes is set by the harness or by another key of [slurm]; remove it"),
+        ({"options": ["-N2"]}, "-N2 is set by the harness"),
+    ],
+)
+def test_problems_of_the_table_are_named(table: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SlurmConfigError) as caught:
+        read_slurm(table, Path("flagperf.toml"))
+    assert problem in str(caught.value)
+
+
+def test_slurm_must_be_a_table_and_missing_commands_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "flagperf.toml").write_text('slurm = "gpu"\n')
+    with pytest.raises(SettingsError, match=r"slurm: expected a table, \[slurm\]; got"):
+        read_settings({}, tmp_path)
+    (tmp_path / "flagperf.toml").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    catalog, settings = tree(tmp_path), read_settings({"cluster": "slurm"}, tmp_path)
+    with pytest.raises(Problems, match="--cluster=slurm: sbatch, scancel, scontrol, sinfo, srun not found on the PATH"):
+        allocate(settings, catalog, tmp_path)
+
+
+def arguments(conf: SlurmConfig, **more: Any) -> list[str]:
+    values = {"nnodes": 2, "nproc": 4, "accelerators": True, "exclusive": False, **more}
+    return JobRequest("flagperf-1", **values).arguments(conf)
+
+
+def test_a_job_requests_what_its_case_needs_and_no_command_sees_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = arguments(SlurmConfig(partition="big", time="30", gres="gpu:a100"))
+    assert {"--nodes=2", "--gres=gpu:a100:4", "--partition=big", "--time=30", "--no-requeue"} <= set(words)
+    assert not [word for word in words if word.startswith(("--account", "--exclusive", "--cpus"))]
+    assert "--exclusive" in arguments(SlurmConfig(), exclusive=True)
+    words = arguments(SlurmConfig(), accelerators=False)
+    assert "--cpus-per-task=4" in words
+    assert not [word for word in words if word.startswith("--gres")]
+    words = arguments(SlurmConfig(options=("--gpus-per-node=8", "--requeue")))
+    assert words[-2:] == ["--gpus-per-node=8", "--requeue"]
+    assert "--no-kill" not in words
+    assert {"--nodes=4", "--no-kill"} <= set(arguments(SlurmConfig(spares=2)))
+    assert "--nodes=2-4" in arguments(SlurmConfig(spares=2), replaces=True)
+    assert not [word for word in words if word.startswith("--gres")]
+    for name in ("SLURM_NTASKS", "SRUN_CPUS_PER_TASK", "SBATCH_PARTITION", "SLURM_CONF", "HOME"):
+        monkeypatch.setenv(name, "/1")
+    env = jobs_and_nodes.environment()
+    assert {"SLURM_CONF", "HOME"} <= env.keys()
+    assert not {"SLURM_NTASKS", "SRUN_CPUS_PER_TASK", "SBATCH_PARTITION"} & env.keys()
+
+
+SQUEUE = """#!/bin/sh
+echo "$@" >> asked
+case $(wc -l < asked) in
+1) exit 1 ;;
+2) printf '12.batch\\n12.0\\n' ;;
+*) printf '12.batch\\n12.extern\\n' ;;
+esac
+"""
+
+
+def test_a_job_does_not_end_while_other_nodes_work_or_slurm_does_not_answer(tmp_path: Path) -> None:
+    (tmp_path / "squeue").write_text(SQUEUE)
+    (tmp_path / "squeue").chmod(0o755)
+    hold = f"import {relay.__name__} as relay; relay.lock_file = lambda _: 'lock'; relay.hold(0.1)"
+    env = {**os.environ, "SLURM_JOB_ID": "12", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run([sys.executable, "-c", hold], cwd=tmp_path, env=env, check=True, timeout=60)
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked == ["--steps --noheader --format=%i --jobs=12"] * 3
+
+
+START = [sys.executable, "-I", "-S", "-c", BOOT, "pytest-flagperf"]
+
+
+class RelayHost(RemoteHost):
+    """The tests' own machine through the relay."""
+
+    def __init__(self, *before: str) -> None:
+        super().__init__("h1", "127.0.0.1", sys.executable)
+        self.before = before
+        self.links: list[RelayLink] = []
+        self.sruns: list[Srun] = []
+
+    def _open_link(self) -> RelayLink:
+        request = {"argv": START, "own": False, "report": ["HOME", "NO_SUCH"]}
+        self.sruns.append(Srun("h1: job 1", [*self.before, *START], dict(os.environ), request))
+        self.links.append(RelayLink("h1: job 1", self.sruns[-1]))
+        return self.links[-1]
+
+    @property
+    def srun(self) -> subprocess.Popen[bytes]:
+        return self.sruns[-1].process
+
+
+@pytest.fixture
+def host() -> Iterator[RelayHost]:
+    made = RelayHost()
+    yield made
+    made.close()
+
+
+def test_input_output_errors_and_codes_are_passed_unchanged(host: RelayHost) -> None:
+    data = random.Random(1).randbytes(3_000_001)
+    done = host.run(["sh", "-c", "cat; printf 'oh\\n' >&2; exit 3"], timeout_s=30, stdin=data)
+    assert (done.code, done.raw == data, done.err) == (3, True, "oh\n")
+    assert host.run(["sh", "-c", "kill -9 $$"], timeout_s=30).code == -signal.SIGKILL
+    assert host.run(["true"], timeout_s=30, stdin=bytes(5_000_000)).code == 0
+    assert host.links[-1].facts == {"env": {"HOME": os.environ["HOME"]}}
+
+
+def test_many_programs_share_the_connection(host: RelayHost) -> None:
+    with ThreadPoolExecutor(12) as pool:
+        outputs = pool.map(lambda number: host.run(["echo", str(number)], timeout_s=30).out, range(12))
+        assert [*outputs] == [f"{number}\n" for number in range(12)]
+    assert len(host.links) == 1
+
+
+def test_a_slow_reader_does_not_delay_the_others(host: RelayHost) -> None:
+    """Its output waits in the relay, not in the connection."""
+    endless = host.open(["sh", "-c", "yes '{\"a\": 1}'"])
+    time.sleep(0.3)
+    assert host.run(["echo", "on"], timeout_s=10).out == "on\n"
+    assert endless.receive(5) == {"a": 1}
+    endless.close(0.0)
+
+
+def test_a_prolog_may_print_text_and_a_failure_of_srun_is_reported() -> None:
+    noisy = RelayHost("sh", "-c", 'echo hello; exec "$0" "$@"')
+    assert noisy.run(["true"], timeout_s=30).code == 0
+    noisy.close()
+    broken = RelayHost("sh", "-c", "echo 'srun: error: Unable to create step for job 1: Job credential expired' >&2")
+    with pytest.raises(HostLost, match="h1: job 1: srun: Unable to create step for job 1: Job credential expired"):
+        broken.run(["true"], timeout_s=30)
+
+
+def test_the_loss_of_srun_differs_from_the_end_of_a_program(host: RelayHost) -> None:
+    channel = host.open([sys.executable, "-c", "print('{}', flush=True); input()"])
+    assert channel.receive(10) == {}
+    host.srun.kill()
+    with pytest.raises(HostLost, match="h1: job 1: the connection is lost"):
+        channel.receive(10)
+    channel.close(0.0)
+    host.reconnect()
+    assert host.run(["true"], timeout_s=30).code == 0
+
+
+# A double of srun and scontrol; a program on h3 cannot find the machine of srun.
+SLURM = """\
+import os, subprocess, sys
+if sys.argv[1:] == ["show", "config"]:
+    print("SrunPortRange           = 42000-42999")
+    sys.exit()
+(nodes,) = (word.partition("=")[2].split(",") for word in sys.argv if word.startswith("--nodelist="))
+open(sys.argv[0] + ".nodes", "a").write(" ".join(nodes) + "\\n")
+words = sys.argv[sys.argv.index("/bin/sh"):]
+def env(node):
+    address = "300.0.0.1" if node == "h3" else "127.0.0.1"
+    return {**os.environ, "SLURMD_NODENAME": node, "SLURM_LAUNCH_NODE_IPADDR": address, "SLURM_NTASKS": "9"}
+if len(nodes) == 1:
+    os.execve(words[0], words, env(nodes[0]))
+tasks = [subprocess.Popen(words, stdin=subprocess.PIPE, env=env(node)) for node in nodes]
+data = sys.stdin.buffer.read()
+for task in tasks:
+    task.stdin.write(data)
+    task.stdin.close()
+for task in tasks:
+    task.wait()
+"""
+
+
+def test_one_srun_serves_all_nodes_and_others_those_it_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("srun", "scontrol"):
+        (tmp_path / name).write_text(f"#!{sys.executable}\n{SLURM}")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    names = ("h1", "h2", "h3")
+    state = slurm_host.JobState(Job("12", "RUNNING", nodes=names))
+    hosts = [
+        slurm_host.SlurmHost(name, name, sys.executable, state, own=False, report=["SLURM_NTASKS", "SLURMD_NODENAME"])
+        for name in names
+    ]
+    show = ["sh", "-c", "echo $SLURMD_NODENAME; cat"]
+    data = random.Random(3).randbytes(300_000)
+    pool = HostPool(tuple(hosts))
+    try:
+        outputs: Any = run_on_each(hosts, lambda host: host.run(show, timeout_s=30, stdin=data).raw)
+        assert [outputs[host] for host in hosts] == [name.encode() + b"\n" + data for name in names]
+        assert [host.variable("SLURM_NTASKS") for host in hosts] == ["1", "1", "9"]
+        assert state._srun is not None
+        monkeypatch.setattr("pytest_flagperf.hosts.silence.LINK_S", 1.0)
+        relay = int(hosts[0].run(["sh", "-c", "ps -o ppid= $PPID"], timeout_s=30).out)
+        os.kill(relay, signal.SIGKILL)
+        with pytest.raises(HostLost, match="h1: job 12: the connection is lost: "):
+            hosts[0].run(["true"], timeout_s=30)
+        monkeypatch.setattr(state, "problem", lambda _: None)
+        hosts[0].reconnect()
+        assert hosts[0].run(["true"], timeout_s=30).code == 0
+        assert hosts[1].run(["true"], timeout_s=30).code == 0
+    finally:
+        pool.close()
+    assert (tmp_path / "srun.nodes").read_text().splitlines() == ["h1 h2 h3", "h3", "h1"]
+
+
+def test_a_connection_without_the_token_or_for_no_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_srun, "run", lambda _: "SrunPortRange           = 0-0")
+    relays = one_srun.OneSrun("job 12", ["sleep", "60"], dict(os.environ), {}, ["h1"])
+    try:
+
+        def connect(token: str, node: str) -> socket.socket:
+            made = socket.create_connection(relays._listener.getsockname()[:2], 5)
+            made.sendall(token.encode() + node.encode().ljust(256))
+            return made
+
+        refused = [connect("0" * 64, "h1"), connect(relays._token, "h2")]
+        assert [one.recv(1) for one in refused] == [b"", b""]
+        relay = connect(relays._token, "h1")
+        connection = relays.connection("h1")
+        assert connection is not None
+        relay.sendall(b"word")
+        assert connection.read() == b"word"
+        assert relays.connection("h1") is None
+        connection.close()
+        for each in (*refused, relay):
+            each.close()
+    finally:
+        relays._srun.process.kill()
+        relays.close()
+
+
+def test_a_silent_relay_is_lost(host: RelayHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_flagperf.hosts.silence.LINK_S", 0.5)
+    host.run(["true"], timeout_s=30)
+    host.srun.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(HostLost, match=r"no answer for 0\.5 s"):
+            host.run(["true"], timeout_s=5)
+    finally:
+        host.srun.send_signal(signal.SIGCONT)
+
+
+def test_the_relay_stays_until_its_programs_have_ended(host: RelayHost, tmp_path: Path) -> None:
+    """A program that survives its controller keeps the step, which Slurm would otherwise kill."""
+    code = "import sys, time; print('{}', flush=True); sys.stdin.read(); time.sleep(0.5); open(sys.argv[1], 'w')"
+    channel = host.open([sys.executable, "-c", code, str(tmp_path / "x")])
+    assert channel.receive(10) == {}
+    relay = host.srun
+    assert relay.stdin is not None
+    relay.stdin.close()
+    assert relay.wait(10) == 0
+    assert (tmp_path / "x").exists()
+    channel.close(0.0)
+
+
+def test_a_relay_whose_connection_is_reset_stays_until_its_programs_have_ended(tmp_path: Path) -> None:
+    code = "import os, sys, time; os.write(1, b'on'); sys.stdin.read(); time.sleep(0.3); open(sys.argv[1], 'w')"
+    argv = [sys.executable, "-c", code, str(tmp_path / "x")]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        request = {"argv": argv, "own": False, "report": [], "port": listener.getsockname()[1], "token": "0" * 64}
+        env = {**os.environ, "SLURMD_NODENAME": "h1", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1"}
+        srun = Srun("h1: job 1", START, env, request)
+        listener.settimeout(30)
+        connection, _ = listener.accept()
+        connection.settimeout(30)
+        connection.sendall(b"1 s 0\n\n")
+        received = b""
+        while not received.endswith(b"1 o 2\non\n"):
+            received += (data := connection.recv(1000))
+            assert data, received
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+    assert srun.process.wait(10) == 0
+    assert (tmp_path / "x").exists()
+    srun.end_input()
+    srun.close()
+
+
+def test_the_end_of_a_job_ends_the_programs_and_their_last_words_arrive(host: RelayHost) -> None:
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('{\"last\": 1}', flush=True), sys.exit(0)))\n"
+        "print('{}', flush=True)\ntime.sleep(60)"
+    )
+    channel = host.open([sys.executable, "-c", code])
+    assert channel.receive(10) == {}
+    host.srun.terminate()
+    assert channel.receive(10) == {"last": 1}
+    assert channel.receive(10) is None
+    assert channel.close() == 0

@@ -1,0 +1,93 @@
+"""Follow a page of docs/ step by step, in a copy of this repository."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from docsite.blocks import blocks_of
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+def steps(page: str, end: str | None = None) -> Iterator[tuple[str, str]]:
+    """Yield the steps of a page in order, up to a heading: a file's name and its text, or "" and a command."""
+    text = (REPO / "docs" / page).read_text(encoding="utf-8")
+    if end is not None:
+        text, heading, _ = text.partition(f"\n## {end}\n")
+        assert heading, f"docs/{page}: no heading {end}"
+    for block in blocks_of(page, text):
+        if block.language == "sh" and block.fenced:
+            yield from (("", line) for line in block.text.splitlines())
+        elif block.language != "sh":
+            assert block.name, f"{block.place}: a block without the name of its file"
+            yield block.name, block.text
+
+
+class Copy:
+    """A copy of this repository, with the output of each command that ran in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "tree"
+        self.outputs: dict[str, str] = {}
+        bin_dir = Path(sys.executable).parent
+        self.environment = {
+            **os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}", "FLAGPERF_LEASES": str(folder / "leases"),
+            "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200",
+        }  # fmt: skip
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=REPO, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        for name in filter(None, listed.split("\0")):
+            if (REPO / name).is_file():
+                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(REPO / name, self.root / name)
+        for words in ("init -q", "add -A", "-c user.name=a -c user.email=a@b commit -qm all"):
+            self.git(*words.split())
+
+    def git(self, *words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=self.root, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    @property
+    def changed(self) -> list[str]:
+        """Return the files that Git reports as new or changed."""
+        return self.git("status", "--porcelain", "--untracked-files=all").splitlines()
+
+    def run(self, command: str, code: int = 0) -> str:
+        done = subprocess.run(
+            ["bash", "-ec", command], cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=900,
+            check=False,
+        )  # fmt: skip
+        output = done.stdout + done.stderr
+        assert done.returncode == code, f"{command}\n{output[-6000:]}"
+        self.outputs[command] = output
+        return output
+
+    def follow(self, page: str, end: str | None = None, **only: str) -> None:
+        """Write the files and run the commands of a page, up to a heading if one is given.
+
+        ``only`` names by an option the command that gets this option.
+        """
+        options = {command: f" --{name.replace('_', '-')}" for name, command in only.items()}
+        found = list(steps(page, end))
+        assert {("", command) for command in options} <= set(found)
+        for name, text in found:
+            if name:
+                self.write(name, text)
+            else:
+                self.run(text + options.get(text, ""))
+
+    def write(self, name: str, text: str) -> None:
+        file = self.root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        return [json.loads(file.read_text()) for file in sorted((self.root / "reports").glob("run*/results.json"))]

@@ -1,0 +1,220 @@
+"""The hooks of plugins: loading, calling, and clear errors that name the package."""
+
+import re
+import subprocess
+import sys
+from importlib.metadata import EntryPoints, entry_points
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf import hooks
+from pytest_flagperf.commands import main
+from pytest_flagperf.hooks import plugins
+from pytest_flagperf.hooks.plugins import Answer, call
+from pytest_flagperf.problems import Problems
+from tests.helpers.plugin_packages import Site
+from tests.helpers.stored_runs import run_of
+
+ROOTS = "@hookimpl\ndef flagperf_roots():\n    return []\n"
+EXPORTER = """
+def write(runs, folder):
+    {body}
+
+@hookimpl
+def flagperf_exporters():
+    return [Exporter({name!r}, write)]
+"""
+Capture = pytest.CaptureFixture[str]
+
+
+def problems() -> list[str]:
+    with pytest.raises(Problems) as caught:
+        hooks.installed_plugins()
+    return caught.value.problems
+
+
+def test_plugins_are_sorted_by_name_and_have_their_package(site: Site) -> None:
+    assert hooks.installed_plugins() == ()
+    site.install(ROOTS, "made_a", "zeta")
+    site.install(ROOTS, "made_b", "alpha", "3")
+    assert hooks.installed_plugins() == (hooks.Plugin("alpha", "made_b", "3"), hooks.Plugin("zeta", "made_a", "1.2"))
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import no_such_module", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("@hookimpl\ndef flagperf_verdict(rounds): pass", "unknown hook flagperf_verdict(); did you mean flagperf_ver"),
+        ("@hookimpl\ndef flagperf_sections(run): pass", "hook flagperf_sections() was removed: write a file"),
+        ("@hookimpl\ndef flagperf_verdicts(outcome): pass", "Argument(s) {'outcome'} are declared in the hookimpl but"),
+        ("def flagperf_roots(): return []", "flagperf_roots() lacks the decorator @hookimpl of pytest_flagperf.hooks"),
+        ("", "it has no hook; the hooks are flagperf_"),
+    ],
+)
+def test_an_invalid_plugin_is_a_sentence_that_names_the_package(site: Site, code: str, message: str) -> None:
+    site.install(code)
+    (problem,) = problems()
+    assert problem.startswith("the installed made_maker 1.2: entry point made = 'made_maker' of flagperf: ")
+    assert message in problem
+    assert problem.endswith("; fix or uninstall the package")
+
+
+def test_all_invalid_plugins_are_reported_at_once(site: Site) -> None:
+    site.install("import no_such_module", "made_a", "a")
+    site.install("", "made_b", "b")
+    assert [re.findall(r"made_\w", problem)[0] for problem in problems()] == ["made_a", "made_b"]
+
+
+def test_a_package_without_a_version_is_reported(site: Site) -> None:
+    site.install(ROOTS, version="")
+    assert problems() == [
+        "the installed made_maker: the package has no version in its metadata, and results record the versions of"
+        " plugins; install it again"
+    ]
+
+
+def test_two_plugins_of_the_same_name_are_reported_with_both_packages(site: Site) -> None:
+    site.install(ROOTS, "made_a")
+    site.install(ROOTS, "made_b", version="3")
+    assert problems() == [
+        "plugin made exists twice: in the installed made_a 1.2 and in the installed made_b 3; uninstall one"
+    ]
+
+
+def test_a_module_that_is_two_plugins_and_an_invalid_name_are_reported(site: Site) -> None:
+    site.install(ROOTS, "made_a", "a")
+    site.install(ROOTS, "made_b", "b", value="made_a")
+    site.install(ROOTS, "made_c", "c.d")
+    assert [problem.partition(" of flagperf: ")[2].partition(";")[0] for problem in problems()] == [
+        "another entry point has the same plugin",
+        "expected a name of letters, digits, - and _",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return [1]", "flagperf_roots() returned a list with 1; expected a list of str or Path"),
+        ("return None", "flagperf_roots() returned None; expected a list"),
+        ("1 / 0", "flagperf_roots() raised ZeroDivisionError: division by zero ("),
+        ("yield 'a'; 1 / 0", "flagperf_roots() raised ZeroDivisionError: division by zero ("),
+    ],
+)
+def test_a_hook_that_fails_does_not_affect_other_plugins(site: Site, body: str, message: str) -> None:
+    site.install(f"@hookimpl\ndef flagperf_roots():\n    {body}\n", "made_a", "a")
+    site.install("@hookimpl\ndef flagperf_roots():\n    yield '/x'\n", "made_b", "b")
+    site.install("@hookimpl\ndef flagperf_exporters():\n    return []\n", "made_c", "c")
+    first, second = call("flagperf_roots", str, Path)
+    assert first.values == ()
+    assert first.problem.startswith(f"the installed made_a 1.2: {message}")
+    assert second == Answer(hooks.Plugin("b", "made_b", "1.2"), ("/x",))
+
+
+@pytest.mark.parametrize(
+    ("command", "loaded"), [("show", False), ("export --format=csv", False), ("export --format=x", True)]
+)
+def test_commands_that_need_no_plugin_do_not_import_pluggy(command: str, loaded: bool, tmp_path: Path) -> None:
+    words = [*command.split(), str(run_of(tmp_path / "run1"))]
+    script = f"import sys; from pytest_flagperf.commands import main; main({words})\nsys.exit('pluggy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == loaded, done.stderr.decode()
+
+
+def test_plugins_are_looked_up_once_per_process(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.install(ROOTS)
+    groups: list[str] = []
+
+    def counted(group: str) -> EntryPoints:
+        groups.append(group)
+        return entry_points(group=group)
+
+    monkeypatch.setattr(plugins, "entry_points", counted)
+    for number in range(3):
+        assert plugins.has("flagperf_roots")
+        monkeypatch.syspath_prepend(f"/nowhere{number}")  # as pytest does for each suite
+    assert groups == ["flagperf"]
+
+
+def export(capsys: Capture, *arguments: object) -> tuple[int, str]:
+    code = main(["export", *map(str, arguments)])
+    output = capsys.readouterr()
+    return code, output.err if code else output.out
+
+
+def test_an_exporter_writes_files_of_each_run_or_of_all_runs(site: Site, tmp_path: Path, capsys: Capture) -> None:
+    body = "(folder / 'in').mkdir(); (folder / 'in' / 'a.txt').write_text(' '.join(r.directory.name for r in runs))"
+    site.install(EXPORTER.format(name="text", body=body))
+    runs = [run_of(tmp_path / "runs" / name) for name in ("run1", "run2")]
+    assert export(capsys, tmp_path / "runs", "--format=text") == (0, "".join(f"{run}/in/a.txt\n" for run in runs))
+    assert [(run / "in" / "a.txt").read_text() for run in runs] == ["run1", "run2"]
+    code, out = export(capsys, *runs, "--format=csv,text", "--to", tmp_path / "out")
+    assert (code, out.split()) == (0, [f"{tmp_path}/out/{name}" for name in ("results.csv", "in/a.txt")])
+    assert (tmp_path / "out" / "in" / "a.txt").read_text() == "run1 run2"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["in", "results.csv"]
+    code, error = export(capsys, *runs, "--format=text", "--to", tmp_path / "out")
+    assert code == 2
+    assert f"{tmp_path}/out/in: already exists; choose another folder" in error
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [("(folder / 'a').write_text('a'); 1 / 0", "format text raised Zero"), ("pass", "format text wrote no file")],
+)
+def test_a_failed_exporter_leaves_no_file(site: Site, tmp_path: Path, capsys: Capture, body: str, message: str) -> None:
+    site.install(EXPORTER.format(name="text", body=body))
+    run = run_of(tmp_path / "run1")
+    before = sorted(run.iterdir())
+    code, error = export(capsys, run, "--format=text")
+    assert code == 2
+    assert error.startswith(f"flagperf: the installed made_maker 1.2: {message}")
+    assert sorted(run.iterdir()) == before
+
+
+def test_unknown_and_missing_formats_are_reported(site: Site, tmp_path: Path, capsys: Capture) -> None:
+    run = run_of(tmp_path / "run1")
+    assert export(capsys, run, "--format=text") == (
+        2,
+        "flagperf: --format=text: unknown format; choose from csv, parquet, markdown\n",
+    )
+    site.install(EXPORTER.format(name="text", body="pass"))
+    assert export(capsys, run, "--format=texts")[1].endswith("unknown format; did you mean text?\n")
+    assert export(capsys, run, "--format=other")[1].endswith("choose from csv, parquet, markdown, text\n")
+    assert "--format=mlperf: pip install packages/mlperf" in export(capsys, run, "--format=mlperf")[1]
+
+
+def test_names_of_formats_that_are_taken_or_invalid_are_reported(site: Site, tmp_path: Path, capsys: Capture) -> None:
+    for number, name in enumerate(["csv", "two words", "text", "text"]):
+        site.install(EXPORTER.format(name=name, body="pass"), f"made_{number}", f"plugin{number}")
+    code, errors = export(capsys, run_of(tmp_path / "run1"), "--format=text")
+    assert code == 2
+    assert [line.partition("the name ")[2] for line in errors.splitlines()] == [
+        "'csv' belongs to pytest-flagperf; fix or uninstall the package",
+        "'two words' is invalid; expected letters, digits, - and _; fix or uninstall the package",
+        "'text' is also used by the installed made_2 1.2; uninstall one of them",
+    ]
+
+
+COMMAND = """
+import types
+def module():
+    made = types.ModuleType("made", "A command that was made.")
+    made.add_arguments = lambda parser: parser.add_argument("word")
+    made.run = lambda arguments: print(arguments.word) or 1
+    return made
+
+@hookimpl
+def flagperf_commands():
+    return [Command("{name}", module())]
+"""
+
+
+def test_a_package_adds_a_command_and_cannot_replace_one(site: Site, capsys: Capture) -> None:
+    assert main(["watch"]) == 2
+    assert capsys.readouterr().err.startswith("flagperf: watch is a package of its own; pip install")
+    site.install(COMMAND.format(name="made"))
+    assert main(["made", "word"]) == 1
+    assert capsys.readouterr().out == "word\n"
+    site.install(COMMAND.format(name="show"), "made_other", "other")
+    assert main(["made", "word"]) == 2
+    assert "flagperf_commands(): the name 'show' belongs to pytest-flagperf" in capsys.readouterr().err

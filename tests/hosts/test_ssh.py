@@ -1,0 +1,543 @@
+"""Hosts over SSH, in the lab: passed data, refused connections, and the detection of losses."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_flagperf.engines.agents.agents import MODULE
+from pytest_flagperf.engines.agents.preflight import HostRequirements, inspect
+from pytest_flagperf.hosts import Host, HostError, HostLost, Message
+from pytest_flagperf.hosts.cluster import ClusterConfig
+from pytest_flagperf.hosts.deploy import call_module, open_module, pack
+from pytest_flagperf.hosts.host_pool import cluster_pool, run_on_each
+from pytest_flagperf.hosts.replies import TEXT, Shape
+from pytest_flagperf.hosts.session import Session
+from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
+from pytest_flagperf.runtime import RuntimeSetupError
+from pytest_flagperf.runtime.venv import _write_program
+from tests.helpers.waiting import until
+
+if TYPE_CHECKING:
+    from tests.lab.lab import Lab, LabHost
+
+AWKWARD = [
+    "", " ", "a b", "two\nlines\n", "'", '"', "$(touch /tmp/pwned)", "`touch /tmp/pwned`", "; touch /tmp/pwned", "\\",
+    "!!", "*", "~", "\t\x1b[31m", "\udcff\udc80 no UTF-8", "\N{GREEK SMALL LETTER ALPHA}", "-n", "%s", "x" * 100_000,
+]  # fmt: skip
+ECHO = "import sys\nfor line in sys.stdin: print('noise'); print(line, end='', flush=True)"
+ARGV = "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"
+BIG = 50_000_000
+INSTALLED = "flagperf_driver.node.environments.installed"
+
+
+def conf_of(lab: Lab, hosts: list[LabHost]) -> ClusterConfig:
+    ssh = lab.ssh_settings(hosts)
+    return ClusterConfig(tuple(ssh.hosts), ssh.user, ssh.port, ssh.key, ssh.known_hosts)
+
+
+@pytest.fixture
+def there(lab: Lab) -> LabHost:
+    return lab.hosts(1)[0]
+
+
+@pytest.fixture
+def host(lab: Lab, there: LabHost) -> Iterator[SSHHost]:
+    (made,) = ssh_hosts(conf_of(lab, [there]))
+    yield made
+    made.close()
+
+
+def running(there: LabHost, word: str) -> list[str]:
+    return [process.cmdline for process in there.processes() if word in process.cmdline]
+
+
+def comes(there: LabHost, word: str) -> bool:
+    until(lambda: running(there, word), f"{word} on the host")
+    return True
+
+
+def gone(there: LabHost, word: str) -> bool:
+    until(lambda: not running(there, word), f"the end of {word}")
+    return True
+
+
+# Passed data
+
+
+def test_arguments_variables_input_output_and_codes_are_passed_unchanged(host: SSHHost, there: LabHost) -> None:
+    done = host.run([host.python, "-c", ARGV, *AWKWARD], timeout_s=30)
+    assert done.raw.split(b"\0") == [os.fsencode(word) for word in AWKWARD]
+    assert (done.code, done.err) == (0, "")
+    assert not (there.root / "tmp/pwned").exists()
+    env = {f"V{number}": value for number, value in enumerate(AWKWARD)}
+    done = host.run(["env", "-0"], timeout_s=30, env={**env, "HOME": "/elsewhere"})
+    got = dict(entry.split(b"=", 1) for entry in done.raw.split(b"\0") if entry)
+    assert {name: got[name.encode()] for name in env} == {name: os.fsencode(value) for name, value in env.items()}
+    assert got[b"HOME"] == b"/elsewhere"
+    assert b"/bin" in got[b"PATH"]
+    data = random.Random(1).randbytes(300_000)
+    done = host.run(["sh", "-c", "cat; printf 'oh\\n' >&2; exit 137"], timeout_s=30, stdin=data)
+    assert (done.code, done.raw == data, done.err) == (137, True, "oh\n")
+    assert host.run(["cat"], timeout_s=30).raw == b""
+    done = host.run(["sh", "-c", "grep SigIgn /proc/$$/status"], timeout_s=30)
+    assert int(done.out.split()[1], 16) & 1 << signal.SIGPIPE - 1 == 0
+
+
+@pytest.mark.parametrize("program", ["/no/such/program", "nosuchprogram"])
+def test_a_missing_program_is_named(host: SSHHost, program: str) -> None:
+    for start in (lambda: host.run([program], timeout_s=30), lambda: host.open([program])):
+        with pytest.raises(HostError, match=f"h1.*: cannot start {program}: No such file or directory"):
+            start()
+    with pytest.raises(HostError, match="cannot start /etc/passwd: Permission denied"):
+        host.open(["/etc/passwd"])
+
+
+def test_the_time_for_output_is_proportional_to_its_size(host: SSHHost) -> None:
+    write = f"import sys; sys.stdout.buffer.write(b'x' * {BIG}); sys.stderr.write('y' * 1_000_000)"
+    started = time.process_time()
+    done = host.run([host.python, "-c", write], timeout_s=60)
+    assert (len(done.raw), len(done.err)) == (BIG, 1_000_000)
+    assert time.process_time() - started < 10
+
+
+def test_an_input_of_any_size_arrives(host: SSHHost) -> None:
+    sent = random.Random(2).randbytes(BIG)
+    started = time.process_time()
+    done = host.run(["sha256sum"], timeout_s=120, stdin=sent)
+    assert time.process_time() - started < 20
+    assert done.out.split()[0] == hashlib.sha256(sent).hexdigest()
+
+
+def test_a_program_is_written_completely_or_not_at_all(host: SSHHost, there: LabHost) -> None:
+    _write_program(host, "/tmp/deep/er/a 'name'", b"#!/bin/sh\necho it runs\n")
+    assert host.run(["/tmp/deep/er/a 'name'"], timeout_s=30).out == "it runs\n"
+    there.limit_disk("/small", 1 << 20)
+    with pytest.raises(RuntimeSetupError, match=r"h1.*: cannot write /small/big: No space left on device"):
+        _write_program(host, "/small/big", bytes(5_000_000))
+    assert host.run(["ls", "-A", "/small"], timeout_s=30).out == ""
+
+
+# Authentication
+
+
+def test_a_user_who_is_not_root(lab: Lab, there: LabHost) -> None:
+    there.add_user("bench")
+    (host,) = ssh_hosts(replace(conf_of(lab, [there]), user="bench"))
+    try:
+        assert host.run(["id", "-un"], timeout_s=30).out == "bench\n"
+        with pytest.raises(RuntimeSetupError, match="cannot write /root/x/y: Permission denied"):
+            _write_program(host, "/root/x/y", b"x")
+    finally:
+        host.close()
+
+
+def refused(conf: ClusterConfig) -> str:
+    (host,) = ssh_hosts(conf)
+    with pytest.raises(HostLost) as caught:
+        host.run(["true"], timeout_s=30)
+    host.close()
+    return str(caught.value)
+
+
+def test_an_unknown_or_changed_host_is_refused_with_the_fix(lab: Lab, there: LabHost, tmp_path: Path) -> None:
+    file = tmp_path / "known"
+    message = refused(replace(conf_of(lab, [there]), known_hosts=str(file)))
+    known = subprocess.run(["ssh-keygen", "-lf", lab.known_hosts], capture_output=True, text=True, check=True).stdout
+    assert f"the host key of {there.address} is unknown: ed25519 {known.split()[1]}. If it is" in message
+    cure = message.rpartition("add it: ")[2]
+    assert cure == f"ssh-keyscan -t ed25519 -p 22 {there.address} >> {file}"
+    subprocess.run(cure, shell=True, check=True, capture_output=True)
+    (host,) = ssh_hosts(replace(conf_of(lab, [there]), known_hosts=str(file)))
+    assert host.run(["true"], timeout_s=30).code == 0
+    host.close()
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True)
+    file.write_text(f"{there.address} {(tmp_path / 'other.pub').read_text()}")
+    message = refused(replace(conf_of(lab, [there]), known_hosts=str(file)))
+    assert f"the host key of {there.address} differs from the one in {file}: got ed25519 SHA256:" in message
+    assert message.endswith(f"ssh-keygen -R {there.address} -f {file}")
+
+
+def test_a_refused_key_is_named(lab: Lab, there: LabHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    key = tmp_path / "wrong"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    message = refused(replace(conf_of(lab, [there]), key=str(key)))
+    assert f"no key was accepted for the user root; tried {key} and the keys of the SSH agent" in message
+    assert message.endswith(f"ssh-copy-id -i {key} -p 22 root@{there.address}")
+    subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", key], check=True)
+    assert f"{key} has a passphrase; add it to the SSH agent" in refused(replace(conf_of(lab, [there]), key=str(key)))
+    key.write_text("no key")
+    assert "22: not a valid OPENSSH private key file" in refused(replace(conf_of(lab, [there]), key=str(key)))
+
+
+def test_the_ssh_agents_key_is_used(lab: Lab, there: LabHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "agent"
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
+    try:
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+        while not path.exists():
+            time.sleep(0.01)
+        subprocess.run(["ssh-add", "-q", lab.key], check=True)
+        (host,) = ssh_hosts(replace(conf_of(lab, [there]), key=None))
+        assert host.run(["true"], timeout_s=30).code == 0
+        host.close()
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
+def test_the_ssh_configuration_is_followed(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    near, far = lab.hosts(2)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/config").write_text(
+        f"Host near far\nUser root\nIdentityFile {lab.key}\nUserKnownHostsFile {lab.known_hosts}\n"
+        f"Host near\nHostName {near.address}\nHost far\nHostName {far.address}\nProxyJump near\n"
+    )
+    hosts = ssh_hosts(ClusterConfig(("near", "far")))
+    assert [host.address for host in hosts] == [near.address, far.address]
+    try:
+        outputs = [host.run(["sh", "-c", "hostname; echo $SSH_CLIENT"], timeout_s=30).out.split() for host in hosts]
+        assert [words[0] for words in outputs] == ["h1", "h2"]
+        assert outputs[1][1] == near.address
+    finally:
+        for host in hosts:
+            host.close()
+
+
+def test_unreachable_hosts_are_reported_all_at_once(lab: Lab, there: LabHost) -> None:
+    unused = lab.place.address(250)
+    conf = conf_of(lab, [there])
+    pool = cluster_pool(replace(conf, hosts=(f"{there.address}:2222", "no.such.host.invalid", unused)))
+    started = time.monotonic()
+    errors = run_on_each(pool.hosts, lambda host: host.run(["true"], timeout_s=30)).values()
+    assert time.monotonic() - started < 60
+    assert all(isinstance(error, HostError) for error in errors)
+    lines = "\n".join(map(str, errors)).splitlines()
+    assert len(lines) == 3
+    assert f"{there.address} port 2222: connection refused; no sshd listens there" in lines[0]
+    assert "unknown host name no.such.host.invalid: " in lines[1]
+    assert lines[2].startswith(f"{unused}: {unused} port 22: ")
+    pool.close()
+
+
+@pytest.mark.slow
+def test_a_gateway_leads_to_the_others_over_one_connection(lab: Lab) -> None:
+    way, *others = lab.hosts(3)
+    conf = conf_of(lab, others)
+    pool = cluster_pool(replace(conf, gateway=f"root@{way.address}"))
+    try:
+        with ThreadPoolExecutor(2) as both:
+            outputs = both.map(
+                lambda host: host.run(["sh", "-c", "hostname; echo $SSH_CLIENT"], timeout_s=30).out, pool.hosts
+            )
+        assert [text.split()[:2] for text in outputs] == [["h2", way.address], ["h3", way.address]]
+        assert len(running(way, "sshd: root")) == 1
+        others[0].link(False)
+        with pytest.raises(HostLost, match="the connection is lost: no answer for 8 s"):
+            pool.hosts[0].run(["sleep", "60"], timeout_s=60)
+        assert pool.hosts[1].run(["true"], timeout_s=30).code == 0
+        others[0].link(True)
+        pool.hosts[0].reconnect()
+        assert pool.hosts[0].run(["true"], timeout_s=30).code == 0
+    finally:
+        pool.close()
+    assert gone(way, "sshd: root")
+    message = refused(replace(conf, hosts=(f"{others[0].address}:1",), gateway=way.address))
+    assert f"the gateway {way.address} cannot connect to it" in message
+
+
+@pytest.mark.parametrize(
+    ("python", "message"),
+    [
+        ("python9", r"python9: program not found \(.*not found.*\); Python >= 3\.8 is required"),
+        ("/bin/true", r"/bin/true: it cannot be started \(no output\); Python >= 3\.8 is required"),
+    ],
+)
+def test_a_host_without_python_is_told_what_to_set(lab: Lab, there: LabHost, python: str, message: str) -> None:
+    (host,) = ssh_hosts(replace(conf_of(lab, [there]), python=python))
+    for work in (lambda: host.run(["true"], timeout_s=30), lambda: host.open(["true"])):
+        with pytest.raises(HostError, match=message):
+            work()
+    host.close()
+
+
+def test_a_login_shell_may_print_text(host: SSHHost, there: LabHost) -> None:
+    there.run(["sh", "-c", "printf 'echo Welcome; echo beware >&2\\n' > /root/.bashrc"])
+    try:
+        done = host.run(["echo", "hello"], timeout_s=30)
+        assert done.out == "hello\n"
+        channel = host.open([host.python, "-c", ECHO])
+        channel.send({"a": 1})
+        assert channel.receive(20) == {"a": 1}
+        assert channel.close() == 0
+    finally:
+        there.run(["rm", "/root/.bashrc"])
+
+
+# Channels
+
+
+def test_a_channel_passes_objects_and_the_last_error_output(host: SSHHost) -> None:
+    channel = host.open([host.python, "-c", "import sys; sys.stderr.write('a complaint')"])
+    time.sleep(1)  # the exit code arrives before its output is read
+    assert channel.close() == 0
+    assert channel.error_output() == "a complaint"
+    channel = host.open([host.python, "-c", ECHO + "\nprint('{\"last\": 1}'); sys.stderr.write('a complaint')"])
+    for message in ({"n": 1, "text": "two\nlines"}, {"big": "x" * 3_000_000}):
+        threading.Thread(target=channel.send, args=(message,)).start()
+        assert channel.receive(20) == message
+    with pytest.raises(TimeoutError, match="no message in time"):
+        channel.receive(0.05)
+    assert channel.close() == 0
+    assert channel.error_output() == "a complaint"
+
+
+def test_the_end_of_a_channel_differs_from_its_loss(host: SSHHost, there: LabHost) -> None:
+    channel = host.open(["sh", "-c", "kill -9 $$"])
+    assert channel.receive(20) is None
+    assert channel.close() is None
+    channel = host.open(["sleep", "3333"])
+    there.kill_sshd_sessions()
+    with pytest.raises(HostLost, match="the connection is lost: the other end closed it"):
+        channel.receive(20)
+    with pytest.raises(HostLost):
+        channel.send({})
+    assert channel.close() is None
+    assert comes(there, "sleep 3333")
+    host.reconnect()
+    host.kill(channel.pid)
+    assert gone(there, "sleep 3333")
+
+
+def test_closing_and_the_end_of_its_time_end_a_program(host: SSHHost, there: LabHost) -> None:
+    channel = host.open(["sh", "-c", "trap '' TERM HUP; echo '{}'; sleep 4444; sleep 4444"])
+    assert channel.receive(20) == {}
+    started = time.monotonic()
+    channel.close(timeout_s=0.2)
+    assert time.monotonic() - started < 60
+    assert gone(there, "sleep 4444")
+    started = time.monotonic()
+    with pytest.raises(HostError, match=r": sh did not end within 0\.5 s"):
+        host.run(["sh", "-c", "trap '' TERM HUP; sleep 5555; sleep 5555"], timeout_s=0.5)
+    assert time.monotonic() - started < 60
+    assert running(there, "sleep 5555") == []
+
+
+def test_a_message_after_the_end_of_the_input_is_refused_while_the_program_runs(host: SSHHost, there: LabHost) -> None:
+    channel = host.open(["sh", "-c", "cat; exec sleep 5555"])
+    with ThreadPoolExecutor(1) as pool:
+        closed = pool.submit(channel.close, 60.0)
+        while not channel._session.channel.eof_sent:  # type: ignore[attr-defined]
+            time.sleep(0.01)
+        with pytest.raises(HostError, match="no longer reads its input: it was closed"):
+            channel.send({"op": "late"})
+        assert comes(there, "sleep 5555"), "the program still runs"
+        host.kill(channel.pid)
+        closed.result()
+
+
+def test_a_program_is_ended_when_its_controller_is_gone(host: SSHHost, there: LabHost) -> None:
+    with ThreadPoolExecutor() as pool:
+        held = pool.submit(host.run, ["sh", "-c", "sleep 6666; sleep 6666"], timeout_s=60)
+        assert comes(there, "sleep 6666")
+        host.close()
+        with pytest.raises(HostLost, match="it was closed"):
+            held.result(20)
+    assert gone(there, "sleep 6666")
+
+
+def test_many_threads_share_the_connection_however_few_sessions_sshd_allows(host: SSHHost) -> None:
+    started = time.monotonic()
+    with ThreadPoolExecutor(40) as pool:
+        done = list(pool.map(lambda n: host.run(["echo", str(n)], timeout_s=60).out, range(40)))
+    assert done == [f"{n}\n" for n in range(40)]
+    held = [host.open([host.python, "-c", ECHO]) for _ in range(8)]
+    with pytest.raises(HostError, match="all 8 sessions of the connection are in use"):
+        host.run(["true"], timeout_s=0.3)
+    for channel in held:
+        assert channel.close() == 0
+    assert host.run(["true"], timeout_s=20).code == 0
+    assert time.monotonic() - started < 30
+
+
+def test_closing_leaves_no_thread_and_no_file(lab: Lab, there: LabHost) -> None:
+    threads, files = set(threading.enumerate()), len(list(Path("/proc/self/fd").iterdir()))
+    (host,) = ssh_hosts(conf_of(lab, [there]))
+    host.run(["true"], timeout_s=30)
+    channel = host.open([host.python, "-c", ECHO])
+    host.close()
+    assert channel.close() is None
+    assert set(threading.enumerate()) == threads
+    assert len(list(Path("/proc/self/fd").iterdir())) == files
+    with pytest.raises(HostError, match="the connection was closed"):
+        host.run(["true"], timeout_s=30)
+
+
+# Losses
+
+
+def lost_after(host: SSHHost, cut: object) -> tuple[float, str]:
+    """Return how long it takes until the loss of a silent program is detected, and the message."""
+    assert callable(cut)
+    channel = host.open(["sleep", "600"])
+    with ThreadPoolExecutor() as pool:
+        run = pool.submit(host.run, ["sleep", "600"], timeout_s=600)
+        time.sleep(0.3)
+        started = time.monotonic()
+        cut()
+        with pytest.raises(HostLost) as caught:
+            channel.receive(30)
+        took = time.monotonic() - started
+        with pytest.raises(HostLost):
+            run.result(1)
+    with pytest.raises(HostLost):
+        host.run(["true"], timeout_s=30)
+    channel.close()
+    return took, str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_cut_link_and_a_frozen_host_are_detected_and_reconnected(host: SSHHost, there: LabHost) -> None:
+    took, message = lost_after(host, lambda: there.link(False))
+    assert took < 30
+    # The kernel decides which of the two errors comes first.
+    assert message.endswith(("the connection is lost: no answer for 8 s", "the connection is lost: No route to host"))
+    with pytest.raises(HostLost, match=r"no answer within 10 s|No route to host"):
+        host.reconnect()
+    there.link(True)
+    host.reconnect()
+    assert host.run(["true"], timeout_s=30).code == 0
+    took, message = lost_after(host, there.freeze)
+    assert took < 30
+    assert message.endswith("the connection is lost: no answer for 8 s")
+    with pytest.raises(HostError, match="connected, but no reply within 10 s"):
+        host.reconnect()
+    there.thaw()
+    host.reconnect()
+    assert host.run(["true"], timeout_s=30).code == 0
+
+
+# Forwarded sockets
+
+SERVER = """
+import os, socket, sys, threading
+path = sys.argv[1]
+server = socket.socket(socket.AF_UNIX); server.bind(path); server.listen()
+def serve(one):
+    data = b"".join(iter(lambda: one.recv(65536), b""))
+    one.sendall(data[::-1]); one.close()
+while True: threading.Thread(target=serve, args=(server.accept()[0],)).start()
+"""
+
+
+def serve(there: LabHost, path: str) -> None:
+    there.start(["python3", "-c", SERVER, path], log="/tmp/server.log")
+    until((there.root / path.lstrip("/")).exists, "the server")
+
+
+def ask(path: str, data: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(30)
+        asking.connect(path)
+        asking.sendall(data)
+        asking.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: asking.recv(65536), b""))
+
+
+def test_a_hosts_socket_is_reachable_on_this_machine(host: SSHHost, there: LabHost) -> None:
+    serve(there, "/run/test.sock")
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    dead = Path(tempfile.mkdtemp(prefix=f"flagperf-tunnel-{killed.pid}-"))
+    path = host.forward("/run/test.sock")
+    assert not dead.exists()
+    assert path == host.forward("/run/test.sock")
+    assert Path(path).parent.stat().st_mode & 0o777 == 0o700
+    big = random.Random(3).randbytes(1_000_000)
+    with ThreadPoolExecutor(12) as pool:
+        assert list(pool.map(lambda n: ask(path, big[n:]), range(12))) == [big[n:][::-1] for n in range(12)]
+    # A client that disconnects early leaves nothing on the host.
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(path)
+        asking.sendall(b"x")
+        time.sleep(0.5)
+    assert gone(there, "stdin.readline")
+    there.kill_sshd_sessions()
+    with suppress(ConnectionResetError, BrokenPipeError):
+        assert ask(path, b"abc") == b""
+    host.reconnect()
+    assert ask(path, b"abc") == b"cba"
+    host.close()
+    assert not Path(path).parent.exists()
+
+
+def test_a_missing_or_forbidden_socket_is_reported_at_once(host: SSHHost, lab: Lab, there: LabHost) -> None:
+    with pytest.raises(HostError, match=r"cannot reach the socket /no/such\.sock: No such file or directory"):
+        host.forward("/no/such.sock")
+    there.add_user("bench")
+    serve(there, "/run/own.sock")
+    there.run(["chmod", "600", "/run/own.sock"])
+    (other,) = ssh_hosts(replace(conf_of(lab, [there]), user="bench"))
+    with pytest.raises(HostError, match=r"cannot reach the socket /run/own\.sock: Permission denied"):
+        other.forward("/run/own.sock")
+    other.close()
+
+
+def test_the_process_that_checked_a_host_answers_calls_and_becomes_its_agent(host: SSHHost, there: LabHost) -> None:
+    sessions: list[str] = []
+    session_of, code = host._session, pack({})
+
+    def counted(request: Message, deadline: float) -> Session:
+        sessions.append(request["op"])
+        return session_of(request, deadline)
+
+    host._session = counted  # type: ignore[method-assign]
+    found: list[str] = []
+
+    def look(at: Host) -> None:
+        request = {"python": host.python, "packages": ["pip"], "env": {}, "first": []}
+        shape: Shape = {"executable": TEXT}
+        found.append(call_module(at, code, INSTALLED, request, timeout_s=30, shape=shape, light=True)["executable"])
+
+    def agent_says_hello() -> int:
+        channel = open_module(host, code, MODULE)
+        channel.send({"op": "hello", "name": "round", "lease_s": 0, "silence_s": None})
+        answer = channel.receive(30.0)
+        assert answer is not None
+        assert answer["type"] == "hello"
+        channel.send({"op": "leave", "remove": True})
+        channel.close()
+        return int(answer["pid"])
+
+    assert not [one for one in inspect([host], HostRequirements(code), meanwhile=look) if one.fatal]
+    assert found[0].startswith("/")
+    (waiting,) = [process.pid for process in there.processes() if "pytest-flagperf" in process.cmdline]
+    assert agent_says_hello() == waiting
+    assert sessions == ["start"]
+    # A helper whose connection or process has ended meanwhile is replaced.
+    inspect([host], HostRequirements(code))
+    host.reconnect()
+    agent_says_hello()
+    assert sessions == ["start"] * 3
+    inspect([host], HostRequirements(code))
+    there.run(["pkill", "-9", "-f", "pytest-flagperf"])
+    assert gone(there, "pytest-flagperf")
+    agent_says_hello()
+    assert sessions == ["start"] * 5

@@ -1,0 +1,403 @@
+"""The plan of a case: its contents, its description and its fingerprint."""
+
+import json
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.config import Value
+from pytest_flagperf.plan import Plan, PlanRequest, describe, make_plan, one_card_plan
+from pytest_flagperf.plan.checkout import checkout
+from pytest_flagperf.plan.ranks import expected_placement
+from pytest_flagperf.problems import Problems
+from tests.helpers.trees import SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
+
+
+@dataclass(frozen=True)
+class Machine:
+    name: str
+    address: str
+
+
+HOSTS = (Machine("alpha", "10.0.0.1"), Machine("beta", "10.0.0.2"), Machine("gamma", "10.0.0.3"))
+
+
+def planned(catalog: Catalog, case: str = "toy:pytorch:X9:1:8:1", **more: Any) -> Plan:
+    options: dict[str, Any] = {"vendor": "acme", "synthetic": True, **more}
+    return make_plan(catalog, PlanRequest(Case.parse(case), **options))
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    write_config(tmp_path, "train_batch_size = 16\n", "config_X9x2x8.py")
+    write_config(tmp_path, "", "config_X9x1x1.py")
+    return tree(tmp_path, "ratio = 0.25\n")
+
+
+def test_a_plan_contains_the_values_of_suite_config_and_vendor(tmp_path: Path, catalog: Catalog) -> None:
+    plan = planned(catalog)
+    assert (plan.metric.target, plan.metric.name, plan.sample_unit) == (0.75, "top1", "images")
+    assert (plan.device, plan.backend, plan.visible_devices) == ("acme", "acl", "ACME_VISIBLE")
+    assert (plan.flops_per_sample, plan.peak_tflops, plan.precision) == (24e9, 80.5, "bf16")
+    assert (plan.min_efficiency, plan.scaling, plan.runtime) == (0.85, "weak", "venv")
+    assert plan.config["ratio"] == 0.25
+    assert plan.extern is None
+    write_vendor(tmp_path, toml='scale = "small"\nruntime = "host"\n' + VENDOR_TOML)
+    plan = planned(Catalog.scan([tmp_path]), synthetic=False)
+    assert (plan.scale, plan.runtime, plan.metric.target, plan.throughput_only) == ("small", "host", 0.9, False)
+    assert planned(catalog, scale="reference", runtime="docker").runtime == "docker"
+
+
+def test_a_config_may_set_another_efficiency_and_precision(tmp_path: Path) -> None:
+    plan = planned(tree(tmp_path, 'min_efficiency = 0.9\nprecision = "fp16"\n'))
+    assert (plan.min_efficiency, plan.peak_tflops) == (0.9, None)
+
+
+def test_the_first_hosts_are_used_and_missing_hosts_are_named(catalog: Catalog) -> None:
+    plan = planned(catalog, "toy:pytorch:X9:2:8:1")
+    assert [(host.name, host.devices) for host in expected_placement(plan, HOSTS).hosts] == [
+        ("alpha", tuple(range(8))),
+        ("beta", tuple(range(8))),
+    ]
+    assert [host.name for host in expected_placement(plan, HOSTS[:1]).hosts] == ["alpha", "host1"]
+
+
+def test_existing_vendor_code_is_named(tmp_path: Path, catalog: Catalog) -> None:
+    write(tmp_path, "vendors/acme/toy-pytorch/extern/trainer_adapter.py", "")
+    plan = planned(catalog)
+    assert plan.extern == "vendors/acme/toy-pytorch/extern"
+    assert plan.case_json(1, "/code")["extern"] == "/code/vendors/acme/toy-pytorch/extern"
+
+
+def test_a_vendors_own_device_is_named_and_part_of_the_fingerprint(tmp_path: Path, catalog: Catalog) -> None:
+    before = planned(catalog)
+    assert (before.modules, before.device_module) == ((), None)
+    assert before.case_json(1, "/code")["device_module"] is None
+    write_vendor(tmp_path, toml=VENDOR_TOML.replace('"acl"\n', '"acl"\nmodules = ["torch_acme", "acme.collectives"]\n'))
+    write(tmp_path, "vendors/acme/device.py", "def synchronize(device): pass\n")
+    plan = planned(Catalog.scan([tmp_path]))
+    stored = plan.case_json(1, "/code")
+    assert stored["modules"] == ["torch_acme", "acme.collectives"]
+    assert stored["device_module"] == "/code/vendors/acme/device.py"
+    assert plan.to_json()["device_module"] == "vendors/acme/device.py"
+    assert plan.fingerprint["vendor_code"] != before.fingerprint["vendor_code"]
+
+
+def test_a_framework_without_hooks_gets_no_device_of_the_vendor(tmp_path: Path) -> None:
+    tree(tmp_path)
+    write_suite(tmp_path, framework="paddle")
+    write_config(tmp_path, "", "config_X9x1x1.py", "toy-paddle")
+    table = '[framework.paddle]\ndevice = "CPU"\nbackend = "any"\n'
+    write_vendor(tmp_path, toml=VENDOR_TOML.replace("[chips", f"{table}[chips", 1))
+
+    def plan() -> Plan:
+        return planned(Catalog.scan([tmp_path]), "toy:paddle:X9:1:1:1")
+
+    before = plan()
+    write(tmp_path, "vendors/acme/device.py", "def synchronize(device): pass\n")
+    assert (plan().device_module, plan().additions) == (None, before.additions)
+    assert plan().fingerprint["vendor_code"] == before.fingerprint["vendor_code"]
+
+
+def test_a_vendors_environment_variables_change_the_fingerprint(tmp_path: Path, catalog: Catalog) -> None:
+    plain = planned(catalog).fingerprint
+    assert "environment" not in plain
+    file = write(tmp_path, "vendors/acme/toy-pytorch/config/environment_variables.sh", "export FAST=1\n")
+    by_file = planned(catalog).fingerprint
+    assert planned(catalog).fingerprint == by_file
+    write_vendor(tmp_path, toml=VENDOR_TOML + '[environment]\nSLOW = "0"\n')
+    by_both = planned(Catalog.scan([tmp_path])).fingerprint
+    file.unlink()
+    by_table = planned(Catalog.scan([tmp_path])).fingerprint
+    assert len({fingerprint["key"] for fingerprint in (plain, by_file, by_both, by_table)}) == 4
+    assert {name for name in plain if by_table[name] != plain[name]} == {"key", "one_card_key", "deviations"}
+
+
+def test_an_endless_training_and_a_wrong_schedule_are_refused_before_anything_starts(catalog: Catalog) -> None:
+    settings = ("stop_at_target=False",)
+    with pytest.raises(Problems, match="needs a limit; set one of max_steps, max_epochs, max_samples"):
+        planned(catalog, settings=settings, check_data=False, data_dir="/data")
+    limited = planned(
+        catalog, settings=(*settings, "max_steps=9"), check_data=False, data_dir="/data", synthetic=False
+    )  # the control
+    assert "converges to its target and trains on to its limit" in describe(limited)
+    with pytest.raises(Problems, match=r"lr_floor is 2; expected a share of learning_rate, 0 to 1"):
+        planned(catalog, settings=("lr_floor=2",), check_data=False, data_dir="/data")
+    planned(catalog, settings=("lr_floor=0.5",), check_data=False, data_dir="/data")  # the control
+
+
+def test_a_ranks_file_is_complete_and_has_the_rounds_seed(catalog: Catalog) -> None:
+    body = planned(catalog, synthetic=False, check_data=False, data_dir="/data").case_json(3, "/code")
+    assert json.loads(json.dumps(body)) == body
+    assert (body["schema"], body["case"], body["round"], body["seed"], body["config"]["seed"]) == (
+        1, "toy:pytorch:X9:1:8:1", 3, 44, 44,
+    )  # fmt: skip
+    top1 = {"name": "top1", "direction": "higher", "unit": "fraction", "range": [0.0, 1.0], "loss_range": None}
+    top1["original_name"] = ""
+    assert body["metric"] == {**top1, "target": 0.75, "also": {}}
+    assert (body["data_dir"], body["config"]["data_dir"], body["framework"]) == ("/data", "/data", "pytorch")
+    assert {"vendor", "hardware", "nnodes", "nproc", "synthetic", "throughput_only", "device"} <= body.keys()
+
+
+def test_the_stored_plan_has_origins_and_deviations(catalog: Catalog) -> None:
+    body = planned(catalog).to_json()
+    assert json.loads(json.dumps(body)) == body
+    assert body["values"]["ratio"] == {
+        "value": 0.25,
+        "file": "vendors/acme/toy-pytorch/config/config_X9x1x8.py",
+        "line": 1,
+        "layer": "vendor",
+    }
+    assert {one["key"] for one in body["deviations"]} == {"ratio", "throughput_only"}
+    assert [(one["path"], one["kind"], one["files"]) for one in body["manifest"]] == [("train", "folder", 3)]
+    assert "config" not in body  # each value is stored once
+    assert "hosts" not in body  # the round adds its hosts
+
+
+def test_one_card_synthetic_data_and_an_option_make_it_throughput_only(catalog: Catalog) -> None:
+    def value(case: str, **more: Any) -> tuple[object, str]:
+        value = planned(catalog, case, synthetic=False, check_data=False, **more).values["throughput_only"]
+        return value.value, value.where
+
+    one = "toy:pytorch:X9:1:1:1"
+    assert value(one) == (True, "default of 1x1 at the reference scale")
+    assert value(one, throughput_only=False) == (False, "--no-throughput-only")
+    assert value(one, settings=["throughput_only=False"])[0] is False
+    assert value(one, scale="small")[0] is False
+    assert value("toy:pytorch:X9:2:8:1")[0] is False
+    assert planned(catalog).throughput_only
+    plan = planned(catalog, synthetic=False, throughput_only=True, check_data=False)
+    assert plan.throughput_only
+    assert plan.values["throughput_only"].where == "--throughput-only"
+    assert not planned(catalog, synthetic=False, check_data=False).throughput_only
+
+
+def test_all_problems_of_a_plan_are_reported_at_once(catalog: Catalog) -> None:
+    with pytest.raises(Problems) as caught:
+        planned(catalog, settings=["widht=1", "widthh=1"])
+    assert [problem.removeprefix("case toy:pytorch:X9:1:8:1: ") for problem in caught.value.problems] == [
+        "--set widht: toy:pytorch has no such key; did you mean width?",
+        "--set widthh: toy:pytorch has no such key; did you mean width?",
+    ]
+
+
+def test_data_are_required_unless_synthetic_and_a_config_always(tmp_path: Path, catalog: Catalog) -> None:
+    with pytest.raises(Problems, match="pass their folder with --data-dir"):
+        planned(catalog, synthetic=False)
+    (tmp_path / "data" / "train").mkdir(parents=True)
+    data_dir = Value(str(tmp_path / "data"), "test_conf.py", 7, "case")
+    assert planned(catalog, synthetic=False, data_dir=data_dir).values["data_dir"].where == "test_conf.py:7"
+    assert planned(catalog, synthetic=True).data_dir is None
+    with pytest.raises(Problems, match=r"case toy:pytorch:X9:1:4:1: no config_X9x1x4.py .*X9 1x1, 1x8, 2x8"):
+        planned(catalog, "toy:pytorch:X9:1:4:1")
+
+
+def key(plan: Plan) -> object:
+    return plan.fingerprint["key"]
+
+
+def test_the_same_case_has_the_same_key_and_changed_code_another(tmp_path: Path, catalog: Catalog) -> None:
+    plan = planned(catalog)
+    alike = planned(catalog, "toy:pytorch:X9:1:8:5", settings=["seed=1", "max_steps=3"])
+    assert key(plan) == key(alike)
+    program = write(tmp_path, "suites/toy/pytorch/run_pretraining.py", "pass\n")
+    before = key(planned(catalog))
+    write(tmp_path, "suites/toy/pytorch/README.md", "text\n")
+    assert key(planned(catalog)) == before
+    program.write_text("pass  # another\n")
+    assert key(planned(catalog)) != before
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"settings": ["precision=fp32"]},
+        {"settings": ["train_batch_size=8"]},
+        {"settings": ["compile=True"]},
+        {"settings": ["width=1"]},
+        {"runtime": "host"},
+        {"scale": "small"},
+        {"synthetic": False, "check_data": False},
+        {"case": "toy:pytorch_2.0:X9:1:8:1"},
+        {"case": "toy:pytorch:X9:1:1:1"},
+    ],
+)
+def test_compared_values_change_the_key(catalog: Catalog, more: dict[str, Any]) -> None:
+    assert key(planned(catalog)) != key(planned(catalog, **more))
+
+
+def test_a_plan_contains_the_reference_of_its_scale_and_no_key_depends_on_it(tmp_path: Path, catalog: Catalog) -> None:
+    before = planned(catalog)
+    assert before.to_json()["reference"] is None
+    file = write(tmp_path, "suites/toy/pytorch/reference/reference.json", '{"schema": 1}')
+    plan = planned(catalog)
+    assert plan.to_json()["reference"] == {"schema": 1}
+    assert key(plan) == key(before)
+    for wrong in ("[", "[]"):
+        file.write_text(wrong)
+        with pytest.raises(Problems, match=r"tools\.calibrate writes this file"):
+            planned(catalog)
+
+
+def test_parity_needs_a_reference(tmp_path: Path, catalog: Catalog) -> None:
+    with pytest.raises(Problems, match=r"parity_samples needs the suite's reference, suites/toy/.*reference\.json"):
+        planned(catalog, settings=["parity_samples=1000"])
+    write(tmp_path, "suites/toy/pytorch/reference/reference.json", '{"schema": 1}')
+    plan = planned(catalog, settings=["parity_samples=1000"])
+    assert key(plan) == key(planned(catalog))
+    real = planned(catalog, settings=["parity_samples=1000"], synthetic=False, check_data=False)
+    assert "parity: 1,000 samples, judged by the reference's loss curve" in describe(real)
+
+
+def test_one_card_of_a_weakly_scaled_case_has_its_own_batch_as_a_1x1_case_of_the_same_work(catalog: Catalog) -> None:
+    plan = planned(catalog, "toy:pytorch:X9:2:8:1")
+    alone = one_card_plan(plan)
+    assert (str(alone.case), alone.config["train_batch_size"]) == ("toy:pytorch:X9:1:1:1", 16)
+    assert key(alone) == plan.fingerprint["one_card_key"] == alone.fingerprint["one_card_key"]
+    assert alone.case_json(1, "/code")["config"]["throughput_only"] is True
+    own = planned(catalog, "toy:pytorch:X9:1:1:1", settings=["ratio=0.25"])
+    eight, sixteen = planned(catalog), planned(catalog, "toy:pytorch:X9:2:8:1")
+    assert key(own) == eight.fingerprint["one_card_key"] == key(one_card_plan(eight))
+    assert key(own) != sixteen.fingerprint["one_card_key"]
+
+
+def test_one_card_of_a_strongly_scaled_case_has_the_batch_of_all(tmp_path: Path) -> None:
+    plan = planned(tree(tmp_path), settings=["scaling=strong"])
+    alone = one_card_plan(plan)
+    assert alone.config["train_batch_size"] == 8 * 32
+    assert alone.values["train_batch_size"].where == "one card of toy:pytorch:X9:1:8:1"
+    assert key(alone) == plan.fingerprint["one_card_key"] == alone.fingerprint["one_card_key"]
+
+
+def test_the_key_has_the_sizes_of_parallel_and_one_card_has_none(tmp_path: Path) -> None:
+    tree(tmp_path)
+    write_suite(tmp_path, toml=SUITE_TOML + '[parallel]\nexpert = ["width"]\ntensor = ["width"]\n')
+    catalog = Catalog.scan([tmp_path])
+    ddp, fsdp, same, pairs, strong = (
+        planned(catalog, settings=settings)
+        for settings in (
+            [], ["parallel=fsdp"], ["parallel=shard=8"], ["parallel=shard=-1,tensor=2"],
+            ["parallel=tensor=2", "scaling=strong"],
+        )
+    )  # fmt: skip
+    assert key(fsdp) == key(same)
+    assert len({key(plan) for plan in (ddp, fsdp, pairs)}) == 3
+    for plan in (fsdp, pairs, strong):
+        alone = one_card_plan(plan)
+        assert alone.config["parallel"] == "ddp"
+        assert key(alone) == plan.fingerprint["one_card_key"] == alone.fingerprint["one_card_key"]
+    assert key(one_card_plan(pairs)) == key(one_card_plan(ddp))
+    assert (pairs.data_ranks, one_card_plan(strong).config["train_batch_size"]) == (4, 4 * 32)
+    mixed = describe(planned(catalog, settings=["parallel=shard=2,tensor=2"]))
+    assert "  parallel  replicate=2,shard=2,tensor=2: 2 copies of the model, 4 cards each; 4 shares of" in mixed
+    assert "              ranks 6 to 7: copy 2, part 2 of 2, divided between these ranks; samples 4 of 4" in mixed
+    experts = describe(planned(catalog, settings=["parallel=shard=2,expert=4"]))
+    assert "  parallel  shard=2,expert=4: 1 copy of the model, 8 cards each; 8 shares of the samples" in experts
+    assert "              rank 6: part 7 of 8, part 3 of 4 of the experts; samples 7 of 8" in experts
+    assert "  parallel  ddp: 8 copies of the model, 1 card each; 8 shares of the samples\n  speed-up" in describe(ddp)
+
+
+def test_the_description_names_everything_that_runs(tmp_path: Path) -> None:
+    write_config(tmp_path, "ratio = 0.25\n", "config_X9x2x8.py")
+    text = describe(planned(tree(tmp_path), "toy:pytorch:X9:2:8:1"), hosts=HOSTS)
+    for pattern in (
+        r"^toy:pytorch:X9:2:8:1$",
+        r"labels +throughput only, synthetic data$",
+        r"scale +reference: top1 >= 0.75 \(fraction\)$",
+        r"shape +2x8: 2 hosts, 16 cards in total$",
+        r"speed-up +weak scaling, at least 0.85 per card$",
+        r"runtime +venv$",
+        r"folder train, 3 files$",
+        r"24000000000.* FLOPs per sample|2.4e\+10 FLOPs per sample, 80.5 TFLOP/s dense at bf16$",
+        r"^ +1 +beta +10\.0\.0\.2 +devices 0,1,2,3,4,5,6,7$",
+        r"^  \* ratio +0\.25 +vendor +vendors/acme/toy-pytorch/config/config_X9x2x8.py:1$",
+        r"^ +the suite's: 0\.5$",
+        r"^    momentum +0\.9 +defaults flagperf_driver/defaults.py:\d+$",
+        r"^ +ACME_VISIBLE=0,1,2,3,4,5,6,7$",
+        r"^ +WORLD_SIZE=16$",
+        r"^ +rank 15: RANK=15 LOCAL_RANK=7 \{python\} -u \{code\}/suites/toy/pytorch/run_pretraining.py$",
+    ):
+        assert re.search(pattern, text, re.MULTILINE), pattern
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_the_description_names_unknown_values_and_long_ones_in_full(tmp_path: Path) -> None:
+    catalog = tree(tmp_path, 'precision = "fp16"\n')
+    text = describe(planned(catalog, synthetic=False, check_data=False))
+    assert "missing: pass --data-dir" in text
+    assert "none: no peak of X9 at fp16 declared" in text
+    assert "converges to its target" in text
+    small = describe(planned(catalog, scale="small", synthetic=False))
+    assert "included in the suite" in small
+    text = describe(planned(tree(tmp_path), settings=[f"note={'word ' * 60}", "width=1"]))
+    (words,) = re.findall(r"in full: '((?:word\s+)*)'", text)
+    assert words.split() == ["word"] * 60
+    assert max(len(line) for line in text.splitlines() if "--set" not in line) <= 120
+
+
+@pytest.mark.parametrize(
+    ("asked", "host", "monitors"),
+    [
+        ("", "8 free devices", "the host"),
+        ("nvml = true", "8 free devices called X9 (Acme X-?9)", "the host, its devices by NVML"),
+        ('lease = "host"', "the whole host", "the host"),
+    ],
+    ids=["no monitor", "NVML", "the whole host"],
+)
+def test_the_description_lists_the_requirements_of_a_host(tmp_path: Path, asked: str, host: str, monitors: str) -> None:
+    toml = f"{asked}\n" + VENDOR_TOML.replace("[chips.X9]", '[chips.X9]\nnames = ["Acme X-?9"]', 1)
+    tree(tmp_path)
+    write_vendor(tmp_path, toml=toml)
+    catalog = Catalog.scan([tmp_path])
+    vendor = catalog.vendor("acme")
+    text = describe(planned(catalog), vendor, vendor.toml.lease)
+    assert re.search(rf"^  each host Python >= 3.8, {re.escape(host)}$", text, re.MULTILINE)
+    assert re.search(rf"^  monitors  {monitors}$", text, re.MULTILINE)
+
+
+def test_a_setting_from_a_file_names_the_file(catalog: Catalog) -> None:
+    plan = planned(catalog, settings=["width=1"], settings_source="flagperf.toml")
+    assert plan.values["width"].where == "flagperf.toml: --set width=1"
+    assert planned(catalog, settings=["width=1"]).values["width"].where == "--set width=1"
+
+
+def git(root: Path, *words: str) -> str:
+    given = ["-c", "user.name=x", "-c", "user.email=x@x", "-c", "commit.gpgsign=false"]
+    return subprocess.run(["git", *given, *words], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_state_of_the_suites_repository_is_known(tmp_path: Path) -> None:
+    tree(tmp_path)
+    assert checkout(tmp_path) == {}
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "x")
+    checkout.cache_clear()
+    commit = git(tmp_path, "rev-parse", "HEAD")
+    assert checkout(tmp_path) == {"commit": commit, "changed": False}
+    (tmp_path / "notes.txt").write_text("no suite")
+    checkout.cache_clear()
+    assert not checkout(tmp_path)["changed"]
+    (tmp_path / "suites/toy/pytorch/model.py").write_text("")
+    checkout.cache_clear()
+    assert checkout(tmp_path) == {"commit": commit, "changed": True}
+
+
+def test_the_fingerprint_contains_the_data_and_the_deviations(catalog: Catalog, tmp_path: Path) -> None:
+    plan = planned(catalog, settings=["width=128"])
+    deviations = {"width": [128, 64], "ratio": [0.25, 0.5], "throughput_only": [True, False]}
+    recorded = plan.fingerprint["deviations"]
+    assert isinstance(recorded, dict)
+    assert {key: pair for key, pair in recorded.items() if " " not in key} == deviations
+    assert plan.fingerprint["data"]
+    write_suite(tmp_path, toml=SUITE_TOML.replace("files = 3", "files = 4"))
+    other = planned(Catalog.scan([tmp_path]), settings=["width=128"])
+    assert other.fingerprint["data"] != plan.fingerprint["data"]
+    assert other.fingerprint["config"] == plan.fingerprint["config"]
+    assert one_card_plan(plan).fingerprint["data"] == plan.fingerprint["data"]

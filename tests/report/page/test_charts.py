@@ -1,0 +1,186 @@
+"""The data of charts: thinned lines, gaps, shared axes, and escaped texts."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flagperf_driver.node.logs.samples import Samples, Series
+from pytest_flagperf.report.page import charts, sampled_charts
+from pytest_flagperf.report.page.charts import MAX_POINTS, Band, Bar, Chart, ChartLine, Level
+from pytest_flagperf.report.page.small_charts import small
+from pytest_flagperf.report.page.step_times import RankStepTimes
+from pytest_flagperf.results.logs import monitors
+from pytest_flagperf.results.measured.outcome import Outcome, Step
+from pytest_flagperf.results.measured.phases import Phase
+from tests.helpers.results_help import recorded
+from tests.results.logs.test_monitors import START, device_rows, folder, host_rows
+
+HOSTILE = ["</script><script>alert(1)</script>", "\"&'>", "中文", "a" * 300, "\x00\x1b[31m", "<!--"]
+
+
+def long(outcome: Outcome, steps: int = 2000) -> Outcome:
+    curve = tuple(Step(step, step, step / 10, 2 + math.sin(step * 1.7), 1e6 + step % 7, 1e-3) for step in range(steps))
+    return replace(outcome, steps=curve)
+
+
+def busy(round_dir: Path, hosts: int, cards: int, seconds: int) -> dict[str, Samples]:
+    for rank in range(hosts):
+        host = folder(round_dir, f"h{rank}_noderank{rank}")
+        host_rows(host, *((when, 0.5, 0.25 + 0.001 * rank, 1e6, 1e6) for when in range(seconds)))
+        waves = [(when, card, 300 + 50 * math.sin(when / 9 + card)) for when in range(seconds) for card in range(cards)]
+        device_rows(host, *((when, card, f"{watts:.1f}", "idle", when * 300) for when, card, watts in waves))
+    return monitors.read(round_dir)
+
+
+def drawn(charts: Sequence[Chart | None]) -> list[Chart]:
+    return [chart for chart in charts if chart is not None]
+
+
+def lines_of(chart: Chart | None) -> list[str]:
+    assert chart is not None
+    return [line.name for line in chart.lines]
+
+
+@pytest.mark.parametrize("name", ["converged_1x2", "nan_metric", "crashed_rank", "throughput_only", "hang"])
+def test_every_recorded_round_has_charts(name: str) -> None:
+    outcome = recorded(name)
+    assert bool(charts.loss([outcome])) == bool(outcome.steps)
+    chart = [charts.loss([outcome]), charts.metric([outcome]), charts.throughput([outcome])]
+    json.loads(charts.dumped(charts.spec(drawn(chart))))
+
+
+def test_the_metric_has_a_line_for_each_round_and_a_level_for_the_target() -> None:
+    rounds = [replace(recorded("converged_1x1"), round=number) for number in (1, 2, 3)]
+    chart = charts.metric(rounds)
+    assert chart is not None
+    assert lines_of(chart) == ["round 1", "round 2", "round 3"]
+    assert chart.levels == (Level("target 0.900", 0.9),)
+    assert chart.lines[0].x[0] == 0, "the untrained model comes first"
+
+
+def test_the_load_of_experts_has_the_limit_and_no_chart_without_experts() -> None:
+    chart = charts.expert_load([recorded("experts")])
+    assert chart is not None
+    assert chart.lines[0].y[-1] == pytest.approx(1.6)
+    assert chart.levels == (Level("limit 3.00x", 3.0),)
+    assert charts.expert_load([recorded("converged_1x1")]) is None
+
+
+def test_a_line_is_thinned_keeps_its_end_and_has_gaps_where_values_are_not_finite() -> None:
+    chart = charts.throughput([recorded("converged_1x1")])
+    assert chart is not None
+    assert (chart.kind, chart.floor, chart.y) == ("time", 0.0, "images/s")
+    chart = charts.loss([long(recorded("converged_1x1"), 10 * MAX_POINTS + 3)])
+    assert chart is not None
+    assert len(chart.lines[0].x) <= MAX_POINTS + 1
+    assert chart.lines[0].x[-1] == 10 * MAX_POINTS + 2
+    chart = charts.loss([recorded("nan_loss")])
+    assert chart is not None
+    assert None in charts.spec([chart])["charts"][0]["lines"][0][2]
+    endless = replace(recorded("converged_1x1"), steps=(Step(1, 1, 0.1, math.inf, 1.0, 1.0),) * 3)
+    assert charts.loss([endless]) is None
+    assert (charts.metric([]), charts.throughput([]), charts.html([None])) == (None, None, "")
+
+
+def test_a_few_devices_have_a_line_each_and_many_are_lowest_median_and_highest(tmp_path: Path) -> None:
+    (power,) = drawn(sampled_charts.devices(busy(tmp_path, 2, 2, 20)))
+    assert lines_of(power) == [f"h{rank} device {card}" for rank in (0, 1) for card in (0, 1)]
+    (power,) = drawn(sampled_charts.devices(busy(tmp_path, 4, 8, 60)))
+    assert lines_of(power) == ["lowest", "median", "highest"]
+    assert "32" in power.note
+    lowest, middle, highest = (line.y for line in power.lines)
+    assert all(low <= mid <= high for low, mid, high in zip(lowest, middle, highest, strict=True))
+
+
+def test_charts_of_hosts_have_units_and_phases_are_bands(tmp_path: Path) -> None:
+    charts = drawn(sampled_charts.hosts(busy(tmp_path, 2, 1, 30)))
+    assert [(item.title, item.y) for item in charts] == [
+        ("Host CPU", "%"), ("Host memory", "%"), ("Host network, in and out", "MB/s"),
+    ]  # fmt: skip
+    assert charts[2].lines[0].y[0] == pytest.approx(2.0), "in and out together"
+    assert drawn(sampled_charts.devices({})) == []
+    assert drawn(sampled_charts.hosts({"h_noderank0": Samples({})})) == []
+    monitored = busy(tmp_path, 1, 1, 30)
+    phases = (Phase("init", START - 2, START + 5), Phase("train", START + 5, START + 29))
+    for chart in drawn([*sampled_charts.devices(monitored, phases), *sampled_charts.hosts(monitored, phases)]):
+        assert chart.bands == (Band("init", 0.0, 7.0), Band("train", 7.0, 31.0))
+        assert chart.lines[0].x[0] == 2.0, "the first sample is two seconds after the first phase began"
+
+
+def test_samples_are_thinned_to_means_and_gaps_stay() -> None:
+    times = [float(when) for when in [*range(500), *range(600, 1100)]]
+    series = Series("power", "W", times, [100.0 + when % 2 for when in times])
+    (chart,) = drawn(sampled_charts.devices({"h_noderank0": Samples({}, {0: {"power": series}})}, points=100))
+    values = chart.lines[0].y
+    assert len(values) <= 102
+    assert sum(map(math.isnan, values)) == 1
+    assert {round(value, 1) for value in values if math.isfinite(value)} == {100.5}
+    (skimmed,) = drawn(
+        sampled_charts.devices({"h_noderank0": Samples({}, {0: {"power": series}}, is_partial=True)}, points=100)
+    )
+    assert not any(map(math.isnan, skimmed.lines[0].y)), "without gaps between the parts of a long file"
+
+
+def test_a_small_chart_has_the_target_and_leaves_gaps_out_and_noise_small() -> None:
+    line = ChartLine("round 1", [0, 10, 20], [0.5, math.nan, 1.0])
+    text = small(Chart("top1", "step", "", (line,), levels=(Level("target", 0.75),)))
+    assert '<polyline points="3,25.0 93,3.0"/>' in text
+    assert '<path d="M0 14.0H96"/>' in text
+    assert "top1: from 0.5 to 1" in text
+    noisy = ChartLine("round 1", [0, 1], [100.0, 99.0])
+    assert 'points="3,3.0 93,5.2"' in small(Chart("p_core", "run", "", (noisy,)))
+    assert small(None) == small(Chart("top1", "step", "", (replace(line, y=[math.nan] * 3),))) == ""
+
+
+def ranks(number: int) -> list[RankStepTimes]:
+    return [RankStepTimes(one, tuple((step, 0.1 + one / 100) for step in range(10, 110, 10))) for one in range(number)]
+
+
+def test_each_rank_has_its_step_times_and_scaling_its_perfect_line() -> None:
+    assert lines_of(charts.rank_steps(ranks(2))) == ["rank 0", "rank 1"]
+    assert lines_of(charts.rank_steps(ranks(16))) == ["lowest", "median", "highest"]
+    chart = charts.scaling("glm", "images/s", {"acme A1": [(8, 700.0), (1, 100.0)], "acme B2": [(4, 50.0)]})
+    assert chart is not None
+    assert lines_of(chart) == ["acme A1", "acme A1, ideal", "acme B2"]
+    assert list(chart.lines[0].y) == [100.0, 700.0]
+    assert list(chart.lines[1].y) == [100.0, 800.0]
+    assert charts.scaling("nothing", "images/s", {}) is None
+
+
+def test_bars_need_a_finite_value_an_axis_is_stored_once_and_numbers_have_four_digits() -> None:
+    text = charts.bars(
+        [Bar("<b>", 50.0, "50 images/s", "#a"), Bar("none", math.nan, "missing"), Bar("best", 100.0, "")]
+    )
+    assert "width:50.0%" in text
+    assert "width:0.0%" in text
+    assert "<b>" not in text
+    assert "<script" not in text
+    lines = [ChartLine(f"device {number}", (0.0, 1.5, 3.0), (1.0, 2.0, float(number))) for number in range(4)]
+    data = charts.spec([Chart("one", "x", "y", tuple(lines)), Chart("two", "x", "y", tuple(lines[:1]))])
+    assert data["xs"] == [[0, 1.5, 3]]
+    assert {line[1] for chart in data["charts"] for line in chart["lines"]} == {0}
+    assert [charts.rounded(value) for value in (5226.340297, 0.363525390625, -1e-9, 3.0, 123456.0, math.nan)] == [
+        5226, 0.3635, -1e-9, 3, 123500, None,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_names_are_escaped(text: str) -> None:
+    chart = Chart(text, text, text, (ChartLine(text, (1.0, 2.0), (1.0, 2.0)),), levels=(Level(text, 1.0),), note=text)
+    page = charts.html([replace(chart, bands=(Band(text, 0.0, 1.0),))])
+    assert page.count("<script") == page.count("</script>") == 1
+    assert "<!--" not in page
+    data = json.loads(page.partition('json">')[2].partition("</script>")[0])
+    assert data["charts"][0]["x"] == text
+    assert len(data["charts"][0]["lines"][0][0]) <= 40
+
+
+def test_a_long_training_on_many_devices_stays_small(tmp_path: Path) -> None:
+    rounds = [replace(long(recorded("converged_1x1")), round=number) for number in (1, 2, 3)]
+    assert len(charts.html([charts.loss(rounds), charts.throughput(rounds)])) < 20_000
+    monitored = busy(tmp_path, 1, 8, 1200)
+    assert len(charts.html([*sampled_charts.devices(monitored, points=100), *sampled_charts.hosts(monitored)])) < 20_000

@@ -1,0 +1,234 @@
+"""The parts of a page that compare and explain: the machine, rounds, earlier runs, energy, meanings, failures, logs."""
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.report.page import comparisons, page
+from pytest_flagperf.report.page.failures import excerpts
+from pytest_flagperf.report.page.rows import Row, row_of
+from pytest_flagperf.results import verdicts
+from pytest_flagperf.results.figures.kinds import FIGURES
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.validity import ValidityWarning
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.verdicts import OneCard, Verdict
+from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
+from tests.helpers.results_help import edit_json, recorded, with_metric
+from tests.helpers.stored_runs import INFO, Change, add_case, faster, finish, run_of
+from tests.report.page.test_page import HOSTILE, ParsedPage, of
+from tests.results.comparing.test_compare import dated
+
+
+def row(*outcomes: Outcome, one_card: float | None = None) -> Row:
+    result = CaseResult(outcomes[0].case, outcomes, {}, None if one_card is None else OneCard(one_card, "this run"))
+    return row_of(result, summarize_case(result))
+
+
+def text_of(html: str) -> str:
+    parsed = ParsedPage(html)
+    assert parsed.open == []
+    return parsed.content
+
+
+def test_the_machine_is_at_the_top_with_its_software(tmp_path: Path) -> None:
+    case_dir = add_case(tmp_path, "converged_1x1")
+    machine = {
+        "chip": "acme A1", "chip_memory": "81920 MiB", "driver": "575.51", "cpu": "a processor", "sockets": "2",
+        "cores": "64", "memory": "1 TiB", "image": "example/image@sha256:1", "python": "3.11.7", "commit": "abc123",
+    }  # fmt: skip
+    outcome = replace(recorded("converged_1x1"), case=store.load_outcome(case_dir / "round1").case, machine=machine)
+    store.save_outcome(case_dir / "round1", outcome)
+    text = of(finish(tmp_path)).content
+    top = text[: text.index("Overview")]
+    for expected in (
+        "Chip acme A1, 81920 MiB", "Driver 575.51", "CPU a processor, sockets: 2, cores: 64", "Host memory 1 TiB",
+        "Framework pytorch 2.9.1", "example/image@sha256:1, Python 3.11.7", "Commit abc123", "up to 1 host x 1 device",
+    ):  # fmt: skip
+        assert expected in top, expected
+    assert "Power limit" not in top, "unknown facts are left out"
+
+
+def test_facts_that_differ_between_cases_are_all_listed(tmp_path: Path) -> None:
+    for model, driver in (("one", "1.0"), ("two", "2.0")):
+        case_dir = add_case(tmp_path, "converged_1x1", model=model)
+        edit_json(case_dir / "round1" / "outcome.json", machine={"driver": driver})
+    assert "Driver 1.0; 2.0" in of(finish(tmp_path)).content
+
+
+def test_packages_of_another_version_are_on_the_page_once(tmp_path: Path) -> None:
+    versions = {"version torch": ["2.11.0", "==2.15.0"], "version numpy": ["2.3.0", "==2.4.6"]}
+    for model, names in (("one", ["torch", "numpy"]), ("two", ["torch"])):
+        case_dir = add_case(tmp_path, "converged_1x1", model=model)
+        deviations = {"width": [1, 2], **{f"version {name}": versions[f"version {name}"] for name in names}}
+        edit_json(case_dir / "round1" / "outcome.json", fingerprint={"key": "a", "deviations": deviations})
+    expected = "Other versions torch 2.11.0 (required: ==2.15.0); numpy 2.3.0 (required: ==2.4.6)"
+    assert f"{expected} " in of(finish(tmp_path)).content
+
+
+def test_each_case_has_a_command_with_its_data_and_settings(tmp_path: Path) -> None:
+    setting = {"value": 7, "file": "--set batch=7", "line": 0, "layer": "setting"}
+    data = {"value": "/data/my glm", "file": "case", "line": 0, "layer": "case"}
+    add_case(tmp_path, "converged_1x1", values={"data_dir": data, "batch": setting})
+    text = of(finish(tmp_path)).content
+    expected = "pytest suites --vendor=cpu '--case=toy:pytorch:CPU:1:1:1=/data/my glm' --scale=small --set=batch=7 copy"
+    assert f"Run this case again: {expected}" in text
+
+
+def test_a_long_headline_is_folded(tmp_path: Path) -> None:
+    add_case(tmp_path, "converged_1x1")
+    for number, folded in ((12, False), (13, True)):
+        missing = tuple(f"model{one}:pytorch:CPU:1:2:1: not started" for one in range(number))
+        html = page.body(finish(tmp_path, replace(INFO, not_run=missing)), tmp_path)
+        headline = html[: html.index('id="machine"')]
+        assert headline.count("<li>not run: ") == number
+        assert ("3 more lines" in headline) == folded
+
+
+def test_failed_cases_are_open_and_a_failure_of_all_rounds_appears_once(tmp_path: Path) -> None:
+    same: list[Change] = [lambda outcome: outcome] * 3
+    add_case(tmp_path, "nan_loss", same)
+    add_case(tmp_path, "converged_1x1", model="good")
+    html = page.body(finish(tmp_path), tmp_path)
+    opened = re.findall(r'<details class="case" id="([^"]*)"[^>]* open>', html)
+    assert len(opened) == 1
+    assert opened[0].startswith("case-toy")
+    section = html[html.index(f'id="{opened[0]}"') :]
+    assert section.count("the loss was NaN at step 120") == 1
+    assert "rounds 1, 2, 3: the loss was NaN" in section
+
+
+def test_a_crash_is_one_failure_and_a_missed_target_lists_the_value_of_each_round(tmp_path: Path) -> None:
+    add_case(tmp_path, "crashed_rank")
+    html = page.body(finish(tmp_path), tmp_path)
+    section = html[html.index('<details class="case"') :]
+    assert section.count("ended with exit code 1") == 1
+    assert section.count('<span class="state failed">') == 2, "of the case, and of its failure"
+    case_dir = add_case(tmp_path, "converged_1x1", faster(1.0, 1.0))
+    for number, got in ((1, "0.5"), (2, "0.6")):
+        verdict = Verdict("target", False, got, "top1 >= 0.9", f"round {number}: top1 reached {got}")
+        store.save_verdicts(case_dir, f"test_more{number}", [verdict])
+    text = of(finish(tmp_path)).content
+    assert "rounds 1, 2: top1 reached 0.5 target: got 0.5 (round 1); target: got 0.6 (round 2); expected top1" in text
+
+
+def test_a_distorted_round_is_invalid(tmp_path: Path) -> None:
+    warning = ValidityWarning("throttled", "device 0 was throttled")
+    add_case(tmp_path, "converged_1x1", [lambda one: one, lambda one: replace(one, validity_warnings=(warning,))])
+    add_case(tmp_path, "converged_1x1", model="good")
+    text = of(finish(tmp_path)).content
+    assert "invalid: round 2 (see the warnings)" in text
+    assert "2 rounds, 1 invalid" in text
+    assert text.count("1 invalid") == 1
+
+
+def test_a_case_begins_with_the_rate_of_the_whole_training_and_figures_have_their_meaning(tmp_path: Path) -> None:
+    add_case(tmp_path, "converged_1x1")
+    text = of(finish(tmp_path)).content
+    assert f"p_core {FIGURES['p_core'].meaning} 1,684 images/s" in text
+    assert re.search(r"p_whole [0-9,]+ images/s p_core 1,684 images/s", text), "beside the name of the case"
+    assert text.index(FIGURES["p_whole"].meaning) < text.index(FIGURES["p_core"].meaning), "in its figures"
+
+
+def test_each_round_is_a_dot_around_the_median(tmp_path: Path) -> None:
+    rounds = [change(recorded("converged_1x1")) for change in faster(0.98, 1.0, 1.04)]
+    html = comparisons.distribution([row(*rounds)])
+    places = re.findall(r'<b style="left:([0-9.]+)%">', html)
+    assert [round(float(place)) for place in places] == [26, 50, 98]
+    text = text_of(html)
+    assert "rounds, from -4.0% to +4.0% of the median" in text
+    assert "95 % confidence interval of the mean" in text
+    assert comparisons.distribution([row(recorded("converged_1x1"))]) == ""
+
+
+def test_the_trend_has_valid_runs_of_the_same_config_that_are_older(tmp_path: Path) -> None:
+    print_ = {"key": "k", "precision": "fp32", "suite_code": "s1"}
+    other_code = {**print_, "key": "k2", "suite_code": "s2"}
+    other_config = {**print_, "key": "k3", "precision": "bf16"}
+    run_of(tmp_path / "run1", rounds=dated(1, 0.8), fingerprint=print_)
+    run_of(tmp_path / "run2", rounds=dated(2, 0.9), fingerprint=other_code)
+    run_of(tmp_path / "run3", rounds=dated(3, 5.0), fingerprint=other_config)
+    this = run_of(tmp_path / "run4", rounds=dated(4, 1.0), fingerprint=print_)
+    run_of(tmp_path / "run5", rounds=dated(5, 7.0), fingerprint=print_)
+    html = page.body(this, this)
+    assert "p_core of 3 runs: from 1,347 to 1,684" in html
+    assert "+11.1 % noise unknown, run2" in text_of(html)
+    shutil.rmtree(tmp_path / "run1")
+    assert "p_core of" not in page.body(this, this), "two runs make no trend"
+    shutil.rmtree(tmp_path / "run2")
+    assert "noise unknown" not in of(this).content
+
+
+def test_a_damaged_earlier_run_is_named_and_the_page_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_of(tmp_path / "run1", rounds=dated(1, 0.8))
+    this = run_of(tmp_path / "run2", rounds=dated(2, 1.0))
+    (tmp_path / "run1" / "toy_pytorch_CPU_1_1_1" / "round1" / "outcome.json").write_text("{")
+    assert "noise unknown" not in of(this).content
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(page._Earlier, "_runs", broken)
+    text = of(this).content
+    assert "toy:pytorch:CPU:1:1:1: cannot read earlier runs: ZeroDivisionError: a bug" in text
+    assert "Figures" in text
+
+
+def test_energy_per_sample_and_throughput_per_watt_are_sorted_by_economy() -> None:
+    outcome = recorded("converged_1x1")
+    rows = [
+        row(replace(with_metric(outcome, "device_energy_per_sample", joules), case=f"{name}:pytorch:CPU:1:1:1"))
+        for name, joules in (("wasteful", 4.0), ("thrifty", 0.5))
+    ]
+    text = text_of(comparisons.energy(rows))
+    assert text.index("thrifty") < text.index("wasteful")
+    assert "0.5 J/sample 2 images/s per W" in text
+    assert "4 J/sample 0.25 images/s per W" in text
+    assert comparisons.energy([row(with_metric(outcome, "device_energy_per_sample", None))]) == ""
+
+
+def test_the_speedup_is_drawn_beside_its_ideal() -> None:
+    one, two = recorded("converged_1x1"), recorded("converged_1x2")
+    html = comparisons.scaling([row(one), row(two, one_card=1684.0)])
+    assert '["ideal",' in html
+    assert "speed-up" in text_of(html)
+    assert comparisons.scaling([row(one)]) == ""
+
+
+def test_the_end_of_a_log_is_in_the_page_if_its_round_failed(tmp_path: Path) -> None:
+    good = add_case(tmp_path, "converged_1x1")
+    bad = add_case(tmp_path, "killed_rank", model="bad")
+    text = of(finish(tmp_path)).content
+    assert "rank0.out.log: last lines" in text
+    assert '"event": "FINISHED"' not in text
+    for case_dir in (good, bad):
+        for log in case_dir.glob("round1/*/rank*.out.log"):
+            log.unlink()
+    assert "log: last lines" not in of(tmp_path).content, "without its logs the run still has a page"
+
+
+def test_an_excerpt_is_short_and_escaped(tmp_path: Path) -> None:
+    outcome = recorded("converged_1x1")
+    log = tmp_path / outcome.logs[0]
+    log.parent.mkdir()
+    log.write_text("first\n" * 100 + "x" * 5000 + "\n" + HOSTILE + "\x1b[31m\n")
+    html = excerpts(tmp_path, outcome)
+    parsed = ParsedPage(html)
+    assert "script" not in parsed.tags
+    assert "\\x1b[31m" in parsed.content
+    assert parsed.content.count("first") == 38, "and two longer lines"
+    assert len(html) < 1500
+    assert excerpts(tmp_path, outcome, frozenset({log.name})) == ""
+
+
+def test_a_failed_round_shows_the_failed_ranks_log_first(tmp_path: Path) -> None:
+    outcome = recorded("crashed_rank")
+    for name in outcome.logs:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"this is {Path(name).name}\n")
+    text = text_of(excerpts(tmp_path, outcome))
+    assert text.index("rank1.out.log") < text.index("rank0.out.log")
+    assert not verdicts.converges(outcome)[0].ok

@@ -1,0 +1,137 @@
+"""The summary of a run: the state of its cases, and the verdict in one line."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.report.terminal.summary import RunSummary, all_lines
+from pytest_flagperf.results import verdicts
+from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
+from pytest_flagperf.results.verdicts.case_result import (
+    EXPECTED,
+    FAILED,
+    PASSED,
+    REGRESSED,
+    UNFINISHED,
+    CaseResult,
+    CaseSummary,
+    summarize_case,
+)
+from tests.helpers.results_help import recorded
+
+BERT = "bert:pytorch:CPU:1:2:1"
+GOOD = Verdict("finished", True, "finished", "finished", "it finished")
+MISSED = Verdict("target", False, "0.3", "acc >= 0.9", "round 1: acc reached 0.3, expected 0.9")
+SLOWER = Verdict("baseline p_core", False, "90", "at least 95", "p_core is 90", kind=VerdictKind.BASELINE)
+
+
+def case(*judged: Verdict, replay: str = "converged_1x1", called: str = BERT) -> CaseResult:
+    return CaseResult(called, (replace(recorded(replay), case=called),), {"test_x": judged} if judged else {})
+
+
+def summary(state: str, called: str = BERT, **more: Any) -> CaseSummary:
+    return CaseSummary(called, state, **more)
+
+
+def run_of(*summaries: CaseSummary, **more: Any) -> RunSummary:
+    return RunSummary(summaries=summaries, **more)
+
+
+@pytest.mark.parametrize(
+    ("result", "state"),
+    [
+        (case(GOOD), PASSED),
+        (case(GOOD, MISSED), FAILED),
+        (case(GOOD, SLOWER), REGRESSED),
+        (case(MISSED, SLOWER), FAILED),
+        (
+            case(GOOD, replace(SLOWER, name="baseline", kind=VerdictKind.INCOMPARABLE)),
+            FAILED,
+        ),  # without a comparison a regression is unknown
+        (case(GOOD, replace(MISSED, expected_failure="known")), EXPECTED),
+        (case(SLOWER, replace(MISSED, expected_failure="known")), REGRESSED),
+        (case(), FAILED),
+        (case(GOOD, replay="killed_rank"), FAILED),
+    ],
+)
+def test_state_of_a_case(result: CaseResult, state: str) -> None:
+    assert summarize_case(result).state == state
+
+
+@pytest.mark.parametrize(
+    ("result", "state"),
+    [
+        (case(GOOD), PASSED),
+        (case(), UNFINISHED),
+        (case(GOOD, called="bert:pytorch:CPU:1:2:3"), UNFINISHED),
+        (case(GOOD, replay="interrupted"), UNFINISHED),
+        (case(MISSED), FAILED),
+    ],
+)
+def test_a_case_that_an_interrupted_run_did_not_finish_has_not_failed(result: CaseResult, state: str) -> None:
+    assert summarize_case(result, interrupted=True).state == state
+
+
+def test_each_failure_is_listed_once_an_expected_one_with_its_reason() -> None:
+    outcome = recorded("crashed_rank")
+    failures = tuple(verdicts.converges(outcome))
+    crashed = summarize_case(CaseResult(BERT, (outcome,), {"test_converges": failures, "test_throughput": failures}))
+    assert len(crashed.failures) == len(set(crashed.failures)) == len(crashed.short)
+    speedup = verdicts.speedup([recorded("converged_1x2")], OneCard(4000.0, "this run"), 2, 0.5, "weak")
+    slow = summarize_case(case(*speedup))
+    assert slow.short == ("speedup 0.84x, expected above 1x", "efficiency 42.1 %, expected at least 50.0 %")
+    assert slow.failures[0].startswith("weak scaling: 2 cards do")
+    (line,) = all_lines([summarize_case(case(GOOD, replace(MISSED, expected_failure="ticket 7")))])
+    assert line == f"expected: {BERT}: {MISSED.sentence} (expected failure: ticket 7)"
+
+
+@pytest.mark.parametrize(
+    ("run", "line"),
+    [
+        (run_of(summary(PASSED)), "flagperf: 1 of 1 case passed"),
+        (
+            run_of(summary(PASSED), summary(FAILED, short=("speedup 0.8x, expected above 1x",), warnings=("w", "v"))),
+            f"flagperf: 1 of 2 cases passed, 1 failed ({BERT}: speedup 0.8x, expected above 1x); 2 warnings; r.html",
+        ),
+        (
+            run_of(summary(REGRESSED, short=("slow",)), summary(FAILED, "b", short=("bad",)), summary(EXPECTED, "c")),
+            "flagperf: 0 of 3 cases passed, 1 failed, 1 regressed (first b: bad), 1 failed as expected",
+        ),
+        (
+            run_of(summary(PASSED), summary(UNFINISHED), not_run=("c", "d"), interrupted=True),
+            "flagperf: interrupted: 1 of 4 cases passed, 1 not finished, 2 not run",
+        ),
+        (RunSummary(), "flagperf: no case ran"),
+        (RunSummary(not_run=("a",), interrupted=True), "flagperf: interrupted: no case ran, 1 case requested"),
+    ],
+)
+def test_the_verdict_is_one_line(run: RunSummary, line: str) -> None:
+    run = replace(run, reports=("r.html",)) if "r.html" in line else run
+    assert run.verdict() == line
+    assert list(run.lines(200))[-1] == line
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 120, 200])
+def test_a_narrow_verdict_leaves_out_the_least_important_parts(width: int) -> None:
+    reason = "speedup 0.8x, expected above 1x"
+    failed = summary(FAILED, "transformer_xl:pytorch_2.15:A100-80G-PCIe:2:8:3", short=(reason,))
+    run = run_of(failed, reports=("reports/run20261121103856/report.html",))
+    line = run.verdict(width)
+    assert len(line) <= max(width, 80)
+    assert line.startswith("flagperf: 0 of 1 case passed, 1 failed")
+    assert ("report.html" in line) == (width == 200 or "(" not in line)
+
+
+def test_long_lines_are_broken_between_words() -> None:
+    failed = summary(FAILED, short=("a word " * 40,))
+    lines = list(run_of(failed).lines(80))
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("  ")
+
+
+def test_a_long_list_of_failures_is_truncated() -> None:
+    failed = [summary(FAILED, f"case{number}", short=("bad",)) for number in range(25)]
+    lines = list(run_of(*failed).lines(80))
+    assert sum(line.startswith("failed: ") for line in lines) == 10
+    assert "... and 15 more" in lines

@@ -1,0 +1,286 @@
+"""flagperf compare over stored runs: tables, the noise that changes are judged by, the page, and the exit code."""
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.report.page import compared
+from pytest_flagperf.results.measured.validity import ValidityWarning
+from tests.commands.test_commands import SAME, Capture, errors_of, flagperf, output_of
+from tests.helpers import many_cases
+from tests.helpers.results_help import with_metric
+from tests.helpers.stored_runs import Change, add_case, cases_of, faster, finish, run_of
+
+
+def dated(day: int, *factors: float) -> list[Change]:
+    """Rounds of a day: what the same rounds did at another time is a copy."""
+    return [
+        lambda one, change=change, number=number: replace(change(one), started_ms=1000 * day + number)  # type: ignore[misc]
+        for number, change in enumerate(faster(*factors))
+    ]
+
+
+def test_like_runs_are_compared_and_nothing_regressed(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
+    new = run_of(tmp_path / "new", rounds=faster(0.98, 0.97, 0.99))
+    out = output_of(capsys, "compare", old, new)
+    assert "no regression; a change below 5.0 % cannot be seen (p_whole of toy:pytorch:" in " ".join(out.split())
+    assert "-2.0 %" in out
+    assert max(map(len, out.splitlines()[1:])) <= 80
+
+
+def test_a_regression_beyond_the_threshold_is_exit_code_1(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
+    new = run_of(tmp_path / "new", rounds=faster(0.92, 0.91, 0.93))
+    out = output_of(capsys, "compare", old, new, code=1)
+    regressions = [line for line in out.splitlines() if line.startswith("regression: ")]
+    assert [line.split(": ")[3].split()[0] for line in regressions] == ["p_whole", "p_train", "p_core"]
+    assert "8.0 % lower, a change counts from 5.0 % on (the threshold); noise goes this far once in" in regressions[2]
+    assert "no regression" in output_of(capsys, "compare", old, new, "--threshold", "10%")
+    assert "better" in output_of(capsys, "compare", new, old)
+    assert "no regression" in output_of(capsys, "compare", old, new, "--metric", "e2e_time")
+
+
+def invalid(change: Change) -> Change:
+    warning = ValidityWarning("busy", "localhost: a rank waited for a core in 49 % of the training")
+    return lambda outcome: replace(change(outcome), validity_warnings=(warning,))
+
+
+def test_an_invalid_round_decides_nothing_and_is_named(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
+    good, slow = faster(1.0), faster(0.46, 0.46)
+    new = run_of(tmp_path / "new", rounds=[*good, *map(invalid, slow)])
+    comment, page = tmp_path / "comment.md", tmp_path / "page.html"
+    out = output_of(capsys, "compare", old, new, "--markdown", comment, "--html", page)
+    assert "toy:pytorch:CPU:1:1:3 (valid rounds: 3 -> 1)" in out
+    for text in (" ".join(out.split()), comment.read_text(), page.read_text()):
+        assert "new: round 2 is invalid and decides nothing: localhost: a rank waited for a core in 49 %" in text
+        assert "round 1 is invalid" not in text
+    valid = run_of(tmp_path / "valid", rounds=slow)
+    assert "p_core went from" in output_of(capsys, "compare", old, valid, code=1)
+
+
+@pytest.mark.parametrize("side", ["old", "new"])
+def test_a_case_without_a_valid_round_is_not_judged(tmp_path: Path, capsys: Capture, side: str) -> None:
+    for name in ("old", "new"):
+        slow = faster(0.46, 0.46)
+        add_case(tmp_path / name, "converged_1x2", [*map(invalid, slow)] if name == side else slow)
+    comment, page = tmp_path / "comment.md", tmp_path / "page.html"
+    for name in ("old", "new"):
+        finish(tmp_path / name)
+    out = output_of(
+        capsys, "compare", tmp_path / "old", tmp_path / "new", "--markdown", comment, "--html", page, code=2
+    )
+    assert out.splitlines()[-1] == "no case was judged"
+    assert f"warning: toy:pytorch:CPU:1:2:2: not judged: no valid round in {side}" in out
+    for text in (comment.read_text(), page.read_text()):
+        assert f"{side}: round 2 is invalid and decides nothing: localhost: a rank waited" in text
+        assert "o case was judged" in text
+        assert "not judged" in text
+        assert "no regression" not in text.lower()
+    for name in ("old", "new"):
+        add_case(tmp_path / name, "converged_1x1", faster(1.0))
+        finish(tmp_path / name)
+    assert output_of(capsys, "compare", tmp_path / "old", tmp_path / "new").endswith("; 1 case not judged\n")
+
+
+def test_a_change_within_the_noise_is_no_regression(tmp_path: Path, capsys: Capture) -> None:
+    """8 % slower, of rounds that differ by 10 % themselves."""
+    old = run_of(tmp_path / "old", rounds=faster(0.9, 1.0, 1.1))
+    new = run_of(tmp_path / "new", rounds=faster(0.82, 0.92, 1.02))
+    assert "no regression; a change below 36.7 % cannot be seen (p_train of" in output_of(capsys, "compare", old, new)
+    worse = run_of(tmp_path / "worse", rounds=faster(0.44, 0.5, 0.56))
+    assert "(its noise of the rounds alone)" in output_of(capsys, "compare", old, worse, code=1)
+
+
+def test_with_one_round_each_the_noise_is_reported_as_unknown(tmp_path: Path, capsys: Capture) -> None:
+    old, new = run_of(tmp_path / "old"), run_of(tmp_path / "new")
+    out = output_of(capsys, "compare", old, new)
+    assert "noise: unknown with one round on each side, judged by the threshold of 5.0 %" in out
+    assert out.endswith("), noise unknown\n")
+    assert {line.split()[-1] for line in out.splitlines() if line.startswith("  p_")} == {"?"}
+
+
+def test_runs_like_the_old_one_tell_the_noise_from_run_to_run(tmp_path: Path, capsys: Capture) -> None:
+    """Rounds that agree in runs that do not: 8 % lower is nothing, 30 % is. Runs that are unlike do not count."""
+    reports = tmp_path / "reports"
+    for number, factor in enumerate((1.0, 1.06, 0.95, 1.04, 0.97, 1.05, 0.94)):
+        run_of(reports / f"run{number}", rounds=dated(number, factor, factor * 1.001), fingerprint={"key": "k"})
+    run_of(reports / "run7", rounds=dated(7, 5.0, 0.1), fingerprint={"key": "other"})
+    new = run_of(reports / "run8", rounds=dated(8, 0.92, 0.921), fingerprint={"key": "k"})
+    out = output_of(capsys, "compare", reports / "run0", new)
+    assert "noise: chance exceeds it once in 100 runs; measured on 7 runs like the old one" in out
+    slow = run_of(tmp_path / "slow", rounds=dated(9, 0.6, 0.6), fingerprint={"key": "k"})
+    assert "(its noise from run to run); noise goes" in output_of(capsys, "compare", reports / "run0", slow, code=1)
+    moved = shutil.copytree(reports / "run0", tmp_path / "moved" / "run0")
+    out = output_of(capsys, "compare", moved, new, code=1)
+    assert "on the 2 and 2 rounds alone" in " ".join(out.split())
+
+
+def test_lower_is_better_where_it_is(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old")
+    slow = with_metric(cases_of(old)[0].outcomes[0], "e2e_time", 100.0)
+    new = run_of(tmp_path / "new", rounds=[lambda _: slow])
+    assert "no regression" in output_of(capsys, "compare", old, new)
+    assert "e2e_time went from" in output_of(capsys, "compare", old, new, "--metric=e2e_time", code=1)
+    assert "no regression" in output_of(capsys, "compare", new, old, "--metric=e2e_time")
+
+
+def test_unlike_fingerprints_are_named_field_by_field_and_refused(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old", fingerprint={**SAME, "precision": "fp32", "key": "a"})
+    new = run_of(tmp_path / "new", fingerprint={**SAME, "precision": "bf16", "key": "b"})
+    lines = errors_of(capsys, "compare", old, new)
+    assert lines[0] == "toy:pytorch:CPU:1:1:1: precision: fp32 -> bf16"
+    assert "--ignore-differences" in lines[1]
+    assert len(lines) == 2
+    assert "different: precision: fp32 -> bf16" in output_of(capsys, "compare", old, new, "--ignore-differences")
+
+
+def test_other_hardware_is_compared_only_when_asked(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old")
+    new = run_of(tmp_path / "new", hardware="X9", vendor="acme", fingerprint={"key": "x", "hardware": "X9"})
+    assert "no case in common" in errors_of(capsys, "compare", old, new)[0]
+    out = output_of(capsys, "compare", old, new, "--ignore-differences")
+    assert "toy:pytorch:CPU:1:1:1 -> toy:pytorch:X9:1:1:1" in out
+    assert "vendor: cpu -> acme" in out
+
+
+def test_a_case_that_is_gone_or_failed_is_a_regression(tmp_path: Path, capsys: Capture) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    for name in ("converged_1x1", "converged_1x2"):
+        add_case(old, name)
+    add_case(new, "converged_1x1")
+    finish(old)
+    finish(new)
+    assert "toy:pytorch:CPU:1:2:1 is not in" in output_of(capsys, "compare", old, new, code=1)
+    assert "note: toy:pytorch:CPU:1:2:1 is not in" in output_of(capsys, "compare", old, new, "--common")
+    assert "is only in" in output_of(capsys, "compare", new, old)
+    add_case(new, "crashed_rank", fingerprint={"key": "key-2", "one_card_key": "key-1"})
+    assert "none of 1 round ended well" in output_of(capsys, "compare", old, finish(new), code=1)
+
+
+def test_a_target_that_is_no_longer_reached_is_a_regression(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old")
+    new = run_of(tmp_path / "new", "missed_target", fingerprint={"key": "key-1", "one_card_key": "key-1"})
+    assert "0 of 1 round reached the target, 1 of 1 did before" in output_of(capsys, "compare", old, new, code=1)
+
+
+def test_a_figure_that_is_missing_now_is_a_regression(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old")
+    new = run_of(tmp_path / "new", rounds=[lambda one: with_metric(one, "p_core", None)])
+    assert "p_core was" in output_of(capsys, "compare", old, new, code=1)
+
+
+def test_of_more_runs_the_first_and_last_are_compared(tmp_path: Path, capsys: Capture) -> None:
+    days = {"a": (3, 1.0), "b": (1, 1.2), "c": (2, 0.8), "d": (0, 0.5)}
+    runs = {name: run_of(tmp_path / name, rounds=dated(day, factor)) for name, (day, factor) in days.items()}
+    lines = output_of(capsys, "compare", *runs.values(), code=1).splitlines()
+    assert lines[0] == f"{runs['a']} -> {runs['d']}"
+    assert f"note: 2 runs between not compared; flagperf report --all {tmp_path} shows all" in lines
+    row = next(line for line in lines if line.startswith("  p_core")).split()
+    assert row[1:] == ["1,684", "images/s", "842.1", "images/s", "-50.0", "%", "worse", "?"]
+    by_time = output_of(capsys, "compare", tmp_path).splitlines()
+    assert by_time[0] == f"{runs['d']} -> {runs['a']}", "a folder's runs are in the order of their times"
+
+
+def test_one_run_alone_and_contradictory_options_are_refused(tmp_path: Path, capsys: Capture) -> None:
+    run = run_of(tmp_path / "runs" / "run1")
+    for path in (run, run.parent):
+        assert "expected two runs, got 1" in errors_of(capsys, "compare", path)[0]
+    run = run_of(tmp_path / "run")
+    assert "did you mean p_core" in errors_of(capsys, "compare", run, run, "--metric=p_cor")[0]
+    with pytest.raises(SystemExit) as ended:
+        flagperf("compare", run, run, "--threshold=much")
+    assert ended.value.code == 2
+    assert "expected a percentage" in capsys.readouterr().err
+
+
+def test_the_page_has_each_runs_figures_and_what_is_worse(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
+    new = run_of(tmp_path / "new", rounds=faster(0.5, 0.505, 0.495))
+    out = output_of(capsys, "compare", old, new, "--html", tmp_path / "page" / "compared.html", code=1)
+    assert f"note: wrote the page {tmp_path / 'page' / 'compared.html'}" in out
+    page = (tmp_path / "page" / "compared.html").read_text()
+    assert "<p>1 of 1 case regressed</p>" in page
+    assert page.count("<strong>worse</strong>") == 3
+    for text in ("1,684 images/s", "842.1 images/s", "-50.0 %", "measured on the 3 and 3 rounds alone"):
+        assert text in page
+    assert set(re.findall(r"<figcaption>(Training loss|top1 and its target|Throughput, all cards)", page)) == {
+        "Training loss", "top1 and its target", "Throughput, all cards",
+    }  # fmt: skip
+    assert "https://" not in page.split("</style>", 1)[1].split("<script>", 1)[0]
+
+
+def test_other_hardware_stands_beside_on_the_page_with_what_is_unlike(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old")
+    new = run_of(tmp_path / "new", hardware="X9", vendor="acme<b>", fingerprint={"key": "x", "hardware": "X9"})
+    output_of(capsys, "compare", old, new, "--ignore-differences", "--html", tmp_path / "compared.html")
+    page = (tmp_path / "compared.html").read_text()
+    assert "<p>No regression; a change below 5.0 % cannot be seen" in page
+    assert 'class="warning">different: ' in page
+    assert "vendor: cpu -&gt; acme&lt;b&gt;" in page
+    assert "acme<b>" not in page
+
+
+def test_a_page_of_runs_without_a_success_is_written(tmp_path: Path, capsys: Capture) -> None:
+    same = {"key": "key-1", "one_card_key": "key-1"}
+    old, new = (run_of(tmp_path / name, "crashed_rank", fingerprint=same) for name in ("old", "new"))
+    output_of(capsys, "compare", old, new, "--html", tmp_path / "compared.html", code=1)
+    assert "none of 1 round ended well" in (tmp_path / "compared.html").read_text()
+
+
+@pytest.mark.integration
+def test_the_page_of_many_cases_stays_small_and_says_what_it_leaves_out(tmp_path: Path, capsys: Capture) -> None:
+    for name in ("old", "new"):
+        many_cases.make(tmp_path / name, 6)
+    sizes = {}
+    for name, most in (("wide", compared._CHART_BYTES), ("narrow", 40_000)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compared, "_CHART_BYTES", most)
+            flagperf("compare", tmp_path / "old", tmp_path / "new", "--ignore-differences", "--html", tmp_path / name)
+        page = (tmp_path / name).read_text()
+        sizes[name] = len(page)
+        assert ("without the charts of hosts and devices" in page) == (name == "narrow")
+    capsys.readouterr()
+    assert sizes["wide"] < 3_000_000
+    assert sizes["narrow"] < sizes["wide"] / 2
+
+
+def history(folder: Path) -> list[Path]:
+    """Sixteen runs, each of another commit; the last six are 20 % slower."""
+    runs = []
+    for number in range(16):
+        factor = (0.8 if number >= 10 else 1.0) * (1 + 0.01 * (-1) ** number)
+        rounds: list[Change] = [
+            lambda one, change=change, number=number: replace(change(one), machine={"commit": f"{number:040}"})  # type: ignore[misc]
+            for change in dated(number + 1, factor)
+        ]
+        runs.append(run_of(folder / f"run202611{number + 1:02}", rounds=rounds, fingerprint={"key": "k"}))
+    return runs
+
+
+def test_the_change_of_the_level_is_named_with_its_run_and_commit(tmp_path: Path, capsys: Capture) -> None:
+    runs = history(tmp_path / "reports")
+    sentence = (
+        "p_core: 20.0 % lower from run20261111 (commit 000000000000) on; the run before is run20261110 (commit "
+        "000000000000)"
+    )
+    page, comment = tmp_path / "compared.html", tmp_path / "comment.md"
+    out = output_of(capsys, "compare", runs[0], runs[-1], "--html", page, "--markdown", comment, code=1)
+    assert sentence in " ".join(out.split())
+    assert f'<span class="advice">{sentence}</span>' in page.read_text(), "beside the regression"
+    assert sentence in comment.read_text()
+    assert "16 runs like this one" in page.read_text(), "also the stored runs between"
+    assert sentence not in " ".join(output_of(capsys, "compare", runs[0], runs[9]).split()), "before the change"
+
+
+def test_the_curves_of_both_runs_are_laid_over_each_other_in_the_overview(tmp_path: Path, capsys: Capture) -> None:
+    old, new = (run_of(tmp_path / name, rounds=faster(factor)) for name, factor in (("old", 1.0), ("new", 0.9)))
+    output_of(capsys, "compare", old, new, "--html", tmp_path / "compared.html", code=1)
+    text = (tmp_path / "compared.html").read_text()
+    curves = re.findall(r'<svg class="small apart".*?</svg>', text)
+    assert [curve.count("<polyline") for curve in curves] == [2, 2], "of the metric and the throughput"
+    assert text.count('<div class="stacked">') == 2, "where the time of each run went"

@@ -1,0 +1,322 @@
+"""Two ways to the same figure: for each pair one recorded round at the tolerance passes, and one beyond it fails."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagperf_driver import events
+from flagperf_driver.node.logs.ranklog import RankLog
+from pytest_flagperf.results.measured.consistency import CONTRADICTION, PAIRS
+from pytest_flagperf.results.measured.consistency_pairs import RankFigures
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.sampled import Counted
+from pytest_flagperf.results.verdicts import converges, failed, speedup, throughput
+from pytest_flagperf.results.verdicts.speedup import OneCard
+from tests.helpers.recording import CONFIG, START_MS, Entry, Json, Sampling, Training, write
+from tests.helpers.results_help import edit_json
+
+# Two cards, 200 steps of 64 samples in 20 ms, four evaluations of 0.5 s: it trains for 6 s, after 3 s.
+GOOD = Training("good", nproc=2, token="0f1e", sampling=Sampling(devices=2, every_s=0.5))
+Change = Callable[[float], Training]
+OF_STARTS = {"resumed_step", "resumed_time"}
+"""Pairs of trainings that were started several times, which test_starts.py tests."""
+OF_MIXTURES = {"expert_load"}
+
+
+def finished(name: str, of: str | None = None) -> Change:
+    """A figure of FINISHED has this value; ``of`` is what it is a part of."""
+
+    def change(value: float) -> Training:
+        def changed(end: Json) -> Json:
+            return {**end, name: value} if of is None else {**end, of: {**end[of], name: value}}
+
+        return replace(GOOD, finished=changed)
+
+    return change
+
+
+def with_records(change: Callable[[int, float, str, Json], Entry], training: Training = GOOD) -> Training:
+    """Each record is what is made of it, of its rank, time, event and figures."""
+    return replace(training, edit=lambda rank, found: [change(rank, *entry) for entry in found])
+
+
+def logged(event: str, name: str, factor: bool = False) -> Change:
+    """A figure of all records of an event."""
+
+    def change(value: float) -> Training:
+        def record(_: int, at: float, what: str, its: Json) -> Entry:
+            return at, what, {**its, name: its[name] * value if factor else value} if what == event else its
+
+        return with_records(record)
+
+    return change
+
+
+def written(name: str) -> Change:
+    """A figure is multiplied where the log has it by the original's name."""
+
+    def change(factor: float) -> Training:
+        def multiplied(match: re.Match[str]) -> str:
+            return f"{match[1]}{float(match[2]) * factor}"
+
+        def text(_: int, lines: list[str]) -> list[str]:
+            return [re.sub(rf'("{name}": )([0-9.e-]+)', multiplied, line) for line in lines]
+
+        return replace(GOOD, text=text)
+
+    return change
+
+
+def moved(event: str, step: int | None = None, training: Training = GOOD) -> Change:
+    """A record is written so many seconds later."""
+
+    def change(seconds: float) -> Training:
+        def record(_: int, at: float, what: str, its: Json) -> Entry:
+            return at + (seconds if what == event and its.get("step") == step else 0), what, its
+
+        return with_records(record, training)
+
+    return change
+
+
+def second_rank(name: str) -> Change:
+    """A figure of the second rank's FINISHED."""
+
+    def change(value: float) -> Training:
+        def record(rank: int, at: float, what: str, its: Json) -> Entry:
+            return at, what, {**its, name: value} if what == events.FINISHED and rank == 1 else its
+
+        return with_records(record)
+
+    return change
+
+
+def measuring(name: str = "", of: int = 1) -> Change:
+    """Each rank measures two points and leaves one out; a figure of a rank's FINISHED, or its second point, differs."""
+
+    def change(value: float) -> Training:
+        def edit(rank: int, found: list[Entry]) -> list[Entry]:
+            *before, (at, event, end) = found
+            its = {"points": 2, "left_out": 1} | ({name: value} if name and rank == of else {})
+            points = ["copy 1", f"copy {value:g}" if not name and rank == of else "copy 2"]
+            logged = [(at, events.MEASURED, {"point": point, "figures": {"copy": 1.0}}) for point in points]
+            left_out = {"point": "copy 3", "expected_s": 60.0}
+            return [*before, *logged, (at, events.LEFT_OUT, left_out), (at, event, {**end, **its})]
+
+        return replace(GOOD, edit=edit)
+
+    return change
+
+
+def of_mixture(load: float) -> Training:
+    """All STEP_END records have an expert's load of 1.5, FINISHED another one."""
+    logged = {events.STEP_END: 1.5, events.FINISHED: load}
+    return with_records(
+        lambda _, at, what, its: (at, what, {**its, "expert_load": logged[what]} if what in logged else its)
+    )
+
+
+def with_log_freq(change: Change) -> Change:
+    return lambda value: replace(change(value), plan_fields={"config": {**CONFIG, "log_freq": 10}})
+
+
+@dataclass(frozen=True)
+class Case:
+    """The last value that passes, and the first that does not: reckoned by hand from the recording."""
+
+    pair: str
+    change: Change
+    passes: float
+    fails: float
+
+
+CASES = [
+    Case("original_names", finished("global_steps"), 200, 201),
+    Case("original_names", written("img/s"), 1, 1.001),
+    Case("original_names", written("eval_top1"), 1, 1.002),
+    Case("original_names", written("final_top1"), 1, 1.003),
+    Case("train_time", finished("raw_train_time"), 6.211, 6.213),
+    Case("train_time", finished("raw_train_time"), 5.789, 5.787),
+    # Seen within 5.8 s to 6.2 s.
+    Case("train_time_seen", finished("raw_train_time"), 6.412, 6.413),
+    Case("train_time_seen", finished("raw_train_time"), 5.588, 5.587),
+    Case("init_time", finished("init_time"), 2.795, 2.793),
+    Case("init_time_seen", finished("init_time"), 3.356, 3.357),
+    Case("e2e_time", finished("e2e_time"), 9.318, 9.319),
+    Case("e2e_time_seen", finished("e2e_time"), 9.468, 9.469),
+    Case("e2e_time_round", finished("e2e_time"), 9.919, 9.920),
+    Case("record_times", moved(events.TRAIN_START), 0.3, 0.301),
+    Case("all_record_times", moved(events.EVALUATE, 150), 1.099, 1.101),
+    Case("time_to_target", moved(events.EVALUATE, 150), 1.712, 1.713),
+    # Here the target ends the training, after 4.5 s.
+    Case("time_to_target", moved(events.EVALUATE, 150, replace(GOOD, steps=150)), -0.209, -0.21),
+    Case("train_no_eval_time", finished("train_no_eval_time"), 4.0139, 4.0141),
+    Case("eval_time", finished("eval_time"), 2.0139, 2.0141),
+    Case("evaluations", logged(events.EVALUATE, "time"), 0.5374, 0.5376),
+    # What the suite allows of 6 s, 4 s of them without evaluations, and 0.2 s.
+    Case("warm_up", finished("pure_training_computing_time"), 64.399, 64.401),
+    Case("waiting", finished("input_wait_time"), 1.2, 1.201),
+    Case("evaluation", finished("eval_model_time"), 6.295, 6.297),
+    Case("summarizing", finished("eval_time"), 3.8, 3.801),
+    Case("checking", finished("check_time"), 60.3, 60.301),
+    Case("saving", finished("save_time"), 0.2, 0.201),
+    Case("rest", finished("raw_train_time"), 6.888, 6.889),
+    # Seen within 3.5 s to 4.5 s.
+    Case("steps_seen", finished("pure_training_computing_time"), 2.491, 2.49),
+    Case("eval_time_seen", finished("eval_time"), 2.704, 2.706),
+    Case("device_clock", finished("windows_time"), 4.2244, 4.2246),
+    Case("computing_time", finished("pure_training_computing_time"), 3.9199, 3.9201),
+    Case("step_times", finished("pure_training_computing_time"), 3.818, 3.8181),
+    Case("input_wait", finished("input_wait_time"), 0.2104, 0.2105),
+    Case("step_time_mean", finished("mean", "step_time"), 0.0206, 0.02061),
+    Case("step_time_mean", finished("mean", "step_time"), 0.01942, 0.01938),
+    Case("step_time_percentiles", finished("p50", "step_time"), 0.0443, 0.04431),
+    Case("forward_time", finished("forward_time"), 0.02002, 0.02003),
+    Case("p_whole", finished("p_whole"), 12800 / 6 * 1.00099, 12800 / 6 * 1.0011),
+    Case("p_train", finished("p_train"), 12800 / 4 * 1.00099, 12800 / 4 * 1.0011),
+    Case("p_core", finished("p_core"), 3389.8, 3389.9),
+    Case("p_core", finished("p_core"), 3267.4, 3267.3),
+    Case("throughputs", logged(events.STEP_END, "throughput", factor=True), 1.0019, 1.0021),
+    Case("samples", finished("samples"), 12800 - 3 * 63, 12800 - 3 * 63 - 1),
+    Case("samples", finished("samples"), 12800, 12801),
+    Case("measured_samples", finished("measured_samples"), 12480 - 3 * 63, 12480 - 3 * 63 - 1),
+    Case("logged_samples", finished("samples"), 12800, 12799),
+    Case("logged_steps", with_log_freq(finished("steps")), 209, 210),
+    Case("measured_steps", finished("measured_steps"), 195, 196),
+    Case("warmup_steps", finished("warmup_steps"), 5, 4),
+    Case("ranks_steps", second_rank("steps"), 200, 199),
+    Case("ranks_samples", second_rank("samples"), 12800, 12799),
+    Case("ranks_time", second_rank("raw_train_time"), 6.559, 6.561),
+    Case("expert_load", of_mixture, 1.501, 1.502),
+    Case("points", measuring("points", of=0), 2, 3),
+    Case("points", measuring("points"), 2, 1),
+    Case("left_out_points", measuring("left_out"), 1, 0),
+    Case("ranks_points", measuring(), 2, 4),
+]
+
+
+def contradicted(outcome: Outcome) -> set[str]:
+    assert {failure.kind for failure in outcome.failures} <= {CONTRADICTION}, outcome.failures
+    return {name for failure in outcome.failures for name in re.findall(r"\(pair (\w+)\)", failure.sentence)}
+
+
+def test_a_good_round_has_no_contradiction(tmp_path: Path) -> None:
+    outcome = measure(write(GOOD, tmp_path / "round1"))
+    assert outcome.failures == ()
+    # Of both ranks all but those of points and of other trainings; of the first all but three that compare it with
+    # itself, of the second all but the energy and the sums of the agent, which reads the first rank's records only.
+    assert outcome.compared == 2 * (len(PAIRS) - len(OF_STARTS | OF_MIXTURES) - 3) - 3 - 1 - 3
+    for found in (converges(outcome), throughput([outcome])):
+        assert failed(found) == []
+        (consistent,) = [verdict for verdict in found if verdict.name == "consistent"]
+        assert consistent.got == f"{outcome.compared} pairs"
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{case.pair} {case.fails:g}" for case in CASES])
+def test_a_figure_passes_at_the_tolerance_and_fails_beyond_it(tmp_path: Path, case: Case) -> None:
+    assert case.pair not in contradicted(measure(write(case.change(case.passes), tmp_path / "passes")))
+    outcome = measure(write(case.change(case.fails), tmp_path / "fails"))
+    assert case.pair in contradicted(outcome)
+    assert not outcome.ok
+    card = OneCard(1000.0, "this run", "images/s")
+    for found in (converges(outcome), throughput([outcome]), speedup([outcome], card, 2, 0.5, "weak")):
+        assert "consistent" in {verdict.name for verdict in failed(found)}
+
+
+def test_an_energy_counter_passes_at_the_tolerance_and_fails_beyond_it(tmp_path: Path) -> None:
+    (pair,) = [pair for pair in PAIRS if pair.name == "energy"]
+    none = RankLog(0, tmp_path)
+    ranks = [
+        RankFigures({}, 1, none, counted=(Counted(joules, 1000.0, 50.0, "h1: device 7"),))
+        for joules in (1350.0, 1350.1)
+    ]
+    passes, fails = (found for rank in ranks if (found := pair.of(rank)) is not None)
+    assert pair.contradiction(passes) is None
+    assert (pair.contradiction(fails) or "").startswith(
+        "a device's energy counter (h1: device 7) is 1,350 J, expected 1,000 J (tolerance 350 J)"
+    )
+    round_dir = write(GOOD, tmp_path / "round1")
+    (series,) = round_dir.glob("*/devices.series.csv")
+    head, *rows = series.read_text().splitlines()
+    cells = [row.split(",") for row in rows]
+    wrong = [",".join([*row[:-1], str(5 * float(row[-1]))]) for row in cells]
+    series.write_text("\n".join([head, *wrong]) + "\n")
+    assert contradicted(measure(round_dir)) == {"energy"}
+
+
+def test_each_pair_has_a_round_that_fails() -> None:
+    assert {case.pair for case in CASES} == {pair.name for pair in PAIRS} - {"energy", *OF_STARTS}
+
+
+def test_a_contradiction_is_a_sentence(tmp_path: Path) -> None:
+    outcome = measure(write(finished("p_core")(9999.0), tmp_path / "round1"))
+    assert [failure.sentence for failure in outcome.failures] == [
+        f"round 1: rank {rank} on localhost: `p_core` is 9,999 samples/s, expected 3,284 samples/s to 3,373 samples/s"
+        " (tolerance 16.86 samples/s) by measured samples / `pure_training_computing_time` at least,"
+        " / (`step_time_mean` x measured steps - their waiting) at most (pair p_core)"
+        for rank in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize("by_s", [2.0, -3600.0])
+def test_a_clock_that_was_set_meanwhile_is_no_contradiction(tmp_path: Path, by_s: float) -> None:
+    """The agent saw that it was: its two clocks went apart."""
+    at = 5.0
+    training = with_records(lambda _, when, event, its: (when + (by_s if when > at else 0), event, its))
+    round_dir = write(training, tmp_path / "round1")
+    (path,) = round_dir.glob("*/milestones.json")
+    assert measure(round_dir).failures
+    body = json.loads(path.read_text())
+    for its in body["ranks"].values():
+        for both in its.values():
+            for moment in both.values() if isinstance(both, dict) else ():
+                moment[1] += round(1000 * by_s) if moment[0] > 5000 + at else 0
+    path.write_text(json.dumps(body))
+    assert measure(round_dir).failures == ()
+
+
+@pytest.mark.parametrize(("model_s", "wrong"), [(14.2, set()), (14.4, {"evaluation"})])
+def test_a_host_lost_in_an_evaluation_is_no_contradiction(tmp_path: Path, model_s: float, wrong: set[str]) -> None:
+    round_dir = write(finished("eval_model_time")(model_s), tmp_path / "round1")
+    assert contradicted(measure(round_dir)) == {"evaluation"}
+    silence = {"host": "localhost", "from_ms": START_MS + 4000, "until_ms": START_MS + 8000}
+    edit_json(round_dir / "round.json", silences=[silence])
+    assert contradicted(measure(round_dir)) == wrong
+
+
+def test_what_a_checkpoint_brought_is_taken_off(tmp_path: Path) -> None:
+    """A training that goes on from step 100 counts it all, and its log has the rest."""
+    earlier = {
+        "step": 100, "samples": 6400, "train_time": 50.0, "eval_time": 10.0, "compute_time": 38.0,
+        "input_wait_time": 2.0,
+    }  # fmt: skip
+
+    def edit(_: int, found: list[Entry]) -> list[Entry]:
+        def later(its: Json) -> Json:
+            return {**its, **{name: its[name] + earlier[name] for name in ("step", "samples") if name in its}}
+
+        return [(at, event, later(its) if event != events.FINISHED else its) for at, event, its in found]
+
+    def end(its: Json) -> Json:
+        added = {
+            "raw_train_time": 50.0, "train_no_eval_time": 40.0, "pure_training_computing_time": 38.0,
+            "input_wait_time": 2.0, "eval_time": 10.0, "steps": 100, "samples": 6400,
+        }  # fmt: skip
+        whole = {**its, **{name: its[name] + more for name, more in added.items()}, "resumed": earlier}
+        rates = {"p_whole": whole["samples"] / whole["raw_train_time"], "p_train": whole["samples"] / 44.0}
+        return {**whole, **rates}
+
+    config: dict[str, Any] = {**CONFIG, "checkpoint_dir": "/checkpoints"}
+    training = replace(GOOD, edit=edit, finished=end, plan_fields={"config": config})
+    outcome = measure(write(training, tmp_path / "round1"))
+    assert contradicted(outcome) == set()
+    assert outcome.quality.reached is not None
+    assert outcome.value("time_to_target") == pytest.approx(50.0 + outcome.quality.reached.time)
+    # Who has no checkpoints went on from none.
+    assert "train_time" in contradicted(measure(write(replace(training, plan_fields={}), tmp_path / "round2")))

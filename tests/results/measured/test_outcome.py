@@ -1,0 +1,275 @@
+"""A round's directory becomes an outcome, whatever state it was left in."""
+
+import json
+import math
+import re
+import shutil
+import tracemalloc
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from flagperf_driver import perflog
+from flagperf_driver.node.logs import ranklog
+from flagperf_driver.node.logs.metric import Target
+from flagperf_driver.node.logs.ranklog import CURVE_POINTS, Curve, read_rank
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome
+from pytest_flagperf.stored import FormatError
+from tests.helpers.results_help import NAMES, edit_json, recorded, replay_dir
+
+TARGET = Target("top1", "higher", "fraction", 0.9)
+
+
+@pytest.fixture
+def round_dir(tmp_path: Path) -> Path:
+    shutil.copytree(replay_dir("converged_1x2"), tmp_path / "round1")
+    return tmp_path / "round1"
+
+
+def test_a_directory_measured_twice_gives_equal_outcomes_which_survive_json() -> None:
+    assert [name for name in NAMES if measure(replay_dir(name)).to_json() != recorded(name).to_json()] == []
+    for name in NAMES:
+        body = recorded(name).to_json()
+        again = Outcome.from_json(json.loads(json.dumps(body, allow_nan=False)))
+        assert again.to_json() == body, name
+        assert type(again.steps) is tuple
+        assert again.ok == recorded(name).ok, name
+
+
+def _forward_times(round_dir: Path, seconds: dict[int, float], steps: int = 100) -> None:
+    """Have the ranks say how long their forward passes took."""
+    for rank, value in seconds.items():
+        (path,) = round_dir.glob(f"*/rank{rank}.out.log")
+        warning = f'"event": "FINISHED", "value": {{"forward_time": {value}, "measured_steps": {steps}, '
+        path.write_text(
+            re.sub('"(measured_steps|forward_time)": [0-9.]+, ', "", path.read_text()).replace(FINISHED, warning)
+        )
+
+
+FINISHED = '"event": "FINISHED", "value": {'
+
+
+@pytest.mark.parametrize(
+    ("seconds", "steps", "warning"),
+    [
+        ({0: 0.010, 1: 0.020}, 100, "rank 1 on {host} held up the others: a forward pass takes 2 times as long"),
+        ({0: 0.010, 1: 0.011}, 100, None),
+        ({0: 0.010, 1: 0.020}, 5, None),
+    ],
+    ids=["slow", "near", "too few steps"],
+)
+def test_who_delayed_all_is_named(round_dir: Path, seconds: dict[int, float], steps: int, warning: str | None) -> None:
+    _forward_times(round_dir, seconds, steps)
+    host = json.loads((round_dir / "plan.json").read_text())["hosts"][0]["name"]
+    found = measure(round_dir).warnings
+    assert [line.partition(" as the other")[0] for line in found] == ([warning.format(host=host)] if warning else [])
+
+
+def test_a_package_of_another_version_than_required_is_a_deviation(round_dir: Path) -> None:
+    assert not any(name.startswith("version ") for name in measure(round_dir).fingerprint.get("deviations", {}))
+    other = {"key": "torch", "value": "2.11.0", "reference": "==2.15.0", "file": "suites/r.txt", "line": 1}
+    edit_json(round_dir / "plan.json", other_versions=[other])
+    assert measure(round_dir).fingerprint["deviations"]["version torch"] == ["2.11.0", "==2.15.0"]
+
+
+def test_an_outcome_of_a_newer_version_is_refused() -> None:
+    body = {**recorded("converged_1x1").to_json(), "schema": SCHEMA + 1}
+    with pytest.raises(FormatError, match=r"schema 2 was written by a newer pytest-flagperf.*upgrade"):
+        Outcome.from_json(body)
+    with pytest.raises(FormatError, match="schema is None"):
+        Outcome.from_json({})
+
+
+def test_figures_say_unit_direction_and_how_they_were_timed() -> None:
+    outcome = recorded("converged_1x1")
+    assert {
+        "e2e_time", "init_time", "raw_train_time", "train_no_eval_time", "pure_training_computing_time",
+        "time_to_target", "p_whole", "p_train", "p_core", "step_time_mean", "step_time_p50", "step_time_p90",
+        "step_time_p99", "input_wait_share", "mfu", "peak_memory", "final_loss", "top1",
+    } <= {metric.name for metric in outcome.metrics}  # fmt: skip
+    for metric in outcome.metrics:
+        assert metric.how, metric
+        assert metric.direction in ("higher", "lower"), metric
+    core = outcome.metric("p_core")
+    assert core is not None
+    assert core.unit == "images/s"
+    assert "host clock over 195 steps after 5 of warm-up" in core.how
+    assert (core.samples, core.warmup) == (195, 5)
+    wait = outcome.metric("input_wait_share")
+    assert wait is not None
+    assert (wait.samples, wait.warmup) == (200, 0)
+
+
+def test_mfu_is_flops_over_the_peak_of_all_cards(round_dir: Path) -> None:
+    outcome = measure(round_dir)
+    p_core = outcome.value("p_core")
+    assert p_core is not None
+    assert outcome.value("mfu") == pytest.approx(1e6 * p_core / (2 * 0.1e12))
+    edit_json(round_dir / "plan.json", peak_tflops=None)
+    assert measure(round_dir).metric("mfu") is None
+
+
+def test_mfu_does_not_count_padding_as_work(round_dir: Path) -> None:
+    plain = measure(round_dir)
+    assert plain.metric("padding_share") is None
+    for path in round_dir.glob("*/rank*.out.log"):
+        shares = '"padding_share": 0.4, "token_share": 0.75, '  # computes a fourth more than full samples have
+        path.write_text(path.read_text().replace(FINISHED, FINISHED + shares))
+    padded, mfu = measure(round_dir), plain.value("mfu")
+    assert (padded.value("padding_share"), padded.value("p_core")) == (0.4, plain.value("p_core"))
+    assert mfu is not None
+    assert padded.value("mfu") == pytest.approx(0.75 * mfu)
+
+
+def test_time_to_target_is_of_the_first_evaluation_and_broken_lines_are_counted() -> None:
+    outcome = recorded("converged_1x1")
+    assert outcome.quality.reached is not None
+    assert outcome.quality.reached.step == 150
+    assert outcome.value("time_to_target") == pytest.approx(150 * 0.02 + 3 * 0.5, abs=0.01)
+    assert recorded("missed_target").metric("time_to_target") is None
+    outcome = recorded("mangled_log")
+    assert (outcome.broken_lines, outcome.other_lines) == (3, 3)
+    assert len(outcome.steps) == 19
+    assert recorded("converged_1x1").broken_lines == 0
+
+
+def test_the_untrained_model_cannot_reach_the_target(round_dir: Path) -> None:
+    for log in round_dir.glob("*/rank*.out.log"):
+        text = log.read_text(encoding="utf-8").replace('top1": 0.1', 'top1": 1.0')
+        log.write_text("\n".join(line for line in text.splitlines() if '"EVALUATE"' not in line), encoding="utf-8")
+    outcome = measure(round_dir)
+    assert outcome.untrained is not None
+    assert outcome.untrained.metrics["top1"] == 1.0
+    assert outcome.quality.reached is None
+
+
+def test_a_nan_on_another_rank_counts_and_a_rank_without_a_log_is_a_failure(round_dir: Path) -> None:
+    assert measure(round_dir).losses.bad == 0
+    log = round_dir / "localhost_noderank0" / "rank1.out.log"
+    log.write_text(log.read_text(encoding="utf-8").replace('"loss": 0.2', '"loss": "nan", "x": 0.2'), encoding="utf-8")
+    assert measure(round_dir).losses.bad > 0
+    (round_dir / "localhost_noderank0" / "rank1.out.log").unlink()
+    outcome = measure(round_dir)
+    assert not outcome.ok
+    assert outcome.failures[0].sentence == (
+        "round 1: rank 1 on localhost ended without a log (exit code 0); rank1.out.log is missing"
+    )
+
+
+def test_a_rank_whose_log_was_not_fetched_says_where_it_is(round_dir: Path) -> None:
+    (round_dir / "localhost_noderank0" / "rank1.out.log").unlink()
+    missing = {"host": "localhost", "noderank": 0, "log_dir": "/tmp/rounds/x", "why": "no route"}
+    edit_json(round_dir / "round.json", missing=[missing])
+    assert measure(round_dir).failures[0].sentence == (
+        "round 1: rank 1 on localhost ended without a log (exit code 0); its log is still on localhost in /tmp/rounds/x"
+    )
+    edit_json(round_dir / "round.json", missing=[{**missing, "gone": True}])
+    assert measure(round_dir).failures[0].sentence.endswith("rank1.out.log is missing")
+
+
+def test_an_exit_code_fails_the_round_whatever_was_printed(round_dir: Path) -> None:
+    ranks = [{"rank": 0, "code": 0}, {"rank": 1, "code": 3}]
+    edit_json(round_dir / "round.json", hosts=[{"name": "localhost", "noderank": 0, "ranks": ranks}])
+    outcome = measure(round_dir)
+    assert [failure.sentence for failure in outcome.failures] == [
+        "round 1: rank 1 on localhost ended with exit code 3; its last event: FINISHED"
+    ]
+
+
+def test_without_round_json_the_agents_own_exit_files_are_read(round_dir: Path) -> None:
+    (round_dir / "round.json").unlink()
+    for rank in (0, 1):
+        path = round_dir / "localhost_noderank0" / f"rank{rank}.exit.json"
+        path.write_text(json.dumps({"code": 0, "signal": None, "cause": None}), encoding="utf-8")
+    outcome = measure(round_dir)
+    assert [failure.kind for failure in outcome.failures] == ["no_end"]
+    (round_dir / "localhost_noderank0" / "rank1.exit.json").unlink()
+    assert [failure.kind for failure in measure(round_dir).failures] == ["no_end", "no_exit"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"state": "finished"}'])
+def test_a_broken_end_is_never_ok(round_dir: Path, text: str) -> None:
+    (round_dir / "round.json").write_text(text, encoding="utf-8")
+    assert not measure(round_dir).ok
+
+
+def test_an_empty_round_is_a_finding_and_an_unreadable_plan_an_error(tmp_path: Path) -> None:
+    shutil.copyfile(replay_dir("converged_1x1") / "plan.json", tmp_path / "plan.json")
+    assert not measure(tmp_path).ok
+    (tmp_path / "plan.json").write_text('{"schema": 1}', encoding="utf-8")
+    with pytest.raises(FormatError, match=r"plan.json: case is missing"):
+        measure(tmp_path)
+    (tmp_path / "plan.json").write_text("{", encoding="utf-8")
+    with pytest.raises(FormatError, match=r"plan.json: invalid JSON"):
+        measure(tmp_path)
+
+
+def test_samples_that_a_tensor_group_shares_count_once(round_dir: Path) -> None:
+    file = round_dir / "plan.json"
+    values = json.loads(file.read_text())["values"]
+
+    def measured(parallel: object) -> Outcome:
+        setting = {"value": parallel, "file": "--set", "line": 0, "layer": "setting"}
+        edit_json(file, values={**values, "parallel": setting})
+        return measure(round_dir)
+
+    for parallel in ("ddp", "fsdp", {"shard": 2}):
+        apart = measured(parallel)
+        assert (apart.ok, apart.work.data_ranks) == (True, 2)
+    together = measured({"tensor": 2})
+    assert (together.ok, together.work.data_ranks) == (False, 1), "both ranks' samples are in this log"
+    assert any("steps x batch per card" in failure.sentence for failure in together.failures)
+    with pytest.raises(FormatError, match=r"plan.json: parallel: shard 3 does not divide 2, the number of ranks"):
+        measured({"shard": 3})
+
+
+def test_a_failure_carries_the_logs_last_lines_and_the_environment_is_known() -> None:
+    lines = recorded("crashed_rank").failures[0].last_lines
+    assert lines[-1] == "ModuleNotFoundError: No module named 'something_missing'"
+    assert len(recorded("missing_finished").failures[0].last_lines) == ranklog.TAIL_LINES
+    environment = recorded("converged_1x1").environment
+    assert environment["framework"] == "pytorch 2.9.1"
+    assert environment["library somelib"] == "1.2.3"
+    assert environment["hosts"] == "localhost"
+    assert environment["precision"] == "fp32"
+
+
+@pytest.mark.parametrize("length", [0, 1, CURVE_POINTS - 1, CURVE_POINTS, 3 * CURVE_POINTS + 7, 100_000])
+def test_a_curve_keeps_its_ends_and_its_order_in_bounded_space(length: int) -> None:
+    curve: Curve[int] = Curve()
+    for point in range(length):
+        curve.add(partial(int, point))
+    points = curve.points()
+    assert len(points) <= CURVE_POINTS + 1
+    assert curve.seen == length
+    assert list(points) == sorted(set(points))
+    if length:
+        assert points[0] == 0
+        assert points[-1] == length - 1
+    if length < CURVE_POINTS:
+        assert len(points) == length
+
+
+def _long_log(path: Path, steps: int) -> Path:
+    with path.open("w", encoding="utf-8") as stream:
+        for step in range(1, steps + 1):
+            loss = math.nan if step == 777 else 1.0 / step
+            record = perflog.Record("STEP_END", {"step": step, "samples": step, "loss": loss, "throughput": 1.0})
+            stream.write(perflog.format_record(record) + "\n")
+    return path
+
+
+@pytest.mark.integration
+def test_memory_does_not_grow_with_the_log_and_no_bad_step_is_thinned_away(tmp_path: Path) -> None:
+    peaks = []
+    for steps in (5_000, 20_000):
+        path = _long_log(tmp_path / f"{steps}.log", steps)
+        tracemalloc.start()
+        log = read_rank(path, 0, TARGET)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert (log.bad_losses, log.first_bad_step, log.logged_steps) == (1, 777, steps)
+        assert len(log.steps) <= CURVE_POINTS + 1
+    assert peaks[1] < peaks[0] * 1.5

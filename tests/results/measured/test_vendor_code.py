@@ -1,0 +1,227 @@
+"""A vendor's own code is named beside the verdict wherever it is shown, from the run directory alone."""
+
+import csv
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.commands import main
+from pytest_flagperf.plan import PlanRequest, make_plan
+from pytest_flagperf.report.export import github
+from pytest_flagperf.report.export.junit import properties
+from pytest_flagperf.report.page import page
+from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.vendor_code import names, phrase
+from pytest_flagperf.results.tables import columns, store
+from pytest_flagperf.results.verdicts.case_result import CaseResult
+from tests.helpers.results_help import recorded, replay_dir
+from tests.helpers.stored_runs import add_case
+from tests.helpers.trees import tree, write
+from tests.plan.test_adaptation import CASE, OWN
+from tests.plugin.conftest import Toy
+from tests.plugin.conftest import toy as toy  # a fixture
+
+NAMED = "acme's own step backward, hook events, module torch_acme"
+
+
+def stored(to: Path, *replays: str) -> Path:
+    """A run of a case for each replay."""
+    run = to / "run"
+    for number, replay in enumerate(replays, 1):
+        add_case(run, replay, model=f"toy{number}")
+    return run
+
+
+def closed(to: Path, *replays: str) -> RunSummary:
+    return summarize_run(store.load_run(stored(to, *replays)), reports=["reports/run20261121093000/report.html"])
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_closing_lines_name_it(tmp_path: Path) -> None:
+    end = closed(tmp_path, "converged_1x1", "vendor_code")
+    assert end.verdict().startswith(f"flagperf: 2 of 2 cases passed, 1 with {NAMED}; reports/")
+    assert end.verdict(80).startswith("flagperf: 2 of 2 cases passed, 1 with ")
+    assert f"vendor code: toy2:pytorch:CPU:1:1:1 passed with {NAMED}" in flat("\n".join(end.lines(80)))
+    narrow = closed(tmp_path / "narrow", "vendor_code", "missed_target").verdict(80)
+    assert "1 of 2 cases passed, 1 with vendor code, 1 failed" in narrow
+    assert len(narrow) <= 80
+
+
+def test_the_gain_of_a_vendors_steps_is_named_with_them(tmp_path: Path) -> None:
+    run = stored(tmp_path, "vendor_code")
+    for log in run.glob("*/round1/*/rank0.out.log"):
+        text = log.read_text(encoding="utf-8")
+        log.write_text(text.replace('"peak_memory_bytes"', '"vendor_factor": 1.314, "peak_memory_bytes"'))
+    (directory,) = run.glob("*/round1")
+    outcome = measure(directory)
+    named = f"{NAMED} (the vendor's steps: 1.31 times the suite's own)"
+    assert CaseResult(outcome.case, (outcome,), {}).vendor_code == named
+    assert ("vendor_code", named) in properties([outcome])
+    assert columns.row("run", outcome)["vendor_factor"] == 1.314
+
+
+def test_cases_with_the_same_code_share_a_line_and_many_are_counted(tmp_path: Path) -> None:
+    one = replace(closed(tmp_path, "vendor_code").summaries[0])
+    end = RunSummary(summaries=tuple(replace(one, case=f"m:f:H:1:1:{number}") for number in range(1, 15)))
+    (line,) = [line for line in end.lines(10_000) if line.startswith("vendor code: ")]
+    assert line.endswith(f"m:f:H:1:1:10 passed, and 4 more with {NAMED}")
+    assert f"14 with {NAMED}" in end.verdict()
+    other = replace(one, case="x:f:H:1:1:1", vendor_code="acme's own hook memory")
+    assert "15 with vendor code" in replace(end, summaries=(*end.summaries, other)).verdict()
+
+
+def test_the_page_names_it_at_the_top_in_the_table_and_in_the_section(tmp_path: Path) -> None:
+    run = stored(tmp_path, "converged_1x1", "vendor_code")
+    body = page.body(run, run).replace("&#x27;", "'")
+    top, _, rest = body.partition('id="overview"')
+    assert "1 with vendor code" in top
+    assert f"passed with {NAMED}" in top
+    assert body.count(f"with {NAMED}") == 3
+    assert rest.count(f"with {NAMED}") == 2
+
+
+def test_github_junit_markdown_csv_and_the_command_name_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = stored(tmp_path, "vendor_code")
+    loaded = store.load_run(run)
+    summary = github.summary(summarize_run(loaded))
+    assert f"<code>toy1:pytorch:CPU:1:1:1</code> with {NAMED}" in summary
+    assert dict(properties(loaded.cases[0].outcomes))["vendor_code"] == NAMED
+    columns.write_csv(tmp_path / "results.csv", [("run", loaded.cases[0].outcomes)])
+    (row,) = csv.DictReader((tmp_path / "results.csv").read_text().splitlines())
+    assert row["vendor_code"] == "step backward; hook events; module torch_acme"
+    assert main(["export", str(run), "--format=markdown"]) == main(["show", str(run), "--width=200"]) == 0
+    out = capsys.readouterr().out
+    assert f"1x1 with {NAMED}." in (run / "performance.md").read_text()
+    assert f"vendor code: toy1:pytorch:CPU:1:1:1 passed with {NAMED}" in out
+
+
+@pytest.mark.parametrize(("replay", "kinds"), [("vendor_code", ["not_confined"]), ("converged_1x1", [])])
+def test_unconfined_ranks_are_a_warning_only_with_vendor_code(tmp_path: Path, replay: str, kinds: list[str]) -> None:
+    (round_dir,) = stored(tmp_path, replay).glob("*/round*")
+    (host,) = (path for path in round_dir.iterdir() if path.is_dir())
+    before = measure(round_dir)
+    write(host, "milestones.json", json.dumps({"schema": 1, "ranks": {}, "not_confined": "Landlock is missing"}))
+    after = measure(round_dir)
+    sentence = "the ranks' files could not be confined: Landlock is missing"
+    assert [warning.kind for warning in after.validity_warnings] == kinds
+    assert before.validity_warnings == ()
+    texts = [warning.sentence for warning in after.validity_warnings] or set(after.warnings) - set(before.warnings)
+    assert [text.partition(": ")[2] for text in texts] == [sentence]
+
+
+def test_without_vendor_code_nothing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The control."""
+    run = stored(tmp_path, "converged_1x1")
+    loaded = store.load_run(run)
+    end = summarize_run(loaded)
+    main(["show", str(run)])
+    main(["export", str(run), "--format=markdown"])
+    tables = (run / "performance.md").read_text()
+    shown = [tables, *end.lines(10_000), page.body(run, run), github.summary(end), capsys.readouterr().out]
+    assert not any("vendor code" in text or "'s own" in text or "&#x27;s own" in text for text in shown)
+    assert "vendor_code" not in dict(properties(loaded.cases[0].outcomes))
+    assert loaded.cases[0].vendor_code == ""
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        ((), ""),
+        (("step backward",), "acme's own step backward"),
+        (("step a", "step b", "step c"), "acme's own steps a, b and c"),
+        (tuple(f"variable V{n}" for n in range(6)), "acme's own variables V0, V1, V2, V3 and 2 more"),
+        (("package --index-url https://x", "extension c"), "acme's own package --index-url https://x, extension c"),
+    ],
+)
+def test_the_phrase(listed: tuple[str, ...], expected: str) -> None:
+    assert phrase("acme", listed) == expected
+
+
+def test_a_deviation_of_the_config_is_no_vendor_code() -> None:
+    deviations = {"learning_rate": [1, 2], "optimizer class": ["A", "B"], "hook memory": ["x", "y"], "step": [1, 2]}
+    assert names({"deviations": deviations}) == ("hook memory",)
+    assert names({}) == names({"deviations": None}) == ()
+
+
+def brings(root: Path) -> Mapping[str, tuple[str, str]]:
+    catalog = Catalog.scan([root])
+    plan = make_plan(catalog, PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True))
+    return {one.name: (one.value, one.where) for one in plan.additions}
+
+
+def test_a_module_of_hooks_and_a_script_of_variables_are_listed_by_their_contents(tmp_path: Path) -> None:
+    """tests/plan/test_adaptation.py tests the other additions."""
+    tree(tmp_path)
+    script = f"{OWN}/config/environment_variables.sh"
+    write(tmp_path, "vendors/acme/device.py", "import time\n")
+    write(tmp_path, script, "export ACME_FAST=1\n")
+    listed = brings(tmp_path)
+    assert listed["module device.py"] == ("imported by each rank", "vendors/acme/device.py")
+    assert not any(name.startswith("command ") for name in listed), "it only sets variables"
+    write(tmp_path, "vendors/acme/device.py", "def synchronize(device): ...\n")
+    assert "hook synchronize" in brings(tmp_path)
+    assert "module device.py" not in brings(tmp_path), "its hooks are listed"
+
+
+def warnings_of(replay: str) -> list[str]:
+    return [warning.sentence for warning in recorded(replay).validity_warnings if warning.kind == "vendor_code"]
+
+
+def test_a_rank_with_other_replaced_code_than_planned_is_named() -> None:
+    assert warnings_of("vendor_code_not_reported") == [
+        "the plan lists acme's own hook events, but rank 1 did not report it"
+    ]
+    assert warnings_of("vendor_code_not_planned") == [
+        "rank 0 reported acme's own step create_optimizer, but the plan does not list it"
+    ]
+    assert warnings_of("vendor_code") == warnings_of("converged_1x2") == []
+
+
+@pytest.mark.parametrize("value", ["5", '"backward"', "null", '{"a": 1}'])
+def test_a_field_of_another_type_is_no_report(tmp_path: Path, value: str) -> None:
+    round_dir = Path(shutil.copytree(replay_dir("vendor_code"), tmp_path / "round1"))
+    (log,) = round_dir.glob("*/rank0.out.log")
+    text = log.read_text()
+    assert text.count('"replaced": ["backward"]') == 1
+    log.write_text(text.replace('"replaced": ["backward"]', f'"replaced": {value}'))
+    outcome: Outcome = store.load_run(_run_of(round_dir)).cases[0].outcomes[0]
+    assert [warning.sentence for warning in outcome.validity_warnings] == [
+        "the plan lists acme's own step backward, but rank 0 did not report it"
+    ]
+
+
+def _run_of(round_dir: Path) -> Path:
+    case = round_dir.parent / "run" / "case"
+    case.mkdir(parents=True)
+    round_dir.rename(case / "round1")
+    return case.parent
+
+
+@pytest.mark.slow
+def test_a_run_names_what_its_vendor_brought_and_what_no_rank_reported(toy: Toy) -> None:
+    case = ("suites", "-k", "alpha and converges", "--vendor=acme", "--scale=small", "--nodes=1x1")
+    (toy.root / "vendors" / "acme" / "device.py").write_text("def events(device): ...\n")
+    toy.config("alpha", "1x1", "")
+    (toy.root / "vendors/acme/alpha-plain/config/environment_variables.sh").write_text("export ACME_FAST=1\n")
+    result = toy.run(*case)
+    result.assert_outcomes(passed=1, deselected=3)
+    lines = flat(result.stdout.str())
+    code = "acme's own hook events, variable ACME_FAST"
+    assert f"vendor code: alpha:plain:X1:1:1:1 passed with {code}" in lines
+    assert "the plan lists acme's own hook events, but rank 0 did not report it" in lines
+    assert "flagperf: 1 of 1 case passed, 1 with" in lines
+    assert f"passed with {code}" in (toy.runs[0] / "report.html").read_text().replace("&#x27;", "'")
+    strict = toy.run(*case, "--strict")
+    strict.assert_outcomes(failed=1, deselected=3)
+    strict.stdout.fnmatch_lines(["*the plan lists acme's own hook events*"])

@@ -1,0 +1,155 @@
+"""Stored runs as tables: shape, types and units."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas
+import pytest
+
+from flagperf_driver.node.sampling import devices
+from pytest_flagperf.packages import PackageMissing
+from pytest_flagperf.results import load, load_long
+from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.tables import frames, store
+from pytest_flagperf.results.verdicts import OneCard
+from pytest_flagperf.stored import FormatError
+from tests.helpers.stored_runs import add_case, faster, finish, run_of
+
+START = 1_700_000_000
+
+
+def sampled(round_dir: Path) -> None:
+    """Write ten seconds of samples of two devices, with 100 and 300 W; one device is throttled."""
+    lines = [",".join(devices.COLUMNS)]
+    for second in range(11):
+        heat = "heat" if second % 2 else "none"
+        lines += [
+            f"{START + second},0,50,100,1024,4096,80,,,{heat},",
+            f"{START + second},1,60,300,2048,4096,40,,,none,",
+        ]
+    (round_dir / "localhost_noderank0" / "devices.series.csv").write_text("\n".join(lines) + "\n")
+    store.save_outcome(round_dir, measure(round_dir))
+
+
+def test_one_row_per_round_and_one_column_per_metric(tmp_path: Path) -> None:
+    run_of(tmp_path / "run1", rounds=faster(1.0, 1.1, 1.2))
+    frame = load(tmp_path / "run1")
+    assert len(frame) == 3
+    assert list(frame["round"]) == [1, 2, 3]
+    assert set(frame["run"]) == {"run1"}
+    assert set(frame["case"]) == {"toy:pytorch:CPU:1:1:3"}
+    assert frame["p_core"].is_monotonic_increasing
+    assert frame.attrs["units"]["p_core"] == "images/s"
+    assert frame.attrs["directions"]["e2e_time"] == "lower"
+    assert frame["converged"].all()
+    assert str(frame["started"].dtype).endswith("UTC]")
+    first = store.load_run(tmp_path / "run1").cases[0].outcomes[0]
+    for metric in first.metrics:
+        assert frame[metric.name][0] == metric.value, metric.name
+
+
+def test_a_run_given_twice_counts_once_and_types_do_not_depend_on_the_rounds(tmp_path: Path) -> None:
+    for name in ("run1", "run2"):
+        run_of(tmp_path / "reports" / name)
+    assert list(load(tmp_path / "reports")["run"]) == ["run1", "run2"]
+    twice = load([tmp_path / "reports", str(tmp_path / "reports" / "run1")])
+    assert list(twice["run"]) == ["run1", "run2"]
+    good = load(run_of(tmp_path / "good"))
+    add_case(tmp_path / "bad", "crashed_rank")
+    with pytest.warns(frames.RunWarning, match=r"results\.json"):
+        bad = load(tmp_path / "bad")
+    assert "ModuleNotFoundError" in bad["failure"][0]
+    assert not bad["ok"][0]
+    shared = [name for name in good.columns if name in bad.columns]
+    assert (good.dtypes[shared] == bad.dtypes[shared]).all()
+    assert {*frames.CASE, *frames.ABOUT, *frames.ORIGIN} <= set(shared)
+
+
+def test_convergence_and_the_speed_up_are_columns_where_they_are_known(tmp_path: Path) -> None:
+    frame = load(run_of(tmp_path / "fast", "throughput_only"))
+    assert frame["converged"].isna().all()
+    assert frame["throughput_only"].all()
+    case_dir = add_case(tmp_path / "run", "converged_1x2")
+    core = store.load_outcome(case_dir / "round1").value("p_core")
+    assert core is not None
+    store.save_one_card(case_dir, OneCard(core / 1.5, "this run"))
+    frame = load(finish(tmp_path / "run"))
+    assert frame["speedup"][0] == pytest.approx(1.5)
+    assert frame["efficiency"][0] == pytest.approx(0.75)
+    assert "speedup" not in load(run_of(tmp_path / "other")).columns
+
+
+def test_metrics_of_devices(tmp_path: Path) -> None:
+    case_dir = add_case(tmp_path / "run", "converged_1x1")
+    sampled(case_dir / "round1")
+    finish(tmp_path / "run")
+    row = load(tmp_path / "run").iloc[0]
+    assert (row["device_power"], row["device_power_highest"]) == (200.0, 300.0)
+    assert row["device_energy"] == pytest.approx(2400.0)
+    assert row["device_energy_covered"] == pytest.approx(1.0)
+    assert (row["device_temperature"], row["device_temperature_highest"]) == (55.0, 60.0)
+    assert row["device_utilization"] == pytest.approx(0.6)
+    assert (row["device_memory"], row["device_memory_total"]) == (2**31, 2**32)
+    assert row["device_throttled"] == pytest.approx(4 / 7)
+    assert row["monitor_gaps"] == 0.0
+    long = load_long(tmp_path / "run").set_index("metric")["samples"]
+    assert long["device_power"] == 14
+
+
+def test_the_long_table_contains_how_each_value_was_measured(tmp_path: Path) -> None:
+    run_of(tmp_path / "run", rounds=faster(1.0, 1.0))
+    wide, long = load(tmp_path / "run"), load_long(tmp_path / "run")
+    assert tuple(long.columns) == frames.LONG
+    assert len(long) == sum(len(row.dropna()) for _, row in wide[list(wide.attrs["units"])].iterrows())
+    core = long[long["metric"] == "p_core"].iloc[0]
+    assert (core["unit"], core["direction"]) == ("images/s", "higher")
+    assert "after" in core["how"]
+    assert core["value"] == wide["p_core"][0]
+
+
+def test_suites_with_different_samples_have_no_common_unit_and_a_columns_name_is_kept(tmp_path: Path) -> None:
+    run_of(tmp_path / "a")
+    run_of(tmp_path / "b", sample_unit="sequences")
+    frame = load(tmp_path)
+    assert frame.attrs["units"]["p_core"] == frames.MIXED
+    assert set(frame["sample_unit"]) == {"images", "sequences"}
+    assert frame.attrs["units"]["e2e_time"] == "s"
+    target = {"name": "samples", "direction": "higher", "unit": "", "target": 0.9}
+    frame = load(run_of(tmp_path / "run", metric=target))
+    assert frame["samples"][0] > 100
+    assert "samples_metric" in frame.columns
+
+
+def test_a_table_survives_parquet_with_its_units(tmp_path: Path) -> None:
+    frame = load(run_of(tmp_path / "run"))
+    frame.to_parquet(tmp_path / "run.parquet")
+    again = pandas.read_parquet(tmp_path / "run.parquet")
+    assert again.attrs == frame.attrs
+    pandas.testing.assert_frame_equal(again, frame)
+
+
+def test_all_paths_without_a_run_are_reported(tmp_path: Path) -> None:
+    run_of(tmp_path / "run20260101")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    wrong = [tmp_path / name for name in ("run20260102", "empty", "file")]
+    with pytest.raises(FormatError) as error:
+        load([*wrong, tmp_path / "run20260101"])
+    lines = str(error.value).splitlines()
+    assert len(lines) == 3
+    assert "did you mean run20260101" in lines[0]
+    with pytest.raises(FormatError, match="no run specified"):
+        load([])
+
+
+def test_pandas_is_imported_for_a_table_and_named_if_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_flagperf.packages.find_spec", lambda name: None)
+    with pytest.raises(PackageMissing, match=r"tables need pandas.*pip install pandas$"):
+        load(tmp_path)
+    script = (
+        "import sys, pytest_flagperf.results.tables.frames, pytest_flagperf.commands, pytest_flagperf.plugin;"
+        "print('pandas' in sys.modules or 'pyarrow' in sys.modules or 'numpy' in sys.modules)"
+    )
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output.strip() == "False"

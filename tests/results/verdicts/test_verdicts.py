@@ -1,0 +1,235 @@
+"""The sentences of verdicts and their conditions; test_replays.py tests the verdicts of recorded rounds."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.results.measured.outcome import Losses, Outcome, Quality, Target
+from pytest_flagperf.results.measured.starts import Start
+from pytest_flagperf.results.measured.validity import ValidityWarning
+from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed, speedup, throughput, valid
+from pytest_flagperf.results.verdicts.throughput import MIN_MEASURED_STEPS
+from tests.helpers.results_help import recorded, with_metric
+
+NAN, INF = math.nan, math.inf
+
+
+def names(found: list[Verdict]) -> list[str]:
+    return [verdict.name for verdict in failed(found)]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("missed_target", ["round 1", "top1", "0.874", ">= 0.900", "max_steps"]),
+        ("nan_loss", ["round 1", "NaN", "step 120"]),
+        ("missing_finished", ["round 1", "rank 1 on localhost", "without FINISHED", "exit code 0", "its last line"]),
+        ("crashed_rank", ["round 1", "rank 1 on localhost", "ModuleNotFoundError", "something_missing"]),
+        ("killed_rank", ["round 1", "rank 1 on localhost", "SIGKILL"]),
+        ("hang", ["round 1", "rank 0 on localhost", "no progress", "step 70"]),
+        ("synthetic", ["synthetic data can't show convergence"]),
+        ("claims_too_much", ["0.874", ">= 0.900"]),
+        ("interrupted", ["round 1", "interrupted"]),
+    ],
+)
+def test_a_failure_stands_alone_as_a_sentence(name: str, words: list[str]) -> None:
+    sentence = failed(converges(recorded(name)))[0].sentence
+    assert [word for word in words if word not in sentence] == []
+    assert "\n" not in sentence
+
+
+def test_a_fault_is_reported_once_and_no_outcome_is_a_failed_verdict() -> None:
+    for name in ("crashed_rank", "killed_rank", "hang", "interrupted"):
+        assert len(failed(converges(recorded(name)))) == 1, name
+    good = recorded("converged_1x2")
+    card = OneCard(1000.0, "this run", "images/s")
+    for found in (
+        converges(None), throughput([]), throughput([None]), throughput([good, None]),
+        speedup([], card, 2, 0.5, "weak"), speedup([good, None], card, 2, 0.5, "weak"),
+    ):  # fmt: skip
+        assert names(found) == ["finished"]
+
+
+def test_the_target_is_met_in_the_direction_it_has_and_no_evaluation_is_believed() -> None:
+    outcome = recorded("missed_target")
+    lower = replace(outcome, target=replace(outcome.target, direction="lower", value=0.9))
+    # The same figures, as a metric that should fall, reach it; but the outcome must say so itself.
+    assert "target" in names(converges(lower))
+    reached = replace(
+        lower,
+        quality=replace(lower.quality, reached=lower.evaluations[-1], program_converged=True),
+        untrained=replace(lower.evaluations[0], metrics={"top1": 0.99}),
+    )
+    assert names(converges(reached)) == []
+    outcome = recorded("missed_target")
+    forged = replace(outcome, quality=replace(outcome.quality, reached=outcome.evaluations[-1], program_converged=True))
+    assert names(converges(forged)) == ["target"]
+
+
+@pytest.mark.parametrize("limit", ["max_steps", "max_samples", "max_epochs"])
+def test_a_target_reached_after_what_the_config_allows_is_missed(limit: str) -> None:
+    good = recorded("converged_1x1")
+    good = replace(good, work=replace(good.work, epochs=4.0))
+    assert good.quality.reached is not None
+    # The step that goes beyond max_samples still belongs to the training.
+    allowed = {
+        "max_steps": good.quality.reached.step,
+        "max_samples": good.quality.reached.samples - 31,
+        "max_epochs": 4,
+    }
+    assert names(converges(replace(good, limits=allowed))) == []
+    less = replace(good, limits={**allowed, limit: allowed[limit] - 1})
+    assert names(converges(less)) == ["target"]
+    assert f"({limit})" in failed(converges(less))[0].sentence
+
+
+@pytest.mark.parametrize("reported", [False, None])
+def test_a_program_that_disagrees_with_its_own_log_fails(reported: bool | None) -> None:
+    outcome = recorded("converged_1x1")
+    assert names(converges(outcome)) == []
+    other = replace(outcome, quality=replace(outcome.quality, program_converged=reported))
+    assert names(converges(other)) == ["agrees"]
+    figure = replace(outcome, quality=replace(outcome.quality, program_final=0.99))
+    assert names(converges(figure)) == ["agrees"]
+
+
+NO_NUMBERS: list[Any] = [None, NAN, INF, -INF]
+
+
+@pytest.mark.parametrize("nothing", [*NO_NUMBERS, 0.0, -1.0])
+@pytest.mark.parametrize("name", ["p_whole", "p_train", "p_core"])
+def test_a_throughput_that_is_none_fails(name: str, nothing: float | None) -> None:
+    outcome = with_metric(recorded("converged_1x1"), name, nothing)
+    assert name in names(throughput([outcome]))
+    assert names(throughput([recorded("converged_1x1")])) == []
+
+
+def test_an_mfu_is_judged_only_where_a_peak_is_declared() -> None:
+    outcome = recorded("converged_1x1")
+    assert names(throughput([with_metric(outcome, "mfu", None)])) == []
+    for wrong in (NAN, 0.0, 1.01, INF):
+        assert names(throughput([with_metric(outcome, "mfu", wrong)])) == ["mfu"]
+
+
+def test_every_property_of_a_good_outcome_is_needed_and_defaults_pass_nothing() -> None:
+    """Take away any one thing that convergence rests on, or make it NaN: no combination is ok."""
+    good = recorded("converged_1x1")
+    assert names(converges(good)) == []
+    spoilt: list[Outcome] = [replace(good, state=one) for one in ("failed", "interrupted", "unknown", "", "Finished")]
+    spoilt += [replace(good, losses=Losses()), replace(good, quality=Quality())]
+    spoilt += [replace(good, losses=replace(good.losses, final=nothing)) for nothing in NO_NUMBERS]
+    spoilt += [replace(good, losses=replace(good.losses, bad=1))]
+    spoilt += [replace(good, quality=replace(good.quality, bad=1))]
+    spoilt += [replace(good, quality=replace(good.quality, reached=None))]
+    spoilt += [replace(good, target=replace(good.target, value=nothing)) for nothing in NO_NUMBERS]
+    spoilt += [replace(good, target=replace(good.target, direction=way)) for way in ("", "up", "HIGHER")]
+    spoilt += [replace(good, target=replace(good.target, name="other"))]
+    spoilt += [replace(good, synthetic=nothing) for nothing in (True, None)]  # type: ignore[arg-type]
+    spoilt += [replace(good, throughput_only=nothing) for nothing in (True, None)]  # type: ignore[arg-type]
+    for outcome in spoilt:
+        assert failed(converges(outcome)), outcome
+    target = Target("top1", "higher", "fraction", 0.9)
+    empty = Outcome(
+        "c", "m", "f", "h", 1, 2, 1, None, "finished", target,
+        vendor="v", scale="small", synthetic=False, throughput_only=False, sample_unit="images",
+    )  # fmt: skip
+    card = OneCard(1.0, "this run", "images/s")
+    assert failed(converges(empty))
+    assert failed(throughput([empty]))
+    assert failed(speedup([empty], card, 2, 0.0, "weak"))
+
+
+@pytest.mark.parametrize("field", ["samples", "steps", "batch_per_card", "measured_steps"])
+def test_uncounted_work_fails_the_throughput(field: str) -> None:
+    outcome = recorded("converged_1x1")
+    nothing: dict[str, Any] = {field: None}
+    assert failed(throughput([replace(outcome, work=replace(outcome.work, **nothing))]))
+
+
+def test_a_short_last_start_of_a_restarted_training_is_no_failure() -> None:
+    outcome = recorded("converged_1x1")
+    short = replace(with_metric(outcome, "p_core", None), work=replace(outcome.work, measured_steps=None))
+    assert names(throughput([short])) == ["p_core", "measured_steps"]
+    starts = (Start("failed1-round1", 0, 40, 0, 1), Start("round1", 20, 60, 2, 3))
+    restarted = replace(short, starts=starts)
+    assert not names(throughput([restarted]))
+    one_card, slow = OneCard(1000.0, "this run", "images/s"), with_metric(outcome, "p_core", 900.0)
+    judged = speedup([restarted], one_card, 2, 0.75, "weak")[-1]
+    assert (judged.ok, judged.judged, judged.got) == (True, False, "restarted: not judged")
+    assert names(speedup([restarted, slow], one_card, 2, 0.75, "weak")) == ["speedup", "efficiency"]
+
+
+def test_the_speed_up_is_of_the_median_round_against_one_card() -> None:
+    outcome = recorded("converged_1x2")
+    rounds = [with_metric(outcome, "p_core", value) for value in (1500.0, 1800.0, 900.0)]
+    found = speedup(rounds, OneCard(1000.0, "this run", "images/s"), 2, 0.75, "weak")
+    assert names(found) == []
+    assert found[-1].sentence.startswith(
+        "weak scaling: 2 cards do 1,500 images/s, one card 1,000 images/s (this run):"
+        " speed-up 1.50x, efficiency 75.0 % ("
+    )
+    assert found[-1].sentence.endswith("too close to the bound to be certain), expected at least 75.0 %")
+    assert names(speedup(rounds, OneCard(1000.0, "this run"), 2, 0.76, "weak")) == ["efficiency"]
+
+
+def efficiency(alone: list[float], many: list[float], least: float = 0.75) -> str:
+    outcome = recorded("converged_1x2")
+    rounds = [with_metric(outcome, "p_core", value) for value in many]
+    return speedup(rounds, OneCard.of(alone, "this run", "images/s"), 2, least, "strong")[-1].sentence
+
+
+def test_the_efficiency_says_how_sure_it_is_and_many_cards_must_be_faster_than_one() -> None:
+    assert "strong scaling: " in efficiency([1000.0], [1600.0])
+    assert "one round each: uncertainty unknown" in efficiency([1000.0], [1600.0])
+    quiet = efficiency([1000.0, 1002.0, 998.0], [1600.0, 1598.0, 1602.0])
+    assert "(79.7 % to 80.3 % with 95 % confidence), expected" in quiet
+    assert "too close to the bound" in efficiency([1000.0, 1100.0, 900.0], [1600.0, 1500.0, 1700.0])
+    assert "too close to the bound" not in quiet
+    # Rounds on one side only tell of both.
+    assert "with 95 % confidence" in efficiency([1000.0], [1600.0, 1590.0, 1610.0])
+    outcome = with_metric(recorded("converged_1x2"), "p_core", 999.0)
+    assert names(speedup([outcome], OneCard(1000.0, "this run"), 2, 0.0, "strong")) == ["speedup"]
+
+
+@pytest.mark.parametrize(
+    ("card", "cards", "least", "scaling"),
+    [
+        (None, 2, 0.5, "weak"),
+        *((OneCard(nothing, "x"), 2, 0.5, "weak") for nothing in (*NO_NUMBERS, 0.0, -1.0)),
+        (OneCard(1.0, "x"), None, 0.5, "weak"),
+        (OneCard(1.0, "x"), 1, 0.5, "weak"),
+        *((OneCard(1.0, "x"), 2, nothing, "weak") for nothing in (*NO_NUMBERS, -0.1)),
+        (OneCard(1.0, "x"), 2, 0.5, "wide"),
+        (OneCard(1.0, "x", "tokens/s"), 2, 0.5, "weak"),
+    ],
+)
+def test_a_speed_up_may_be_unknown(card: OneCard | None, cards: int | None, least: float | None, scaling: str) -> None:
+    found = speedup([recorded("converged_1x2")], card, cards, least, scaling)
+    assert names(found) == ["speedup"]
+    assert "cannot compute the speed-up" in failed(found)[0].sentence
+
+
+@pytest.mark.parametrize("nothing", [*NO_NUMBERS, 0.0])
+def test_one_round_without_p_core_spoils_the_speed_up(nothing: float | None) -> None:
+    good = recorded("converged_1x2")
+    rounds = [good, with_metric(good, "p_core", nothing), good]
+    assert names(speedup(rounds, OneCard(1000.0, "this run"), 2, 0.5, "weak")) == ["speedup"]
+
+
+def test_different_got_and_expected_never_look_the_same() -> None:
+    outcome = recorded("missed_target")
+    near = replace(outcome, quality=replace(outcome.quality, best=0.89999, last=0.89999, program_final=0.89999))
+    sentence = failed(converges(near))[0].sentence
+    assert "0.89999" in sentence
+    assert MIN_MEASURED_STEPS == 10
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_validity_warnings_fail_a_round_only_under_strict(strict: bool) -> None:
+    warnings = (ValidityWarning("throttled", "device 0 was slow"), ValidityWarning("gap", "host a was not sampled"))
+    found = valid(replace(recorded("converged_1x1"), validity_warnings=warnings), strict=strict)
+    assert (found.name, found.ok, found.got) == ("valid", not strict, "throttled, gap")
+    assert found.sentence == "round 1: measurements may be distorted: device 0 was slow; host a was not sampled"
+    assert valid(replace(recorded("converged_1x1"), validity_warnings=()), strict=strict).ok

@@ -1,0 +1,132 @@
+"""The forecast of a case before it runs: its convergence, and the estimated duration of the training."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.case import Case
+from pytest_flagperf.plan import Plan, PlanRequest, make_plan
+from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+from pytest_flagperf.running import forecast
+from pytest_flagperf.running.forecast import checkpoints, convergence, duration, most_samples, training_time
+from tests.helpers.recording import Training
+from tests.helpers.stored_runs import run_of, trained
+from tests.helpers.trees import tree, write, write_config
+
+
+def planned(root: Path, config: str, case: str = "toy:pytorch:X9:1:1:1", **more: Any) -> Plan:
+    write_config(root, config, "config_X9x1x1.py")
+    return make_plan(tree(root), PlanRequest(Case.parse(case), vendor="acme", check_data=False, **more))
+
+
+def no_stored_runs(root: Path) -> StoredRuns:
+    return StoredRuns(root / "reports", "run1")
+
+
+@pytest.mark.parametrize(
+    ("config", "samples"),
+    [
+        ("max_steps = 100\n", 3200),
+        ("max_steps = 100\ngradient_accumulation_steps = 4\n", 12_800),
+        ("max_steps = 100\nmax_samples = 999\n", 999),
+        ("max_epochs = 7\n", 21),  # of the 3 files of the training data
+        ("max_time_s = 7.0\n", None),
+    ],
+)
+def test_the_limits_of_a_config_give_the_number_of_samples(tmp_path: Path, config: str, samples: float | None) -> None:
+    assert most_samples(planned(tmp_path, config)) == samples
+
+
+def test_without_a_stored_run_the_estimate_is_from_the_peak(tmp_path: Path) -> None:
+    # 30 % of 80.5 TFLOP/s, 24 GFLOP each: 1,006 images/s.
+    plan = planned(tmp_path, "max_samples = 3622500\n")
+    assert training_time(plan, no_stored_runs(tmp_path)) == (
+        "estimated 1 h 0 min for at most 3,622,500 images (1,006 images/s at an assumed 30 % of the peak)"
+    )
+    unlimited = planned(tmp_path, "")
+    assert training_time(unlimited, no_stored_runs(tmp_path)) == "duration unknown: no limit on samples"
+    no_peak = planned(tmp_path, 'max_samples = 10\nprecision = "fp16"\n')
+    assert training_time(no_peak, no_stored_runs(tmp_path)) == (
+        "duration unknown: no stored throughput and no declared peak"
+    )
+
+
+@pytest.mark.parametrize(
+    ("throughput_only", "text"),
+    [
+        # 1,006 images/s, as above; a round for throughput has 5 steps of warm-up and 50 measured ones, of 32 images.
+        (True, "about 1.75 s per round (1,760 images, 1,006 images/s at an assumed 30 % of the peak)"),
+        (False, "at most 1 h 0 min per round (3,622,500 images, 1,006 images/s at an assumed 30 % of the peak)"),
+    ],
+)
+def test_the_duration_of_a_round_without_a_stored_run_is_from_the_peak(
+    tmp_path: Path, throughput_only: bool, text: str
+) -> None:
+    plan = planned(tmp_path, "max_samples = 3622500\n", throughput_only=throughput_only)
+    assert list(duration(plan, no_stored_runs(tmp_path))) == [text]
+
+
+def test_the_interval_of_checkpoints_follows_from_a_stored_pause(tmp_path: Path) -> None:
+    settings = ["failure_interval_s=225000", "checkpoint_dir=/checkpoints"]
+    plan = planned(tmp_path, "", throughput_only=False, settings=settings)
+    (line,) = checkpoints(plan, no_stored_runs(tmp_path))
+    assert line == (
+        "a checkpoint after 50 steps, then at the interval that follows from its pause and one failure in 2 d 14 h"
+        " (failure_interval_s)"
+    )
+    training = Training(
+        "saves",
+        model="toy",
+        hardware="X9",
+        vendor="acme",
+        scale=plan.scale,
+        finished=lambda end: {**end, "save_pause": 4.0},
+    )
+    trained(tmp_path / "reports" / "run0", training)
+    (line,) = checkpoints(plan, no_stored_runs(tmp_path))
+    assert line == (
+        "a checkpoint every 22 min 18 s: a pause of 4 s in 1 stored round, one failure in 2 d 14 h (failure_interval_s)"
+    )
+    for others in ([*settings, "checkpoint_steps=9"], []):
+        plan = planned(tmp_path, "", throughput_only=False, settings=others)
+        assert not list(checkpoints(plan, no_stored_runs(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("change", "verified"),
+    [
+        ({}, True),
+        ({"vendor": "other"}, False),
+        ({"scale": "small"}, False),
+        ({"nproc": 8}, False),
+        ({"converged": False}, False),
+    ],
+)
+def test_a_published_result_verifies_only_its_own_case(tmp_path: Path, change: dict[str, Any], verified: bool) -> None:
+    plan = planned(tmp_path, "max_samples = 10\n", throughput_only=False)
+    properties = {"vendor": "acme", "hardware": "X9", "scale": "reference", **change}
+    replay = "converged_1x1" if properties.pop("converged", True) else "missed_target"
+    run = run_of(tmp_path / "elsewhere" / "run1", replay, **properties)
+    published = tmp_path / "published"
+    write(published, "new-chips/results.json", (run / "results.json").read_text(encoding="utf-8"))
+    text = convergence(plan, no_stored_runs(tmp_path), forecast.published([published, tmp_path / "missing"]))
+    if verified:
+        assert text == "verified in new-chips/results.json"
+    else:
+        assert text == "not verified: no stored or published run of this case reached its target"
+
+
+def test_a_damaged_published_result_verifies_nothing(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "max_samples = 10\n", throughput_only=False)
+    write(tmp_path, "published/new-chips/results.json", "{")
+    results = forecast.published([tmp_path / "published"])
+    assert convergence(plan, no_stored_runs(tmp_path), results).startswith("not verified")
+
+
+def test_a_case_that_need_not_converge_is_not_called_unverified(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "max_samples = 10\n")
+    assert convergence(plan, no_stored_runs(tmp_path), []).startswith(
+        "not required; --no-throughput-only trains to the target, estimated 9.94 ms for at most 10 images"
+    )
+    assert convergence(planned(tmp_path, "", synthetic=True), no_stored_runs(tmp_path), []) == ""
