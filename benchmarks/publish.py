@@ -13,7 +13,7 @@ from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.report.export.markdown import row
 from pytest_flagperf.results.tables import published
 from pytest_flagperf.stored import FormatError
-from pytest_flagperf.stored.layout import RESULTS
+from pytest_flagperf.stored.layout import RESULTS, SUMS
 from pytest_flagperf.stored.plan import VERSION
 
 from .gpu_items import STATE, Target, make_items
@@ -36,7 +36,8 @@ def collect(result: Result, folder: Path, chip: str) -> None:
     shutil.rmtree(place, ignore_errors=True)
     stored.write(place / ITEM, replace(result, machine={"hardware": chip, **result.machine}))
     for path in runs[-1:]:
-        shutil.copy(path, place / RESULTS)
+        for file in filter(Path.is_file, (path, path.with_name(SUMS))):  # a run of version 0.1 has no sums
+            shutil.copy(file, place)
 
 
 def _has_passed_case(results: Path) -> bool:

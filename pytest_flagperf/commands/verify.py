@@ -1,9 +1,9 @@
 """Derive the figures of stored runs again from their logs, and list what differs from the stored figures.
 
 The outcome of each round is measured again from its logs, the verdicts that follow from outcomes are judged again, and
-both are compared with outcome.json, the files of verdicts and results.json. All digests are checked, also those of the
+both are compared with outcome.json, the files of verdicts and results.json. All files of SHA256SUMS are checked, also
 logs. The exit code is 1 if something differs. Logs that were replaced together with everything made from them cannot be
-recognized: keep the digest of results.json elsewhere for that.
+recognized: keep the digest of SHA256SUMS elsewhere for that.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Verified:
 
 def verify(run_dir: Path) -> Verified:
     """Measure all rounds of a run again, and compare outcomes, verdicts and results with what the run stored."""
-    differences: list[str] = []
+    differences = [*digests.changed(run_dir)]
     derived: dict[Path, Outcome] = {}
     for round_dir in planned_rounds(run_dir):
         differences += _of_round(round_dir, derived)
@@ -70,7 +70,6 @@ def _of_round(round_dir: RoundDir, derived: dict[Path, Outcome]) -> Iterator[str
     except FormatError as error:
         yield str(error)
         return
-    yield from digests.changed_in_round(round_dir.path, body)
     own = {name: value for name, value in body.items() if name not in (digests.MADE_FROM, digests.DIGEST)}
     yield from _limited(path, _differences(own, outcome.to_json(), round_dir.path))
 
@@ -147,7 +146,6 @@ def _of_results(run_dir: Path, cases: Sequence[CaseResult]) -> Iterator[str]:
     except FormatError as error:
         yield str(error)
         return
-    yield from digests.changed_in_run(run_dir, body)
     info = store.load_info(run_dir, []) or store.RunInfo()
     stored = {str(case.get("case")): case for case in files.objects(body.get("cases"))}
     derived = {case.case: files.to_json_types(store.case_json(case, info)) for case in cases}

@@ -291,7 +291,8 @@ class Run:
         directory = self.directory.path
         lines = set_failed_rounds_aside(directory) if self.settings.resume else []
         # The results of a resumed run are not made from its new rounds; they are written again at its end.
-        (directory / layout.RESULTS).unlink(missing_ok=True)
+        for name in (layout.RESULTS, layout.SUMS):
+            (directory / name).unlink(missing_ok=True)
         stored.write(directory / layout.LEFT_OUT, self.engine.left_out)
         by_choice = {self.plan(one).runtime for one in chosen if runtime_of(self.settings, one) == AUTO}
         settings = with_chosen(self.settings, by_choice)

@@ -1,128 +1,179 @@
-"""Files that end with a SHA-256 of their own text, so that a file that was changed after the run is noticed.
+"""SHA256SUMS: the SHA-256 of each file of a finished run, so that a file that was changed after the run is noticed.
 
-outcome.json also has the digests of the other files of its round, and results.json those of all outcomes and verdicts:
-its digest stands for every file that its figures come from.
+A run of version 0.1 has digests within its files instead: each JSON file ends with that of its own text, results.json
+has those of the outcomes and verdicts, and outcome.json those of the round's other files.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.printable import printable_in
 
 from . import layout
-from .files import FormatError, check_schema, dumps, encoded, parsed, read_text, to_json_types, write_text
+from .files import FormatError, check_schema, encoded, parsed, read_text, write_texts
 
-DIGEST = "digest"
-"""The last key of such a file."""
-MADE_FROM = "made_from"
-"""The key of outcome.json and results.json with the digests of the files that they were made from."""
 CHANGED = "changed after the run"
-_PART_BYTES = 1 << 20
-_END = re.compile(rf',\n "{DIGEST}": "([0-9a-f]{{64}})"\n}}\n?')
-_END_BYTES = len(f',\n "{DIGEST}": "{"0" * 64}"\n}}\n')
+DIGEST, MADE_FROM = "digest", "made_from"
+"""The keys of the digests within a file of version 0.1."""
+_OWN = re.compile(rf',\n "{DIGEST}": "([0-9a-f]{{64}})"\n}}\n?\Z'.encode())
+_OF_FIGURES = (f"*/*/{layout.OUTCOME}", f"*/{layout.VERDICTS}/*.json", f"*/{layout.ONE_CARD_FIGURE}")
+"""The files that results.json is made from."""
 
 
 class ChangedError(FormatError):
-    """A stored file whose text is not the text that was written."""
+    """A stored file that is not the file that the run wrote."""
 
 
-def write(path: Path, value: Mapping[str, Any]) -> None:
-    """Write an object as JSON, with the digest of its text as its last key."""
-    text = dumps({key: item for key, item in to_json_types(value).items() if key != DIGEST})
-    open_text = text.removesuffix("\n}")
-    write_text(path, f'{open_text},\n "{DIGEST}": "{_of_text(text)}"\n}}\n')
+def write_results(run_dir: Path, results: str) -> None:
+    """Write results.json, and SHA256SUMS with the digests of it and of all files that its figures come from."""
+    sums = {name: _of_file(path) for name, path in _files(run_dir).items()}
+    sums[layout.RESULTS] = _sha256(encoded(results))
+    lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items()))
+    write_texts({run_dir / layout.RESULTS: results, run_dir / layout.SUMS: lines})
 
 
 def read(path: Path, schema: int) -> dict[str, Any]:
-    """Return the object in a file with printable texts; raise ChangedError if it has not the digest of its text.
+    """Return the object in a file with printable texts; raise ChangedError if it is not the file that the run wrote.
 
-    ``schema`` is the newest supported version.
+    ``schema`` is the newest supported version. A run that has not finished has no digests yet.
     """
     text = read_text(path)
+    got = _of_content(encoded(text))
+    reason = None if got else "its digest is not that of its text"
+    finished = [run_dir for run_dir in path.parents[:3] if _is_finished(run_dir)]
+    for run_dir in finished[:1] if got else ():
+        source, expected = _expected(run_dir)
+        reason = _reason(got, expected.get(path.relative_to(run_dir).as_posix()), source)
+    if reason:
+        raise ChangedError(f"{path}: {CHANGED}: {reason}")
     body: dict[str, Any] = printable_in(parsed(text, path))
     check_schema(body, schema, str(path))
-    if DIGEST not in body:
-        raise ChangedError(f"{path}: {CHANGED}: it has no digest")
-    end = _END.search(text, len(text) - _END_BYTES)
-    if end is None or end.end() != len(text) or end[1] != _of_text(f"{text[: end.start()]}\n}}"):
-        raise ChangedError(f"{path}: {CHANGED}: its digest is not that of its text")
     return body
 
 
-def _stored_in(path: Path) -> str | None:
-    """Return the digest that a file has at its end, without reading the rest of the file; None without one."""
-    try:
-        with path.open("rb", buffering=0) as stream:
-            stream.seek(-min(2 * _END_BYTES, stream.seek(0, 2)), 2)
-            end = _END.search(stream.read().decode("utf-8", "replace").replace("\r\n", "\n"))
-    except OSError:
-        return None
-    return end[1] if end else None
+def missing(run_dir: Path) -> Iterator[str]:
+    """Yield a sentence for each file that the figures of results.json come from and that was removed."""
+    source, expected = _expected(run_dir)
+    for name, digest in sorted(expected.items()):
+        path = run_dir / name
+        if any(path.match(pattern) for pattern in _OF_FIGURES) and not path.is_file():
+            yield f"{path}: {CHANGED}: {_reason(None, digest, source)}"
 
 
-def of_file(path: Path) -> str:
-    """Return the SHA-256 of the bytes of a file, or why it cannot be read."""
-    digest = hashlib.sha256()
+def changed(run_dir: Path) -> Iterator[str]:
+    """Yield a sentence for each file of a finished run that was changed, added or removed after the run."""
+    if (run_dir / layout.SUMS).is_file():
+        yield from _differences(run_dir, *_expected(run_dir), _files(run_dir))
+        return
+    if (run_dir / layout.RESULTS).is_file():
+        yield from _differences(run_dir, *_expected(run_dir), _by_name(run_dir, [layout.RESULTS, *_OF_FIGURES]))
+    for path in sorted(run_dir.glob(_OF_FIGURES[0])):
+        made_from = _made_from(path)
+        files = {name: file for name, file in _by_name(path.parent, ["**/*"]).items() if name != layout.OUTCOME}
+        if made_from:
+            yield from _differences(path.parent, layout.OUTCOME, made_from, files)
+
+
+def _differences(folder: Path, source: str, expected: Mapping[str, str], files: Mapping[str, Path]) -> Iterator[str]:
+    for name in sorted({*expected, *files}):
+        reason = _reason(_digests(files[name]) if name in files else None, expected.get(name), source)
+        if reason:
+            yield f"{folder / name}: {CHANGED}: {reason}"
+
+
+def _reason(got: Collection[str] | None, expected: str | None, source: str) -> str | None:
+    """Return why a file is not the one that the run wrote; None if one of its digests is the expected one."""
+    if expected is None:
+        return f"no digest of it in {source}"
+    if got is None:
+        return f"it is missing, and {source} has its digest"
+    return None if expected in got else f"its digest is not that in {source}"
+
+
+# -- the files of a run, and their digests -------------------------------------------------------------------
+
+
+def _files(run_dir: Path) -> dict[str, Path]:
+    """Return results.json, what it is made from, and all files of the rounds, by their relative paths."""
+    rounds = (path.parent.relative_to(run_dir).as_posix() for path in run_dir.glob(f"*/*/{layout.PLAN}"))
+    return _by_name(run_dir, [layout.RESULTS, *_OF_FIGURES, *(f"{glob.escape(folder)}/**/*" for folder in rounds)])
+
+
+def _by_name(folder: Path, patterns: Iterable[str]) -> dict[str, Path]:
+    found = {path.relative_to(folder).as_posix(): path for pattern in patterns for path in folder.glob(pattern)}
+    return {
+        name: path
+        for name, path in found.items()
+        if path.is_file() and not path.is_symlink() and not path.name.startswith(".")
+    }
+
+
+def _is_finished(run_dir: Path) -> bool:
+    return any((run_dir / name).is_file() for name in (layout.SUMS, layout.RESULTS))
+
+
+def _expected(run_dir: Path) -> tuple[str, Mapping[str, str]]:
+    """Return the name of the file that has the digests of a run, and the digests by the names of their files."""
+    for source in (layout.SUMS, layout.RESULTS):
+        with suppress(FileNotFoundError):
+            status = (run_dir / source).stat()
+            digests = _read_digests(run_dir / source, status.st_mtime_ns, status.st_size)
+            if digests or source == layout.SUMS:
+                return source, digests
+    return layout.SUMS, {}
+
+
+@lru_cache(maxsize=64)
+def _read_digests(path: Path, changed_ns: int, size: int) -> Mapping[str, str]:  # noqa: ARG001 - of the file that was read
+    if path.name == layout.RESULTS:
+        own = _OWN.search(path.read_bytes())
+        return {**_made_from(path), layout.RESULTS: own[1].decode()} if own else {}
+    with suppress(FormatError):
+        lines = (line.split("  ", 1) for line in read_text(path).splitlines())
+        return {line[1]: line[0] for line in lines if len(line) == 2}
+    return {}
+
+
+def _made_from(path: Path) -> dict[str, str]:
+    """Return the digests that a JSON file of version 0.1 has of other files."""
+    with suppress(FormatError):
+        made_from = parsed(read_text(path), path).get(MADE_FROM)
+        return made_from if isinstance(made_from, dict) else {}
+    return {}
+
+
+def _of_file(path: Path) -> str:
+    """Return the SHA-256 of a file, which may be larger than the memory, or why it cannot be read."""
     try:
         with path.open("rb") as stream:
-            while part := stream.read(_PART_BYTES):
-                digest.update(part)
+            return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         return f"unreadable: {error.strerror}"
-    return digest.hexdigest()
 
 
-def _of_text(text: str) -> str:
-    return hashlib.sha256(encoded(text)).hexdigest()
+def _digests(path: Path) -> tuple[str, ...]:
+    with suppress(OSError):
+        if path.suffix == ".json":
+            return _of_content(path.read_bytes())
+    return (_of_file(path),)
 
 
-def of_round(round_dir: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of a round by its relative path, except its outcome and hidden files."""
-    return {name: of_file(path) for name, path in _files_of_round(round_dir).items()}
+def _of_content(content: bytes) -> tuple[str, ...]:
+    """Return the digest of a file, and the one at its end; nothing if that is not the digest of the text before it."""
+    own = _OWN.search(content)
+    if own is None:
+        return (_sha256(content),)
+    is_own = _sha256(content[: own.start()] + b"\n}") == own[1].decode()
+    return (_sha256(content), own[1].decode()) if is_own else ()
 
 
-def of_run(run_dir: Path) -> dict[str, str | None]:
-    """Return the digest that each outcome and each file of verdicts has, by the file's relative path."""
-    start = len(f"{run_dir.as_posix()}/")
-    return {path.as_posix()[start:]: _stored_in(path) for path in _files_of_run(run_dir)}
-
-
-def changed_in_round(round_dir: Path, outcome: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each file of a round that differs from what its outcome was measured from."""
-    yield from _changed(round_dir, outcome, of_round(round_dir), layout.OUTCOME)
-
-
-def changed_in_run(run_dir: Path, results: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each outcome or file of verdicts that differs from what results.json was made from."""
-    yield from _changed(run_dir, results, of_run(run_dir), layout.RESULTS)
-
-
-def _changed(folder: Path, body: Mapping[str, Any], found: Mapping[str, str | None], made: str) -> Iterator[str]:
-    made_from = body.get(MADE_FROM)
-    made_from = made_from if isinstance(made_from, dict) else {}
-    for name in sorted({*made_from, *found}):
-        if name not in found:
-            reason = f"it is missing, and {made} was made from it"
-        elif name not in made_from:
-            reason = f"{made} was made without it"
-        elif made_from[name] != found[name]:
-            reason = f"{made} was made from another one"
-        else:
-            continue
-        yield f"{folder / name}: {CHANGED}: {reason}"
-
-
-def _files_of_round(round_dir: Path) -> dict[str, Path]:
-    names = ((path.relative_to(round_dir).as_posix(), path) for path in sorted(round_dir.rglob("*")))
-    hidden = ((name, path) for name, path in names if name != layout.OUTCOME and not path.name.startswith("."))
-    return {name: path for name, path in hidden if path.is_file() and not path.is_symlink()}
-
-
-def _files_of_run(run_dir: Path) -> list[Path]:
-    patterns = (f"*/*/{layout.OUTCOME}", f"*/{layout.VERDICTS}/*.json", f"*/{layout.ONE_CARD_FIGURE}")
-    return sorted(path for pattern in patterns for path in run_dir.glob(pattern))
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -16,6 +16,8 @@ INDEX = "index.html"
 """The page of a folder of runs."""
 REPORTS = (PAGE, JUNIT, RESULTS, TABLE)
 """The reports of a run."""
+SUMS = "SHA256SUMS"
+"""The digests of results.json and of all files that it is made from."""
 OPTIONS = "options.json"
 """The options of the run, for --resume."""
 LEFT_OUT = "left_out.json"
@@ -126,6 +128,7 @@ FILES: Mapping[str, Mapping[str, str]] = {
         JUNIT: "the tests, for CI systems",
         RESULTS: "the outcomes and verdicts of all cases, without curves; other commands read it",
         TABLE: "one row for each round",
+        SUMS: "the SHA-256 of results.json and of all files that it is made from, as sha256sum writes them",
         OPTIONS: "the options of the run, without secrets, for --resume",
         LEFT_OUT: "the hosts and devices that were left out, and why",
         f"{LIVE}/{CONTROLLER}{LIVE_SUFFIX}, {LIVE}/gw<X>{LIVE_SUFFIX}": (

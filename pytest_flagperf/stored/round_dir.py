@@ -11,7 +11,7 @@ from typing import Any
 
 from flagperf_driver.layout import CASE, rank_exit
 
-from . import digests, layout, type_check
+from . import layout, type_check
 from .files import FormatError, check_schema, read, write, writing
 from .plan import StoredHost, StoredPlan, read_plan
 
@@ -160,7 +160,7 @@ class RoundDir:
 
     def write_outcome(self, outcome: Mapping[str, Any]) -> Path:
         path = self.path / layout.OUTCOME
-        digests.write(path, outcome)
+        write(path, outcome)
         return path
 
     def write_missing(self, missing: Sequence[MissingLogs], warnings: Iterable[str] = ()) -> None:

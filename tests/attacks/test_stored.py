@@ -1,5 +1,6 @@
 """Stored figures that were changed after the run: each command that decides must refuse them, and say which file."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -12,7 +13,7 @@ from pytest_flagperf.commands import main
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import OneCard
-from pytest_flagperf.stored import digests
+from pytest_flagperf.stored import digests, files
 from tests.helpers.results_help import edit_json
 from tests.helpers.stored_runs import finish, submission
 
@@ -71,7 +72,7 @@ def turned_ok(run: Path) -> Path:
 
 
 def measured_again(run: Path) -> Path:
-    """Change a line of a log, and the outcome that follows from it, but not its digest."""
+    """Change a line of a log, and the outcome that follows from it, but not their digests."""
     log, path = run / LOG, run / OUTCOME
     log.write_text(log.read_text().replace('"peak_memory_bytes": 314572800', '"peak_memory_bytes": 1000'))
     body = json.loads(path.read_text())
@@ -81,8 +82,22 @@ def measured_again(run: Path) -> Path:
 
 def without_digest(run: Path) -> Path:
     """Multiply a figure and remove the digest that shows it."""
-    path = scaled(run)
-    path.write_text(re.sub(rf',\n "{digests.DIGEST}": .*', "", path.read_text()))
+    path, sums = scaled(run), run / "SHA256SUMS"
+    if sums.exists():
+        sums.write_text(re.sub(rf".*  {OUTCOME}\n", "", sums.read_text()))
+    else:
+        path.write_text(re.sub(r',\n "digest": .*', "", path.read_text()))
+    return path
+
+
+def without_sums(run: Path) -> Path:
+    (run / "SHA256SUMS").unlink()
+    return run / "results.json"
+
+
+def removed(run: Path) -> Path:
+    path = run / OUTCOME
+    path.unlink()
     return path
 
 
@@ -93,7 +108,35 @@ def results_edited(run: Path) -> Path:
     return path
 
 
-ATTACKS = [turned_ok, measured_again, without_digest, results_edited]
+def as_0_1(run: Path) -> Path:
+    """Write the digests of a run as version 0.1 did: within its files."""
+
+    def seal(path: Path, made_from: dict[str, str]) -> str:
+        body = json.loads(path.read_text())
+        text = json.dumps({**body, **({"made_from": made_from} if made_from else {})}, indent=1, ensure_ascii=False)
+        own = hashlib.sha256(text.encode()).hexdigest()
+        path.write_text(text.removesuffix("\n}") + f',\n "digest": "{own}"\n}}\n')
+        return own
+
+    (run / "SHA256SUMS").unlink()
+    made_from = {}
+    for path in sorted([*run.glob("*/*/outcome.json"), *run.glob("*/verdicts/*.json"), *run.glob("*/one_card.json")]):
+        files = [file for file in path.parent.rglob("*") if file.is_file()] if path.name == "outcome.json" else []
+        of_round = {file.relative_to(path.parent).as_posix(): file for file in files if file != path}
+        sums = {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in of_round.items()}
+        made_from[path.relative_to(run).as_posix()] = seal(path, sums)
+    seal(run / "results.json", made_from)
+    return run
+
+
+def logs_edited(run: Path) -> Path:
+    """Change a line of a log that no figure comes from."""
+    path = run / LOG
+    path.write_text(path.read_text() + "\n")
+    return path
+
+
+ATTACKS = [turned_ok, measured_again, without_digest, results_edited, logs_edited, removed]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -104,7 +147,8 @@ def test_an_unchanged_run_passes(command: str, run_dir: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("attack", "command"), [*((attack, "verify") for attack in ATTACKS), *((scaled, command) for command in COMMANDS)]
+    ("attack", "command"),
+    [*((attack, "verify") for attack in [*ATTACKS, without_sums]), *((scaled, command) for command in COMMANDS)],
 )
 def test_a_changed_file_is_named(
     attack: Callable[[Path], Path], command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -116,6 +160,20 @@ def test_a_changed_file_is_named(
     assert flagperf(command, run) != 0
     assert f"{path}: {digests.CHANGED}" in "".join(capsys.readouterr())
     assert not list(tmp_path.glob("new*"))
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_changed_file_of_version_0_1_is_named(
+    attack: Callable[[Path], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The digests of such a run are within its files."""
+    run, *_ = submission(tmp_path / "runs", {"1x1": {"last": 0.7 if attack is turned_ok else 0.93}})
+    as_0_1(with_one_card(run))
+    assert (flagperf("verify", run), flagperf("show", run)) == (0, 0), "the control"
+    path = attack(run)
+    capsys.readouterr()
+    assert flagperf("verify", run) == 1
+    assert f"{path}: {digests.CHANGED}" in "".join(capsys.readouterr())
 
 
 def forged_outcome(run: Path) -> str:
@@ -138,10 +196,12 @@ def forged_verdicts(run: Path) -> str:
 
 def forged_log(run: Path) -> str:
     """Change a log, measure it again, and compute all digests again but the log's."""
-    log, path = run / LOG, run / OUTCOME
+    log, path, sums = run / LOG, run / OUTCOME, run / "SHA256SUMS"
+    (own,) = re.findall(rf".*  {LOG}\n", sums.read_text())
     log.write_text(log.read_text().replace('"peak_memory_bytes": 314572800', '"peak_memory_bytes": 1000'))
     edit_json(path, **measure(path.parent).to_json())
     finish(run)
+    sums.write_text(re.sub(rf".*  {LOG}\n", own, sums.read_text()))
     return f"rank0.out.log: {digests.CHANGED}"
 
 
@@ -185,6 +245,6 @@ def test_a_run_may_lack_a_field_only_if_it_would_be_empty(field: str, code: int,
     """A field that was added after the run."""
     body = json.loads((run_dir / OUTCOME).read_text())
     del body[field]
-    digests.write(run_dir / OUTCOME, body)
+    files.write(run_dir / OUTCOME, body)
     finish(run_dir)
     assert flagperf("verify", run_dir) == code

@@ -49,7 +49,8 @@ def test_a_chip_that_no_device_reported_gives_no_figure(toy: Toy, capsys: pytest
     assert f"problem: alpha:plain:X1: 1x1: {reason}" in capsys.readouterr().out
     published = toy.root / "reports" / "published" / "first"
     published.mkdir(parents=True)
-    shutil.copy(toy.runs[-1] / "results.json", published)
+    for name in ("results.json", "SHA256SUMS"):
+        shutil.copy(toy.runs[-1] / name, published)
     with pytest.raises(FormatError, match=r"chip not verified: X1: .*publish only figures of a chip"):
         load(published.parent)
 

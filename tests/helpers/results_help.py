@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import MetricValue, Outcome
-from pytest_flagperf.stored import digests, files
+from pytest_flagperf.stored import digests, files, layout
 from tests.helpers import recording
 from tests.replays import make
 
@@ -45,4 +45,7 @@ def with_metric(outcome: Outcome, name: str, value: float | None) -> Outcome:
 def edit_json(path: Path, **changes: Any) -> None:
     """Write a stored file with other values, as a run that measured them would have written it."""
     body = {**json.loads(path.read_text(encoding="utf-8")), **changes}
-    (digests.write if digests.DIGEST in body else files.write)(path, body)
+    if path.name == layout.RESULTS:
+        digests.write_results(path.parent, files.dumps(body))
+    else:
+        files.write(path, body)

@@ -14,7 +14,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts.case_result import CaseResult
-from pytest_flagperf.stored import files
+from pytest_flagperf.stored import files, layout
 from pytest_flagperf.stored.round_dir import RoundDir
 from tests.helpers.recording import LOCALHOST, Training, write
 from tests.helpers.results_help import edit_json, replay_dir, with_metric
@@ -59,6 +59,8 @@ def add_case(run_dir: Path, replay: str, rounds: list[Change] | None = None, **p
 
 
 def finish(run_dir: Path, info: RunInfo = INFO) -> Path:
+    for name in (layout.RESULTS, layout.SUMS):  # as a run that is resumed
+        (run_dir / name).unlink(missing_ok=True)
     store.write_run(run_dir, info, store.load_run(run_dir).cases)
     return run_dir
 

@@ -21,7 +21,7 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts.case_result import CaseResult
-from pytest_flagperf.stored import FormatError, digests
+from pytest_flagperf.stored import FormatError, files
 from tests.helpers.pseudo_terminal import Terminal
 from tests.helpers.results_help import edit_json, recorded, replay_dir
 from tests.plugin.conftest import TRAINING, Toy
@@ -225,7 +225,7 @@ def test_a_stored_run_from_elsewhere_is_shown_without_them(tmp_path: Path, capfd
     (run / "bert_plain" / "verdicts").mkdir()
     bad = {"name": "x", "ok": False, "got": HOSTILE, "expected": "y", "sentence": HOSTILE}
     body = {"schema": 1, "test": "t", "verdicts": [bad]}
-    digests.write(run / "bert_plain" / "verdicts" / "t.json", body)
+    files.write(run / "bert_plain" / "verdicts" / "t.json", body)
     page = tmp_path / "page.html"
     assert main(["report", str(run), "--to", str(page)]) == 0
     assert main(["show", str(run)]) == 0

@@ -12,7 +12,7 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.running import resume
 from pytest_flagperf.stored import digests
-from tests.helpers.stored_runs import add_case, faster
+from tests.helpers.stored_runs import add_case, faster, finish
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 
@@ -67,7 +67,10 @@ def test_a_round_whose_record_is_garbage_runs_again(finished: Path, tmp_path: Pa
 def test_a_round_whose_outcome_was_changed_runs_again(finished: Path, tmp_path: Path) -> None:
     text = next(finished.glob("*/round2/outcome.json")).read_bytes()
     changed = text.replace(b'"state": "finished"', b'"state": "finishes"')
-    assert digests.CHANGED in str(_set_aside(_damaged(finished, tmp_path / "run", "outcome.json", changed)))
+    run = _damaged(finished, tmp_path / "run", "outcome.json", text)
+    finish(run)
+    next(run.glob("*/round2/outcome.json")).write_bytes(changed)
+    assert digests.CHANGED in str(_set_aside(run))
 
 
 @pytest.mark.parametrize("missing", ["outcome.json", "round.json", "plan.json"])

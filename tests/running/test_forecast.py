@@ -109,7 +109,8 @@ def test_a_published_result_verifies_only_its_own_case(tmp_path: Path, change: d
     replay = "converged_1x1" if properties.pop("converged", True) else "missed_target"
     run = run_of(tmp_path / "elsewhere" / "run1", replay, **properties)
     published = tmp_path / "published"
-    write(published, "new-chips/results.json", (run / "results.json").read_text(encoding="utf-8"))
+    for name in ("results.json", "SHA256SUMS"):
+        write(published, f"new-chips/{name}", (run / name).read_text(encoding="utf-8"))
     text = convergence(plan, no_stored_runs(tmp_path), forecast.published([published, tmp_path / "missing"]))
     if verified:
         assert text == "verified in new-chips/results.json"

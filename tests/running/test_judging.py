@@ -90,6 +90,7 @@ def test_other_runs_of_the_folder_give_the_variation(tmp_path: Path) -> None:
         run = run_of(tmp_path / f"run{number}", rounds=faster(factor))
         for path in run.glob("*/round*/outcome.json"):
             edit_json(path, started_ms=1_700_000_000_000 + number)
+        finish(run)
     shutil.copytree(tmp_path / "run0", tmp_path / "away" / "run9")
     alone, _ = judging.accept(store.load_run(tmp_path / "away" / "run9"), tmp_path / "a")
     among_others, _ = judging.accept(store.load_run(tmp_path / "run0"), tmp_path / "b")

@@ -63,9 +63,7 @@ class StoredRun:
 
 
 def save_outcome(round_dir: Path, outcome: Outcome) -> Path:
-    """Write the outcome of a round with the digests of the files that it was measured from."""
-    made = {digests.MADE_FROM: digests.of_round(round_dir)}
-    return RoundDir(round_dir).write_outcome({**outcome.to_json(), **made})
+    return RoundDir(round_dir).write_outcome(outcome.to_json())
 
 
 def load_outcome(round_dir: Path) -> Outcome:
@@ -83,7 +81,7 @@ def read_round(round_dir: Path) -> Outcome:
 def save_verdicts(case_dir: Path, test: str, verdicts: Sequence[Verdict]) -> Path:
     """Write the verdicts of a test to a file of their own, so that they are kept if the run is killed."""
     path = case_dir / layout.VERDICTS / layout.verdicts_file(test)
-    digests.write(path, {"schema": SCHEMA, "test": test, "verdicts": list(verdicts)})
+    files.write(path, {"schema": SCHEMA, "test": test, "verdicts": list(verdicts)})
     return path
 
 
@@ -119,16 +117,15 @@ def _verdicts(items: Iterable[Mapping[str, Any]], where: str) -> tuple[Verdict, 
 def save_one_card(case_dir: Path, one_card: OneCard) -> Path:
     """Store the throughput of one card that the case is compared with."""
     path = case_dir / layout.ONE_CARD_FIGURE
-    digests.write(path, {"schema": SCHEMA, "one_card": one_card})
+    files.write(path, {"schema": SCHEMA, "one_card": one_card})
     return path
 
 
 def write_run(run_dir: Path, info: RunInfo, cases: Sequence[CaseResult]) -> tuple[Path, Path]:
-    """Write results.json and results.csv."""
-    made = {digests.MADE_FROM: digests.of_run(run_dir)}
-    body = {"schema": SCHEMA, "run": info, "cases": [case_json(case, info) for case in cases], **made}
+    """Write results.json, SHA256SUMS and results.csv."""
+    body = {"schema": SCHEMA, "run": info, "cases": [case_json(case, info) for case in cases]}
     results, table = run_dir / layout.RESULTS, run_dir / layout.TABLE
-    digests.write(results, body)
+    digests.write_results(run_dir, f"{files.dumps(files.to_json_types(body))}\n")
     write_csv(table, [(run_dir.name, (outcome for case in cases for outcome in case.outcomes))])
     return results, table
 
@@ -183,7 +180,7 @@ def load_info(run_dir: Path, problems: list[str]) -> RunInfo | None:
     path = run_dir / layout.RESULTS
     try:
         body = digests.read(path, SCHEMA)
-        problems += digests.changed_in_run(run_dir, body)
+        problems += digests.missing(run_dir)
         run = {name: value for name, value in body["run"].items() if value is not None}
         return type_check.typed(RunInfo, run, str(path))
     except FormatError as error:

@@ -129,12 +129,12 @@ def test_the_number_of_compared_baselines_is_shown(tmp_path: Path) -> None:
     assert "baseline" not in of(finish(tmp_path)).content
     same = Verdict("baseline p_core", True, "99", "at least 95", "as good", kind=VerdictKind.BASELINE, change=-0.01)
     save_verdicts(case_dir, same)
-    text = of(tmp_path).content
+    text = of(finish(tmp_path)).content
     assert text.startswith("1 of 1 case converged ; 1 compared with accepted baselines, none worse")
     assert "-1.0 % not worse, baseline" in text
     slower = replace(same, ok=False, got="90", expected="100", sentence="slower than the baseline", change=-0.1)
     save_verdicts(case_dir, slower)
-    text = of(tmp_path).content
+    text = of(finish(tmp_path)).content
     assert text.startswith("1 of 1 case regressed ; 1 compared with accepted baselines, 1 worse")
     assert "-10.0 % worse, baseline" in text
     assert "flagperf accept" in text, "what to do"
