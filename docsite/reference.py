@@ -33,7 +33,7 @@ from pytest_flagperf.results.tables.columns import COLUMNS
 from pytest_flagperf.results.verdicts.names import VERDICTS
 from pytest_flagperf.settings.options import COMMAND_LINE_OPTIONS, GROUPS, OPTIONS, QUESTIONS, SITE, Option
 from pytest_flagperf.stored.layout import FILES
-from pytest_flagperf.stored.plan import LeftOut
+from pytest_flagperf.stored.plan import LeftOutTimeLimits
 
 REPO = Path(__file__).resolve().parent.parent
 _NOTE = "Generated from the code of this version."
@@ -65,7 +65,7 @@ _SUITE_TOML = (
     _Table("[metric]", SuiteMetric),
     _Table("[scales.NAME]", _ScaleTable),
     _Table("[[scales.NAME.data]]", DataItem),
-    _Table("[scales.NAME.left_out]", LeftOut),
+    _Table("[scales.NAME.left_out]", LeftOutTimeLimits),
     _Table("[goal]", Goal),
     _Table('The file of a suite with kind = "measurement"', _MeasurementTable),
     _Table("[figures.NAME] of a measurement", SuiteFigure),

@@ -104,7 +104,7 @@ class NamePair(NamedTuple):
         return f"{self.theirs} = {self.theirs_value!r:.40} and {self.ours} = {self.ours_value!r:.40} in {self.event}"
 
 
-class Translator:
+class LogTranslator:
     """Translates the records of one log to our names, and records which names the log uses."""
 
     def __init__(self, names: Names) -> None:

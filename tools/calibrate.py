@@ -30,7 +30,7 @@ from pytest_flagperf.results.verdicts.reference import FEWEST
 from pytest_flagperf.stored import write_texts
 from pytest_flagperf.stored.round_dir import RoundDir
 from tools import calibration, markers, readme, reference_curves, run_tool
-from tools.reference_curves import StoredRound
+from tools.reference_curves import ConvergedRound
 
 _SHAPES = ("1x1", "1x2")
 """The shapes that the small scale needs."""
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    by_suite: dict[tuple[str, str], list[StoredRound]] = {}
+    by_suite: dict[tuple[str, str], list[ConvergedRound]] = {}
     for round_ in _rounds(common.load_runs(arguments.runs)):
         by_suite.setdefault((round_.outcome.model, round_.outcome.framework), []).append(round_)
     suites = {_suite(*names): rounds for names, rounds in by_suite.items()}
@@ -78,11 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _rounds(runs: Sequence[StoredRun]) -> Iterator[StoredRound]:
+def _rounds(runs: Sequence[StoredRun]) -> Iterator[ConvergedRound]:
     for name, stored in zip(common.unique_names(runs), runs, strict=True):
         for outcome in (outcome for case in stored.cases for outcome in case.outcomes):
             plan = RoundDir(stored.directory / outcome.directory).read_plan()
-            yield StoredRound(name, outcome, plan.config)
+            yield ConvergedRound(name, outcome, plan.config)
 
 
 def _suite(model: str, framework: str) -> Suite:
@@ -94,7 +94,7 @@ def _suite(model: str, framework: str) -> Suite:
     return suite
 
 
-def _change(suite: Suite, rounds: Sequence[StoredRound]) -> _Change:
+def _change(suite: Suite, rounds: Sequence[ConvergedRound]) -> _Change:
     change = _Change()
     scale, *others = sorted({round_.outcome.scale for round_ in rounds})
     if others:
@@ -122,7 +122,7 @@ def _change(suite: Suite, rounds: Sequence[StoredRound]) -> _Change:
     return change
 
 
-def _is_used(suite: Suite, round_: StoredRound, change: _Change) -> bool:
+def _is_used(suite: Suite, round_: ConvergedRound, change: _Change) -> bool:
     """Return False for rounds that trained for something else, with a note, and for failed rounds, with a problem."""
     outcome, names = round_.outcome, [suite.metric.name, *suite.scales[round_.outcome.scale].also]
     if outcome.synthetic or not outcome.meant_to_converge:
@@ -144,7 +144,7 @@ def _is_used(suite: Suite, round_: StoredRound, change: _Change) -> bool:
     return not problems
 
 
-def _check_seeds(suite: Suite, scale: str, rounds: Sequence[StoredRound], change: _Change) -> None:
+def _check_seeds(suite: Suite, scale: str, rounds: Sequence[ConvergedRound], change: _Change) -> None:
     """Report shapes with too few seeds, and how to run more."""
     if scale == REFERENCE:
         return
@@ -159,7 +159,7 @@ def _check_seeds(suite: Suite, scale: str, rounds: Sequence[StoredRound], change
         change.problems.append(f"run: pytest {path} -k converges --nodes={','.join(_SHAPES)} {settings}")
 
 
-def _target(suite: Suite, scale: str, rounds: Sequence[StoredRound], change: _Change) -> Target | None:
+def _target(suite: Suite, scale: str, rounds: Sequence[ConvergedRound], change: _Change) -> Target | None:
     """Return the target of the scale: the given target, or for the small scale the target that the rounds give."""
     metric, declared = suite.metric, suite.scales[scale]
     values = {metric.name: declared.target, **declared.also}
@@ -187,12 +187,12 @@ def _target(suite: Suite, scale: str, rounds: Sequence[StoredRound], change: _Ch
     return Target(metric.name, metric.direction, metric.unit, target, {name: values[name] for name in declared.also})
 
 
-def _by_shape(rounds: Sequence[StoredRound]) -> Mapping[str, list[Outcome]]:
+def _by_shape(rounds: Sequence[ConvergedRound]) -> Mapping[str, list[Outcome]]:
     shapes = sorted({(round_.outcome.nnodes, round_.outcome.nproc, round_.shape) for round_ in rounds})
     return {shape: [round_.outcome for round_ in rounds if round_.shape == shape] for *_, shape in shapes}
 
 
-def _add_curves(suite: Suite, scale: str, target: Target, rounds: Sequence[StoredRound], change: _Change) -> None:
+def _add_curves(suite: Suite, scale: str, target: Target, rounds: Sequence[ConvergedRound], change: _Change) -> None:
     file = suite.reference_file(scale)
     reference, notes = reference_curves.make_reference(rounds, target, file) if rounds else (None, [])
     change.notes += notes
@@ -203,7 +203,7 @@ def _add_curves(suite: Suite, scale: str, target: Target, rounds: Sequence[Store
     change.lines += reference_curves.describe(_shown(file), reference)
 
 
-def _add_target(suite: Suite, scale: str, target: Target, rounds: Sequence[StoredRound], change: _Change) -> None:
+def _add_target(suite: Suite, scale: str, target: Target, rounds: Sequence[ConvergedRound], change: _Change) -> None:
     """Set the targets in suite.toml and write the table of the README."""
     file, document_file = suite.path / "suite.toml", suite.path / "README.md"
     declared, text = suite.scales[scale], file.read_text(encoding="utf-8")

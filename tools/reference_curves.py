@@ -21,7 +21,7 @@ _NO_EFFECT = frozenset(["seed", "vendor", "data_dir", "num_workers", "min_effici
 
 
 @dataclass(frozen=True)
-class StoredRound:
+class ConvergedRound:
     """A stored round with the name of its run and its config."""
 
     run: str
@@ -37,7 +37,7 @@ class StoredRound:
         return f"{self.outcome.nnodes}x{self.outcome.nproc}"
 
 
-def make_reference(rounds: Sequence[StoredRound], target: Target, file: Path) -> tuple[Reference | None, list[str]]:
+def make_reference(rounds: Sequence[ConvergedRound], target: Target, file: Path) -> tuple[Reference | None, list[str]]:
     """Return the suite's reference from rounds that ended at the target, and notes; None with too few rounds.
 
     Curves of other batch sizes in the file are kept.
@@ -59,9 +59,9 @@ def make_reference(rounds: Sequence[StoredRound], target: Target, file: Path) ->
     return reference, [*notes, *_long_intervals(reference)]
 
 
-def one_per_seed(rounds: Sequence[StoredRound], notes: list[str]) -> list[StoredRound]:
+def one_per_seed(rounds: Sequence[ConvergedRound], notes: list[str]) -> list[ConvergedRound]:
     """Return the first round of each shape and seed: another round of the same seed adds no information."""
-    first: dict[tuple[str, int | None], StoredRound] = {}
+    first: dict[tuple[str, int | None], ConvergedRound] = {}
     for round_ in rounds:
         key = round_.shape, round_.outcome.seed
         if key in first:
@@ -71,9 +71,9 @@ def one_per_seed(rounds: Sequence[StoredRound], notes: list[str]) -> list[Stored
     return list(first.values())
 
 
-def differences(rounds: Sequence[StoredRound]) -> Iterator[str]:
+def differences(rounds: Sequence[ConvergedRound]) -> Iterator[str]:
     """Yield a sentence for each difference in the training between rounds of one batch size."""
-    firsts: dict[int | None, StoredRound] = {}
+    firsts: dict[int | None, ConvergedRound] = {}
     for round_ in rounds:
         first = firsts.setdefault(global_batch(round_.outcome), round_)
         values, expected = _training(round_), _training(first)
@@ -97,7 +97,7 @@ def describe(name: str, reference: Reference) -> Iterator[str]:
         )
 
 
-def _training(round_: StoredRound) -> dict[str, Any]:
+def _training(round_: ConvergedRound) -> dict[str, Any]:
     """Return the values that decide what a round learns."""
     config = {key: value for key, value in round_.config.items() if key not in _NO_EFFECT}
     return {**config, "suite_code": round_.outcome.fingerprint.get("suite_code")}

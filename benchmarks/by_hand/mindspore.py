@@ -14,7 +14,7 @@ from mindspore import nn, ops
 
 from flagperf_driver.driver import Rank
 from flagperf_driver.mindspore import Context, Steps
-from flagperf_driver.mindspore.optimizers import Optimizer
+from flagperf_driver.mindspore.optimizers import MindSporeOptimizer
 from flagperf_driver.mindspore.trainer import MindSporeTrainer
 from flagperf_driver.training.meeting import Meeting
 from flagperf_driver.training.steps import context_fields
@@ -44,7 +44,7 @@ def bare_step(model: nn.Cell) -> Callable[[np.ndarray, np.ndarray], None]:
 
 def _step(model: nn.Cell) -> Callable[[np.ndarray, np.ndarray], None]:
     weights = model.trainable_params()
-    optimizer = Optimizer(ADAM, {weight.name: weight for weight in weights})
+    optimizer = MindSporeOptimizer(ADAM, {weight.name: weight for weight in weights})
     model.set_train()
 
     def forward(values: Any, labels: Any) -> Any:

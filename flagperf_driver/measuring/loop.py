@@ -32,7 +32,7 @@ _CLOCK_SHARE = 1000
 
 
 @dataclass(frozen=True)
-class Limits:
+class PointLimits:
     """When a window is long enough, and when a point is done; the keys of the config with the same meaning."""
 
     window_s: float = 0.01
@@ -42,14 +42,14 @@ class Limits:
     interval: float = 0.01
 
     @classmethod
-    def of(cls, config: Config) -> Limits:
+    def of(cls, config: Config) -> PointLimits:
         return cls(
             config.window_s, config.point_warmup_s, config.point_least_s, config.point_most_s, config.point_interval
         )
 
 
 @dataclass(frozen=True)
-class Turn:
+class TimedTurn:
     """Windows that all ranks begin together: the mean time of an iteration, with and without waiting for a core."""
 
     windows: int
@@ -96,7 +96,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class SlowPoint:
     """A point that would take too long, with the expected time of one iteration."""
 
     point: Point
@@ -109,7 +109,7 @@ class Loop:
 
     measurement: Measurement
     marks: Marks
-    limits: Limits
+    limits: PointLimits
     maximum: Callable[[Sequence[float]], list[float]] = list
     """Returns the maximum of each value over all ranks; every rank must call it equally often."""
     core_wait: Callable[[], float | None] = lambda: None
@@ -120,7 +120,7 @@ class Loop:
     """Called after each turn."""
     now: Callable[[], float] = time.perf_counter
 
-    def measure(self) -> Iterator[Measured | LeftOut]:
+    def measure(self) -> Iterator[Measured | SlowPoint]:
         """Yield the result of each point when it is complete."""
         speeds: dict[str, Mapping[str, float]] = {}
         names: set[str] = set()
@@ -134,7 +134,7 @@ class Loop:
             expected = max((units / known[name] for name, units in work.items() if known.get(name)), default=0.0)
             expected = self._agreed(point, expected)
             if expected * FEWEST_WINDOWS > limits.most_s:
-                yield LeftOut(point, expected)
+                yield SlowPoint(point, expected)
                 continue
             begin = self.now()
             self.measurement.prepare(point)
@@ -169,16 +169,16 @@ class Loop:
             " between hosts, such as free memory or versions?"
         )
 
-    def _limits_of(self, point: Point) -> Limits:
+    def _limits_of(self, point: Point) -> PointLimits:
         if point.seconds is None:
             return self.limits
         return replace(self.limits, least_s=point.seconds, most_s=self.limits.warmup_s + point.seconds)
 
-    def _timed(self, point: Point, limits: Limits) -> Measured:
+    def _timed(self, point: Point, limits: PointLimits) -> Measured:
         begin = self.now()
         iterations = self._warm_up(limits, begin)
         times: list[float] = []
-        turns: list[Turn] = []
+        turns: list[TimedTurn] = []
         fixed = point.seconds is not None
         longest_s, most = (_LONG_TURN_S, sys.maxsize) if fixed else (_TURN_S, _TURN_WINDOWS)
         first = self.now()
@@ -201,10 +201,10 @@ class Loop:
         return self._result(point, times, turns, iterations, steady)
 
     @staticmethod
-    def _decided(times: Sequence[float], limits: Limits) -> bool:
+    def _decided(times: Sequence[float], limits: PointLimits) -> bool:
         return statistics.settled(times, limits.interval) and statistics.sides(times, statistics.SUSPECTED) is None
 
-    def _warm_up(self, limits: Limits, begin: float) -> int:
+    def _warm_up(self, limits: PointLimits, begin: float) -> int:
         """Run until the device is warm; return the iterations of a window, the same on all ranks.
 
         They follow from the fastest iterations: a rank that loses its core meanwhile must not get short windows.
@@ -226,7 +226,7 @@ class Loop:
             elif -warm >= limits.warmup_s:
                 return max(1, round(least / fastest))
 
-    def _turn(self, iterations: int, count: int, times: list[float]) -> Turn:
+    def _turn(self, iterations: int, count: int, times: list[float]) -> TimedTurn:
         """Submit windows back to back, then wait for all of them: the device has no pause between two windows."""
         begin, waited = self.now(), self.core_wait()
         line = [self.marks.mark()]
@@ -240,10 +240,10 @@ class Loop:
         if self.measurement.together:
             seconds = self.maximum(seconds)
         times += [gap / iterations for gap in seconds]
-        return Turn(count, sum(seconds) / (count * iterations), share)
+        return TimedTurn(count, sum(seconds) / (count * iterations), share)
 
     def _result(
-        self, point: Point, times: Sequence[float], turns: Sequence[Turn], iterations: int, steady: bool
+        self, point: Point, times: Sequence[float], turns: Sequence[TimedTurn], iterations: int, steady: bool
     ) -> Measured:
         interval, drift = statistics.interval(times), statistics.drift(times)
         whole = _joined(turns)
@@ -266,7 +266,7 @@ class Loop:
             turns=() if self.measurement.together else [self._logged(turn) for turn in _logged_turns(turns)],
         )
 
-    def _logged(self, turn: Turn) -> dict[str, Any]:
+    def _logged(self, turn: TimedTurn) -> dict[str, Any]:
         return {"seconds": turn.seconds, "own": turn.own if self._is_own_time else None, "waited": turn.waited}
 
     @property
@@ -274,10 +274,10 @@ class Loop:
         return self.owns_time and not self.measurement.together
 
 
-def _logged_turns(turns: Sequence[Turn]) -> list[Turn]:
+def _logged_turns(turns: Sequence[TimedTurn]) -> list[TimedTurn]:
     """Join neighbours to at most ``_LOGGED_TURNS`` of about the same number of windows; the same ones on every rank."""
     total, before = sum(turn.windows for turn in turns), 0
-    joined: dict[int, list[Turn]] = {}
+    joined: dict[int, list[TimedTurn]] = {}
     for turn in turns:
         middle = before + turn.windows / 2
         joined.setdefault(int(middle * _LOGGED_TURNS / total), []).append(turn)
@@ -285,10 +285,10 @@ def _logged_turns(turns: Sequence[Turn]) -> list[Turn]:
     return [_joined(group) for group in joined.values()]
 
 
-def _joined(turns: Sequence[Turn]) -> Turn:
+def _joined(turns: Sequence[TimedTurn]) -> TimedTurn:
     windows = sum(turn.windows for turn in turns)
     seconds = sum(turn.seconds * turn.windows for turn in turns) / windows
     shares = [(turn.waited, turn.seconds * turn.windows) for turn in turns if turn.waited is not None]
     total = sum(weight for _, weight in shares)
     waited = sum(share * weight for share, weight in shares) / total if total else None
-    return Turn(windows, seconds, waited)
+    return TimedTurn(windows, seconds, waited)

@@ -11,7 +11,7 @@ from typing import Any, Mapping, Protocol, Sequence
 
 from flagperf_driver import events, heartbeat
 from flagperf_driver.driver import Rank
-from flagperf_driver.measuring.loop import LeftOut, Limits, Loop, Measured
+from flagperf_driver.measuring.loop import Loop, Measured, PointLimits, SlowPoint
 from flagperf_driver.measuring.measurement import Measurement
 from flagperf_driver.training.timeline import HostMarks, Marks
 
@@ -56,7 +56,7 @@ class Measuring:
         loop = Loop(
             self._measurement,
             marks,
-            Limits.of(self._rank.config),
+            PointLimits.of(self._rank.config),
             maximum=device.maximum,
             core_wait=functools.partial(core_wait, threads),
             owns_time=isinstance(marks, HostMarks) and threads == 1,
@@ -64,7 +64,7 @@ class Measuring:
         )
         left_out = 0
         for result in loop.measure():
-            if isinstance(result, LeftOut):
+            if isinstance(result, SlowPoint):
                 left_out += 1
                 log(events.LEFT_OUT, {**_point(result), "expected_s": result.expected_s})
             else:
@@ -90,7 +90,7 @@ def measured(result: Measured, clock: str, *, together: bool) -> dict[str, Any]:
     return {**asdict(result), **_point(result), "clock": clock if result.windows else None, "together": together}
 
 
-def _point(result: Measured | LeftOut) -> dict[str, Any]:
+def _point(result: Measured | SlowPoint) -> dict[str, Any]:
     return {"point": result.point.name, "values": dict(result.point.values)}
 
 

@@ -9,7 +9,7 @@ if "FLAGPERF_LOG_DIR" in os.environ:
     os.environ.setdefault("MS_OM_PATH", os.environ["FLAGPERF_LOG_DIR"])
 
 from flagperf_driver.mindspore.main import main
-from flagperf_driver.mindspore.steps import Steps
+from flagperf_driver.mindspore.steps import MindSporeSteps as Steps
 from flagperf_driver.training.steps import Context
 
 __all__ = ["Context", "Steps", "main"]

@@ -13,8 +13,8 @@ from mindspore import nn, ops
 
 from flagperf_driver.mindspore import device
 from flagperf_driver.mindspore.nesting import Restore, flattened, restoring
-from flagperf_driver.mindspore.optimizers import Optimizer
-from flagperf_driver.mindspore.steps import Steps
+from flagperf_driver.mindspore.optimizers import MindSporeOptimizer
+from flagperf_driver.mindspore.steps import MindSporeSteps
 from flagperf_driver.training.steps import Context
 
 _DEPTH = 100_000
@@ -26,7 +26,7 @@ _FIRST_SCALE, _GROW_AFTER = 2.0**15, 2000.0
 class LossScaling(nn.Cell):  # type: ignore[misc]
     """Updates the weights; in fp16 the loss is scaled, and a step whose gradients are not finite is left out."""
 
-    def __init__(self, precision: str, optimizer: Optimizer) -> None:
+    def __init__(self, precision: str, optimizer: MindSporeOptimizer) -> None:
         super().__init__(auto_prefix=False)
         self.scales = precision == "fp16"
         self.optimizer = optimizer
@@ -82,7 +82,7 @@ class Graphs:
     The compiler reads functions and cells, not objects of other classes: what a function needs are its free variables.
     """
 
-    def __init__(self, ctx: Context, steps: Steps, model: nn.Cell, update: LossScaling) -> None:
+    def __init__(self, ctx: Context, steps: MindSporeSteps, model: nn.Cell, update: LossScaling) -> None:
         ms.set_recursion_limit(_DEPTH)
         accumulation, scale, scales = ctx.config.gradient_accumulation_steps, update.state, update.scales
         weights, constants = ms.ParameterTuple(model.trainable_params()), _constants(ctx)

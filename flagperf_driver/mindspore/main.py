@@ -11,7 +11,7 @@ import mindspore as ms
 
 from flagperf_driver.driver import Rank
 from flagperf_driver.mindspore import device, scheduler
-from flagperf_driver.mindspore.steps import Steps
+from flagperf_driver.mindspore.steps import MindSporeSteps
 from flagperf_driver.mindspore.trainer import MindSporeTrainer
 from flagperf_driver.training import program
 from flagperf_driver.training.meeting import Meeting
@@ -20,7 +20,7 @@ _GRACE_S = 10.0
 """How long a rank may still work after another one has ended: the last ranks do not finish at the same time."""
 
 
-def main(steps: Steps) -> None:
+def main(steps: MindSporeSteps) -> None:
     """Run this process's rank of the training, then exit."""
     program.run(steps, join, MindSporeTrainer)
 

@@ -16,7 +16,7 @@ from mindspore import nn, ops
 from flagperf_driver.training.weight_decay import without_decay
 
 
-class Optimizer(nn.Cell):  # type: ignore[misc]
+class MindSporeOptimizer(nn.Cell):  # type: ignore[misc]
     """Updates the weights inside a graph."""
 
     def __init__(self, config: Any, named: Mapping[str, ms.Parameter]) -> None:

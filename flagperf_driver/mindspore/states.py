@@ -7,7 +7,7 @@ from typing import Any, Iterator, Mapping
 import mindspore as ms
 from mindspore import nn, ops
 
-from flagperf_driver.mindspore.optimizers import Optimizer
+from flagperf_driver.mindspore.optimizers import MindSporeOptimizer
 from flagperf_driver.training.base import Arrays
 
 _STATISTICS = ("moving_mean", "moving_variance")
@@ -20,7 +20,7 @@ class MindSporeStates:
     dropout.
     """
 
-    def __init__(self, model: nn.Cell, optimizer: Optimizer, scale: ms.Parameter) -> None:
+    def __init__(self, model: nn.Cell, optimizer: MindSporeOptimizer, scale: ms.Parameter) -> None:
         self._model, self._optimizer, self._scale = model, optimizer, scale
 
     def weights(self) -> Arrays:

@@ -19,7 +19,7 @@ def prepare_batch(ctx: Context, batch: Batch) -> Batch:  # noqa: ARG001 - a step
 
 
 @dataclass(frozen=True)
-class Steps(steps.Steps):
+class MindSporeSteps(steps.Steps):
     """The named steps of a training: those of every framework, and further ones, which have defaults.
 
     A prepared batch consists of dicts, tuples and lists of tensors. ``calculate_loss`` and ``evaluate_batch`` become

@@ -13,9 +13,9 @@ from flagperf_driver import seeds
 from flagperf_driver.driver import Rank
 from flagperf_driver.mindspore import device
 from flagperf_driver.mindspore.graphs import Graphs, LossScaling
-from flagperf_driver.mindspore.optimizers import Optimizer
+from flagperf_driver.mindspore.optimizers import MindSporeOptimizer
 from flagperf_driver.mindspore.states import MindSporeStates
-from flagperf_driver.mindspore.steps import Steps
+from flagperf_driver.mindspore.steps import MindSporeSteps
 from flagperf_driver.training.base import BaseTrainer
 from flagperf_driver.training.meeting import Meeting
 from flagperf_driver.training.steps import Context
@@ -27,7 +27,7 @@ class MindSporeTrainer(BaseTrainer):
 
     compiles = True
 
-    def __init__(self, rank: Rank, ctx: Context, steps: Steps, meeting: Meeting) -> None:
+    def __init__(self, rank: Rank, ctx: Context, steps: MindSporeSteps, meeting: Meeting) -> None:
         config = ctx.config
         device.check_precision(config.precision)
         ms.set_seed(seeds.derive(ctx.seed, seeds.MODEL) % 2**31)
@@ -37,7 +37,7 @@ class MindSporeTrainer(BaseTrainer):
             self.model = ms.amp.auto_mixed_precision(self.model, "auto", device.LOWER[config.precision])
         self.model.set_train(True)
         self._weights = self.model.trainable_params()
-        self.optimizer = Optimizer(config, {weight.name: weight for weight in self._weights})
+        self.optimizer = MindSporeOptimizer(config, {weight.name: weight for weight in self._weights})
         scaling = LossScaling(config.precision, self.optimizer)
         self._graphs = Graphs(ctx, steps, self.model, scaling)
         self._evaluate_in_graph = self._graphs.evaluate

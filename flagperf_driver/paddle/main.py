@@ -8,13 +8,13 @@ import paddle
 
 from flagperf_driver.driver import Rank
 from flagperf_driver.paddle import device
-from flagperf_driver.paddle.steps import Steps
+from flagperf_driver.paddle.steps import PaddleSteps
 from flagperf_driver.paddle.trainer import PaddleTrainer
 from flagperf_driver.training import program
 from flagperf_driver.training.meeting import Meeting
 
 
-def main(steps: Steps) -> None:
+def main(steps: PaddleSteps) -> None:
     """Run this process's rank of the training, then exit."""
     program.run(steps, join, PaddleTrainer)
 

@@ -25,7 +25,7 @@ def create_optimizer(ctx: Context, model: paddle.nn.Layer) -> paddle.optimizer.O
 
 
 @dataclass(frozen=True)
-class Steps(steps.Steps):
+class PaddleSteps(steps.Steps):
     """The named steps of a training: those of every framework, and further ones, which have defaults."""
 
     prepare_batch: Callable[[Context, Batch], Batch] = prepare_batch

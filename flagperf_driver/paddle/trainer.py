@@ -12,7 +12,7 @@ from flagperf_driver import seeds
 from flagperf_driver.driver import Rank
 from flagperf_driver.paddle import device
 from flagperf_driver.paddle.states import PaddleStates
-from flagperf_driver.paddle.steps import Steps
+from flagperf_driver.paddle.steps import PaddleSteps
 from flagperf_driver.training.base import BaseTrainer
 from flagperf_driver.training.meeting import Meeting
 from flagperf_driver.training.steps import Context
@@ -26,7 +26,7 @@ _LOWER = {"bf16": "bfloat16", "fp16": "float16"}
 class PaddleTrainer(BaseTrainer):
     """Trains with the steps of a suite."""
 
-    def __init__(self, rank: Rank, ctx: Context, steps: Steps, meeting: Meeting) -> None:
+    def __init__(self, rank: Rank, ctx: Context, steps: PaddleSteps, meeting: Meeting) -> None:
         config = ctx.config
         device.check_precision(config.precision)
         device.allow_tf32(config.precision != "fp32")

@@ -6,8 +6,8 @@ import os
 if "XDG_CACHE_HOME" in os.environ:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.environ["XDG_CACHE_HOME"] + "/torchinductor")
 
-from flagperf_driver.pytorch.context import Context
+from flagperf_driver.pytorch.context import PyTorchContext as Context
 from flagperf_driver.pytorch.main import main
-from flagperf_driver.pytorch.steps import Steps
+from flagperf_driver.pytorch.steps import PyTorchSteps as Steps
 
 __all__ = ["Context", "Steps", "main"]

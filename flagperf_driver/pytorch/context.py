@@ -11,7 +11,7 @@ from flagperf_driver.training import steps
 
 
 @dataclass(frozen=True)
-class Context(steps.Context):
+class PyTorchContext(steps.Context):
     """The context that is passed to every step."""
 
     device: torch.device = torch.device("cpu")  # noqa: RUF009 - immutable

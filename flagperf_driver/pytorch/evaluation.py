@@ -8,17 +8,22 @@ import torch
 from torch import nn
 
 from flagperf_driver.pytorch import distributed
-from flagperf_driver.pytorch.context import Context
+from flagperf_driver.pytorch.context import PyTorchContext
 from flagperf_driver.pytorch.feed import preparation
 from flagperf_driver.pytorch.hooks import forward_context
-from flagperf_driver.pytorch.steps import Steps
+from flagperf_driver.pytorch.steps import PyTorchSteps
 from flagperf_driver.training.evaluation import Loading
 from flagperf_driver.training.timeline import Marks
 from flagperf_driver.training.trainer import RankEvaluation
 
 
 def evaluate(
-    ctx: Context, steps: Steps, model: nn.Module, data: Iterable[Any], marks: Marks, beat: Callable[[], None]
+    ctx: PyTorchContext,
+    steps: PyTorchSteps,
+    model: nn.Module,
+    data: Iterable[Any],
+    marks: Marks,
+    beat: Callable[[], None],
 ) -> RankEvaluation:
     """Return the results of this rank's batches; the model is left in training mode."""
     bare = distributed.unwrap(model)

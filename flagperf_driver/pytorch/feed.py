@@ -8,12 +8,12 @@ from typing import Any, Callable, Iterator
 
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed
-from flagperf_driver.pytorch.context import Context
-from flagperf_driver.pytorch.steps import Steps
+from flagperf_driver.pytorch.context import PyTorchContext
+from flagperf_driver.pytorch.steps import PyTorchSteps
 from flagperf_driver.training.batches import begin_epoch
 
 
-def epoch_batches(ctx: Context, data: Any, epoch: int, start: int) -> Iterator[Any]:
+def epoch_batches(ctx: PyTorchContext, data: Any, epoch: int, start: int) -> Iterator[Any]:
     """Return the epoch's batches from ``start``, the same number on every rank."""
 
     def minimum(value: int) -> int:
@@ -22,7 +22,7 @@ def epoch_batches(ctx: Context, data: Any, epoch: int, start: int) -> Iterator[A
     return itertools.islice(data, *begin_epoch(data, epoch, start, minimum))
 
 
-def preparation(ctx: Context, steps: Steps) -> Callable[[Any], Any]:
+def preparation(ctx: PyTorchContext, steps: PyTorchSteps) -> Callable[[Any], Any]:
     """Return the function that prepares a batch, if possible in parallel to the work that is already submitted."""
     if ctx.device.type not in _COPY_STREAMS:
         _COPY_STREAMS[ctx.device.type] = ctx.hooks.copy_stream(ctx.device)
@@ -36,7 +36,7 @@ _COPY_STREAMS: dict[str, Any] = {}
 """By device type. All passes share one stream, because memory cached for one stream cannot be used by another."""
 
 
-def _copied(ctx: Context, steps: Steps, copy_stream: Any, batch: Any) -> Any:
+def _copied(ctx: PyTorchContext, steps: PyTorchSteps, copy_stream: Any, batch: Any) -> Any:
     """Copy the batch in a stream of its own, so that the copy runs in parallel to the previous step."""
     backend = devices.backend(ctx.device)
     with backend.stream(copy_stream):

@@ -11,20 +11,20 @@ from flagperf_driver.driver import Rank
 from flagperf_driver.pytorch import distributed
 from flagperf_driver.pytorch.hooks import set_up_device
 from flagperf_driver.pytorch.parts import context, with_vendor_steps
-from flagperf_driver.pytorch.steps import Steps
+from flagperf_driver.pytorch.steps import PyTorchSteps
 from flagperf_driver.pytorch.trainer import TorchTrainer
 from flagperf_driver.training.loop import Training
 from flagperf_driver.training.program import exit_now
 
 
-def main(steps: Steps) -> None:
+def main(steps: PyTorchSteps) -> None:
     """Run this process's rank of the training, then exit."""
     suite_dir = Path(sys.argv[0]).resolve().parent
     driver.run(functools.partial(_run, steps, suite_dir))
     exit_now()
 
 
-def _run(steps: Steps, suite_dir: Path, rank: Rank) -> None:
+def _run(steps: PyTorchSteps, suite_dir: Path, rank: Rank) -> None:
     rank.heartbeat.beat(0, heartbeat.INIT)
     case, world = rank.case, rank.world
     hooks, device = set_up_device(case, world)

@@ -15,19 +15,19 @@ from flagperf_driver.measuring.measurement import Measurement
 from flagperf_driver.measuring.program import Measuring
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, parts
-from flagperf_driver.pytorch.context import Context
+from flagperf_driver.pytorch.context import PyTorchContext
 from flagperf_driver.pytorch.hooks import module_versions, set_up_device
 from flagperf_driver.training.program import exit_now
 
 
-def main(measurement: Callable[[Context], Measurement]) -> None:
+def main(measurement: Callable[[PyTorchContext], Measurement]) -> None:
     """Run this process's rank of the measurement, then exit."""
     suite_dir = Path(sys.argv[0]).resolve().parent
     driver.run(functools.partial(_run, measurement, suite_dir))
     exit_now()
 
 
-def _run(measurement: Callable[[Context], Measurement], suite_dir: Path, rank: Rank) -> None:
+def _run(measurement: Callable[[PyTorchContext], Measurement], suite_dir: Path, rank: Rank) -> None:
     rank.heartbeat.beat(0, heartbeat.INIT)
     case, world = rank.case, rank.world
     hooks, device = set_up_device(case, world)
@@ -42,7 +42,7 @@ def _run(measurement: Callable[[Context], Measurement], suite_dir: Path, rank: R
 class _TorchDevice:
     """The rank's device, and the exchange with the other ranks."""
 
-    def __init__(self, rank: Rank, ctx: Context) -> None:
+    def __init__(self, rank: Rank, ctx: PyTorchContext) -> None:
         self.marks = ctx.hooks.events(ctx.device)
         self._rank, self._ctx = rank, ctx
 

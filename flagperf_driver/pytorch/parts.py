@@ -13,10 +13,10 @@ from flagperf_driver import extern, seeds
 from flagperf_driver.driver import Rank
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, vendor_step_checks
-from flagperf_driver.pytorch.context import Context
+from flagperf_driver.pytorch.context import PyTorchContext
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.schedules import Scheduler
-from flagperf_driver.pytorch.steps import Steps
+from flagperf_driver.pytorch.steps import PyTorchSteps
 from flagperf_driver.training.batches import any_ranks, steps_per_epoch
 from flagperf_driver.training.steps import context_fields
 
@@ -38,25 +38,25 @@ class Parts:
     """Other differences from the suite: by name, the vendor's value and the suite's value."""
 
 
-def context(rank: Rank, device: torch.device, suite_dir: Path, hooks: Hooks | None = None) -> Context:
+def context(rank: Rank, device: torch.device, suite_dir: Path, hooks: Hooks | None = None) -> PyTorchContext:
     """Return the context that is passed to every step."""
-    return Context(**context_fields(rank, suite_dir), device=device, hooks=hooks or Hooks())
+    return PyTorchContext(**context_fields(rank, suite_dir), device=device, hooks=hooks or Hooks())
 
 
-def with_vendor_steps(own: Steps, folder: Path | None) -> Steps:
+def with_vendor_steps(own: PyTorchSteps, folder: Path | None) -> PyTorchSteps:
     """Return the suite's own steps, with the steps that the vendor's extern folder replaces."""
     theirs = extern.load_steps(folder)
     return replace(own, **{name: vendor_step_checks.with_return_check(name, step) for name, step in theirs.items()})
 
 
-def seed(ctx: Context, purpose: str, rank: int = 0) -> None:
+def seed(ctx: PyTorchContext, purpose: str, rank: int = 0) -> None:
     """Seed the random numbers of the host and of the device."""
     value = seeds.derive(ctx.seed, purpose, rank)
     devices.seed_host(value)
     ctx.hooks.seed(ctx.device, value)
 
 
-def build(ctx: Context, steps: Steps, own: Steps) -> Parts:
+def build(ctx: PyTorchContext, steps: PyTorchSteps, own: PyTorchSteps) -> Parts:
     """Build all parts. The initial weights are the same on all ranks; later ones differ between data ranks."""
     ctx.hooks.settings(ctx.device, ctx.config)
     seed(ctx, seeds.MODEL)
@@ -88,7 +88,7 @@ def build(ctx: Context, steps: Steps, own: Steps) -> Parts:
     )
 
 
-def description(ctx: Context, parts: Parts) -> dict[str, Any]:
+def description(ctx: PyTorchContext, parts: Parts) -> dict[str, Any]:
     """Return the description of the training for INIT_END."""
     return {
         "parameters": sum(parameter.numel() for parameter in parts.model.parameters()),

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from flagperf_driver import seeds
 from flagperf_driver.pytorch import distributed
-from flagperf_driver.pytorch.context import Context
+from flagperf_driver.pytorch.context import PyTorchContext
 from flagperf_driver.training.parallel import ParallelError
 
 COMPILED_BUCKET_MIB = 128
@@ -54,7 +54,7 @@ class ExpertWeights(Protocol):
 
 
 def parallelize(
-    ctx: Context, model: nn.Module, tensor_plan: Callable[[], Mapping[str, Any]] | None = None
+    ctx: PyTorchContext, model: nn.Module, tensor_plan: Callable[[], Mapping[str, Any]] | None = None
 ) -> nn.Module:
     """Return the model, divided among the ranks as ``config.parallel`` says, and with its initial weights.
 
@@ -103,7 +103,7 @@ def _copied(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:  # noqa: 
 # -- expert parallel ---------------------------------------------------------------------------------------
 
 
-def divide_experts(ctx: Context, model: nn.Module, gathered: torch.dtype | None) -> None:
+def divide_experts(ctx: PyTorchContext, model: nn.Module, gathered: torch.dtype | None) -> None:
     """Give each rank of an expert group some of the experts; their weights are sharded over the other axes.
 
     The ranks of a tensor group have different tokens of a sample, so they belong to the expert group, too.
@@ -207,7 +207,7 @@ def is_on_meta(model: nn.Module) -> bool:
     return any(parameter.is_meta for parameter in model.parameters())
 
 
-def materialize(ctx: Context, model: nn.Module) -> None:
+def materialize(ctx: PyTorchContext, model: nn.Module) -> None:
     """Give a model on the meta device memory and its initial weights, which do not depend on how it is divided.
 
     ``nn.init`` on shards would draw the same values on every rank of the CPU. So each rank draws the whole parameter,
@@ -227,7 +227,7 @@ def materialize(ctx: Context, model: nn.Module) -> None:
             parameter.copy_(_part(drawn(ctx, model, name, parameter), parameter))
 
 
-def drawn(ctx: Context, model: nn.Module, name: str, parameter: Tensor) -> Tensor:
+def drawn(ctx: PyTorchContext, model: nn.Module, name: str, parameter: Tensor) -> Tensor:
     """Return the whole initial value of a parameter, from a generator of its own."""
     if not isinstance(model, Drawn):
         raise TypeError(
@@ -244,7 +244,7 @@ def drawn(ctx: Context, model: nn.Module, name: str, parameter: Tensor) -> Tenso
     return whole.normal_(0.0, initial, generator=generator)
 
 
-def initial_value(ctx: Context, model: nn.Module, name: str, parameter: Tensor) -> Tensor:
+def initial_value(ctx: PyTorchContext, model: nn.Module, name: str, parameter: Tensor) -> Tensor:
     """Return the value of a parameter of a new model: of one without memory, the value that it will get."""
     return drawn(ctx, model, name, parameter) if parameter.is_meta else parameter
 

@@ -14,7 +14,7 @@ from torch import distributed as dist
 from flagperf_driver import seeds
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed
-from flagperf_driver.pytorch.context import Context
+from flagperf_driver.pytorch.context import PyTorchContext
 from flagperf_driver.pytorch.parts import Parts, seed
 
 Tensors = Dict[str, torch.Tensor]
@@ -26,7 +26,7 @@ _PLACE = "tensor"
 class TorchStates:
     """Copies the state of a training into host memory, writes it, and reads it again at any number of ranks."""
 
-    def __init__(self, ctx: Context, parts: Parts) -> None:
+    def __init__(self, ctx: PyTorchContext, parts: Parts) -> None:
         self._ctx, self._parts = ctx, parts
         self._copies: Tensors = {}
         """Host memory for this rank's share, pinned if possible; the next checkpoint uses it again."""
@@ -166,7 +166,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
     return state
 
 
-def continue_random(ctx: Context, of_ranks: Sequence[Mapping[str, Any]]) -> None:
+def continue_random(ctx: PyTorchContext, of_ranks: Sequence[Mapping[str, Any]]) -> None:
     """Set this rank's random generators to the state of a checkpoint; derive another one if the ranks are others."""
     if len(of_ranks) == ctx.world_size:
         restore_random(of_ranks[ctx.rank], ctx.device)

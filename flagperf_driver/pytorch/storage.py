@@ -33,7 +33,7 @@ def write(folder: Path, tensors: Tensors, group: Any) -> None:
 
 def check(folder: Path) -> None:
     """Raise an error if a rank's file is not in the folder: its host has written it to another one."""
-    places = _Reader(folder).read_metadata().storage_data.values()
+    places = _TableReader(folder).read_metadata().storage_data.values()
     missing = sorted({place.relative_path for place in places if not (folder / place.relative_path).is_file()})
     if missing:
         raise CheckpointError(
@@ -43,19 +43,19 @@ def check(folder: Path) -> None:
 
 def read(folder: Path, into: Tensors, group: Any) -> None:
     """Read values into these tensors, in place; every rank of ``group`` calls it with the same names."""
-    checkpoint.load(into, storage_reader=_Reader(folder), process_group=group)
+    checkpoint.load(into, storage_reader=_TableReader(folder), process_group=group)
 
 
 def stored(folder: Path) -> Mapping[str, metadata.TensorStorageMetadata]:
     """Return size and type of each stored tensor."""
-    table: Mapping[str, Any] = _Reader(folder).read_metadata().state_dict_metadata
+    table: Mapping[str, Any] = _TableReader(folder).read_metadata().state_dict_metadata
     for name, entry in table.items():
         if not isinstance(entry, metadata.TensorStorageMetadata):
             raise CheckpointError(f"{folder}: {name} is stored as {type(entry).__name__}; expected a tensor")
     return table
 
 
-class _Reader(checkpoint.FileSystemReader):  # type: ignore[misc]
+class _TableReader(checkpoint.FileSystemReader):  # type: ignore[misc]
     """Reads the table of a checkpoint without running any code in it."""
 
     def read_metadata(self, *_: Any, **__: Any) -> metadata.Metadata:

@@ -15,12 +15,12 @@ from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, profiler, states, traffic
 from flagperf_driver.pytorch.checks import replicas
 from flagperf_driver.pytorch.checks.steps import COMPARED, StepComparison
-from flagperf_driver.pytorch.context import Context
+from flagperf_driver.pytorch.context import PyTorchContext
 from flagperf_driver.pytorch.evaluation import evaluate
 from flagperf_driver.pytorch.feed import epoch_batches, preparation
 from flagperf_driver.pytorch.hooks import forward_context, module_versions
 from flagperf_driver.pytorch.parts import build, description
-from flagperf_driver.pytorch.steps import Steps
+from flagperf_driver.pytorch.steps import PyTorchSteps
 from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.loop import window
 from flagperf_driver.training.profile import Profiler, StepBytes
@@ -34,7 +34,7 @@ _NOTHING = contextlib.nullcontext()
 class TorchTrainer:
     """Trains with the steps of a suite. ``own`` are the suite's steps without those that a vendor replaced."""
 
-    def __init__(self, rank: Rank, ctx: Context, steps: Steps, own: Steps | None = None) -> None:
+    def __init__(self, rank: Rank, ctx: PyTorchContext, steps: PyTorchSteps, own: PyTorchSteps | None = None) -> None:
         self.progress = ctx.progress
         self.parts = build(ctx, steps, own or steps)
         self.marks = ctx.hooks.events(ctx.device)
@@ -116,7 +116,7 @@ class TorchTrainer:
         return samples
 
     def _micro_step(
-        self, steps: Steps, model: Any, batch: Any, scaler: Any, *, last: bool, autocast: Any, timeline: Any
+        self, steps: PyTorchSteps, model: Any, batch: Any, scaler: Any, *, last: bool, autocast: Any, timeline: Any
     ) -> torch.Tensor:
         """Compute the gradients of a batch and return its loss; ``timeline`` may be None."""
         with _NOTHING if last else distributed.unsynchronized(model):
@@ -129,7 +129,9 @@ class TorchTrainer:
             steps.backward(self._ctx, loss, scaler)
         return loss
 
-    def _first_micro_step(self, steps: Steps, model: Any, batch: Any, scaler: Any, autocast: Any) -> torch.Tensor:
+    def _first_micro_step(
+        self, steps: PyTorchSteps, model: Any, batch: Any, scaler: Any, autocast: Any
+    ) -> torch.Tensor:
         """Run the first micro-step of an optimizer step outside of the timeline."""
         last = self._accumulation == 1
         return self._micro_step(
@@ -218,7 +220,7 @@ class TorchTrainer:
         suites = self._steps
         least = traffic.LeastTraffic(self.parts.model, self.parts.optimizer)
 
-        def backward(ctx: Context, loss: torch.Tensor, scaler: Any) -> None:
+        def backward(ctx: PyTorchContext, loss: torch.Tensor, scaler: Any) -> None:
             least.end_forward()
             suites.backward(ctx, loss, scaler)
 

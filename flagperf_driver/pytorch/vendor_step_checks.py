@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from flagperf_driver.pytorch import sharding
-from flagperf_driver.pytorch.context import Context
+from flagperf_driver.pytorch.context import PyTorchContext
 from flagperf_driver.pytorch.distributed import named
-from flagperf_driver.pytorch.steps import Steps
+from flagperf_driver.pytorch.steps import PyTorchSteps
 
 MODEL = ("create_model", "convert_model", "model_to_fp16", "compile_model", "model_to_ddp")
 """The steps that make the model."""
@@ -42,9 +42,9 @@ class AdaptationError(ValueError):
     """A vendor's step changed the suite's model or optimizer."""
 
 
-def replaced(steps: Steps, own: Steps) -> tuple[str, ...]:
+def replaced(steps: PyTorchSteps, own: PyTorchSteps) -> tuple[str, ...]:
     """Return the names of the suite's steps that a vendor replaced."""
-    names = sorted(item.name for item in fields(Steps))
+    names = sorted(item.name for item in fields(PyTorchSteps))
     return tuple(name for name in names if getattr(steps, name) is not getattr(own, name))
 
 
@@ -63,7 +63,7 @@ class Parameter:
 Structure = Mapping[str, Parameter]
 
 
-def create_model(ctx: Context, steps: Steps, own: Steps) -> tuple[nn.Module, Structure]:
+def create_model(ctx: PyTorchContext, steps: PyTorchSteps, own: PyTorchSteps) -> tuple[nn.Module, Structure]:
     """Return the model, and the structure to check after the other steps; no structure if all steps are the suite's.
 
     The parameters of a vendor's model get the initial values of the suite's model.
@@ -82,7 +82,9 @@ def create_model(ctx: Context, steps: Steps, own: Steps) -> tuple[nn.Module, Str
     return theirs, original
 
 
-def check_model(ctx: Context, model: nn.Module, original: Structure, steps: Steps, own: Steps) -> None:
+def check_model(
+    ctx: PyTorchContext, model: nn.Module, original: Structure, steps: PyTorchSteps, own: PyTorchSteps
+) -> None:
     """Raise an error if the model's parameters differ from those of the suite's model."""
     if original:
         by_vendor = [name for name in replaced(steps, own) if name in MODEL]
@@ -91,7 +93,7 @@ def check_model(ctx: Context, model: nn.Module, original: Structure, steps: Step
         _raise_problems("the model", _differences(original, _structure(ctx, model), values=True), by_vendor)
 
 
-def _structure(ctx: Context, model: nn.Module, *, values: bool = True) -> dict[str, Parameter]:
+def _structure(ctx: PyTorchContext, model: nn.Module, *, values: bool = True) -> dict[str, Parameter]:
     return {
         name: Parameter(
             tuple(value.shape),
@@ -137,7 +139,7 @@ def _close(values: Tensor, expected: Tensor) -> bool:
     return bool(((values - expected).abs() <= _TOLERANCE * largest).all())
 
 
-def copy_values(ctx: Context, model: nn.Module, theirs: nn.Module) -> None:
+def copy_values(ctx: PyTorchContext, model: nn.Module, theirs: nn.Module) -> None:
     """Copy the suite's parameters, and the buffers that both models have, into the vendor's model."""
     targets = {**dict(named(theirs.named_parameters())), **dict(named(theirs.named_buffers()))}
     values = [
@@ -154,7 +156,7 @@ def copy_values(ctx: Context, model: nn.Module, theirs: nn.Module) -> None:
 
 
 def check_optimizer(
-    ctx: Context, steps: Steps, own: Steps, model: nn.Module, optimizer: Optimizer
+    ctx: PyTorchContext, steps: PyTorchSteps, own: PyTorchSteps, model: nn.Module, optimizer: Optimizer
 ) -> dict[str, list[str]]:
     """Raise an error if the hyper-parameters differ from the suite's; return a different class as a deviation."""
     if steps.create_optimizer is own.create_optimizer:

@@ -8,7 +8,7 @@ os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 from flagperf_driver.tensorflow2.main import main
-from flagperf_driver.tensorflow2.steps import Steps
+from flagperf_driver.tensorflow2.steps import TensorFlowSteps as Steps
 from flagperf_driver.training.steps import Context
 
 __all__ = ["Context", "Steps", "main"]

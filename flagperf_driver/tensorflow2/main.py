@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from flagperf_driver.driver import Rank
 from flagperf_driver.tensorflow2 import device, distributed
-from flagperf_driver.tensorflow2.steps import Steps
+from flagperf_driver.tensorflow2.steps import TensorFlowSteps
 from flagperf_driver.tensorflow2.trainer import TensorFlowTrainer
 from flagperf_driver.training import program
 from flagperf_driver.training.meeting import Meeting
 
 
-def main(steps: Steps) -> None:
+def main(steps: TensorFlowSteps) -> None:
     """Run this process's rank of the training, then exit."""
     program.run(steps, join, TensorFlowTrainer)
 

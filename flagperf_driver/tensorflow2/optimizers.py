@@ -13,7 +13,7 @@ import tensorflow as tf
 from flagperf_driver.training.weight_decay import without_decay
 
 
-class Optimizer:
+class TensorFlowOptimizer:
     """Updates the weights inside a graph."""
 
     def __init__(self, config: Any, named: Mapping[str, tf.Variable]) -> None:

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from flagperf_driver.tensorflow2.optimizers import Optimizer
+from flagperf_driver.tensorflow2.optimizers import TensorFlowOptimizer
 from flagperf_driver.training.base import Arrays
 
 _STATISTICS = ("moving_mean", "moving_variance")
@@ -18,7 +18,7 @@ _GENERATOR = "seed_generator_state"
 class TensorFlowStates:
     """The values of a training that a checkpoint keeps."""
 
-    def __init__(self, model: keras.Model, optimizer: Optimizer, scale: tf.Variable) -> None:
+    def __init__(self, model: keras.Model, optimizer: TensorFlowOptimizer, scale: tf.Variable) -> None:
         self._model, self._optimizer, self._scale = model, optimizer, scale
 
     def weights(self) -> Arrays:

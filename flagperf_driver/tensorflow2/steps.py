@@ -19,7 +19,7 @@ def prepare_batch(ctx: Context, batch: Batch) -> Batch:  # noqa: ARG001 - a step
 
 
 @dataclass(frozen=True)
-class Steps(steps.Steps):
+class TensorFlowSteps(steps.Steps):
     """The named steps of a training: those of every framework, and further ones, which have defaults.
 
     The model is a Keras model whose variables exist. ``calculate_loss`` and ``evaluate_batch`` become parts of graphs:

@@ -10,9 +10,9 @@ import tensorflow as tf
 from flagperf_driver import seeds
 from flagperf_driver.driver import Rank
 from flagperf_driver.tensorflow2 import device, distributed
-from flagperf_driver.tensorflow2.optimizers import Optimizer
+from flagperf_driver.tensorflow2.optimizers import TensorFlowOptimizer
 from flagperf_driver.tensorflow2.states import TensorFlowStates, seed_generators
-from flagperf_driver.tensorflow2.steps import Steps
+from flagperf_driver.tensorflow2.steps import TensorFlowSteps
 from flagperf_driver.training.base import BaseTrainer
 from flagperf_driver.training.meeting import Meeting
 from flagperf_driver.training.steps import Context
@@ -27,7 +27,7 @@ class TensorFlowTrainer(BaseTrainer):
 
     compiles = True
 
-    def __init__(self, rank: Rank, ctx: Context, steps: Steps, meeting: Meeting) -> None:
+    def __init__(self, rank: Rank, ctx: Context, steps: TensorFlowSteps, meeting: Meeting) -> None:
         config = ctx.config
         keras.backend.clear_session()  # names of layers are counted from 0, as in every other process
         device.set_precision(config.precision)
@@ -35,7 +35,7 @@ class TensorFlowTrainer(BaseTrainer):
         self.model = steps.create_model(ctx)
         seed_generators(self.model, seeds.derive(ctx.seed, seeds.RANK, ctx.rank))
         self._weights = self.model.trainable_variables
-        self.optimizer = Optimizer(config, {weight.path: weight for weight in self._weights})
+        self.optimizer = TensorFlowOptimizer(config, {weight.path: weight for weight in self._weights})
         scales = config.precision == "fp16"
         # The loss scale, and the number of steps since its last change.
         self._scale = tf.Variable([_FIRST_SCALE if scales else 1.0, 0.0], trainable=False)

@@ -23,7 +23,7 @@ from flagperf_driver.training.expert_load import ExpertLoad
 from flagperf_driver.training.profiled_steps import profile
 from flagperf_driver.training.progress import OF_ONE_RANK, LastEvaluation
 from flagperf_driver.training.steps import Drawings
-from flagperf_driver.training.timeline import Timeline, Window
+from flagperf_driver.training.timeline import StepWindow, Timeline
 from flagperf_driver.training.trainer import Trainer
 
 MAX_WINDOW = 1000
@@ -67,7 +67,7 @@ class Training:
         self._save_is_due = False
         self._last_step = self._step_limit()
         # The closed windows since the last log point, each with the losses of its steps.
-        self._closed: list[tuple[Window, list[float]]] = []
+        self._closed: list[tuple[StepWindow, list[float]]] = []
         shared = trainer.gather(secret())[0]
         self._draws = f"{rank.case.token}/{shared}"
         self._replica_steps = replicas.ReplicaSteps(f"{self._draws}/replicas", self.config.replica_check_steps)
@@ -273,7 +273,7 @@ class Training:
         self._close_window()
         if not self._closed:
             return None
-        window = Window.joined([window for window, _ in self._closed])
+        window = StepWindow.joined([window for window, _ in self._closed])
         losses = [loss for _, losses in self._closed for loss in losses]
         self._closed = []
         elapsed = self.progress.train_time + time.perf_counter() - self._begin

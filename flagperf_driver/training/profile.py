@@ -41,7 +41,8 @@ class Recording:
         return len(self.activities) + self.launches + len(self.waits)
 
 
-class StepBytes(NamedTuple):
+@dataclass(frozen=True)
+class StepBytes:
     """The bytes of a device's memory that one step reads and writes."""
 
     least: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import asdict
 from typing import Any, Callable, Iterator
 
 from flagperf_driver.training.checks.speed import endless
@@ -87,7 +88,7 @@ class _Steps:
             counted = self._trainer.step_bytes(lambda: self._step(Timeline(self._trainer.marks, 0)))
         except Exception as error:  # a vendor's operators may not support the counting
             return {"bytes": None, "no_bytes": f"{type(error).__name__}: {error}"}
-        return {"bytes": counted._asdict()}
+        return {"bytes": asdict(counted)}
 
     def run(self, count: int) -> Recording:
         """Run steps one behind the other, as the training does, and return what the profiler saw."""

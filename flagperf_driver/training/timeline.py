@@ -84,7 +84,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Window:
+class StepWindow:
     """The steps between two log points."""
 
     steps: int
@@ -93,7 +93,7 @@ class Window:
     samples: int
 
     @classmethod
-    def joined(cls, windows: Sequence[Window]) -> Window:
+    def joined(cls, windows: Sequence[StepWindow]) -> StepWindow:
         """Return the sums of several windows."""
         return cls(
             sum(window.steps for window in windows),
@@ -153,7 +153,7 @@ class Timeline:
         """Discard the micro-steps of an incomplete step."""
         del self._line[(self._steps[-1][0] if self._steps else 0) + 1 :]
 
-    def close(self) -> Window:
+    def close(self) -> StepWindow:
         """Wait for the device, read the marks and return the window; ``resume`` starts the next window."""
         closing = time.perf_counter()
         gaps = self.marks.seconds(self._line)
@@ -164,7 +164,7 @@ class Timeline:
             wait, *work = (sum(gaps[start + part : end : self._marks_per_step]) for part in range(self._marks_per_step))
             self._count(wait, work[0] if len(work) == 2 else None, sum(work), samples)
             start, waiting = end, waiting + wait
-        window = Window(len(self._steps), sum(gaps[:start]), waiting, sum(count for _, count in self._steps))
+        window = StepWindow(len(self._steps), sum(gaps[:start]), waiting, sum(count for _, count in self._steps))
         self._line, self._steps = [], []
         return window
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from flagperf_driver.training.parallel import OF_SUITE
 
 from ..problems import near
-from ..stored.plan import BEST, LAST, MEASUREMENT, TRAINING, WORST, LeftOut
+from ..stored.plan import BEST, LAST, MEASUREMENT, TRAINING, WORST, LeftOutTimeLimits
 from .toml_reader import CatalogError, choice, raise_if_any, read, read_key, where
 
 DIRECTIONS = ("higher", "lower")
@@ -79,7 +79,7 @@ class SuiteFigure:
 
 
 @dataclass(frozen=True)
-class Ranks:
+class RankRequirements:
     """What a suite needs of the ranks of a case."""
 
     least: int = 1
@@ -121,7 +121,7 @@ class Scale:
     counted_on: str = COUNTED_ON[0]
     """The device on which the tests count flops_per_sample: cpu if shapes depend on values."""
     data: tuple[DataItem, ...] = ()
-    left_out: LeftOut | None = None
+    left_out: LeftOutTimeLimits | None = None
     data_dir: bool = False
     """Whether a measurement uses the data directory, if it is given."""
     preflight: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ class _ScaleTable:
     """The device on which the tests count flops_per_sample: cpu if shapes depend on values."""
     data: tuple[DataItem, ...] = ()
     """Required files and folders of the data directory."""
-    left_out: LeftOut = LeftOut()  # noqa: RUF009 - frozen
+    left_out: LeftOutTimeLimits = LeftOutTimeLimits()  # noqa: RUF009 - frozen
     """The most that p_core may leave out of the training's time."""
 
 
@@ -308,10 +308,12 @@ class Suite:
         return self._table.goal
 
     @property
-    def ranks(self) -> Ranks:
+    def ranks(self) -> RankRequirements:
         """What the suite needs of the ranks of a case."""
         folder = self._table.memory
-        return Ranks(self._table.least_ranks, self._table.parallel, None if folder is None else self._program(folder))
+        return RankRequirements(
+            self._table.least_ranks, self._table.parallel, None if folder is None else self._program(folder)
+        )
 
     def _program(self, folder: str) -> Path:
         return (self.path if folder == OWN else self._common_folder / folder) / MEMORY
@@ -369,7 +371,7 @@ class Suite:
         return table
 
 
-def _left_out(file: Path, scale: str, left_out: LeftOut) -> Iterator[str]:
+def _left_out(file: Path, scale: str, left_out: LeftOutTimeLimits) -> Iterator[str]:
     for key, value in vars(left_out).items():
         highest, expected = (math.inf, "0 or more") if key == "evaluation" else (1, "0 to 1, a share of the time")
         if not 0 <= value <= highest:

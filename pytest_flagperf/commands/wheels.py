@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     try:
         for version in versions:
-            target = _Target(version, arguments.platform, settings.pip_source)
+            target = _TargetPython(version, arguments.platform, settings.pip_source)
             print("\n".join(_fill(arguments.folder, target, suites, selected, installed)), flush=True)
     except RuntimeSetupError as error:
         raise Problems([str(error)]) from error
@@ -88,7 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _fill(folder: Path, target: _Target, suites: _Suites, selected: Collection[str], installed: Pins) -> Iterator[str]:
+def _fill(
+    folder: Path, target: _TargetPython, suites: _Suites, selected: Collection[str], installed: Pins
+) -> Iterator[str]:
     """Download the wheels for one Python; yield lines about them."""
     required, of_framework = suites.requirements(target, selected)
     there = {*of_framework, *installed}
@@ -129,7 +131,7 @@ class _Suites:
         return names
 
     def requirements(
-        self, target: _Target, selected: Collection[str]
+        self, target: _TargetPython, selected: Collection[str]
     ) -> tuple[Mapping[tuple[str, str], set[str]], set[str]]:
         """Return the packages of the selected suites, each with its suites, and the packages of their frameworks.
 
@@ -161,7 +163,7 @@ class _Suites:
 
 
 @dataclass(frozen=True)
-class _Target:
+class _TargetPython:
     """The Python of the other machine, and where its packages come from."""
 
     version: str

@@ -3,7 +3,7 @@
 from ..stored.plan import Deviation, Value
 from .layers import DATA_KEYS, DEFAULTS, Resolved, keys_of, parse_settings, resolve
 from .module import ConfigError, load, load_partly
-from .translation import OUTCOMES, Translated
+from .translation import OUTCOMES, TranslatedName
 
 __all__ = [
     "DATA_KEYS",
@@ -12,7 +12,7 @@ __all__ = [
     "ConfigError",
     "Deviation",
     "Resolved",
-    "Translated",
+    "TranslatedName",
     "Value",
     "keys_of",
     "load",

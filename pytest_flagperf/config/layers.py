@@ -21,7 +21,7 @@ from ..problems import near, shown
 from ..stored.plan import Deviation, Value, config_of
 from . import translation
 from .module import ConfigError, Module, load, load_partly
-from .translation import Translated, names_target, same
+from .translation import TranslatedName, names_target, same
 from .value_types import ValueType, not_json, out_of_range, plain, value_type_of
 
 DEFAULTS = Path(flagperf_driver.__file__).parent / "defaults.py"
@@ -64,7 +64,7 @@ class Resolved:
 
     values: Mapping[str, Value]
     deviations: tuple[Deviation, ...]
-    translated: tuple[Translated, ...]
+    translated: tuple[TranslatedName, ...]
     """The outcome of each FlagPerf name in the vendor's file."""
 
     @property
@@ -157,7 +157,7 @@ class _Draft:
     """Of the defaults' ``MUTABLE``, the keys that the suite fixes, such as hyper-parameters of a rule book."""
     suites: Mapping[str, Value] = field(default_factory=dict)
     """The values without the vendor's and the case's."""
-    translated: list[Translated] = field(default_factory=list)
+    translated: list[TranslatedName] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     keys_known: bool = True
     """False if a file that defines the existing keys is unreadable: then no problem is reported for unknown keys."""

@@ -86,7 +86,7 @@ def load(file: Path, layer: str = "", place: Path | None = None) -> Module:
 
 def load_partly(file: Path, layer: str = "", place: Path | None = None) -> Module:
     """Return the names of a config file, and its problems; raise ConfigError if it is not Python."""
-    reader = _Reader(file.parent, file.parent if place is None else place, layer)
+    reader = _ModuleReader(file.parent, file.parent if place is None else place, layer)
     tree = reader.parse(file)
     public = _public(reader.read(file, tree))
     names = {name: given for name, given in public.items() if isinstance(given, Value)}
@@ -137,7 +137,7 @@ class _RefusedError(Exception):
     """A statement is refused; the text is the reason."""
 
 
-class _Reader:
+class _ModuleReader:
     """Reads the files of one folder that import each other, each once; ``place`` is shown instead of the folder."""
 
     def __init__(self, folder: Path, place: Path, layer: str) -> None:

@@ -27,7 +27,7 @@ _NONE = "FlagPerf reads None as not set"
 
 
 @dataclass(frozen=True)
-class Rule:
+class TranslationRule:
     """A name of FlagPerf and the key of ours that it sets; several rules may have the same name or the same key."""
 
     theirs: str
@@ -56,7 +56,7 @@ class Idle:
 class _File:
     """The contents of an original.toml."""
 
-    applied: tuple[Rule, ...] = ()
+    applied: tuple[TranslationRule, ...] = ()
     without_effect: tuple[Idle, ...] = ()
     base: Mapping[str, float] = field(default_factory=dict)
     """FlagPerf's default values for names that a vendor's file does not set."""
@@ -66,7 +66,7 @@ class _File:
 class TranslationTable:
     """FlagPerf's names in one suite."""
 
-    applied: tuple[Rule, ...]
+    applied: tuple[TranslationRule, ...]
     idle: Mapping[str, Idle]
     """Names without effect."""
     base: Mapping[str, Value]
@@ -85,7 +85,7 @@ class TranslationTable:
 
 
 @dataclass(frozen=True)
-class Translated:
+class TranslatedName:
     """The outcome of one name in a file: applied, same as ours or without effect."""
 
     key: str
@@ -100,7 +100,7 @@ class Translated:
 class Setting:
     """A value of ours, and the name of FlagPerf that sets it, as a file or FlagPerf's defaults give it."""
 
-    rule: Rule
+    rule: TranslationRule
     given: Value
     value: object
 
@@ -152,7 +152,7 @@ def names_target(key: str) -> bool:
 
 def translate(
     table: TranslationTable, module: Module, lower: Mapping[str, object], cards: int
-) -> tuple[list[Setting], list[Translated], list[str]]:
+) -> tuple[list[Setting], list[TranslatedName], list[str]]:
     """Return the keys that a file changes or whose target it repeats, the outcome of each of its names, and problems.
 
     ``lower`` has the values of the layers below.
@@ -168,7 +168,7 @@ def translate(
         effects = [setting.effect for setting in settings if setting.rule.theirs == name]
         outcomes[name] = APPLIED if name in changed else SAME, ", ".join(effects)
     translated = [
-        Translated(name, _text(given), given.where, *outcomes[name])
+        TranslatedName(name, _text(given), given.where, *outcomes[name])
         for name, given in everything.items()
         if name in outcomes
     ]
@@ -224,7 +224,9 @@ def _settings(
         if own is not None and setting.value != own.value:
             other = f"{rule.theirs} also sets this key, to {shown(setting.value)} ({given.where})"
             problems.append(f"{own.where}: {rule.ours} = {shown(own.value)}: {other}; keep one of the two")
-    return settings + [Setting(Rule(name, name), given, plain(given.value)) for name, given in direct.items()]
+    return settings + [
+        Setting(TranslationRule(name, name), given, plain(given.value)) for name, given in direct.items()
+    ]
 
 
 def _is_same(setting: Setting, lower: Mapping[str, object]) -> bool:
@@ -234,13 +236,13 @@ def _is_same(setting: Setting, lower: Mapping[str, object]) -> bool:
 
 def _deciding(
     table: TranslationTable, names: Mapping[str, Value], outcomes: dict[str, tuple[str, str]]
-) -> Iterator[Rule]:
+) -> Iterator[TranslationRule]:
     """Yield the rule of each key of ours that has one; the file's other names of the key have no effect.
 
     FlagPerf's programs ask one name after the other, in the table's order, whether it is set: ``if warmup_proportion:
     ... elif warmup_steps: ...``. So the first value that is not 0 or False decides; if all are, the file's last one.
     """
-    rules: dict[str, list[Rule]] = {}
+    rules: dict[str, list[TranslationRule]] = {}
     known = {**table.base, **names}
     for rule in table.applied:
         if rule.theirs in known:
@@ -256,7 +258,11 @@ def _deciding(
 
 
 def _our_value(
-    rule: Rule, known: Mapping[str, Value], names: Mapping[str, Value], lower: Mapping[str, object], cards: int
+    rule: TranslationRule,
+    known: Mapping[str, Value],
+    names: Mapping[str, Value],
+    lower: Mapping[str, object],
+    cards: int,
 ) -> object:
     """Return our value for a value of FlagPerf; raise ValueError with the expectation that it does not meet."""
     value = known[rule.theirs].value
@@ -286,7 +292,7 @@ def _our_value(
     return _as_whole(value) if is_count and isinstance(value, float) else value
 
 
-def _per_step(rule: Rule, names: Mapping[str, Value], lower: Mapping[str, object], cards: int) -> int:
+def _per_step(rule: TranslationRule, names: Mapping[str, Value], lower: Mapping[str, object], cards: int) -> int:
     """Return the number of FlagPerf's units in one optimizer step."""
     counts = {key: names[key].value if key in names else lower.get(key) for key in _PER_STEP}
     batch, accumulation = (value if isinstance(value, int) and value > 0 else 1 for value in counts.values())

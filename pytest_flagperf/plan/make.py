@@ -20,7 +20,7 @@ from flagperf_driver.training.parallel import DDP, ParallelError
 
 from ..case import Case, Shape
 from ..catalog import REFERENCE, Catalog, DataItem, Suite, Vendor
-from ..config import DATA_KEYS, ConfigError, Resolved, Translated, Value, parse_settings, resolve
+from ..config import DATA_KEYS, ConfigError, Resolved, TranslatedName, Value, parse_settings, resolve
 from ..problems import Problems
 from ..runtime import runtimes
 from ..settings import COMMAND_LINE
@@ -43,7 +43,7 @@ class Plan(PlanFacts):
     extern: str | None  # relative to the staged code
     manifest: tuple[DataItem, ...]
     min_efficiency: float
-    translated: tuple[Translated, ...] = ()
+    translated: tuple[TranslatedName, ...] = ()
     """The outcome of each FlagPerf name in the vendor's config file."""
     estimates: tuple[ShapeEstimates, ...] = ()
     """The memory of each rank, first of the case's shape, then of others; empty if the suite estimates none."""

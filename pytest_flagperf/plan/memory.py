@@ -31,7 +31,7 @@ _WITHOUT_SITE = ("-I", "-S")  # the program needs the standard library only, and
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MemoryEstimate:
     """What a rank holds at the moment of a step at which it holds the most."""
 
     moment: str
@@ -54,9 +54,9 @@ class ShapeEstimates:
     """The estimates of a shape, by what is computed again in the backward pass; ``problem``: why it cannot run."""
 
     shape: str
-    estimate: Estimate | None = None
+    estimate: MemoryEstimate | None = None
     """By the config's own checkpoint_activations."""
-    recomputed: Mapping[str, Estimate] = field(default_factory=dict)
+    recomputed: Mapping[str, MemoryEstimate] = field(default_factory=dict)
     """By the words of ``RECOMPUTED``."""
     problem: str = ""
 
@@ -81,13 +81,13 @@ def estimates(suite: Suite, config: Mapping[str, Any], own: Shape) -> tuple[Shap
     return tuple(_estimates_of(shape, found, replies) for shape, found in sizes.items())
 
 
-def _estimates_of(shape: str, found: Parallel | str, replies: Iterator[Estimate]) -> ShapeEstimates:
+def _estimates_of(shape: str, found: Parallel | str, replies: Iterator[MemoryEstimate]) -> ShapeEstimates:
     if isinstance(found, str):
         return ShapeEstimates(shape, problem=found)
     return ShapeEstimates(shape, next(replies), {word: next(replies) for word in RECOMPUTED})
 
 
-def _run(program: Path, requests: Sequence[Mapping[str, Any]]) -> list[Estimate]:
+def _run(program: Path, requests: Sequence[Mapping[str, Any]]) -> list[MemoryEstimate]:
     """Return the program's replies, which are checked; raise Problems with what it wrote if it fails."""
     try:
         done = subprocess.run(
@@ -108,7 +108,7 @@ def _run(program: Path, requests: Sequence[Mapping[str, Any]]) -> list[Estimate]
     except ValueError as error:
         raise Problems([f"{program}: expected JSON on stdout; got {done.stdout[:80]!r}: {error}"]) from None
     check = Check()
-    problems = [text for _, text in check.problems(replies, [Estimate])]
+    problems = [text for _, text in check.problems(replies, [MemoryEstimate])]
     if not problems and len(replies) != len(requests):
         problems = [f"expected {len(requests)} estimates; got {len(replies)}"]
     problems = problems or [
@@ -119,7 +119,7 @@ def _run(program: Path, requests: Sequence[Mapping[str, Any]]) -> list[Estimate]
     ]
     if problems:
         raise Problems([f"{program}: {problem}" for problem in problems[:3]])
-    return [check.made(reply, Estimate) for reply in replies]
+    return [check.made(reply, MemoryEstimate) for reply in replies]
 
 
 # -- the text of --plan ----------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def lines(shapes: Sequence[ShapeEstimates], hardware: str, memory_gib: float | N
         yield f"fits: {TIGHT} if less than a tenth of the {hardware}'s {memory_gib:g} GiB is left; * does not fit"
 
 
-def of_device(estimate: Estimate, hardware: str, memory_gib: float | None) -> str:
+def of_device(estimate: MemoryEstimate, hardware: str, memory_gib: float | None) -> str:
     """Return the total and, if it is known, whether the device's memory holds it."""
     size, unit = _unit(estimate.total)
     total = f"about {estimate.total / size:.1f} {unit} of tensors on each rank, at the {estimate.moment}"

@@ -26,7 +26,7 @@ WEEK_S = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
-class Estimate:
+class DurationEstimate:
     """The estimated seconds of a round, and the source of the estimate; ``at_most``: a round may end earlier."""
 
     seconds: float
@@ -130,19 +130,19 @@ def checkpoints(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:
     )
 
 
-def _stored(plan: Plan, stored_runs: StoredRuns) -> Estimate | None:
+def _stored(plan: Plan, stored_runs: StoredRuns) -> DurationEstimate | None:
     """Estimate by the newest stored run with the same work: its durations, else its step time and the step limit."""
     steps = most_steps(plan) if plan.is_training else None
     for rounds in stored_runs.of_case(plan.case.without_repeat):
         same_work = [outcome for outcome in rounds if _is_same_work(plan, outcome)]
         durations = _values([outcome for outcome in same_work if _is_as_long(plan, outcome)], "e2e_time")
         if durations:
-            return Estimate(median(durations), f"median of {count(len(durations), 'stored round')}")
+            return DurationEstimate(median(durations), f"median of {count(len(durations), 'stored round')}")
         step_times = _values(same_work, "step_time_mean")
         if step_times and steps is not None:
             step_s = median(step_times)
             source = f"{count(steps, 'step')} at {quantity(step_s, 's')} in {count(len(step_times), 'stored round')}"
-            return Estimate(steps * step_s, f"{source}, without evaluations", at_most=True)
+            return DurationEstimate(steps * step_s, f"{source}, without evaluations", at_most=True)
     return None
 
 
@@ -167,14 +167,14 @@ def _values(rounds: Sequence[Outcome], name: str) -> list[float]:
     return [value for value in values if value is not None and math.isfinite(value)]
 
 
-def _declared(plan: Plan) -> Estimate | None:
+def _declared(plan: Plan) -> DurationEstimate | None:
     value = plan.values["expected_time_s"]
     if plan.throughput_only or not isinstance(value.value, (int, float)):
         return None
-    return Estimate(float(value.value), value.where)
+    return DurationEstimate(float(value.value), value.where)
 
 
-def _by_throughput(plan: Plan, stored_runs: StoredRuns) -> Estimate | None:
+def _by_throughput(plan: Plan, stored_runs: StoredRuns) -> DurationEstimate | None:
     """Estimate by the most samples of a round, and a stored or assumed throughput of the case."""
     samples, (rate, rate_source), steps = most_samples(plan), _throughput(plan, stored_runs), most_steps(plan)
     if plan.throughput_only and steps is not None:
@@ -182,7 +182,7 @@ def _by_throughput(plan: Plan, stored_runs: StoredRuns) -> Estimate | None:
     if plan.config["parity_samples"] or samples is None or rate is None:
         return None
     source = f"{quantity(samples, plan.sample_unit)}, {quantity(rate, f'{plan.sample_unit}/s', 3)} {rate_source}"
-    return Estimate(samples / rate, source, at_most=not plan.throughput_only)
+    return DurationEstimate(samples / rate, source, at_most=not plan.throughput_only)
 
 
 def _throughput(plan: Plan, stored_runs: StoredRuns) -> tuple[float | None, str]:

@@ -15,7 +15,7 @@ from flagperf_driver.training.loop import DataError, NonFiniteLoss
 from pytest_flagperf.config.layers import SAVING
 from pytest_flagperf.plan import Plan, plan_on_fewer_hosts
 from pytest_flagperf.problems import MissingHosts, Problems
-from pytest_flagperf.results.measured.measure import Round
+from pytest_flagperf.results.measured.measure import StoredRound
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, earlier_tries
 
@@ -88,11 +88,11 @@ def ended_starts(folder: Path) -> list[Ended]:
     for directory in [*earlier_tries(own), own]:
         with suppress(FormatError):
             if directory.read_plan().training == training:
-                starts.append(_ended(Round(directory.path)))
+                starts.append(_ended(StoredRound(directory.path)))
     return [start for start in starts if start is not None] if starts and starts[-1] is not None else []
 
 
-def _ended(start: Round) -> Ended | None:
+def _ended(start: StoredRound) -> Ended | None:
     """Return how a start ended; None if it finished."""
     if start.end is not None and start.end.state == "finished":
         return None

@@ -102,7 +102,7 @@ class EngineRequirements:
     socket: str | None = None  # of Docker's engine; None for Apptainer
 
 
-class Container(Protocol):
+class ContainerSpec(Protocol):
     """The parameters of a container that does not exist yet; its image is on the host."""
 
     def create(
@@ -132,7 +132,7 @@ class Interpreter:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     label: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
-    container: Container | None = None
+    container: ContainerSpec | None = None
     path: tuple[str, ...] = ()
     """Folders of packages that precede the interpreter's own."""
     other_versions: tuple[Deviation, ...] = ()

@@ -23,10 +23,10 @@ from . import (
     RuntimeSetupError,
     program_containers,
 )
-from .container_options import Program, Translated
+from .container_options import ContainerProgram, TranslatedOptions
 from .host_module import ask
 from .image_facts import RUN_S, check_complete, read_image_facts
-from .program_containers import ProgramContainer
+from .program_containers import ProgramContainerSpec
 
 _MODULE = "flagperf_driver.node.apptainer"
 _ANSWER: Shape = {"program": PATH, "version": TEXT, "image": PATH, "digest": Maybe(TEXT)}
@@ -45,7 +45,7 @@ _REFUSED = {
     **dict.fromkeys(("--pwd", "--cwd", "-W"), "ranks run in their log folder"),
     "--env-file": "use --env NAME=VALUE",
 }
-_PROGRAM = Program("apptainer exec", _FLAGS, _VALUED, _REFUSED)
+_PROGRAM = ContainerProgram("apptainer exec", _FLAGS, _VALUED, _REFUSED)
 
 
 def source_of(image: str) -> str:
@@ -63,7 +63,7 @@ class _Apptainer(Runtime):
         options, source = program_containers.options_of(spec, _PROGRAM), source_of(spec.image or "")
         order, timeout_s = {"image": source, "pull_s": request.timeout_s}, request.timeout_s + _ANSWER_S
         found = ask(host, code, _MODULE, order, timeout_s=timeout_s, shape=_ANSWER, progress=progress)
-        container = _Container(found["program"], found["image"], options)
+        container = ApptainerSpec(found["program"], found["image"], options)
 
         def run(argv: Sequence[str], stdin: bytes, env: Mapping[str, str]) -> Completed:
             command = [*container.command("/"), *argv]
@@ -114,10 +114,10 @@ RUNTIME = _Apptainer()
 
 
 @dataclass(frozen=True)
-class _Container(ProgramContainer):
+class ApptainerSpec(ProgramContainerSpec):
     program: str
     image: str
-    options: Translated
+    options: TranslatedOptions
 
     def command(self, folder: str, mounts: Sequence[str] = ()) -> list[str]:
         options = self.options

@@ -20,7 +20,7 @@ _NOTED = {
 
 
 @dataclass(frozen=True)
-class Program:
+class ContainerProgram:
     """A program that starts containers: its options without and with a value, and the reasons against others."""
 
     name: str
@@ -43,7 +43,7 @@ class Mount:
 
 
 @dataclass(frozen=True)
-class Translated:
+class TranslatedOptions:
     """The options for one program."""
 
     own: tuple[str, ...]  # words of the program
@@ -53,7 +53,7 @@ class Translated:
     notes: tuple[str, ...] = ()
 
 
-def translate(words: Sequence[str], source: str, program: Program) -> Translated:
+def translate(words: Sequence[str], source: str, program: ContainerProgram) -> TranslatedOptions:
     """Split the options into those of the program and Docker's; ContainerOptionsError with all problems."""
     own: list[str] = []
     dockers: list[str] = []
@@ -83,7 +83,7 @@ def translate(words: Sequence[str], source: str, program: Program) -> Translated
     if problems:
         raise ContainerOptionsError(problems)
     unused = [name for key, name in _NOTED.items() if key in parsed.arguments]
-    return Translated(
+    return TranslatedOptions(
         tuple(own),
         tuple(Mount(mount["Source"], mount["Target"], bool(mount["ReadOnly"])) for mount in mounts),
         dict(parsed.arguments.get("environment", {})),
@@ -92,13 +92,13 @@ def translate(words: Sequence[str], source: str, program: Program) -> Translated
     )
 
 
-def _unknown(name: str, program: Program) -> str:
+def _unknown(name: str, program: ContainerProgram) -> str:
     allowed = [*program.flags, *program.valued, *docker.NAMES]
     hint = near(name, allowed) or f"; allowed are {', '.join(allowed)}"
     return f"an option neither of {program.name} nor of docker run{hint}"
 
 
-def _no_mount(mount: Mapping[str, Any], program: Program) -> str | None:
+def _no_mount(mount: Mapping[str, Any], program: ContainerProgram) -> str | None:
     """Return why a mount of Docker cannot be used; None if it can."""
     if mount["Type"] != "bind":
         return f"{program.name} has no named volumes; expected the path of a folder"

@@ -10,13 +10,13 @@ from typing import Any
 from pytest_flagperf.hosts import Host
 
 from . import Image, RuntimeRequest
-from .container_options import ContainerOptionsError, Program, Translated, translate
+from .container_options import ContainerOptionsError, ContainerProgram, TranslatedOptions, translate
 
 
-class ProgramContainer(ABC):
+class ProgramContainerSpec(ABC):
     """The parameters of a container, which the agent starts."""
 
-    options: Translated
+    options: TranslatedOptions
 
     @abstractmethod
     def command(self, folder: str, mounts: Sequence[str] = ()) -> list[str]:
@@ -47,12 +47,12 @@ class ProgramContainer(ABC):
         return {"argv": [*self.command(log_dir, mounts), *argv], "env": self.env, "only_leased": False}
 
 
-def options_of(image: Image, program: Program) -> Translated:
+def options_of(image: Image, program: ContainerProgram) -> TranslatedOptions:
     """Return the options of an image for a program; ContainerOptionsError with all problems."""
     return translate(image.options, image.options_source, program)
 
 
-def problems(image: Image, program: Program) -> list[str]:
+def problems(image: Image, program: ContainerProgram) -> list[str]:
     """Return the problems of an image that every such runtime has, and that are known without a host."""
     found = [image.unreadable] if image.unreadable else []
     try:
@@ -62,7 +62,7 @@ def problems(image: Image, program: Program) -> list[str]:
     return found
 
 
-def notes(request: RuntimeRequest, case: str, program: Program) -> list[str]:
+def notes(request: RuntimeRequest, case: str, program: ContainerProgram) -> list[str]:
     """Return what a user may not expect."""
     image = request.image
     lines: list[str] = []

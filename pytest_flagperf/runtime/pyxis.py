@@ -15,12 +15,12 @@ from pytest_flagperf.hosts import Completed, Host
 from pytest_flagperf.hosts.deploy import Code
 
 from . import Interpreter, OnProgress, Runtime, RuntimeRequest, RuntimeSetupError, program_containers
-from .container_options import Program, Translated
+from .container_options import ContainerProgram, TranslatedOptions
 from .image_facts import check_complete, read_image_facts
-from .program_containers import ProgramContainer
+from .program_containers import ProgramContainerSpec
 
 OPTION = "--container-image"
-_PROGRAM = Program(
+_PROGRAM = ContainerProgram(
     "srun with pyxis",
     flags=(
         "--container-mount-home", "--no-container-mount-home", "--container-remap-root", "--no-container-remap-root",
@@ -58,7 +58,7 @@ class _Pyxis(Runtime):
         spec = request.image
         options, image = program_containers.options_of(spec, _PROGRAM), image_of(spec.image or "")
         _require_pyxis(host)
-        container = _Container(tuple(host.step()), image, options)
+        container = PyxisSpec(tuple(host.step()), image, options)
         public = redaction.image(spec.image or "")
 
         def run(argv: Sequence[str], stdin: bytes, env: Mapping[str, str]) -> Completed:
@@ -113,10 +113,10 @@ def image_of(image: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Container(ProgramContainer):
+class PyxisSpec(ProgramContainerSpec):
     srun: tuple[str, ...]
     image: str
-    options: Translated
+    options: TranslatedOptions
 
     def command(self, folder: str, mounts: Sequence[str] = ()) -> list[str]:
         own = [word for word in self.options.own if not word.startswith(_MOUNTS)]

@@ -72,7 +72,7 @@ class MeasuredFigure:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class LeftOutTimeLimits:
     """The most that p_core may leave out of the training's time; beyond it the round fails."""
 
     waiting: float = 0.2
@@ -207,7 +207,7 @@ class PlanFacts(CaseFacts):
     deviations: tuple[Deviation, ...] = ()
     additions: tuple[Addition, ...] = ()
     """The vendor's steps, hooks, variables, packages and extensions."""
-    left_out: LeftOut | None = None
+    left_out: LeftOutTimeLimits | None = None
     """None in older plans."""
     flops_per_sample: float | None = None
     peak_tflops: float | None = None

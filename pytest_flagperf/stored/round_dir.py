@@ -61,7 +61,7 @@ class MissingLogs:
 
 
 @dataclass(frozen=True)
-class Silence:
+class HostSilence:
     """A time in which a host did not answer, by this machine's clock."""
 
     host: str
@@ -83,7 +83,7 @@ class RoundRecord:
     swept: tuple[str, ...] = ()
     missing: tuple[MissingLogs, ...] = ()
     warnings: tuple[str, ...] = ()
-    silences: tuple[Silence, ...] = ()
+    silences: tuple[HostSilence, ...] = ()
     """Of hosts that were lost and came back."""
 
     @classmethod

@@ -79,9 +79,9 @@ def test_adding_a_model_takes_one_folder_and_it_reaches_its_calibrated_target(wa
 def fields_of_context() -> list[str]:
     """Return the fields of the steps' context in PyTorch; its module imports the framework."""
     fields = []
-    for file in ("training/steps.py", "pytorch/context.py"):
+    for file, name in (("training/steps.py", "Context"), ("pytorch/context.py", "PyTorchContext")):
         module = ast.parse((REPO / "flagperf_driver" / file).read_text(encoding="utf-8"))
-        (context,) = (node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "Context")
+        (context,) = (node for node in module.body if isinstance(node, ast.ClassDef) and node.name == name)
         fields += [node.target for node in context.body if isinstance(node, ast.AnnAssign)]
     return [field.id for field in fields if isinstance(field, ast.Name)]
 

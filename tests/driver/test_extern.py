@@ -63,9 +63,9 @@ def test_every_step_is_replaceable_or_not_and_unknown_functions_have_near_matche
     assert "trainer_adapter.py:3: 'train_faster'" in second
     assert f"choose from {', '.join(sorted(REPLACEABLE))}" in second
     names = []
-    for file in ("training/steps.py", "pytorch/steps.py"):
+    for file, name in (("training/steps.py", "Steps"), ("pytorch/steps.py", "PyTorchSteps")):
         tree = ast.parse((REPO / "flagperf_driver" / file).read_text(encoding="utf-8"))
-        (steps,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Steps"]
+        (steps,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
         names += [one.target.id for one in steps.body if isinstance(one, ast.AnnAssign) and hasattr(one.target, "id")]
     assert sorted(names) == sorted([*REPLACEABLE, *NOT_REPLACEABLE])
 

@@ -9,7 +9,7 @@ import pytest
 
 from flagperf_driver import events, perflog
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank
-from flagperf_driver.original_names import Names, Translator
+from flagperf_driver.original_names import LogTranslator, Names
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
 from pytest_flagperf.results.measured.measure import measure
@@ -114,7 +114,7 @@ def test_a_log_reads_the_same_with_and_without_the_originals_names(tmp_path: Pat
     assert "global_steps" in path.read_text()
     assert set(with_names.evaluations[0].metrics) == {"top1"}
     records = list(perflog.read_records(io.BytesIO(path.read_bytes())))
-    translator = Translator(Names("top1", "", "images"))
+    translator = LogTranslator(Names("top1", "", "images"))
     ours = [record._replace(value=translator.translate(record.event, record.value)) for record in records]
     path.write_text("".join(perflog.format_record(record) + "\n" for record in ours))
     assert "global_steps" not in path.read_text()
@@ -126,14 +126,14 @@ def test_a_log_reads_the_same_with_and_without_the_originals_names(tmp_path: Pat
 
 @pytest.mark.parametrize("value", ["x", None, {"a": 1}, float("inf")])
 def test_a_difference_between_values_of_any_type_is_reported(value: object) -> None:
-    translator = Translator(Names("top1", "acc1", "images"))
+    translator = LogTranslator(Names("top1", "acc1", "images"))
     translator.translate(events.FINISHED, {"steps": 5, "global_steps": value})
     assert translator.differences == 1
     assert "global_steps = " in str(translator.difference)
 
 
 def test_the_originals_other_spellings_are_read() -> None:
-    translator = Translator(Names("top1", "acc1", "images"))
+    translator = LogTranslator(Names("top1", "acc1", "images"))
     value = translator.translate(
         events.FINISHED,
         {"throughput(sps)_raw": 1.0, "throuhgput(ips)_no_eval": 2.0, "final_acc1": 0.7, "final_acc5": 0.9},

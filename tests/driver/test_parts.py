@@ -17,7 +17,7 @@ from flagperf_driver.node.agent import caches, oom, rank_watch
 from flagperf_driver.node.agent.rank_watch import (
     RankHeartbeat,
     Timeouts,
-    find_silence,
+    find_hung_rank,
     find_slow,
     last_error,
     last_lines,
@@ -138,7 +138,7 @@ def pulse(step: int | None, idle_s: float, phase: int = heartbeat.TRAIN) -> Rank
     ],
 )
 def test_the_rank_everyone_waits_for(pulses: dict[int, RankHeartbeat], expected: tuple[int, str] | None) -> None:
-    silence = find_silence(pulses, LIMITS)
+    silence = find_hung_rank(pulses, LIMITS)
     assert (None if silence is None else (silence.rank, silence.kind)) == expected
 
 

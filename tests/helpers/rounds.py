@@ -19,7 +19,7 @@ from pytest_flagperf.plan import Plan
 from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.runtime import Interpreter
-from pytest_flagperf.stored.plan import LeftOut, Value
+from pytest_flagperf.stored.plan import LeftOutTimeLimits, Value
 from pytest_flagperf.stored.round_dir import RoundRecord
 from tests.helpers.processes import running
 
@@ -64,7 +64,8 @@ def tiny_plan(
     return Plan(
         case=Case.parse(f"tiny:plain:Core:{nnodes}:{nproc}:1"), vendor="nobody", scale="small", synthetic=False,
         throughput_only=False, metric=StoredMetric("accuracy", "higher", "fraction", 0.8, range=(0.0, 1.0)),
-        sample_unit="lines", left_out=LeftOut(), device=device, backend="none", modules=(), device_module=None,
+        sample_unit="lines", left_out=LeftOutTimeLimits(),
+        device=device, backend="none", modules=(), device_module=None,
         chip_names=(), replaced_vendor="", visible_devices=visible_devices, runtime="host", extern=None,
         values={key: Value(value, "tests/helpers/rounds.py", 0, "defaults") for key, value in values.items()},
         deviations=(), additions=(), manifest=(), flops_per_sample=None, peak_tflops=None, min_efficiency=0.0,

@@ -65,7 +65,7 @@ def slowly(work):
 
 {what} = slowly({what})
 """
-CREATING = "docker._Container.create"
+CREATING = "docker.DockerSpec.create"
 COLLECTING = "collect._collect_one"
 
 

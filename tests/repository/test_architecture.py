@@ -326,6 +326,24 @@ def test_no_vendor_and_no_model_is_named_in_shared_code() -> None:
     assert breaches(named, "pytest_flagperf", "flagperf_driver") == {}
 
 
+def shared_class_names(root: Path, *packages: str) -> dict[str, list[str]]:
+    """The classes that have a name in common, by this name: FILE:LINE of each."""
+    places: dict[str, list[str]] = {}
+    for path in (path for name in packages for path in sorted((root / name).rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(root).as_posix()}:{node.lineno}")
+    return {name: of_name for name, of_name in places.items() if len(of_name) > 1}
+
+
+def test_a_class_name_stands_for_one_thing(tmp_path: Path) -> None:
+    packages = [path.relative_to(REPO).as_posix() for path in (REPO / "packages").glob("*/pytest_flagperf_*")]
+    assert shared_class_names(REPO, "pytest_flagperf", "flagperf_driver", *packages) == {}
+    write(tmp_path, "core/job.py", "class Job: ...\n\nclass Node: ...\n")
+    write(tmp_path, "package/job.py", "def make():\n    class Job: ...\n")
+    assert shared_class_names(tmp_path, "core", "package") == {"Job": ["core/job.py:1", "package/job.py:2"]}
+
+
 def foreign(suite: Path) -> list[str]:
     """The imports and requirements of a standard case that need a vendor's hardware, as FILE: NAME."""
     own = {path.stem for path in suite.rglob("*.py")} | {"common"}

@@ -13,7 +13,7 @@ from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.runtime import Image, RuntimeRequest, RuntimeSetupError, runtimes
 from pytest_flagperf.runtime.apptainer import _PROGRAM
-from pytest_flagperf.runtime.container_options import ContainerOptionsError, Program, translate
+from pytest_flagperf.runtime.container_options import ContainerOptionsError, ContainerProgram, translate
 from tests.helpers.apptainer import Double
 
 HOST = LocalHost("here")
@@ -155,7 +155,7 @@ def test_docker_options_are_translated() -> None:
 def test_invalid_options_are_named(words: list[str], problem: str) -> None:
     with pytest.raises(ContainerOptionsError, match=problem):
         translate(words, "opt", _PROGRAM)
-    assert not translate([], "opt", Program("x", (), ())).own
+    assert not translate([], "opt", ContainerProgram("x", (), ())).own
 
 
 def test_images_that_cannot_be_used_are_named(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_an_images_name(image: str, expected: str) -> None:
 def test_the_command_of_a_step() -> None:
     image = Image(options=("-v", "/a:/b:ro", "--container-mounts=/c:/d", "--container-writable"))
     options = program_containers.options_of(image, pyxis._PROGRAM)
-    container = pyxis._Container(("srun", "--overlap"), "img", options)
+    container = pyxis.PyxisSpec(("srun", "--overlap"), "img", options)
     made = container.create(
         LocalHost("here"), argv=["python3"], log_dir="/log", read_only=["/code"], devices=[0], labels={}
     )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from flagperf_driver.measuring.loop import Limits, Loop, Measured
+from flagperf_driver.measuring.loop import Loop, Measured, PointLimits
 from flagperf_driver.measuring.measurement import Measurement, Point
 from flagperf_driver.measuring.program import core_wait
 from flagperf_driver.training.timeline import HostMarks
@@ -29,7 +29,7 @@ def ratio(measurement: Measurement, point: Point, call: Callable[[], object], wi
 
 
 def _measured(measurement: Measurement, point: Point) -> float:
-    limits = Limits(warmup_s=0.02, least_s=PIECE_S, most_s=PIECE_S + 0.05)
+    limits = PointLimits(warmup_s=0.02, least_s=PIECE_S, most_s=PIECE_S + 0.05)
     loop = Loop(_One(measurement, point), HostMarks(), limits, core_wait=lambda: core_wait(1), owns_time=True)
     (result,) = loop.measure()
     assert isinstance(result, Measured)

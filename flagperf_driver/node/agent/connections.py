@@ -25,7 +25,7 @@ _MOST_KEPT = 1 << 26
 _CLOSE_S = 5.0  # maximum wait for a slow controller to read the last messages
 
 
-class Connection:
+class MessageConnection:
     """JSON lines over two file descriptors, or over one socket."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
@@ -93,7 +93,7 @@ class Connection:
                 os.close(handle)
 
 
-def connect(path: str) -> Connection:
+def connect(path: str) -> MessageConnection:
     """Connect to a Unix socket; raise OSError if no process is listening."""
     caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -102,7 +102,7 @@ def connect(path: str) -> Connection:
         caller.close()
         raise
     handle = caller.detach()
-    return Connection(handle, handle)
+    return MessageConnection(handle, handle)
 
 
 class SocketListener:
@@ -114,7 +114,7 @@ class SocketListener:
     ended = busy = False
 
     def __init__(self, name: str) -> None:
-        self.accepted: list[Connection] = []
+        self.accepted: list[MessageConnection] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.setblocking(False)
         self.incoming = self.outgoing = self._socket.fileno()
@@ -131,7 +131,7 @@ class SocketListener:
         with suppress(OSError):
             while True:
                 handle = self._socket.accept()[0].detach()
-                self.accepted.append(Connection(handle, handle))
+                self.accepted.append(MessageConnection(handle, handle))
 
     def flush(self) -> None:
         """Do nothing: a listener sends no lines."""
@@ -143,13 +143,13 @@ class SocketListener:
 class ControllerLink:
     """The connection to the controller, which the controller may replace by a new one."""
 
-    def __init__(self, connection: Connection | None = None) -> None:
+    def __init__(self, connection: MessageConnection | None = None) -> None:
         self.got_signal = False  # SIGTERM or SIGQUIT
         self.silence_s: float | None = None  # a controller that is silent for longer is considered lost
-        self.others: list[Connection | SocketListener] = []  # polled here, but their messages are read elsewhere
+        self.others: list[MessageConnection | SocketListener] = []  # polled here, but their messages are read elsewhere
         self._connection = connection
         self._created = time.monotonic()
-        self._callers: list[Connection] = []
+        self._callers: list[MessageConnection] = []
         self._listener: SocketListener | None = None
         self._orders: deque[Message] = deque()
         self._kept: deque[tuple[int, bytes]] = deque()
@@ -195,7 +195,7 @@ class ControllerLink:
             return silent_s
         return silent_s - self.silence_s if self.silence_s is not None and silent_s > self.silence_s else None
 
-    def _all(self) -> Sequence[Connection | SocketListener]:
+    def _all(self) -> Sequence[MessageConnection | SocketListener]:
         own = [source for source in (self._connection, self._listener) if source is not None]
         return [*own, *self._callers, *self.others]
 
@@ -210,7 +210,7 @@ class ControllerLink:
         for caller in list(self._callers):
             self._answer_caller(caller)
 
-    def _answer_caller(self, caller: Connection) -> None:
+    def _answer_caller(self, caller: MessageConnection) -> None:
         """Replace the connection by that of a caller whose first message is 'attach'; refuse other callers."""
         messages = caller.messages()
         if not messages and not caller.ended:

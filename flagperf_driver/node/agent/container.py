@@ -14,7 +14,7 @@ from typing import Any, Callable
 from flagperf_driver import events
 from flagperf_driver.node import processes, silence
 from flagperf_driver.node.agent import container_kinds
-from flagperf_driver.node.agent.connections import Connection, ControllerLink, Message, SocketListener
+from flagperf_driver.node.agent.connections import ControllerLink, Message, MessageConnection, SocketListener
 from flagperf_driver.node.agent.messages import Messages
 from flagperf_driver.node.agent.ranks import RankOrders
 from flagperf_driver.node.agent.timer import Timer
@@ -27,7 +27,7 @@ _AFTER_GRACE_S = 20.0  # time for the inner agent to end its ranks, in addition 
 _REMOVE_FOR_S = 20.0  # Docker may be restarting
 
 
-class RoundContainer:
+class ContainerSupervisor:
     """One round's container on this host, from its start to its removal."""
 
     def __init__(
@@ -45,11 +45,13 @@ class RoundContainer:
         self._reaper = reaper
         self._container = container_kinds.container_of(order["container"], messages.folder)
         self._not_ended = {order.rank for order in orders.ranks}
-        self._task: tuple[container_kinds.Task, Callable[[container_kinds.Task], None]] | None = None
+        self._task: (
+            tuple[container_kinds.ContainerOperation, Callable[[container_kinds.ContainerOperation], None]] | None
+        ) = None
         self._timer = Timer()
         self._timer.every(_BEAT_S, self._check_silence)
         self._listener: SocketListener | None = None
-        self._peer: Connection | None = None
+        self._peer: MessageConnection | None = None
         self._connect_by = 0.0
         self._last_seq = 0  # of the messages from the inner agent
         self._previous_seq = 0
@@ -102,7 +104,7 @@ class RoundContainer:
 
     # -- start ---------------------------------------------------------------------------------------------
 
-    def _on_started(self, task: container_kinds.Task) -> None:
+    def _on_started(self, task: container_kinds.ContainerOperation) -> None:
         try:
             task.result()
         except RuntimeError as error:
@@ -119,7 +121,7 @@ class RoundContainer:
         if self._peer is None and not self._removing:
             self._task = self._container.state(), self._on_state
 
-    def _on_state(self, task: container_kinds.Task) -> None:
+    def _on_state(self, task: container_kinds.ContainerOperation) -> None:
         """Wait for the agent of a container that is running, up to the deadline."""
         state = self._state_of(task)
         if self._peer is not None or self._removing:
@@ -153,7 +155,7 @@ class RoundContainer:
 
     # -- while it runs -------------------------------------------------------------------------------------
 
-    def _relay(self, peer: Connection) -> None:
+    def _relay(self, peer: MessageConnection) -> None:
         """Forward the messages of the inner agent; the link to the controller numbers them again."""
         previous_seq = self._last_seq
         for message in peer.messages():
@@ -205,7 +207,7 @@ class RoundContainer:
             self._messages.alive()
             self._timer.after(_BEAT_S, self._beat)
 
-    def _on_end(self, task: container_kinds.Task) -> None:
+    def _on_end(self, task: container_kinds.ContainerOperation) -> None:
         state = self._state_of(task)
         self._container_failed("is running, but its agent ended" if state["running"] else state["sentence"])
 
@@ -231,7 +233,7 @@ class RoundContainer:
             return
         self._task = self._container.remove(), self._on_removed
 
-    def _on_removed(self, task: container_kinds.Task) -> None:
+    def _on_removed(self, task: container_kinds.ContainerOperation) -> None:
         try:
             task.result()
         except RuntimeError as error:
@@ -260,7 +262,7 @@ class RoundContainer:
 
     # -- helpers -------------------------------------------------------------------------------------------
 
-    def _state_of(self, task: container_kinds.Task) -> dict[str, Any]:
+    def _state_of(self, task: container_kinds.ContainerOperation) -> dict[str, Any]:
         try:
             state: dict[str, Any] = task.result()
         except RuntimeError as error:

@@ -24,7 +24,7 @@ _LOG_DIR = "FLAGPERF_LOG_DIR"  # by this variable leftovers of dead agents are f
 _NOT_PASSED = ("TMPDIR",)
 
 
-class Task(Protocol):
+class ContainerOperation(Protocol):
     """An operation on a container that takes time."""
 
     def ended(self) -> bool: ...
@@ -46,14 +46,14 @@ class Container(Protocol):
     def gone(self) -> bool:
         """Whether it has certainly ended, although its agent may be connected."""
 
-    def start(self) -> Task: ...
+    def start(self) -> ContainerOperation: ...
 
-    def state(self) -> Task: ...
+    def state(self) -> ContainerOperation: ...
 
-    def end_state(self) -> Task:
+    def end_state(self) -> ContainerOperation:
         """Return the state after its agent has ended, when it should not run any more."""
 
-    def remove(self) -> Task: ...
+    def remove(self) -> ContainerOperation: ...
 
     def abandon(self) -> None:
         """Remove it now, whatever happens."""
@@ -84,16 +84,16 @@ class DockerContainer:
     def watch(self, reaper: processes.Reaper) -> None:
         reaper.watch_container(self._socket, self._id)
 
-    def start(self) -> Task:
+    def start(self) -> ContainerOperation:
         return processes.BackgroundTask(lambda: self._engine.start(self._id))
 
-    def state(self) -> Task:
+    def state(self) -> ContainerOperation:
         return processes.BackgroundTask(self._get_state)
 
-    def end_state(self) -> Task:
+    def end_state(self) -> ContainerOperation:
         return processes.BackgroundTask(self._wait_for_end)
 
-    def remove(self) -> Task:
+    def remove(self) -> ContainerOperation:
         return processes.BackgroundTask(lambda: self._engine.remove(self._id, force=True))
 
     def abandon(self) -> None:
@@ -128,7 +128,7 @@ class ProgramContainer:
     def watch(self, reaper: processes.Reaper) -> None:
         self._reaper = reaper
 
-    def start(self) -> Task:
+    def start(self) -> ContainerOperation:
         return _Task(self._start)
 
     def _start(self) -> None:
@@ -140,14 +140,14 @@ class ProgramContainer:
         assert self._reaper is not None
         self._reaper.watch(self._child.pid)
 
-    def state(self) -> Task:
+    def state(self) -> ContainerOperation:
         return _Task(self._get_state)
 
-    def end_state(self) -> Task:
+    def end_state(self) -> ContainerOperation:
         deadline = time.monotonic() + _END_S
         return _Task(self._get_state, lambda: self._ended or time.monotonic() > deadline)
 
-    def remove(self) -> Task:
+    def remove(self) -> ContainerOperation:
         """End the program: SIGTERM lets it unmount the image, and lets Slurm end a step."""
         if self._child is not None and not self._ended and not self._kill_at:
             self._kill_at = time.monotonic() + _TERM_S

@@ -20,8 +20,8 @@ from typing import Callable, Union
 from flagperf_driver.node import device_lease, processes, temporary
 from flagperf_driver.node.agent import caches
 from flagperf_driver.node.agent.archive import Archive, LogLimits, pack, pack_summary
-from flagperf_driver.node.agent.connections import Connection, ControllerLink, Message, connect, error_message
-from flagperf_driver.node.agent.container import RoundContainer
+from flagperf_driver.node.agent.connections import ControllerLink, Message, MessageConnection, connect, error_message
+from flagperf_driver.node.agent.container import ContainerSupervisor
 from flagperf_driver.node.agent.messages import Messages, now_ms
 from flagperf_driver.node.agent.ranks import Ranks, StartError, read_orders
 from flagperf_driver.node.agent.sampler_process import SamplerProcess
@@ -44,11 +44,11 @@ class OrderRefused(Exception):
     """The order cannot be followed; the text is the reason."""
 
 
-Supervisor = Union[Ranks, RoundContainer]
+Supervisor = Union[Ranks, ContainerSupervisor]
 """Supervises the ranks, on the host or in a container; it is over when the end of every rank has been reported."""
 
 
-class Round:
+class AgentRound:
     """One round, from the lease of its devices to the last byte of its logs."""
 
     def __init__(self, folder: LogFolder, link: ControllerLink, lock: int | None) -> None:
@@ -152,7 +152,7 @@ class Round:
             self._sampler = SamplerProcess(order["monitors"], self._messages.warning)
             self._sample_timer.every(float(order["samples_s"]), lambda _: self._messages.samples(self._samples.read()))
         if order.get("container"):
-            return RoundContainer(order, orders, self._messages, self._link, reaper)
+            return ContainerSupervisor(order, orders, self._messages, self._link, reaper)
         self._temporary = Temporary(bool(order.get("vendor_code")))
         reaper.watch_folder(self._temporary.path)
         return Ranks(orders, self._messages, reaper, self._temporary, own_limit=bool(order.get("limits_memory")))
@@ -223,7 +223,7 @@ class Round:
         assert self._reaper is not None
         processes.kill_children(except_pid=self._reaper.pid)
         shared_memory.remove(self._started_ns)
-        if isinstance(self._supervisor, RoundContainer):
+        if isinstance(self._supervisor, ContainerSupervisor):
             # The agent of a killed container may have left its folder, where the container shares the host's /tmp.
             list(temporary.remove_leftovers(temporary.SHORT))
         if self._temporary is not None and not self._temporary.remove():
@@ -262,7 +262,7 @@ class Agent:
     def __init__(self, link: ControllerLink, inner: Path | None = None) -> None:
         self._link = link
         self._inner = inner
-        self._round: Round | None = None
+        self._round: AgentRound | None = None
         self._lease_s = 0.0
         self._lost = False
         self._ending: str | None = None  # the reason to end as soon as the ranks have ended
@@ -280,7 +280,7 @@ class Agent:
         }
 
     @property
-    def _required_round(self) -> Round:
+    def _required_round(self) -> AgentRound:
         """The round; raise OrderRefused before 'hello'."""
         if self._round is None:
             raise OrderRefused("the first order must be 'hello'")
@@ -321,7 +321,7 @@ class Agent:
         lease_s = float(order.get("lease_s", 0))
         silence_s = float(order["silence_s"]) if order.get("silence_s") is not None else None
         folder, lock = self._folder(order)
-        own = Round(folder, self._link, lock)
+        own = AgentRound(folder, self._link, lock)
         if folder.write_error is not None:
             if folder.is_bare():
                 folder.remove()
@@ -417,7 +417,7 @@ def main(arguments: list[str]) -> int:
     # The protocol uses its own descriptor, so that a stray print() cannot corrupt it.
     outgoing = os.dup(1)
     os.dup2(2, 1)
-    link = ControllerLink(Connection(0, outgoing))
+    link = ControllerLink(MessageConnection(0, outgoing))
     link.silence_s = _GREETING_S
     Agent(link).serve()
     return 0

@@ -178,7 +178,7 @@ class Timeouts(NamedTuple):
         return self.init_s if heartbeat.step < 1 else self.hang_s
 
 
-class Silence(NamedTuple):
+class HungRank(NamedTuple):
     """A rank that hangs, so that the others wait for it."""
 
     rank: int
@@ -186,7 +186,7 @@ class Silence(NamedTuple):
     sentence: str
 
 
-def find_silence(heartbeats: Mapping[int, RankHeartbeat], limits: Timeouts) -> Silence | None:
+def find_hung_rank(heartbeats: Mapping[int, RankHeartbeat], limits: Timeouts) -> HungRank | None:
     """Return the rank that hangs, if all the ranks that are furthest behind have been silent for too long.
 
     The silence of ranks that are ahead does not count: they wait for the others, for example while one rank evaluates.
@@ -197,7 +197,7 @@ def find_silence(heartbeats: Mapping[int, RankHeartbeat], limits: Timeouts) -> S
         return None
     rank = find_suspect(heartbeats)
     kind = "init_timeout" if heartbeats[rank].step < 1 else "hang"
-    return Silence(rank, kind, _silence_sentence(rank, kind, heartbeats, limits))
+    return HungRank(rank, kind, _silence_sentence(rank, kind, heartbeats, limits))
 
 
 def find_slow(heartbeats: Mapping[int, RankHeartbeat]) -> dict[str, float]:

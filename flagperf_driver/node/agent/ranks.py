@@ -21,7 +21,7 @@ from flagperf_driver.node.agent import oom, rank_watch
 from flagperf_driver.node.agent.messages import Messages, now_ms
 from flagperf_driver.node.agent.milestones import SCHEMA
 from flagperf_driver.node.agent.timer import Timer
-from flagperf_driver.node.confinement import ConfinedThread, Limits, shared_memory
+from flagperf_driver.node.confinement import ConfinedThread, Permissions, shared_memory
 from flagperf_driver.node.sampling import topology
 from flagperf_driver.node.temporary import Temporary
 from flagperf_driver.rank_process import RankProcess
@@ -145,11 +145,11 @@ class Ranks:
             )
         return [cpu for cpu in order.cpus if cpu in allowed]
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> Permissions:
         for path in self._orders.writable:
             with suppress(OSError):  # the rank reports that it cannot use the folder
                 Path(path).mkdir(parents=True, exist_ok=True)
-        return Limits(
+        return Permissions(
             writable=[
                 str(self._temporary.path),
                 str(self._temporary.cache),
@@ -187,9 +187,9 @@ class Ranks:
         alive = {rank: self._watched[rank].heartbeat for rank in self._live}
         for heartbeat in alive.values():
             heartbeat.read(passed_s)
-        silence = None if self._ending else rank_watch.find_silence(alive, self._orders.limits)
-        if silence is not None:
-            self._end_silence(silence)
+        hung = None if self._ending else rank_watch.find_hung_rank(alive, self._orders.limits)
+        if hung is not None:
+            self._end_hung(hung)
 
     def _send_beats(self) -> None:
         heartbeats = {rank: watched.heartbeat for rank, watched in self._watched.items()}
@@ -203,11 +203,11 @@ class Ranks:
             slow = rank_watch.find_slow(heartbeats)
             self._messages.send({"type": "beat", "ranks": ranks, "slow": slow}, expendable=True)
 
-    def _end_silence(self, silence: rank_watch.Silence) -> None:
-        lines = self._watched[silence.rank].last_lines()
+    def _end_hung(self, hung: rank_watch.HungRank) -> None:
+        lines = self._watched[hung.rank].last_lines()
         last_line = f"; its last line: {lines[-1].strip()}" if lines else ""
-        self.fail(silence.kind, silence.rank, silence.sentence + last_line)
-        self._live[silence.rank].cause = "hang" if silence.kind == "hang" else "timeout"
+        self.fail(hung.kind, hung.rank, hung.sentence + last_line)
+        self._live[hung.rank].cause = "hang" if hung.kind == "hang" else "timeout"
         for other in self._live.values():
             processes.signal_session(other.child.pid, signal.SIGUSR1, only_catchers=True)
         self._end("stopped", _TRACES_S)

@@ -61,7 +61,7 @@ class NotConfined(Exception):
     """The kernel does not offer what a confinement needs; the text is the reason."""
 
 
-class Limits(NamedTuple):
+class Permissions(NamedTuple):
     """What a confined process may do."""
 
     writable: Sequence[str]  # files and folders; those that do not exist are ignored
@@ -72,7 +72,7 @@ class Limits(NamedTuple):
     processes: bool = False  # the files of processes in /proc may be written: CUDA names its threads there
 
 
-def confine(limits: Limits) -> None:
+def confine(limits: Permissions) -> None:
     """Confine the calling thread for ever; raise NotConfined if the kernel cannot."""
     architecture = _ARCHITECTURES.get(platform.machine())
     if architecture is None:
@@ -96,7 +96,7 @@ class ConfinedThread:
     copy memory from each other. The thread lives as long as this process, because the kernel ends ranks with it.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Permissions) -> None:
         self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         threading.Thread(target=self._serve, daemon=True).start()
@@ -126,7 +126,7 @@ class ConfinedThread:
 # -- files -------------------------------------------------------------------------------------------------------
 
 
-def _restrict_files(limits: Limits, version: int) -> None:
+def _restrict_files(limits: Permissions, version: int) -> None:
     change = _CHANGE | (_TRUNCATE if version >= 3 else 0)
     handled = change | (_READ if limits.hidden else 0)
     attributes = struct.pack("=QQQ", handled, 0, _SIGNALS_WITHIN if version >= 6 else 0)

@@ -16,7 +16,7 @@ _LONGEST_NAME = 40
 
 
 @dataclass(frozen=True)
-class Drawings:
+class LoggedDrawings:
     """Grey drawings of equal size, one after the other."""
 
     name: str
@@ -31,7 +31,7 @@ class Drawings:
         return binascii.a2b_base64(self.pixels)
 
 
-def drawings(value: Mapping[str, Any]) -> Drawings | None:
+def drawings(value: Mapping[str, Any]) -> LoggedDrawings | None:
     """Return the drawings of a DRAWINGS record; None if the record is not valid."""
     name, pixels = value.get("name"), value.get("pixels")
     step, rows, columns = value.get("step", -1), value.get("rows", 0), value.get("columns", 0)
@@ -49,7 +49,7 @@ def drawings(value: Mapping[str, Any]) -> Drawings | None:
         return None
     if not size or size > MOST_PIXELS or size % (rows * columns):
         return None
-    return Drawings(name, step, rows, columns, pixels)
+    return LoggedDrawings(name, step, rows, columns, pixels)
 
 
 def _is_count(value: object, lowest: int, highest: int) -> bool:
@@ -60,12 +60,12 @@ class FirstAndLast:
     """The first and the last drawings of each name."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, tuple[Drawings, ...]] = {}
+        self._by_name: dict[str, tuple[LoggedDrawings, ...]] = {}
 
-    def add(self, added: Drawings) -> None:
+    def add(self, added: LoggedDrawings) -> None:
         kept = self._by_name.get(added.name, ())
         if kept or len(self._by_name) < MOST_SETS:
             self._by_name[added.name] = (*kept[:1], added)
 
-    def all(self) -> tuple[Drawings, ...]:
+    def all(self) -> tuple[LoggedDrawings, ...]:
         return tuple(one for kept in self._by_name.values() for one in kept)

@@ -15,7 +15,7 @@ from flagperf_driver.node.logs.metric import StoredMetric, Target
 from flagperf_driver.node.logs.points import MOST_POINTS, LeftOutPoint, MeasuredPoint, left_out_point, measured_point
 from flagperf_driver.node.logs.ranges import LOGGED, NOT_NEGATIVE, Range
 from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
-from flagperf_driver.original_names import Names, Translator
+from flagperf_driver.original_names import LogTranslator, Names
 from flagperf_driver.perflog import number
 
 CURVE_POINTS = 2000
@@ -314,11 +314,11 @@ def read_rank(
     ``metric`` is from the plan, with the ranges that the suite declares and FlagPerf's name.
     ``loads`` is a faster JSON parser than the standard library's.
     """
-    names = Translator(Names(target.name, metric.original_name if metric else "", sample_unit))
+    names = LogTranslator(Names(target.name, metric.original_name if metric else "", sample_unit))
     log = RankLog(rank, path)
     skipped = perflog.SkippedCounts()
     ranges = RangeChecker(rank, metric)
-    reader = _Reader(log, target, warmup)
+    reader = _RankLogReader(log, target, warmup)
     try:
         with path.open("rb") as stream:
             for record in perflog.read_records(stream, skipped, loads=loads):
@@ -337,7 +337,7 @@ def read_rank(
     return log
 
 
-class _Reader:
+class _RankLogReader:
     """Add a log's records to a RankLog one by one."""
 
     def __init__(self, log: RankLog, target: Target, warmup: int) -> None:

@@ -133,7 +133,7 @@ class DeviceWindow:
 
 
 @dataclass(frozen=True)
-class Window:
+class HostWindow:
     """The figures of a host and its devices between two times: all that a round's figures need of the samples."""
 
     start: float
@@ -171,9 +171,11 @@ class Samples:
     """The readings outside their ranges, which are in no series."""
     is_partial: bool = False
     """Whether the series have only parts of the samples; then gaps are unknown."""
-    windows: tuple[Window, ...] | None = None
+    windows: tuple[HostWindow, ...] | None = None
     """The only windows that are known, of samples that their host summed up; None if the series are known."""
-    _computed: dict[tuple[float, float], Window] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _computed: dict[tuple[float, float], HostWindow] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def read_from(self, name: str) -> str:
         """The source of a quantity, or an empty text."""
@@ -184,7 +186,7 @@ class Samples:
         """The share of throttled samples by device and reason."""
         return {device.index: device.throttle for device in self.window().devices if device.held}
 
-    def window(self, start: float = -inf, end: float = inf) -> Window:
+    def window(self, start: float = -inf, end: float = inf) -> HostWindow:
         """Return the figures between two times; ValueError if the host did not sum them up."""
         if self.windows is not None:
             found = next((one for one in self.windows if (one.start, one.end) == (start, end)), None)
@@ -195,10 +197,10 @@ class Samples:
             self._computed[start, end] = self._window(start, end)
         return self._computed[start, end]
 
-    def _window(self, start: float, end: float) -> Window:
+    def _window(self, start: float, end: float) -> HostWindow:
         power, counter = self.host.get("power"), self.host.get("energy")
         grown = {name: _counted(series, start, end) for name, series in self.load.items()}
-        return Window(
+        return HostWindow(
             start,
             end,
             _quantities(self.host, start, end),

@@ -17,7 +17,7 @@ from flagperf_driver.node.logs.metric import StoredMetric, Target
 from flagperf_driver.node.logs.ranges import DroppedReadings
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank
 from flagperf_driver.node.logs.sample_files import read_samples
-from flagperf_driver.node.logs.samples import Samples, Series, Window
+from flagperf_driver.node.logs.samples import HostWindow, Samples, Series
 from flagperf_driver.node.manifest import checksum
 from flagperf_driver.perflog import number
 
@@ -72,7 +72,7 @@ class HostSummary:
     """What a host's ranks and its sampler wrote, without curves."""
 
     ranks: tuple[RankLog, ...]
-    windows: tuple[Window, ...]
+    windows: tuple[HostWindow, ...]
     """Of each time that was requested, and of the whole round."""
     files: Mapping[str, LongFile] = field(default_factory=dict)
     dropped: tuple[DroppedReadings, ...] = ()

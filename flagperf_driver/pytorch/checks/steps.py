@@ -15,10 +15,10 @@ from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, sharding, states
 from flagperf_driver.pytorch.checks import batches
-from flagperf_driver.pytorch.context import Context
+from flagperf_driver.pytorch.context import PyTorchContext
 from flagperf_driver.pytorch.hooks import forward_context
 from flagperf_driver.pytorch.parts import Parts
-from flagperf_driver.pytorch.steps import Steps
+from flagperf_driver.pytorch.steps import PyTorchSteps
 from flagperf_driver.pytorch.vendor_step_checks import MODEL, AdaptationError, copy_values
 
 COMPARED = {*MODEL, "prepare_batch", "calculate_loss", "backward", "create_grad_scaler"}
@@ -26,7 +26,7 @@ COMPARED = {*MODEL, "prepare_batch", "calculate_loss", "backward", "create_grad_
 
 
 @dataclass(frozen=True)
-class Tolerance:
+class RoundingTolerance:
     """The largest relative differences that rounding may cause."""
 
     loss: float
@@ -37,10 +37,10 @@ class Tolerance:
 
 
 TOLERANCES = {
-    "fp32": Tolerance(1e-4, 1e-3, 1e-3),
-    "tf32": Tolerance(1e-3, 4e-3, 1e-1),
-    "bf16": Tolerance(1e-2, 5e-2, 4e-1),
-    "fp16": Tolerance(1e-3, 4e-3, 1e-1),
+    "fp32": RoundingTolerance(1e-4, 1e-3, 1e-3),
+    "tf32": RoundingTolerance(1e-3, 4e-3, 1e-1),
+    "bf16": RoundingTolerance(1e-2, 5e-2, 4e-1),
+    "fp16": RoundingTolerance(1e-3, 4e-3, 1e-1),
 }
 """By the config's precision. The relative rounding is 2^-24 in fp32, 2^-11 in tf32 and fp16, and 2^-8 in bf16.
 
@@ -78,11 +78,11 @@ class StepComparison:
 
     def __init__(
         self,
-        ctx: Context,
-        steps: Steps,
-        own: Steps,
+        ctx: PyTorchContext,
+        steps: PyTorchSteps,
+        own: PyTorchSteps,
         parts: Parts,
-        micro_step: Callable[[Steps, nn.Module, Any, Any, ContextManager[Any] | None], Tensor],
+        micro_step: Callable[[PyTorchSteps, nn.Module, Any, Any, ContextManager[Any] | None], Tensor],
     ) -> None:
         self.compared = 0
         self.armed = False
@@ -163,7 +163,7 @@ class StepComparison:
                 return [""] * len(problems)
             return distributed.gather(self._difference(self._vendors_again(), own, tolerance))
 
-    def _draws_alike(self, model: nn.Module, vendors: Result, own: Result, tolerance: Tolerance) -> bool:
+    def _draws_alike(self, model: nn.Module, vendors: Result, own: Result, tolerance: RoundingTolerance) -> bool:
         """Return whether the vendor's steps may draw the suite's random numbers, in another order.
 
         They must be as near as other draws of the suite's own steps are, and another draw must change them as much.
@@ -180,7 +180,7 @@ class StepComparison:
         loss = self._micro_step(self._steps, self._parts.model, batch, self._parts.scaler, None)
         return self._result(self._parts.model, loss, _scale(self._parts.scaler))
 
-    def _difference(self, vendors: Result, own: Result, tolerance: Tolerance) -> str:
+    def _difference(self, vendors: Result, own: Result, tolerance: RoundingTolerance) -> str:
         if own.finite() and vendors.finite():
             return _difference(vendors, own, tolerance)
         if self._ctx.config.precision == "fp16":
@@ -234,7 +234,7 @@ _OVERFLOW = "overflow"
 """The scaled gradients of fp16 are too large, as in the first steps; the next drawn step is compared."""
 
 
-def _difference(vendors: Result, own: Result, tolerance: Tolerance) -> str:
+def _difference(vendors: Result, own: Result, tolerance: RoundingTolerance) -> str:
     theirs, ours = float(vendors.loss), float(own.loss)
     # Losses may cross zero; their size is about 1.
     loss = abs(theirs - ours) / max(abs(ours), 0.1)
@@ -281,7 +281,7 @@ def _equal(one: Tensor | None, other: Tensor | None) -> bool:
 
 
 @contextlib.contextmanager
-def _usual_settings(ctx: Context, config: Config) -> Iterator[None]:
+def _usual_settings(ctx: PyTorchContext, config: Config) -> Iterator[None]:
     """Compute in the config's precision, whatever a vendor's steps have set for the process."""
     before = torch.get_float32_matmul_precision()
     cudnn = torch.backends.cudnn

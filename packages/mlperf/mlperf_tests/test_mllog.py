@@ -29,7 +29,7 @@ from pytest_flagperf.results.verdicts.reference import Reference
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.round_dir import RoundDir
 from pytest_flagperf_mlperf import mllog
-from pytest_flagperf_mlperf.mllog import Benchmark, MllogEntry, NotExportable
+from pytest_flagperf_mlperf.mllog import MllogEntry, MLPerfBenchmark, NotExportable
 from pytest_flagperf_mlperf.submission import Export, benchmark_of, export, rules
 from tests.helpers.results_help import NAMES, REPLAYS, edit_json, recorded, replay_dir
 from tests.helpers.stored_runs import finish
@@ -441,7 +441,7 @@ def test_a_line_of_invalid_json_is_refused(tmp_path: Path) -> None:
 
 
 def test_rules_for_a_metric_where_lower_is_better(tmp_path: Path) -> None:
-    text = rules(Benchmark("any"), Target("loss", "lower", "", 3.29), "small")
+    text = rules(MLPerfBenchmark("any"), Target("loss", "lower", "", 3.29), "small")
     assert "v['value'] <= 3.29" in text
     assert "$" not in text.partition("- BEGIN")[2]
 
@@ -449,23 +449,23 @@ def test_rules_for_a_metric_where_lower_is_better(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", [None, float("nan")])
 def test_no_export_without_a_target(target: float | None) -> None:
     with pytest.raises(NotExportable, match="no target"):
-        rules(Benchmark("any"), Target("loss", "lower", "", target), "small")
+        rules(MLPerfBenchmark("any"), Target("loss", "lower", "", target), "small")
 
 
 def test_no_export_of_a_training_that_was_started_again(tmp_path: Path) -> None:
     plan = RoundDir(replay_dir("converged_1x1")).read_plan()
     restarted = replace(recorded("converged_1x1"), starts=(Start("round1", 0, 9, 1, 2), Start("round1", 5, 9, 3, 4)))
     with pytest.raises(NotExportable, match="the training was started 2 times; a result file is the log of one"):
-        mllog.entries(restarted, plan, [], Benchmark("toy"))
+        mllog.entries(restarted, plan, [], MLPerfBenchmark("toy"))
 
 
 def test_names_with_code_are_refused() -> None:
     with pytest.raises(NotExportable, match="invalid benchmark name"):
-        rules(Benchmark("x' or exit() or '"), Target("loss", "lower", "", 1.0), "small")
+        rules(MLPerfBenchmark("x' or exit() or '"), Target("loss", "lower", "", 1.0), "small")
 
 
 def test_a_model_without_a_file_keeps_its_name(tmp_path: Path) -> None:
-    assert benchmark_of("toy", tmp_path) == Benchmark("toy")
+    assert benchmark_of("toy", tmp_path) == MLPerfBenchmark("toy")
     (tmp_path / "toy").mkdir()
     for text in (
         "ruleset = '4.0.0'\n",

@@ -56,7 +56,7 @@ class NotExportable(ValueError):
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class MLPerfBenchmark:
     """MLPerf's name of a suite and, if MLPerf has rules for it, the ruleset; the numbers of samples by scale."""
 
     name: str
@@ -115,7 +115,9 @@ def rank0_records(round_dir: Path, outcome: Outcome) -> list[Record]:
         raise NotExportable(f"cannot read {log}: {error.strerror}") from error
 
 
-def entries(outcome: Outcome, plan: StoredPlan, records: Iterable[Record], benchmark: Benchmark) -> list[MllogEntry]:
+def entries(
+    outcome: Outcome, plan: StoredPlan, records: Iterable[Record], benchmark: MLPerfBenchmark
+) -> list[MllogEntry]:
     """Return the lines of the result file in the order and with the times of the log; raises NotExportable."""
     if unverified := marks.unverified_chip([outcome]):
         raise NotExportable(unverified)
@@ -136,7 +138,7 @@ def entries(outcome: Outcome, plan: StoredPlan, records: Iterable[Record], bench
     return [*head, *_EventConverter(outcome, records, size).lines()]
 
 
-def _sample_size(plan: StoredPlan, benchmark: Benchmark) -> int:
+def _sample_size(plan: StoredPlan, benchmark: MLPerfBenchmark) -> int:
     """Return how many of the suite's samples are one of MLPerf's."""
     if benchmark.sample_size is None:
         return 1
@@ -146,7 +148,7 @@ def _sample_size(plan: StoredPlan, benchmark: Benchmark) -> int:
     return size
 
 
-def _submission(outcome: Outcome, benchmark: Benchmark, begin: Record) -> Iterator[MllogEntry]:
+def _submission(outcome: Outcome, benchmark: MLPerfBenchmark, begin: Record) -> Iterator[MllogEntry]:
     device = outcome.environment.get("device") or outcome.hardware
     values = {
         "cache_clear": None,  # not stored
@@ -225,7 +227,7 @@ def _options(config: Mapping[str, Any]) -> dict[str, str]:
     return {**_OPTIONS, **of_optimizer, warmup: "lr_warmup", "opt_learning_rate_training_steps": steps}
 
 
-def _samples(outcome: Outcome, benchmark: Benchmark, begin: Record, size: int) -> Iterator[MllogEntry]:
+def _samples(outcome: Outcome, benchmark: MLPerfBenchmark, begin: Record, size: int) -> Iterator[MllogEntry]:
     """Yield the numbers of samples of the data sets; if unknown, the number of trained samples."""
     trained = benchmark.train_samples.get(outcome.scale) or (_trained(outcome) or 0) // size or None
     evaluated = benchmark.eval_samples.get(outcome.scale)

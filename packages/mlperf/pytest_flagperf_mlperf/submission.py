@@ -20,7 +20,7 @@ from pytest_flagperf.settings import find_root
 from pytest_flagperf.stored import FormatError, write, write_text
 from pytest_flagperf.stored.round_dir import RoundDir
 
-from .mllog import SUBMITTER, Benchmark, NotExportable, entries, rank0_records
+from .mllog import SUBMITTER, MLPerfBenchmark, NotExportable, entries, rank0_records
 
 RULES = Path(__file__).with_name("training.yaml")
 PARSER = "6.1.0"
@@ -60,20 +60,20 @@ class Export:
     left_out: tuple[str, ...]
 
 
-def benchmark_of(model: str, suites: Path | None) -> Benchmark:
+def benchmark_of(model: str, suites: Path | None) -> MLPerfBenchmark:
     """Return the benchmark in the model's ``mlperf.toml``; without the file, one with the model's own name."""
     path = suites / model / "mlperf.toml" if suites else None
     if path is None or not path.is_file():
-        return Benchmark(model)
+        return MLPerfBenchmark(model)
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         counts = {key: dict(table.pop(key, {})) for key in ("train_samples", "eval_samples")}
-        return Benchmark(**{"name": table.pop("benchmark"), **table, **counts})
+        return MLPerfBenchmark(**{"name": table.pop("benchmark"), **table, **counts})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FormatError(f"{path}: invalid description of the MLPerf benchmark: {error}") from error
 
 
-def rules(benchmark: Benchmark, target: Target, scale: str) -> str:
+def rules(benchmark: MLPerfBenchmark, target: Target, scale: str) -> str:
     """Return the checks of a result file; the target is that of the suite, not of the log."""
     sign = _SIGNS.get(target.direction)
     # The checker runs the rules as code.
@@ -107,7 +107,7 @@ def export(runs: Sequence[StoredRun], to: Path, *, suites: Path | None = None) -
 
 
 def _export_case(
-    run: StoredRun, case: CaseResult, to: Path, benchmark: Benchmark, left_out: list[str]
+    run: StoredRun, case: CaseResult, to: Path, benchmark: MLPerfBenchmark, left_out: list[str]
 ) -> Exported | None:
     texts = []
     for outcome in case.outcomes:
@@ -131,13 +131,13 @@ def _export_case(
     return Exported(case.case, rules_path, benchmark.ruleset_of(first.scale), tuple(files))
 
 
-def _text(round_dir: Path, outcome: Outcome, benchmark: Benchmark) -> str:
+def _text(round_dir: Path, outcome: Outcome, benchmark: MLPerfBenchmark) -> str:
     plan = RoundDir(round_dir).read_plan()
     records = rank0_records(round_dir, outcome)
     return "".join(f"{entry}\n" for entry in entries(outcome, plan, records, benchmark))
 
 
-def _system_name(outcome: Outcome, to: Path, benchmark: Benchmark) -> str:
+def _system_name(outcome: Outcome, to: Path, benchmark: MLPerfBenchmark) -> str:
     """Return a name without spaces; a second case of the same benchmark and system gets a number."""
     name = f"{outcome.hardware}_{outcome.nnodes}x{outcome.nproc}_{outcome.framework}"
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", name).lstrip(".")

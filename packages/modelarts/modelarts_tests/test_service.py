@@ -14,7 +14,7 @@ from pytest_flagperf_modelarts import names, obs
 from pytest_flagperf_modelarts.account import open_cloud
 from pytest_flagperf_modelarts.cloud_job import Cloud
 from pytest_flagperf_modelarts.config import ModelArtsConfig
-from pytest_flagperf_modelarts.jobs import Job, JobRequest, stop_newest
+from pytest_flagperf_modelarts.jobs import TrainingJob, TrainingJobRequest, stop_newest
 from pytest_flagperf_modelarts.keys import ACCESS, SECRET, Keys
 from pytest_flagperf_modelarts.obs_path import ObsFolder
 from pytest_flagperf_modelarts.rest import Rest
@@ -54,7 +54,7 @@ def test_answers_are_checked(cloud: Cloud, modelarts: service.ModelArts) -> None
     for status, content, kind, expected in ANSWERS:
         modelarts.faults.answers = [(status, content)]
         with pytest.raises(HostError) as caught:
-            cloud.jobs.state(Job("1", "debug"))
+            cloud.jobs.state(TrainingJob("1", "debug"))
         assert isinstance(caught.value, kind), expected
         assert isinstance(caught.value, HostLost) == (kind is HostLost), expected
         assert expected in str(caught.value)
@@ -170,7 +170,7 @@ def test_a_second_submission_by_v1_is_a_version_of_the_job(start_service: Callab
     double.faults.hold = True
     cloud = open_cloud(settings(double))
     output = ObsFolder("bench", "out/")
-    first, second = (cloud.jobs.submit(JobRequest("x", FOLDER, "boot.py", output, output, 1)) for _ in range(2))
+    first, second = (cloud.jobs.submit(TrainingJobRequest("x", FOLDER, "boot.py", output, output, 1)) for _ in range(2))
     assert (first.id, first.name) == (second.id, second.name) == ("3043", "debug")
     assert (first.version, second.version) == ("13231", "13232")
     assert cloud.jobs.log_name(second, 1) == "job13232-job-debug-1.log"
@@ -178,7 +178,7 @@ def test_a_second_submission_by_v1_is_a_version_of_the_job(start_service: Callab
     for changed, expected in (("framework_version", "no engine Test-Engine 9"), ("flavor", "no flavor 9; it has test")):
         jobs = open_cloud(replace(settings(double), **{changed: "9"})).jobs  # type: ignore[arg-type]
         with pytest.raises(HostError, match=expected):
-            jobs.submit(JobRequest("x", FOLDER, "boot.py", output, output, 1))
+            jobs.submit(TrainingJobRequest("x", FOLDER, "boot.py", output, output, 1))
 
 
 def test_a_refusal_of_obs_is_one_sentence() -> None:

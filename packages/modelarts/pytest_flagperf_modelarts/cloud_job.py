@@ -24,7 +24,7 @@ from pytest_flagperf.hosts.deploy import Code
 from .config import ModelArtsConfig
 from .instances import InstanceChannel
 from .job import layout, orders
-from .jobs import Job, JobRequest, Jobs, JobState, local_log
+from .jobs import Jobs, TrainingJob, TrainingJobRequest, TrainingJobState, local_log
 from .obs import Obs
 from .obs_path import ObsFolder
 from .package import code_files
@@ -63,7 +63,7 @@ class Submission:
     nproc: int
     translate: Mapping[int, Translate]  # by instance: the order with placeholders
     hours: int | None
-    on_submitted: Callable[[Job], None]
+    on_submitted: Callable[[TrainingJob], None]
     orders: dict[int, Message] = field(default_factory=dict)
 
 
@@ -82,7 +82,7 @@ class CloudJob:
         self._hosts = list(instances)
         self._together = together
         self._note = note
-        self._job: Job | None = None
+        self._job: TrainingJob | None = None
         self._submission: Submission | None = None
         self._phase = ""
         self._failures = 0
@@ -100,7 +100,7 @@ class CloudJob:
         """Submit the job as soon as the orders for all instances have arrived."""
         self._submission = submission
 
-    def follow(self, job: Job) -> None:
+    def follow(self, job: TrainingJob) -> None:
         """Follow a job that was submitted before."""
         self._job = job
         self._thread.start()
@@ -172,7 +172,7 @@ class CloudJob:
         finally:
             self._release_code()
 
-    def _submit(self) -> Job:
+    def _submit(self) -> TrainingJob:
         """Upload code and orders, and submit the job."""
         assert self._submission is not None
         submission, config = self._submission, self._cloud.config
@@ -198,7 +198,7 @@ class CloudJob:
         }
         self.obs.write(config.code, self._orders_file, json.dumps(body).encode())
         job = self._cloud.jobs.submit(
-            JobRequest(
+            TrainingJobRequest(
                 name=self._name,
                 code=config.code,
                 boot_file=layout.BOOT,
@@ -218,7 +218,7 @@ class CloudJob:
     def _orders_file(self) -> str:
         return f"{layout.JOB_ORDERS}{self._name}.json"
 
-    def _follow(self, job: Job) -> None:
+    def _follow(self, job: TrainingJob) -> None:
         """Poll the job and its logs until it has ended, or every channel is closed."""
         while not self._closing:
             self._wake.wait(self._cloud.config.poll)
@@ -250,7 +250,7 @@ class CloudJob:
             for channel in self.channels:
                 channel.lose(HostLost(self.lost))
 
-    def _synchronize(self, job: Job) -> None:
+    def _synchronize(self, job: TrainingJob) -> None:
         folder = self.output.folder(_LOGS)
         for channel in self.channels:
             channel.synchronize(folder, self._cloud.jobs.log_name(job, channel.instance))
@@ -258,14 +258,14 @@ class CloudJob:
             self._remove_orders()
             self._release_code()
 
-    def _stop_if_due(self, job: Job, state: JobState) -> None:
+    def _stop_if_due(self, job: TrainingJob, state: TrainingJobState) -> None:
         if self._stopped or self._stop_at is None or time.monotonic() < self._stop_at or not state.stoppable:
             return
         accepted = self._cloud.jobs.stop(job)
         self._stopped = True
         self._note(f"job {self._name}: stop requested: {'accepted' if accepted else 'refused'}")
 
-    def _read_output(self, job: Job) -> None:
+    def _read_output(self, job: TrainingJob) -> None:
         """Wait for the messages and the packed logs of the instances, which may appear after the end of the job."""
         started = [channel for channel in self.channels if channel.has_started]
         deadline = time.monotonic() + OUTPUT_S
@@ -358,6 +358,6 @@ def _is_figure(name: str, server: int | None) -> bool:
     return name == layout.accuracy(server) or (name.startswith(f"{server}/") and _FIGURE.fullmatch(name) is not None)
 
 
-def log_file(directory: Path, job: Job, config: ModelArtsConfig, instance: int) -> Path:
+def log_file(directory: Path, job: TrainingJob, config: ModelArtsConfig, instance: int) -> Path:
     """Return the copy of an instance's log in the directory of a round."""
     return directory / _LOGS / local_log(job, config.job_name, instance)

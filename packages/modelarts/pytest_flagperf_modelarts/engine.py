@@ -37,9 +37,9 @@ from .account import open_cloud
 from .cloud_job import Cloud, CloudJob, Submission, fetch_figures, log_file
 from .config import ModelArtsConfig
 from .data import data_problems
-from .instances import Instance
+from .instances import InstanceHost
 from .job import orders
-from .jobs import Job, new_name
+from .jobs import TrainingJob, new_name
 from .names import unresolved, use_addresses
 from .original_files import exports
 from .package import packages_of
@@ -63,7 +63,9 @@ class ModelArtsEngine(AgentsEngine):
     """Runs rounds as jobs. A round's instances are its hosts; the agents on them follow orders from a file."""
 
     def __init__(self, settings: Settings, catalog: Catalog, config: ModelArtsConfig) -> None:
-        instances = (Instance(number, self._open_channel, self._check_reachable) for number in range(config.instances))
+        instances = (
+            InstanceHost(number, self._open_channel, self._check_reachable) for number in range(config.instances)
+        )
         super().__init__(settings, catalog, FixedHosts(pool=HostPool(tuple(instances))))
         self._config = config
         self._channels: dict[str, tuple[CloudJob, int]] = {}  # by the folder of an instance's logs
@@ -262,7 +264,7 @@ class ModelArtsEngine(AgentsEngine):
         return Interpreter("python3", {**dict(request.environment), **own}, f"{_SERVICE}: {label}", {"image": label})
 
     def _submission(self, plan: Plan, job: CloudJob, rounds: Sequence[_Round]) -> Submission:
-        def on_submitted(submitted: Job) -> None:
+        def on_submitted(submitted: TrainingJob) -> None:
             for one in rounds:
                 for instance in one.instances:
                     job.channels[instance].log_file = log_file(one.directory, submitted, self._config, instance)
@@ -344,7 +346,7 @@ class ModelArtsEngine(AgentsEngine):
             return
         names = [f"instance{number}" for number in range(stored.of)]
         job = CloudJob(self._cloud, stored.name, names, together=not self._config.single_server, note=note)
-        submitted = Job(stored.id, stored.job_name, stored.version, stored.resource)
+        submitted = TrainingJob(stored.id, stored.job_name, stored.version, stored.resource)
         for place, instance in zip(places, stored.instances, strict=False):
             self._channels[place.log_dir] = job, instance
             job.channels[instance].log_file = log_file(directory, submitted, self._config, instance)

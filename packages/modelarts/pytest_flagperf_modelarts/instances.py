@@ -236,7 +236,7 @@ def _empty_archive() -> bytes:
     return gzip.compress(buffer.getvalue(), mtime=0)
 
 
-class Instance:
+class InstanceHost:
     """An instance of a job, which runs nothing but its job."""
 
     is_local = False
@@ -251,7 +251,7 @@ class Instance:
         self._check_reachable = check_reachable
 
     def __repr__(self) -> str:
-        return f"Instance({self.name!r})"
+        return f"InstanceHost({self.name!r})"
 
     def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Channel:  # noqa: ARG002
         """Return the connection to the agent of a job; no other program can be started."""

@@ -23,7 +23,7 @@ _LISTED = 50
 
 
 @dataclass(frozen=True)
-class JobRequest:
+class TrainingJobRequest:
     """A job to submit."""
 
     name: str
@@ -37,7 +37,7 @@ class JobRequest:
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """A submitted job."""
 
     id: str
@@ -47,7 +47,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class JobState:
+class TrainingJobState:
     """The state of a job, as the service names it."""
 
     phase: str
@@ -63,18 +63,18 @@ class Jobs(Protocol):
     def check(self) -> None:
         """Raise HostError if the service does not accept requests."""
 
-    def submit(self, request: JobRequest) -> Job:
+    def submit(self, request: TrainingJobRequest) -> TrainingJob:
         """Submit a job once."""
 
-    def state(self, job: Job) -> JobState: ...
+    def state(self, job: TrainingJob) -> TrainingJobState: ...
 
-    def stop(self, job: Job) -> bool:
+    def stop(self, job: TrainingJob) -> bool:
         """Request the end of a job; return True if the service accepted the request."""
 
-    def newest(self, name: str) -> tuple[Job, JobState] | None:
+    def newest(self, name: str) -> tuple[TrainingJob, TrainingJobState] | None:
         """Return the job that was submitted last under a name of the settings; None without such a job."""
 
-    def log_name(self, job: Job, instance: int) -> str:
+    def log_name(self, job: TrainingJob, instance: int) -> str:
         """Return the name of an instance's log in the log folder."""
 
 
@@ -88,7 +88,7 @@ def new_name(config: ModelArtsConfig) -> str:
     return f"{config.job_name}{time.strftime('%Y_%m_%d-%H_%M_%S')}-{secrets.token_hex(2)}"
 
 
-def local_log(job: Job, name: str, instance: int) -> str:
+def local_log(job: TrainingJob, name: str, instance: int) -> str:
     """Return the name of an instance's log on this machine."""
     return f"job{(job.resource or job.id).removeprefix('job')}-job-{name}-{instance}.log"
 
@@ -115,17 +115,17 @@ class JobsV2:
     def check(self) -> None:
         self._search(self._config.job_name)
 
-    def submit(self, request: JobRequest) -> Job:
+    def submit(self, request: TrainingJobRequest) -> TrainingJob:
         try:
             answer = self._rest.post(f"{self._base}/training-jobs", self._body(request), {"metadata": {"id": TEXT}})
         except Ambiguous:
             for entry in self._search(request.name):
                 if entry["metadata"]["name"] == request.name:
-                    return Job(entry["metadata"]["id"], request.name)
+                    return TrainingJob(entry["metadata"]["id"], request.name)
             raise
-        return Job(answer["metadata"]["id"], request.name)
+        return TrainingJob(answer["metadata"]["id"], request.name)
 
-    def _body(self, request: JobRequest) -> dict[str, Any]:
+    def _body(self, request: TrainingJobRequest) -> dict[str, Any]:
         conf = self._config
         engine = {"image_url": conf.image} if conf.image else {}
         engine |= _without_none({"engine_name": conf.framework, "engine_version": conf.framework_version})
@@ -155,19 +155,19 @@ class JobsV2:
             ),
         }
 
-    def state(self, job: Job) -> JobState:
+    def state(self, job: TrainingJob) -> TrainingJobState:
         answer = self._rest.get(f"{self._base}/training-jobs/{job.id}", _V2_JOB)
         return _v2_state(answer["status"])
 
-    def stop(self, job: Job) -> bool:
+    def stop(self, job: TrainingJob) -> bool:
         self._rest.post(f"{self._base}/training-jobs/{job.id}/actions", {"action_type": "terminate"}, {})
         return True
 
-    def newest(self, name: str) -> tuple[Job, JobState] | None:
+    def newest(self, name: str) -> tuple[TrainingJob, TrainingJobState] | None:
         for entry in self._search(name):
             full = entry["metadata"]["name"]
             if full.startswith(name) and _STAMP.fullmatch(full.removeprefix(name)):
-                return Job(entry["metadata"]["id"], full), _v2_state(entry["status"])
+                return TrainingJob(entry["metadata"]["id"], full), _v2_state(entry["status"])
         return None
 
     def _search(self, name: str) -> list[dict[str, Any]]:
@@ -183,17 +183,17 @@ class JobsV2:
         items: list[dict[str, Any]] = answer.get("items", [])
         return items
 
-    def log_name(self, job: Job, instance: int) -> str:
+    def log_name(self, job: TrainingJob, instance: int) -> str:
         return f"modelarts-job-{job.id}-worker-{instance}.log"
 
 
-def _v2_state(status: Mapping[str, Any]) -> JobState:
+def _v2_state(status: Mapping[str, Any]) -> TrainingJobState:
     phase = status["phase"]
     tasks = [task for task in status.get("task_statuses") or () if isinstance(task, dict)]
     failed = [task for task in tasks if task.get("exit_code") not in (0, None)]
     reasons = [f"{task.get('task')}: exit code {task.get('exit_code')}{_colon(task.get('message'))}" for task in failed]
     ended = phase in _V2_ENDED
-    return JobState(phase, ended, phase == "Completed", phase in _V2_STOPPABLE, "; ".join(reasons)[:500])
+    return TrainingJobState(phase, ended, phase == "Completed", phase in _V2_STOPPABLE, "; ".join(reasons)[:500])
 
 
 def _colon(message: object) -> str:
@@ -226,7 +226,7 @@ class JobsV1:
     def check(self) -> None:
         self._list()
 
-    def submit(self, request: JobRequest) -> Job:
+    def submit(self, request: TrainingJobRequest) -> TrainingJob:
         name, existing = self._config.job_name, self._listed(self._config.job_name)
         body: dict[str, Any] = {"job_desc": self._config.description, "config": self._settings(request)}
         if existing is None:
@@ -235,14 +235,14 @@ class JobsV1:
             body["config"]["pre_version_id"] = existing["version_id"]
             path = f"{self._base}/training-jobs/{existing['job_id']}/versions"
             answer = self._rest.post(path, body, _V1_SUBMITTED)
-        job = Job(str(answer["job_id"]), name, str(answer["version_id"]), answer.get("resource_id") or "")
+        job = TrainingJob(str(answer["job_id"]), name, str(answer["version_id"]), answer.get("resource_id") or "")
         return job if job.resource else self._with_resource(job)
 
-    def _with_resource(self, job: Job) -> Job:
+    def _with_resource(self, job: TrainingJob) -> TrainingJob:
         details = self._details(job)
-        return Job(job.id, job.name, job.version, str(details.get("resource_id") or f"job{job.id}"))
+        return TrainingJob(job.id, job.name, job.version, str(details.get("resource_id") or f"job{job.id}"))
 
-    def _settings(self, request: JobRequest) -> dict[str, Any]:
+    def _settings(self, request: TrainingJobRequest) -> dict[str, Any]:
         conf = self._config
         engines = self._rest.get(f"{self._base}/job/ai-engines?job_type=train", {"engines": [{"engine_id": ANYTHING}]})
         engine = next(
@@ -283,22 +283,22 @@ class JobsV1:
             raise HostError(f"ModelArts has no flavor {flavor}; it has {names}")
         return found
 
-    def state(self, job: Job) -> JobState:
+    def state(self, job: TrainingJob) -> TrainingJobState:
         return _v1_state(self._details(job)["status"])
 
-    def _details(self, job: Job) -> dict[str, Any]:
+    def _details(self, job: TrainingJob) -> dict[str, Any]:
         return self._rest.get(f"{self._base}/training-jobs/{job.id}/versions/{job.version}", _V1_VERSION)
 
-    def stop(self, job: Job) -> bool:
+    def stop(self, job: TrainingJob) -> bool:
         path = f"{self._base}/training-jobs/{job.id}/versions/{job.version}/stop"
         self._rest.post(path, None, {"is_success": ANYTHING})
         return True
 
-    def newest(self, name: str) -> tuple[Job, JobState] | None:
+    def newest(self, name: str) -> tuple[TrainingJob, TrainingJobState] | None:
         entry = self._listed(name)
         if entry is None:
             return None
-        job = Job(str(entry["job_id"]), name, str(entry["version_id"]))
+        job = TrainingJob(str(entry["job_id"]), name, str(entry["version_id"]))
         return job, _v1_state(entry["status"])
 
     def _listed(self, name: str) -> dict[str, Any] | None:
@@ -313,14 +313,14 @@ class JobsV1:
         jobs: list[dict[str, Any]] = self._rest.get(path, {"jobs": [_V1_LISTED]})["jobs"]
         return jobs
 
-    def log_name(self, job: Job, instance: int) -> str:
+    def log_name(self, job: TrainingJob, instance: int) -> str:
         return f"{job.resource}-job-{job.name}-{instance}.log"
 
 
-def _v1_state(number: int) -> JobState:
+def _v1_state(number: int) -> TrainingJobState:
     name = _V1_STATUSES[number] if number < len(_V1_STATUSES) else f"UNKNOWN ({number})"
     ended = number in _V1_FAILED or number == _V1_SUCCEEDED
-    return JobState(f"JOBSTAT_{name}", ended, number == _V1_SUCCEEDED, number in _V1_STOPPABLE)
+    return TrainingJobState(f"JOBSTAT_{name}", ended, number == _V1_SUCCEEDED, number in _V1_STOPPABLE)
 
 
 # -- both versions ---------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ _INTERRUPTED_ROUND, _INTERRUPTED_RUN = "interrupted", 2
 _LONGEST_NAME, _LONGEST_TEXT = 100, 500
 
 
-class Curve:
+class LiveCurve:
     """Values by step; of a long training, evenly chosen ones."""
 
     def __init__(self) -> None:
@@ -64,16 +64,16 @@ class HostState:
 
 
 @dataclass
-class RoundState:
+class LiveRound:
     """A round that runs or has ended."""
 
     folder: str
     figures: RoundProgress
     began: float
-    loss: Curve = field(default_factory=Curve)
-    throughput: Curve = field(default_factory=Curve)
-    metric: Curve = field(default_factory=Curve)
-    power: Curve = field(default_factory=Curve)
+    loss: LiveCurve = field(default_factory=LiveCurve)
+    throughput: LiveCurve = field(default_factory=LiveCurve)
+    metric: LiveCurve = field(default_factory=LiveCurve)
+    power: LiveCurve = field(default_factory=LiveCurve)
     hosts: dict[str, HostState] = field(default_factory=dict)
     last: float = 0.0
 
@@ -90,7 +90,7 @@ class CaseState:
     case: str
     rounds: int
     done: int = 0
-    running: RoundState | None = None
+    running: LiveRound | None = None
     last: RoundProgress | None = None
     tests: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -119,7 +119,7 @@ class ProcessState:
     last: float = 0.0
     phase: str = ""
     phase_since: float = 0.0
-    round: RoundState | None = None
+    round: LiveRound | None = None
     has_ended: bool = False
     exit: int | None = None
 
@@ -145,7 +145,7 @@ class RunState:
         return self.processes.get(layout.CONTROLLER)
 
     @property
-    def running(self) -> Sequence[RoundState]:
+    def running(self) -> Sequence[LiveRound]:
         """The rounds that run now, in the order of their beginning."""
         rounds = [process.round for process in self.processes.values() if process.round is not None]
         return sorted(rounds, key=lambda each: each.began)
@@ -174,7 +174,7 @@ class RunState:
         self._end_round_of(process)
         folder = _text(entry, "folder")
         number = layout.round_number(folder.rpartition("/")[2])
-        process.round = RoundState(
+        process.round = LiveRound(
             folder, RoundProgress(_text(entry, "case"), number or 1, phase=""), entry["t"], last=entry["t"]
         )
         process.phase = ""

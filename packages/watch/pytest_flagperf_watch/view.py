@@ -23,10 +23,10 @@ from .state import (
     UNFINISHED,
     WAITING,
     CaseState,
-    Curve,
     HostState,
+    LiveCurve,
+    LiveRound,
     ProcessState,
-    RoundState,
 )
 
 _STYLES = {
@@ -156,7 +156,7 @@ def _title(process: ProcessState, now: float) -> Text:
     return line
 
 
-def _figures(here: RoundState) -> str:
+def _figures(here: LiveRound) -> str:
     figures = here.figures
     if not figures.step:
         return figures.phase
@@ -166,7 +166,7 @@ def _figures(here: RoundState) -> str:
     return "  ".join(filter(None, texts))
 
 
-def _curves(here: RoundState) -> Iterator[tuple[str, Curve, str]]:
+def _curves(here: LiveRound) -> Iterator[tuple[str, LiveCurve, str]]:
     """Yield the name, the curve and the latest value of each quantity."""
     figures = here.figures
     if figures.loss is not None:
@@ -180,7 +180,7 @@ def _curves(here: RoundState) -> Iterator[tuple[str, Curve, str]]:
         yield POWER, here.power, quantity(here.power.values[-1], "W", 3)
 
 
-def _plots(curves: Sequence[tuple[str, Curve, str]], width: int, ascii_only: bool) -> Table:
+def _plots(curves: Sequence[tuple[str, LiveCurve, str]], width: int, ascii_only: bool) -> Table:
     """Return the curves beside each other, each under its name and its value."""
     table = Table.grid(padding=(0, len(_BETWEEN)))
     columns = max(12, (width - 2) // max(1, len(curves)) - len(_BETWEEN))
@@ -194,7 +194,7 @@ def _plots(curves: Sequence[tuple[str, Curve, str]], width: int, ascii_only: boo
     return table
 
 
-def _line_of_curve(name: str, curve: Curve, value: str, width: int, ascii_only: bool) -> Text:
+def _line_of_curve(name: str, curve: LiveCurve, value: str, width: int, ascii_only: bool) -> Text:
     columns = max(8, min(60, width - 40))
     line = Text(f"  {name[:12]:12}", no_wrap=True, overflow="crop")
     line.append(f"{sparkline(curve.values, columns, plain=ascii_only):{columns}}", style="cyan")
@@ -204,7 +204,7 @@ def _line_of_curve(name: str, curve: Curve, value: str, width: int, ascii_only: 
 # -- hosts ---------------------------------------------------------------------------------------------------------
 
 
-def _hosts(here: RoundState, width: int) -> list[list[str]]:
+def _hosts(here: LiveRound, width: int) -> list[list[str]]:
     """Return one or two lines for each host: its ranks, its load and its devices."""
     most = max((rank.step for host in here.hosts.values() for rank in host.ranks.values()), default=0)
     parts = [

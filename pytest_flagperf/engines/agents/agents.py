@@ -26,7 +26,7 @@ from pytest_flagperf.hosts.host_pool import AT_ONCE, HostPool, run_on_each
 from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.plan import StoredHost
-from pytest_flagperf.stored.round_dir import Silence
+from pytest_flagperf.stored.round_dir import HostSilence
 
 from .listener import Listener, Source
 from .unpack import DEFAULT_LIMITS, LogsTooLarge
@@ -101,7 +101,7 @@ class HostAgent:
     lost: str | None = None  # why it is unreachable at the moment
     given_up: str | None = None  # why the round does not wait for the lost host any more
     heard_ms: int = 0  # when its latest message was taken
-    silences: list[Silence] = field(default_factory=list)  # in which it was lost
+    silences: list[HostSilence] = field(default_factory=list)  # in which it was lost
     losses: int = 0  # number of losses: requests from before a loss get no answer
     seq: int = 0
     received_at: float = field(default_factory=time.monotonic)  # time of its last message

@@ -22,7 +22,7 @@ FAULTS_OF_HOSTS = ("lost", "agent", "disk")
 
 
 @dataclass(frozen=True)
-class Loss:
+class LostHosts:
     """Why hosts are not available any more."""
 
     sentence: str
@@ -74,7 +74,7 @@ class Allocation:
         """Return what gives the hosts, for messages about them; empty for this machine and for hosts over SSH."""
         return ""
 
-    def explain(self) -> Loss | None:
+    def explain(self) -> LostHosts | None:
         """Return why hosts are not available any more; None if nothing new is known to have happened."""
         return None
 

@@ -72,9 +72,9 @@ def collect(agents: Agents, directory: Path, *, failed: bool) -> Collected:
         return Collected(_on_each(remote, partial(_fetch_logs, agents)))
     first = [agent for agent in remote if agent.noderank == 0]
     missing = _on_each(first, partial(_fetch_logs, agents))
-    from pytest_flagperf.results.measured.measure import Round  # loads slowly, and few rounds have so many hosts
+    from pytest_flagperf.results.measured.measure import StoredRound  # loads slowly, and few rounds have so many hosts
 
-    of = Round(directory)
+    of = StoredRound(directory)
     missing += _fetch_summaries(agents, {agent: of.summary_request(agent.noderank) for agent in remote})
     lost = {one.host for one in missing}
     return _with_drawn(agents, [agent for agent in remote if agent.name not in lost and agent not in first], missing)

@@ -83,16 +83,18 @@ def run_round(
     """
     started_ms, begin = _now_ms(), _clock_s()
     stored_round = RoundDir(directory)
-    begun = RoundStart(plan, round_number, _identity(stored_round), agents, interpreters, options)
+    round_orders = RoundOrders(plan, round_number, _identity(stored_round), agents, interpreters, options)
 
     def start() -> None:
         for agent in agents.all:
             _log.info("%s: %s: devices %s", stored_round.label, agent.name, list(agent.devices))
-        placement, orders = begun.placement_and_orders()
-        stored_round.write_inputs(begun.plan_json(placement, orders), begun.case_json(agents.all[0].code_root))
+        placement, orders = round_orders.placement_and_orders()
+        stored_round.write_inputs(
+            round_orders.plan_json(placement, orders), round_orders.case_json(agents.all[0].code_root)
+        )
         agents.start(orders)
 
-    stored_plan = StoredPlan.from_json(stored.to_json_types({**begun.facts(), "hosts": []}), f"case {plan.case}")
+    stored_plan = StoredPlan.from_json(stored.to_json_types({**round_orders.facts(), "hosts": []}), f"case {plan.case}")
     return _run_to_end(agents, stored_round, stored_plan, start, options.explain, started_ms, begin)
 
 
@@ -252,8 +254,8 @@ def _now_ms() -> int:
 
 
 @dataclass(frozen=True)
-class RoundStart:
-    """What a round starts with; ``identity``: the token of the round and the name of its training."""
+class RoundOrders:
+    """The orders for the hosts of a round; ``identity``: the token of the round and the name of its training."""
 
     plan: Plan
     number: int

@@ -63,7 +63,7 @@ class DamagedArchive(HostError):
 
 
 @dataclass
-class LeftOut:
+class SkippedEntries:
     """The entries that were not unpacked, by reason."""
 
     count: Counter[str] = field(default_factory=Counter)
@@ -91,7 +91,7 @@ def unpack(archive: IO[bytes], folder: Path, limits: LogLimits) -> tuple[str, ..
     Return sentences on the entries that were left out.
     """
     with _replaced(folder) as new, _opened(new) as root:
-        return _extract(_Source(archive, limits), _Target(root), limits).sentences()
+        return _extract(_Source(archive, limits), _TargetFolder(root), limits).sentences()
 
 
 def unpack_summary(host: str, archive: IO[bytes], folder: Path, limits: LogLimits) -> None:
@@ -128,8 +128,8 @@ def _replaced(folder: Path) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _extract(source: _Source, target: _Target, limits: LogLimits) -> LeftOut:
-    left_out = LeftOut()
+def _extract(source: _Source, target: _TargetFolder, limits: LogLimits) -> SkippedEntries:
+    left_out = SkippedEntries()
     for number, entry in enumerate(_entries(source), 1):
         check_limits(limits, 0, max(number, target.folders))
         reason = _DROPPED.get(entry.kind) or _wrong_name(entry.name) or target.add(entry, source)
@@ -261,7 +261,7 @@ def _blocks(size: int) -> int:
 # -- writing ----------------------------------------------------------------------------------------------
 
 
-class _Target:
+class _TargetFolder:
     """The open folder in which entries are created: no path is resolved by name and no link is followed."""
 
     def __init__(self, root: int) -> None:

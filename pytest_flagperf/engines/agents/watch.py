@@ -18,7 +18,7 @@ from pytest_flagperf.hosts import Message
 from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round_dir import RoundFault, Silence
+from pytest_flagperf.stored.round_dir import HostSilence, RoundFault
 
 from . import standstill
 from .agents import Agents, HostAgent
@@ -215,7 +215,7 @@ def _take(agent: HostAgent, message: Message, tracker: Tracker, live: Live) -> R
     if kind != "lost":  # what follows says for how long
         since_ms, agent.heard_ms = agent.heard_ms, time.time_ns() // 1_000_000
     if kind == "back":
-        agent.silences.append(Silence(agent.name, since_ms, agent.heard_ms))
+        agent.silences.append(HostSilence(agent.name, since_ms, agent.heard_ms))
     elif kind == "perflog":
         _take_event(agent, message, tracker, live)
     elif kind == "lines":

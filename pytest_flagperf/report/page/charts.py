@@ -52,7 +52,7 @@ class ChartLine:
 
 
 @dataclass(frozen=True)
-class Level:
+class HorizontalLine:
     """A horizontal line, such as a target."""
 
     name: str
@@ -79,7 +79,7 @@ class Chart:
     y: str
     lines: tuple[ChartLine, ...]
     kind: str = "count"
-    levels: tuple[Level, ...] = ()
+    levels: tuple[HorizontalLine, ...] = ()
     bands: tuple[Band, ...] = ()
     floor: float | None = None
     """The start of the value axis; None for below the lowest value."""
@@ -119,7 +119,7 @@ def expert_load(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart 
         for outcome in outcomes
     ]
     limit = outcomes[0].limits.get("max_expert_load") if outcomes else None
-    levels = () if limit is None else (Level(f"limit {quantity(limit, 'x')}", limit),)
+    levels = () if limit is None else (HorizontalLine(f"limit {quantity(limit, 'x')}", limit),)
     chart = make_chart("Largest load of an expert", "step", "tokens / mean", lines)
     return chart and replace(chart, levels=levels, summary="last")
 
@@ -132,9 +132,9 @@ def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS, name: str = ""
     name = name or target.name
     value = target.values.get(name)
     lines = [_line(_round(outcome), _evaluated(outcome, name), points) for outcome in outcomes]
-    levels: tuple[Level, ...] = ()
+    levels: tuple[HorizontalLine, ...] = ()
     if value is not None and math.isfinite(value):
-        levels = (Level(f"target {quantity(value, target.unit)}", value),)
+        levels = (HorizontalLine(f"target {quantity(value, target.unit)}", value),)
     chart = make_chart(f"{name} and its target", "step", name, lines)
     return chart and replace(chart, levels=levels, dots=True, summary="last")
 
@@ -161,7 +161,9 @@ def _curves(outcomes: Sequence[Outcome], unit: str, over: str, figures: Sequence
     title = ", ".join(names) if len(names) < 4 else count(len(names), "figure")
     chart = make_chart(f"{title} over {over}", over, shown, lines)
     peaks = {figure.peak for figure in figures if curves[figure.name]} - {None}
-    levels = tuple(Level("the chip's peak", peak / divisor) for peak in peaks if peak) if len(peaks) == 1 else ()
+    levels = (
+        tuple(HorizontalLine("the chip's peak", peak / divisor) for peak in peaks if peak) if len(peaks) == 1 else ()
+    )
     return chart and replace(chart, kind="size", floor=0.0, dots=True, levels=levels, summary="highest")
 
 

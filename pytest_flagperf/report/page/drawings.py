@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from flagperf_driver.node.logs.drawings import Drawings, drawings
+from flagperf_driver.node.logs.drawings import LoggedDrawings, drawings
 from pytest_flagperf.results.measured.outcome import Outcome
 
 _IN_A_ROW = 10
@@ -32,7 +32,7 @@ def _pairs(outcome: Outcome) -> str:
     return "".join(f"<div>{pair}</div>" for pair in pictures.values())
 
 
-def _picture(outcome: Outcome, drawn: Drawings) -> str:
+def _picture(outcome: Outcome, drawn: LoggedDrawings) -> str:
     rows, name = sheet(drawn), drawn.name.replace("_", " ")
     when = f"after {drawn.step:,} steps" if drawn.step else "before the training"
     text = escape(f"round {outcome.round}: {name} {when}")
@@ -44,7 +44,7 @@ def _picture(outcome: Outcome, drawn: Drawings) -> str:
     )
 
 
-def sheet(drawn: Drawings) -> list[bytes]:
+def sheet(drawn: LoggedDrawings) -> list[bytes]:
     """Return the rows of one picture with all drawings, at most ten side by side, and white lines between them."""
     content, height, width = drawn.content, drawn.rows, drawn.columns
     each = [content[place : place + height * width] for place in range(0, len(content), height * width)]

@@ -10,7 +10,7 @@ from pytest_flagperf.report.page.charts import Bar
 from pytest_flagperf.report.page.html import Number, items, table
 from pytest_flagperf.report.page.rows import Row
 from pytest_flagperf.results.figures.units import quantity
-from pytest_flagperf.results.measured.limits import COMPUTE, TOLERANCE, Limits, limits_of
+from pytest_flagperf.results.measured.limits import COMPUTE, TOLERANCE, StepLimits, limits_of
 from pytest_flagperf.results.measured.outcome import Outcome
 
 _MOST_PICTURES = 30
@@ -25,13 +25,13 @@ _HEAD = (
 )  # fmt: skip
 
 
-def of_rows(rows: Sequence[Row], measurements: Sequence[Outcome]) -> dict[str, Limits]:
+def of_rows(rows: Sequence[Row], measurements: Sequence[Outcome]) -> dict[str, StepLimits]:
     """Return the limits of the cases whose machine the run has measured too."""
     found = {row.case: limits_of(row.work, measurements) for row in rows if row.work is not None}
     return {case: limits for case, limits in found.items() if limits is not None}
 
 
-def html(rows: Sequence[Row], limits: Mapping[str, Limits]) -> str:
+def html(rows: Sequence[Row], limits: Mapping[str, StepLimits]) -> str:
     """Return the section of the cases that have limits; empty without such a case."""
     found = [(row, limits[row.case]) for row in rows if row.case in limits]
     if not found:
@@ -48,7 +48,7 @@ def html(rows: Sequence[Row], limits: Mapping[str, Limits]) -> str:
     )
 
 
-def _cells(row: Row, limits: Limits) -> tuple[str, ...]:
+def _cells(row: Row, limits: StepLimits) -> tuple[str, ...]:
     compute = limits.times.get(COMPUTE)
     return (
         row.linked,
@@ -63,7 +63,7 @@ def _cells(row: Row, limits: Limits) -> tuple[str, ...]:
     )
 
 
-def _bars(limits: Limits) -> str:
+def _bars(limits: StepLimits) -> str:
     """Return the measured step, its limits and the time of its operations' bytes as bars."""
     times = {"measured": limits.work.seconds, **limits.times}
     if limits.operations is not None:
@@ -71,7 +71,7 @@ def _bars(limits: Limits) -> str:
     return charts.bars([Bar(name, time, quantity(time, "s")) for name, time in times.items()])
 
 
-def _exceeded(row: Row, limits: Limits) -> list[str]:
+def _exceeded(row: Row, limits: StepLimits) -> list[str]:
     return [
         f"{row.case}: the step takes {quantity(limits.work.seconds, 's')} and its limit by {name} is "
         f"{quantity(limits.times[name], 's')}, more than {TOLERANCE:.0%} above: the machine was slower when it was "

@@ -21,7 +21,7 @@ from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.figures.statistics import Summary, finite, summarize
 from pytest_flagperf.results.figures.units import count, quantity, signed
-from pytest_flagperf.results.measured.limits import Limits, StepWork, work_of
+from pytest_flagperf.results.measured.limits import StepLimits, StepWork, work_of
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.profile import NO_LOSS
 from pytest_flagperf.results.verdicts.case_result import BAD, STATES, CaseResult, CaseSummary
@@ -253,7 +253,7 @@ def _limited(case: CaseResult) -> str:
     return cell(largest, share, below, number=False) if share >= NO_LOSS else ""
 
 
-def of_limits(limits: Limits) -> str:
+def of_limits(limits: StepLimits) -> str:
     """Return the cell of a training whose machine was measured: the limit that binds, as a share of its step."""
     share = limits.share(limits.least)
     return cell(limits.binds, share, f"{quantity(share, 'share')} of the step", number=False)
@@ -286,7 +286,7 @@ COLUMNS: Mapping[str, tuple[Callable[[CaseResult], str], str]] = {
 _NOISE = "the coefficient of variation over the rounds: the standard deviation as a share of the mean"
 
 
-def overview(rows: Sequence[Row], limits: Mapping[str, Limits], further: Mapping[str, str] | None = None) -> str:
+def overview(rows: Sequence[Row], limits: Mapping[str, StepLimits], further: Mapping[str, str] | None = None) -> str:
     """Return the table of the cases, without columns that are empty for all of them; ``further``: more columns."""
     lines = [
         CaseLine(

@@ -13,7 +13,7 @@ from pytest_flagperf.results.figures.units import compared, quantity
 from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
 from pytest_flagperf.results.measured.sampled import Counted
 from pytest_flagperf.results.measured.starts import Chain
-from pytest_flagperf.stored.plan import LeftOut
+from pytest_flagperf.stored.plan import LeftOutTimeLimits
 
 
 class _Figures(dict[str, float]):
@@ -46,7 +46,7 @@ class RankFigures:
     clock_set_s: float = 0.0
     stood_still_s: float = 0.0
     """For how long ranks may have stood still, if the round has the warning unreachable or busy."""
-    left_out: LeftOut | None = None
+    left_out: LeftOutTimeLimits | None = None
     """The most that p_core may leave out, by the suite; None in older plans."""
     counted: tuple[Counted, ...] = ()
     """The energies of the devices of all hosts; only set for the first rank."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from pytest_flagperf.results.measured.consistency_pairs import FigureBounds, Pair, RankFigures, Tolerance
-from pytest_flagperf.stored.plan import LeftOut
+from pytest_flagperf.stored.plan import LeftOutTimeLimits
 
 INF = math.inf
 WARM_UP, CHECKING, REQUESTED = 0.1, 0.05, 0.5
@@ -22,7 +22,7 @@ ONCE = 0.02
 
 
 def _within(
-    seconds: Callable[[RankFigures], float], most: Callable[[RankFigures, LeftOut], float]
+    seconds: Callable[[RankFigures], float], most: Callable[[RankFigures, LeftOutTimeLimits], float]
 ) -> Callable[[RankFigures], FigureBounds | None]:
     """Return the comparison of a part's seconds with the most that the suite allows."""
 
@@ -75,7 +75,7 @@ def _usual_warm_up(rank: RankFigures) -> float:
     return rank.get("warmup_steps") * _step(rank) + WARM_UP * rank.train_s + compiling
 
 
-def _evaluation(rank: RankFigures, allowed: LeftOut) -> float:
+def _evaluation(rank: RankFigures, allowed: LeftOutTimeLimits) -> float:
     """The most seconds for the model in evaluations, from the time of the rank's own forward pass in training."""
     samples, step = _per_step(rank, rank.get("measured_samples") / rank.data_ranks), _step(rank)
     forward = rank.get("forward_time")

@@ -85,7 +85,7 @@ class MachineRates:
 
 
 @dataclass(frozen=True)
-class Limits:
+class StepLimits:
     """The limits of a step, in seconds by name, and its work."""
 
     work: StepWork
@@ -118,7 +118,7 @@ class Limits:
         return self.work.samples / seconds
 
 
-def of_step(work: StepWork, machine: MachineRates) -> Limits | None:
+def of_step(work: StepWork, machine: MachineRates) -> StepLimits | None:
     """Return the limits of a step on a machine; None if the machine has no rate for what the step does."""
     times = {
         COMPUTE: seconds_at(machine.flops, work.flops),
@@ -128,7 +128,7 @@ def of_step(work: StepWork, machine: MachineRates) -> Limits | None:
     known = {name: time for name, time in times.items() if time}
     if not known:
         return None
-    return Limits(work, known, seconds_at(machine.bytes, work.operations), machine.sources)
+    return StepLimits(work, known, seconds_at(machine.bytes, work.operations), machine.sources)
 
 
 def interpolated(curve: Sequence[tuple[float, float]], size: float) -> float | None:
@@ -193,7 +193,7 @@ def rates_of(work: StepWork, measurements: Iterable[Outcome]) -> MachineRates:
     return MachineRates(flops, bandwidth, curve, sources)
 
 
-def limits_of(work: StepWork, measurements: Iterable[Outcome]) -> Limits | None:
+def limits_of(work: StepWork, measurements: Iterable[Outcome]) -> StepLimits | None:
     """Return the limits of a step on its machine; None without a measurement of the machine."""
     return of_step(work, rates_of(work, measurements))
 
@@ -247,7 +247,7 @@ def _curve(measured: Sequence[Outcome], sources: dict[str, str]) -> tuple[tuple[
 # -- two machines --------------------------------------------------------------------------------------------
 
 
-def explained(old: Limits, new: StepWork, measurements: Iterable[Outcome]) -> str:
+def explained(old: StepLimits, new: StepWork, measurements: Iterable[Outcome]) -> str:
     """Return which part of the difference between two steps their machines explain; empty if it is unknown.
 
     ``measurements`` are of the new step's machine. The machines explain how the largest limit of the old step's work

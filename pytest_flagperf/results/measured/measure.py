@@ -50,7 +50,7 @@ from pytest_flagperf.stored.plan import VERSION, StoredPlan
 from pytest_flagperf.stored.round_dir import RoundDir, RoundRecord
 
 
-class Round:
+class StoredRound:
     """What a round left: its plan, its record, and the logs of its ranks, agents and samplers; each is read once."""
 
     def __init__(self, path: Path) -> None:
@@ -136,7 +136,7 @@ class Round:
         """All starts of a training that this round continued."""
 
         def first_log(directory: RoundDir) -> RankLog:
-            earlier = Round(directory.path)
+            earlier = StoredRound(directory.path)
             return earlier.read_log(earlier.places[0])
 
         return starts.chain(self._files, self.plan, self.end, self.first, first_log)
@@ -204,7 +204,7 @@ def measure(round_dir: Path) -> Outcome:
 
 
 def _measure(round_dir: Path) -> Outcome:
-    measured_round = Round(round_dir)
+    measured_round = StoredRound(round_dir)
     plan, outcome = measured_round.plan, _outcome(measured_round)
     if plan.token is not None:
         outcome = replace(outcome, failures=(*outcome.failures, *equal_rounds.find(round_dir, outcome)))
@@ -237,7 +237,7 @@ def _printable(outcome: Outcome) -> Outcome:
     return outcome if escaped == body else Outcome.from_json(escaped)
 
 
-def _failures(of: Round) -> tuple[int, tuple[Failure, ...]]:
+def _failures(of: StoredRound) -> tuple[int, tuple[Failure, ...]]:
     """Return the number of compared pairs of figures, which are compared if nothing else failed, and the failures."""
     failures = failures_of.find(of.plan.round, of.end, of.places, of.exits, of.logs, of.unreadable_end)
     failures += tuple(log_ownership.find(of.plan, of.end, of.places, of.logs, of.milestones, of.clocks))
@@ -245,7 +245,7 @@ def _failures(of: Round) -> tuple[int, tuple[Failure, ...]]:
     return (0, failures) if failures else consistency.check(_compared_ranks(of), of.plan.round)
 
 
-def _wrong_summaries(of: Round) -> Iterator[Failure]:
+def _wrong_summaries(of: StoredRound) -> Iterator[Failure]:
     """Yield a failure for each host whose summary is not that of its files."""
     for host in of.plan.hosts:
         if host.folder in of.summaries_to_check:
@@ -255,7 +255,7 @@ def _wrong_summaries(of: Round) -> Iterator[Failure]:
                 yield Failure(log_ownership.LOG, host.name, None, sentence)
 
 
-def _compared_ranks(of: Round) -> list[tuple[RankLocation, RankFigures]]:
+def _compared_ranks(of: StoredRound) -> list[tuple[RankLocation, RankFigures]]:
     plan, clocks, first = of.plan, of.clocks, of.places[0]
     started_ms = math.nan if of.first.train_start_ms is None else of.first.train_start_ms
     offsets = {place.rank: plan.host(place.noderank).clock_offset_s for place in of.places}
@@ -285,7 +285,7 @@ def _compared_ranks(of: Round) -> list[tuple[RankLocation, RankFigures]]:
     ]
 
 
-def _outcome(of: Round) -> Outcome:
+def _outcome(of: StoredRound) -> Outcome:
     plan, end, samples, training = of.plan, of.end, of.samples, of.training
     first, logs = of.first, list(of.logs.values())
     finished = first.finished or {}
@@ -421,7 +421,7 @@ def _warnings(plan: StoredPlan, end: RoundRecord | None) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _summed_up(of: Round) -> Iterator[str]:
+def _summed_up(of: StoredRound) -> Iterator[str]:
     """Yield a remark on the files that stay on their hosts."""
     kept = len(of.summaries) - len(of.summaries_to_check)
     if of.summaries:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node.logs.drawings import Drawings
+from flagperf_driver.node.logs.drawings import LoggedDrawings
 from flagperf_driver.node.logs.metric import Target
 from flagperf_driver.node.logs.points import LeftOutPoint, MeasuredPoint
 from flagperf_driver.node.logs.ranklog import Evaluation, Impossible, Step, whole
@@ -113,7 +113,7 @@ class Outcome(CaseFacts):
     steps: tuple[Step, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     untrained: Evaluation | None = None
-    drawings: tuple[Drawings, ...] = ()
+    drawings: tuple[LoggedDrawings, ...] = ()
     """What the model drew in the first and in the last evaluation."""
     points: tuple[MeasuredPoint, ...] = ()
     """The points of a measurement."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from flagperf_driver.training import profile as driver
+from flagperf_driver.training.profile import StepBytes
 from pytest_flagperf.results.figures.units import plain, quantity
 from pytest_flagperf.stored import FormatError, type_check
 
@@ -28,18 +29,6 @@ class Kernel:
     kind: str
     time: float
     calls: float
-
-
-@dataclass(frozen=True)
-class StepBytes:
-    """The bytes of a device's memory that one step reads and writes."""
-
-    least: float
-    """Weights, gradients, optimizer states, and what a forward pass keeps for the backward, each once."""
-    operations: float | None
-    """What the operations read and write, one after the other; None for compiled steps."""
-    gradients: float
-    """Those of the whole model's gradients."""
 
 
 class FlopsAndPeaks(NamedTuple):
@@ -170,7 +159,7 @@ def _numbers(profile: Profile) -> Iterator[tuple[str, float, int]]:
 # -- the largest loss ----------------------------------------------------------------------------------------
 
 
-class Loss(NamedTuple):
+class TimeLoss(NamedTuple):
     """A cause of lost time."""
 
     part: str
@@ -207,8 +196,8 @@ def _fp32(profile: Profile) -> float:
     return profile.of_kinds([driver.FP32_MATRIX]) if profile.kinds.get(driver.MATRIX) else 0.0
 
 
-def _attention(backend: str, avoidable: float) -> Loss:
-    return Loss(
+def _attention(backend: str, avoidable: float) -> TimeLoss:
+    return TimeLoss(
         "attention",
         lambda profile: profile.attention.get(backend, 0.0),
         lambda _, share: f"{backend} kernel, {share}",
@@ -216,17 +205,17 @@ def _attention(backend: str, avoidable: float) -> Loss:
     )
 
 
-def _kinds(part: str, kinds: Iterable[str], words: str, avoidable: float = 1.0) -> Loss:
-    return Loss(part, lambda profile: profile.of_kinds(kinds), lambda _, share: f"{share} {words}", avoidable)
+def _kinds(part: str, kinds: Iterable[str], words: str, avoidable: float = 1.0) -> TimeLoss:
+    return TimeLoss(part, lambda profile: profile.of_kinds(kinds), lambda _, share: f"{share} {words}", avoidable)
 
 
-def _exposed(part: str, kind: str) -> Loss:
-    return Loss(part, lambda profile: profile.exposed.get(kind, 0.0), lambda _, share: f"{share} not overlapped")
+def _exposed(part: str, kind: str) -> TimeLoss:
+    return TimeLoss(part, lambda profile: profile.exposed.get(kind, 0.0), lambda _, share: f"{share} not overlapped")
 
 
 LOSSES = (
-    Loss("input", lambda profile: profile.input_wait, lambda _, share: f"{share} waiting"),
-    Loss("host", lambda profile: profile.idle_time, _idle_words),
+    TimeLoss("input", lambda profile: profile.input_wait, lambda _, share: f"{share} waiting"),
+    TimeLoss("host", lambda profile: profile.idle_time, _idle_words),
     # The softmax alone: its matrix products are among the others.
     _attention(driver.MATH, 1.0),
     # Twice the time of a kernel for the chip.
@@ -235,8 +224,8 @@ LOSSES = (
     _exposed("host copies", driver.HOST_COPY),
     _exposed("collectives", driver.COLLECTIVE),
     _exposed("all-to-all", driver.EXCHANGE),
-    Loss("matrix products", _fp32, lambda _, share: f"{share} in fp32", 0.75),
-    Loss(
+    TimeLoss("matrix products", _fp32, lambda _, share: f"{share} in fp32", 0.75),
+    TimeLoss(
         "matrix products",
         _below_peak,
         lambda profile, _: f"{_percent(profile.peak_share)} of the peak",
@@ -244,7 +233,7 @@ LOSSES = (
     # Fusing kernels may halve their bytes.
     _kinds("memory", _BOUND_BY_MEMORY, "pointwise, reductions and normalization", 0.5),
     _kinds("optimizer", [driver.OPTIMIZER], "of a step", 0.5),
-    Loss("other kernels", lambda profile: profile.of_kinds([driver.OTHER]), _other_words, 0.5),
+    TimeLoss("other kernels", lambda profile: profile.of_kinds([driver.OTHER]), _other_words, 0.5),
 )
 """The rules: the one with the most avoidable seconds gives the sentence."""
 

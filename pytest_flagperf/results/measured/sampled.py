@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from flagperf_driver.node.logs.samples import DeviceWindow, Quantity, Samples, Window
+from flagperf_driver.node.logs.samples import DeviceWindow, HostWindow, Quantity, Samples
 from flagperf_driver.node.sampling.devices import NO_THROTTLING
 from pytest_flagperf.results.figures.units import signed
 from pytest_flagperf.results.measured.metrics import MetricValue
@@ -72,7 +72,7 @@ def _throttled(device: DeviceWindow) -> float:
     return max((share for reason, share in device.throttle.items() if reason not in NO_THROTTLING), default=0.0)
 
 
-def _hosts(inside: Sequence[Window], samples: Mapping[str, Samples]) -> Iterator[MetricValue]:
+def _hosts(inside: Sequence[HostWindow], samples: Mapping[str, Samples]) -> Iterator[MetricValue]:
     cpu, memory, power = (
         [host.host[name] for host in inside if name in host.host] for name in ("cpu", "memory", "power")
     )
@@ -86,7 +86,7 @@ def _hosts(inside: Sequence[Window], samples: Mapping[str, Samples]) -> Iterator
 def _energy(
     name: str,
     owner: str,
-    windows: Sequence[Window] | Sequence[DeviceWindow],
+    windows: Sequence[HostWindow] | Sequence[DeviceWindow],
     window: Phase,
     rate: MetricValue | None,
     during: str,
@@ -180,7 +180,7 @@ def _deviation(device: DeviceWindow, training: Phase) -> float | None:
     return more / both.integral if abs(more) > _DIFFER * both.integral + both.noise else None
 
 
-def _gaps(inside: Sequence[Window], window: Phase) -> Iterator[MetricValue]:
+def _gaps(inside: Sequence[HostWindow], window: Phase) -> Iterator[MetricValue]:
     sampled = [host for host in inside if host.host or host.sampled_devices]
     if sampled:
         lost = sum(gap.seconds for host in sampled for gap in host.gaps)

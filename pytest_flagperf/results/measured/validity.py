@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node.logs.samples import Event, Gap, Samples, Window
+from flagperf_driver.node.logs.samples import Event, Gap, HostWindow, Samples
 from flagperf_driver.node.sampling.devices import NO_THROTTLING, POWER_CAP
 from flagperf_driver.node.sampling.notes import CHANGED, CLOCK_SET, FOREIGN, KINDS
 from pytest_flagperf.results.figures.units import quantity
@@ -115,7 +115,7 @@ def restarted(costs: str) -> ValidityWarning:
 # -- throttled clocks ----------------------------------------------------------------------------------------
 
 
-def _throttled(host: str, window: Window, report: Mapping[str, Any]) -> Iterator[ValidityWarning]:
+def _throttled(host: str, window: HostWindow, report: Mapping[str, Any]) -> Iterator[ValidityWarning]:
     """Yield one warning for all devices of a host that were slowed down for the same reasons."""
     by_reasons: dict[tuple[str, ...], dict[int, float]] = {}
     for device in window.devices:
@@ -163,7 +163,9 @@ def _limits(report: Mapping[str, Any], device: int) -> tuple[Any, Any]:
 # -- gaps in sampling ----------------------------------------------------------------------------------------
 
 
-def _not_sampled(host: str, window: Window, unavailable: Sequence[str], plan: StoredPlan) -> Iterator[ValidityWarning]:
+def _not_sampled(
+    host: str, window: HostWindow, unavailable: Sequence[str], plan: StoredPlan
+) -> Iterator[ValidityWarning]:
     """Yield a warning if a host or its devices have no samples although the plan lists monitors."""
     planned = plan.monitors
     if planned is None:
@@ -176,7 +178,7 @@ def _not_sampled(host: str, window: Window, unavailable: Sequence[str], plan: St
         yield ValidityWarning(GAP, f"{sentence}: {reason}" if reason else sentence)
 
 
-def _gaps(host: str, window: Window, events: Sequence[Event], training: Phase) -> Iterator[ValidityWarning]:
+def _gaps(host: str, window: HostWindow, events: Sequence[Event], training: Phase) -> Iterator[ValidityWarning]:
     """Yield a warning for long gaps between samples; a clock that was set forward makes no gap."""
     lost = [gap.seconds - _set_forward(events, gap) for gap in window.gaps]
     total, longest = sum(lost), max(lost, default=0.0)
@@ -187,7 +189,7 @@ def _gaps(host: str, window: Window, events: Sequence[Event], training: Phase) -
         yield ValidityWarning(GAP, f"{who} of the training's {seconds}{once}")
 
 
-def _whose(window: Window) -> str:
+def _whose(window: HostWindow) -> str:
     """Name the devices that were not sampled; if the host itself was not, name the host."""
     devices = sorted({device for gap in window.gaps for device in gap.devices})
     if not all(gap.devices for gap in window.gaps):

@@ -47,7 +47,7 @@ def prepare(host: Host, request: RuntimeRequest, progress: OnProgress) -> Interp
         progress(note)
     with _client(host) as client:
         image = _image(client, host, request, time.monotonic() + request.timeout_s, progress)
-        container = _Container(image.id, spec)
+        container = DockerSpec(image.id, spec)
         arguments = container.arguments(())
         run = _runner(client, host, container.image, arguments)
         facts = read_image_facts(host, container.image, [container.image, arguments], run, request, progress)
@@ -296,7 +296,7 @@ def _lock(host: Host, name: str, deadline: float, progress: OnProgress) -> Itera
 
 
 @dataclass(frozen=True)
-class _Container:
+class DockerSpec:
     """The parameters of a container of an image on the host."""
 
     image: str

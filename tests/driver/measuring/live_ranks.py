@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.measuring.loop import Limits, Loop, Measured
+from flagperf_driver.measuring.loop import Loop, Measured, PointLimits
 from flagperf_driver.measuring.measurement import Measurement, Point
 from flagperf_driver.measuring.program import core_wait
 from flagperf_driver.training.timeline import HostMarks
 
-LIMITS = Limits(warmup_s=0.1, most_s=2.0)
+LIMITS = PointLimits(warmup_s=0.1, most_s=2.0)
 MOST_RANKS = 4
 """A rank has a core of its own: ranks that share cores all wait, and none can be named."""
 LESS_WORK = 1 / 0.85

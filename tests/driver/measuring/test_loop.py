@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flagperf_driver.measuring.loop import LeftOut, Limits, Loop, Measured
+from flagperf_driver.measuring.loop import Loop, Measured, PointLimits, SlowPoint
 from flagperf_driver.measuring.measurement import Point
 from tests.driver.measuring.fakes import BASE, FakeDevice, constant
 
@@ -43,14 +43,14 @@ def sizes(series: str) -> list[Point]:
 
 
 def loop(device: FakeDevice, **more: object) -> Loop:
-    return Loop(device, device, Limits(), now=device.now, **more)  # type: ignore[arg-type]
+    return Loop(device, device, PointLimits(), now=device.now, **more)  # type: ignore[arg-type]
 
 
 def test_a_size_that_would_take_too_long_is_left_out() -> None:
     device = Sized(*sizes("grows"))
     *measured, hundred, left_out = (list(loop(device).measure()))[:-1]
     assert [result.point.name for result in (*measured, hundred)] == ["1", "10", "100"]
-    assert isinstance(left_out, LeftOut)
+    assert isinstance(left_out, SlowPoint)
     assert left_out.expected_s == pytest.approx(2000 * BASE, rel=0.01)
     assert device.calls == [call for size in (1, 10, 100) for call in (f"prepare {size}", "facts", "release")]
     assert isinstance(hundred, Measured)
@@ -131,7 +131,7 @@ class Exchange:
         return result
 
 
-def ranks(devices: Iterable[FakeDevice]) -> list[list[Measured | LeftOut]]:
+def ranks(devices: Iterable[FakeDevice]) -> list[list[Measured | SlowPoint]]:
     devices = list(devices)
     exchange = Exchange(len(devices))
     with ThreadPoolExecutor(len(devices)) as threads:
@@ -167,7 +167,7 @@ def test_a_size_is_left_out_on_all_ranks_or_on_none() -> None:
     fast, slow = Sized(*sizes("grows")), Sized(*sizes("grows"))
     slow._iteration = lambda device: 20 * BASE * slow.size
     assert [[type(result) for result in of_rank] for of_rank in ranks([fast, slow])] == [
-        [Measured, Measured, LeftOut, LeftOut, LeftOut]
+        [Measured, Measured, SlowPoint, SlowPoint, SlowPoint]
     ] * 2
 
 

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from flagperf_driver.measuring.loop import Limits, Measured
+from flagperf_driver.measuring.loop import Measured, PointLimits
 from flagperf_driver.measuring.measurement import Point
 from tests.driver.measuring import fakes
 from tests.driver.measuring.fakes import BASE, FakeDevice
@@ -42,7 +42,7 @@ def test_the_figure_is_within_1_percent(device: Device) -> None:
 
 def test_stopping_at_the_first_narrow_interval_is_wrong() -> None:
     """The control: a neighbour that stays for 0.2 s is the whole measurement then."""
-    limits = Limits(least_s=0.0)
+    limits = PointLimits(least_s=0.0)
     found = [fakes.measure(FakeDevice(fakes.with_neighbour, seed), limits) for seed in range(RUNS)]
     assert percentile_90([result.seconds / BASE - 1 for result in found if result.seconds]) > 0.3
     assert sum(result.steady for result in found) > 90, "and each of them would be sure"

@@ -70,6 +70,6 @@ def test_beats_are_sent_while_caches_are_cleared(tmp_path: Path, monkeypatch: py
             return False
 
     monkeypatch.setattr(agent_main, "_BEAT_S", 0.0)
-    agent_round = agent_main.Round(LogFolder(tmp_path), ControllerLink(), None)  # type: ignore[arg-type]
+    agent_round = agent_main.AgentRound(LogFolder(tmp_path), ControllerLink(), None)  # type: ignore[arg-type]
     agent_round._start_when_cleared(None, Caches())  # type: ignore[arg-type]
     assert messages == ["beat"]

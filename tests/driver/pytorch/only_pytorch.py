@@ -20,7 +20,7 @@ from flagperf_driver import seeds
 from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, profiler, schedules, sharding, steps, traffic
-from flagperf_driver.pytorch.context import Context
+from flagperf_driver.pytorch.context import PyTorchContext
 from flagperf_driver.pytorch.feed import preparation
 from flagperf_driver.pytorch.hooks import Hooks
 
@@ -33,7 +33,7 @@ def config(**settings: Any) -> Config:
 
 def draws(rank: int) -> list[float]:
     """Return a random number by the seed of the weights and one by the seed of the rank."""
-    ctx = Context(config=config(), device=torch.device("cpu"))
+    ctx = PyTorchContext(config=config(), device=torch.device("cpu"))
     parts.seed(ctx, seeds.MODEL)
     weights = float(torch.rand(1))
     parts.seed(ctx, seeds.RANK, rank)
@@ -91,7 +91,7 @@ def copied_aside() -> list[Any]:
         calls.append("default stream")
 
     device = torch.device("meta")
-    ctx = Context(config=config(), device=device)
+    ctx = PyTorchContext(config=config(), device=device)
     steps = replace(STEPS, prepare_batch=lambda _, batch: batch)
     with torch_module(device, SimpleNamespace(Stream=Stream, stream=stream, current_stream=Stream)):
         for batch in map(preparation(ctx, steps), [torch.zeros(1), torch.ones(1)][1:]):
@@ -135,7 +135,7 @@ def compile_mode(**settings: Any) -> Any:
     passed: list[Any] = []
     usual, torch.compile = torch.compile, lambda call, **options: passed.append(options["mode"]) or call  # type: ignore
     try:
-        steps.compile_model(Context(config=config(**settings), device=torch.device("cpu")), nn.Linear(1, 1))
+        steps.compile_model(PyTorchContext(config=config(**settings), device=torch.device("cpu")), nn.Linear(1, 1))
     finally:
         torch.compile = usual
     return passed
@@ -184,13 +184,13 @@ class OnMeta(nn.Module):  # type: ignore[misc]
 def placed(buffers: str) -> list[list[float]]:
     """Return the values of a parameter and a buffer after the model got memory."""
     model = OnMeta(buffers)
-    sharding.materialize(Context(config=config()), model)
+    sharding.materialize(PyTorchContext(config=config()), model)
     return [model.weight.tolist(), model.angles.tolist()]
 
 
 def moved_model() -> str:
     model = nn.Linear(2, 2)
-    sharding.materialize(Context(config=config(), device=torch.device("meta")), model)
+    sharding.materialize(PyTorchContext(config=config(), device=torch.device("meta")), model)
     return str(model.weight.device)
 
 
@@ -242,7 +242,7 @@ def sharded(scenarios: Any) -> dict[str, Any]:
 def flipped(scenarios: Any, of_rank: int | None, **how: Any) -> str | None:
     """Return the error of a training in which a bit of one rank's weights flips before the sixth step's forward."""
 
-    def calculate_loss(ctx: Context, model: Any, batch: Any) -> Any:
+    def calculate_loss(ctx: PyTorchContext, model: Any, batch: Any) -> Any:
         if ctx.progress.step == 5 and ctx.rank == of_rank:
             weight = next(weight for name, weight in model.named_parameters() if name.endswith("first.bias")).detach()
             own = weight.to_local() if hasattr(weight, "to_local") else weight
@@ -295,7 +295,7 @@ def exchanged(scenarios: Any, **settings: Any) -> dict[str, Any]:
 
 
 def bucket_mib(compiled: bool) -> int:
-    ctx = Context(config=config(compile=compiled, parallel="ddp"), world_size=2)
+    ctx = PyTorchContext(config=config(compile=compiled, parallel="ddp"), world_size=2)
     wrapped: Any = sharding.parallelize(ctx, nn.Linear(1, 1))
     return int(wrapped.bucket_bytes_cap) // 2**20
 

@@ -35,7 +35,7 @@ from flagperf_driver.training.profile import Activity, Profiler, Recording, Step
 from flagperf_driver.training.profiled_steps import HOST_STEPS, MOST_ACTIVITIES
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.steps import MOST_PIXELS, Drawings
-from flagperf_driver.training.timeline import EventMarks, HostMarks, Marks, Timeline, Window
+from flagperf_driver.training.timeline import EventMarks, HostMarks, Marks, StepWindow, Timeline
 from flagperf_driver.training.trainer import EvaluationError, RankEvaluation, Trainer
 from flagperf_driver.training.weight_decay import without_decay
 from tests.driver.frameworks.toy_data import case
@@ -455,7 +455,9 @@ def test_device_events_separate_work_from_waiting() -> None:
         Ticks.now += 1
         line.begin()
         line.drop()
-        assert line.close() == Window(steps=2, seconds=44.0, waiting=4.0, samples=6), "without the dropped micro-step"
+        assert line.close() == StepWindow(steps=2, seconds=44.0, waiting=4.0, samples=6), (
+            "without the dropped micro-step"
+        )
         Ticks.now += 100  # the time between windows does not count
     totals = line.totals
     assert (totals.compute, totals.waiting) == (80.0, 8.0)

@@ -15,7 +15,7 @@ from pytest_flagperf.engines import OK, Finding
 from pytest_flagperf.engines.agents.agents import Agents
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
 from pytest_flagperf.engines.agents.allocation import FixedHosts
-from pytest_flagperf.engines.agents.run_round import RoundOptions, RoundStart
+from pytest_flagperf.engines.agents.run_round import RoundOptions, RoundOrders
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan, describe
@@ -29,7 +29,7 @@ NODES = {0: range(4), 1: range(4), 2: range(4, 8), 3: range(4, 8)}
 
 def cores(devices: Sequence[int], *, device: str = "acme", cpus: Sequence[int] = range(8), **options: Any) -> Any:
     agent: Any = SimpleNamespace(name="h", cpus=tuple(cpus), devices=tuple(devices))
-    return RoundStart(tiny_plan(device=device), 1, {}, agents_of(agent), {}, RoundOptions(**options)).cores(agent)
+    return RoundOrders(tiny_plan(device=device), 1, {}, agents_of(agent), {}, RoundOptions(**options)).cores(agent)
 
 
 @pytest.mark.parametrize("device", sorted({names.device for names in CPU.toml.framework.values()}))
@@ -54,7 +54,7 @@ def test_ranks_are_bound_to_the_cores_near_their_devices_or_not_at_all() -> None
 )
 def test_threads_fit_the_cores(device: str, near: Mapping[str, Any], threads: int) -> None:
     python = {"h": Interpreter("python3")}
-    start = RoundStart(tiny_plan(device=device), 1, {}, agents_of(agent_on("h")), python, RoundOptions(near=near))
+    start = RoundOrders(tiny_plan(device=device), 1, {}, agents_of(agent_on("h")), python, RoundOptions(near=near))
     assert start.placement().threads_per_rank == threads
 
 
@@ -73,7 +73,7 @@ def agent_on(name: str) -> Any:
 
 def test_an_order_has_the_variables_of_its_ranks_and_of_their_hosts_python() -> None:
     python = Interpreter("python3", env={"LD_LIBRARY_PATH": "/lib"}, path=("/packages",))
-    start = RoundStart(tiny_plan(), 1, {}, agents_of(agent_on("h0")), {"h0": python}, RoundOptions())
+    start = RoundOrders(tiny_plan(), 1, {}, agents_of(agent_on("h0")), {"h0": python}, RoundOptions())
     env = start.placement_and_orders()[1][0]["ranks"][0]["env"]
     assert (env["LD_LIBRARY_PATH"], env["RANK"], env["MASTER_PORT"]) == ("/lib", "0", "29999")
     assert env["PYTHONPATH"].split(":")[-1] == "/packages"
@@ -95,7 +95,7 @@ def test_a_plan_prints_the_commands_of_the_orders() -> None:
     agents = [agent_on("h0"), agent_on("h1")]
     pythons = {agent.name: Interpreter("/env/bin/python") for agent in agents}
     identity = {"token": "token", "training": "training"}
-    _, orders = RoundStart(plan, 1, identity, agents_of(*agents), pythons, RoundOptions()).placement_and_orders()
+    _, orders = RoundOrders(plan, 1, identity, agents_of(*agents), pythons, RoundOptions()).placement_and_orders()
     known = {"/env/bin/python": "{python}", "/staged/code": "{code}", "29999": "{free port}"}
     hosts = [SimpleNamespace(name=agent.name, address=agent.host.address) for agent in agents]
     assert printed(plan, hosts) == {

@@ -20,7 +20,7 @@ import pytest
 
 from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
-from pytest_flagperf.engines.agents.allocation import Loss
+from pytest_flagperf.engines.agents.allocation import LostHosts
 from pytest_flagperf.engines.agents.collect import LateLogs
 from pytest_flagperf.engines.agents.slurm import allocation as allocation_module
 from pytest_flagperf.engines.agents.slurm import host as slurm_host
@@ -120,7 +120,9 @@ def test_a_job_that_loses_a_node_is_kept_as_long_as_enough_are_left(monkeypatch:
     assert not allocation.obtain(plan, silent())
     assert allocation.explain() is None
     nodes["h2"] = Node("h2", "", ("DOWN",), "no power")
-    assert allocation.explain() == Loss("job 12 on h1, h2, h3, h4 lost a node: h2 is DOWN (no power)", hosts=("h2",))
+    assert allocation.explain() == LostHosts(
+        "job 12 on h1, h2, h3, h4 lost a node: h2 is DOWN (no power)", hosts=("h2",)
+    )
     assert allocation.explain() is None, "the loss was reported already"
     # Slurm took it from the job; it is back, but not in the job.
     now.append(replace(before, nodes=("h1", "h3", "h4")))
@@ -164,7 +166,10 @@ def test_a_job_that_replaces_another_is_awaited_for_a_limited_time(monkeypatch: 
 
 
 def test_a_lost_spare_does_not_hide_the_fault_of_a_round() -> None:
-    loss, fault = Loss("job 12 lost a node: h3 is DOWN", hosts=("h3",)), RoundFault("crash", "h1", 0, "rank 0 failed")
+    loss, fault = (
+        LostHosts("job 12 lost a node: h3 is DOWN", hosts=("h3",)),
+        RoundFault("crash", "h1", 0, "rank 0 failed"),
+    )
     engine: Any = SimpleNamespace(_allocation=SimpleNamespace(explain=lambda: loss))
     explained = AgentsEngine._explained(engine, fault, ["h1", "h2"])
     assert explained == replace(fault, sentence="rank 0 failed (job 12 lost a node: h3 is DOWN)")

@@ -10,7 +10,7 @@ import pytest
 
 from flagperf_driver.node.logs.samples import Samples, Series
 from pytest_flagperf.report.page import charts, sampled_charts
-from pytest_flagperf.report.page.charts import MAX_POINTS, Band, Bar, Chart, ChartLine, Level
+from pytest_flagperf.report.page.charts import MAX_POINTS, Band, Bar, Chart, ChartLine, HorizontalLine
 from pytest_flagperf.report.page.small_charts import small
 from pytest_flagperf.report.page.step_times import RankStepTimes
 from pytest_flagperf.results.logs import monitors
@@ -58,7 +58,7 @@ def test_the_metric_has_a_line_for_each_round_and_a_level_for_the_target() -> No
     chart = charts.metric(rounds)
     assert chart is not None
     assert lines_of(chart) == ["round 1", "round 2", "round 3"]
-    assert chart.levels == (Level("target 0.900", 0.9),)
+    assert chart.levels == (HorizontalLine("target 0.900", 0.9),)
     assert chart.lines[0].x[0] == 0, "the untrained model comes first"
 
 
@@ -66,7 +66,7 @@ def test_the_load_of_experts_has_the_limit_and_no_chart_without_experts() -> Non
     chart = charts.expert_load([recorded("experts")])
     assert chart is not None
     assert chart.lines[0].y[-1] == pytest.approx(1.6)
-    assert chart.levels == (Level("limit 3.00x", 3.0),)
+    assert chart.levels == (HorizontalLine("limit 3.00x", 3.0),)
     assert charts.expert_load([recorded("converged_1x1")]) is None
 
 
@@ -127,7 +127,7 @@ def test_samples_are_thinned_to_means_and_gaps_stay() -> None:
 
 def test_a_small_chart_has_the_target_and_leaves_gaps_out_and_noise_small() -> None:
     line = ChartLine("round 1", [0, 10, 20], [0.5, math.nan, 1.0])
-    text = small(Chart("top1", "step", "", (line,), levels=(Level("target", 0.75),)))
+    text = small(Chart("top1", "step", "", (line,), levels=(HorizontalLine("target", 0.75),)))
     assert '<polyline points="3,25.0 93,3.0"/>' in text
     assert '<path d="M0 14.0H96"/>' in text
     assert "top1: from 0.5 to 1" in text
@@ -170,7 +170,9 @@ def test_bars_need_a_finite_value_an_axis_is_stored_once_and_numbers_have_four_d
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_names_are_escaped(text: str) -> None:
-    chart = Chart(text, text, text, (ChartLine(text, (1.0, 2.0), (1.0, 2.0)),), levels=(Level(text, 1.0),), note=text)
+    chart = Chart(
+        text, text, text, (ChartLine(text, (1.0, 2.0), (1.0, 2.0)),), levels=(HorizontalLine(text, 1.0),), note=text
+    )
     page = charts.html([replace(chart, bands=(Band(text, 0.0, 1.0),))])
     assert page.count("<script") == page.count("</script>") == 1
     assert "<!--" not in page

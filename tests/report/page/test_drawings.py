@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.node.logs.drawings import Drawings, FirstAndLast, drawings
+from flagperf_driver.node.logs.drawings import FirstAndLast, LoggedDrawings, drawings
 from flagperf_driver.training.steps import MOST_PIXELS
 from pytest_flagperf.report.page import drawings as page
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -18,7 +18,7 @@ from tests.helpers.results_help import recorded
 RECORD: dict[str, Any] = {
     "step": 3, "name": "some_digits", "rows": 2, "columns": 3, "pixels": base64.b64encode(bytes(range(12))).decode(),
 }  # fmt: skip
-PICTURES = Drawings(**RECORD)
+PICTURES = LoggedDrawings(**RECORD)
 INVALID: dict[str, list[Any]] = {
     "name": ["<b>", "", "a" * 41, 1, None],
     "step": [-1, 1.5, "3", True, 2**63],

@@ -21,7 +21,7 @@ from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.report.page import sampled_charts
 from pytest_flagperf.results.logs import host_summaries, monitors
-from pytest_flagperf.results.measured.measure import Round, measure, measured
+from pytest_flagperf.results.measured.measure import StoredRound, measure, measured
 from pytest_flagperf.results.measured.outcome import Outcome
 from tests.helpers.recording import Sampling, Training, write
 
@@ -57,7 +57,7 @@ def sum_up(folder: Path, request: Request) -> dict[str, Any]:
 def summed_up(whole: Path, to: Path, keep: tuple[int, ...] = (0,)) -> Path:
     """Return the round as it is if all hosts but these summed up their files, and these did both."""
     to.mkdir()
-    of = Round(whole)
+    of = StoredRound(whole)
     for path in whole.iterdir():
         if path.is_file():
             (to / path.name).write_bytes(path.read_bytes())

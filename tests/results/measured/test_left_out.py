@@ -8,7 +8,7 @@ import pytest
 from flagperf_driver.node.logs.ranklog import Evaluation, RankLog
 from pytest_flagperf.results.measured import left_out
 from pytest_flagperf.results.measured.consistency_pairs import RankFigures
-from pytest_flagperf.stored.plan import LeftOut
+from pytest_flagperf.stored.plan import LeftOutTimeLimits
 
 # Two cards train 100 measured steps of 2 x 10 samples in 1 s each, and evaluate 50 samples on each card.
 FINISHED: dict[str, Any] = {
@@ -25,7 +25,7 @@ def most(pair: str, config: dict[str, Any] | None = None, *, untrained: bool = T
     log = RankLog(0, Path("rank0.out.log"), finished={**FINISHED, **finished})
     log.untrained = Evaluation(0, 0, 0.0, {}) if untrained else None
     log.totals.longest_evaluation_s = 6.0
-    rank = RankFigures(config or {}, 2, log, left_out=LeftOut(0.2, 3.0, 0.2, 0.05))
+    rank = RankFigures(config or {}, 2, log, left_out=LeftOutTimeLimits(0.2, 3.0, 0.2, 0.05))
     (found,) = [item for item in left_out.PAIRS if item.name == pair]
     bounds = found.of(rank)
     assert bounds is not None
@@ -43,7 +43,9 @@ def test_the_forward_pass_counts_as_at_most_half_a_step(forward_s: float | None,
 
 def test_a_start_that_ends_within_its_warm_up_has_no_step_to_compare() -> None:
     short = {**FINISHED, "measured_steps": 0, "measured_samples": 0, "p_core": None}
-    rank = RankFigures({}, 2, RankLog(0, Path("rank0.out.log"), finished=short), left_out=LeftOut(0.2, 3.0, 0.2, 0.05))
+    rank = RankFigures(
+        {}, 2, RankLog(0, Path("rank0.out.log"), finished=short), left_out=LeftOutTimeLimits(0.2, 3.0, 0.2, 0.05)
+    )
     compared = {pair.name for pair in left_out.PAIRS if pair.of(rank)}
     assert "waiting" in compared
     assert not compared & {"warm_up", "evaluation"}

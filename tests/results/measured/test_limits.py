@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flagperf_driver.node.logs.points import MeasuredPoint
+from flagperf_driver.training.profile import StepBytes
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.report.page import page
 from pytest_flagperf.results.measured.limits import (
@@ -25,7 +26,7 @@ from pytest_flagperf.results.measured.limits import (
     work_of,
 )
 from pytest_flagperf.results.measured.outcome import MetricValue, Outcome, TrainingWork
-from pytest_flagperf.results.measured.profile import Profile, StepBytes
+from pytest_flagperf.results.measured.profile import Profile
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored.plan import MeasuredFigure
 from tests.commands.test_commands import flagperf

@@ -29,7 +29,7 @@ REASONS_CALLS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrent
 Read = Callable[[Any], Sequence[Cell]]
 
 
-class Quantity:
+class NvmlCall:
     """One NVML call: its interval, and the columns that its result fills, which are beside each other."""
 
     def __init__(self, every_s: float, names: Sequence[str], read: Read) -> None:
@@ -41,21 +41,21 @@ class Quantity:
         self.read = read
 
 
-def quantities(nvml: Any) -> list[Quantity]:
+def quantities(nvml: Any) -> list[NvmlCall]:
     """Return all quantities. Frequent calls avoid pynvml's wrappers, which take longer than the library itself.
 
     The throughput of PCIe is left out: the driver measures for 20 ms in each call, 320 ms for eight devices.
     """
     memory_clock, energy = nvml.nvmlDeviceGetClockInfo, nvml.nvmlDeviceGetTotalEnergyConsumption
     return [
-        Quantity(0.0, ["power"], scalar(nvml, ["nvmlDeviceGetPowerUsage"], lambda milliwatts: milliwatts / 1000)),
-        Quantity(_FAST_S, ["utilization"], _utilization(nvml)),
-        Quantity(_FAST_S, ["sm_clock"], scalar(nvml, ["nvmlDeviceGetClockInfo"], arguments=(_SM,))),
-        Quantity(_FAST_S, ["throttle"], scalar(nvml, REASONS_CALLS, throttle_names, wide=True)),
-        Quantity(_SLOW_S, ["temperature"], _temperature(nvml)),
-        Quantity(_SLOW_S, ["memory_used", "memory_total"], _memory(nvml)),
-        Quantity(_SLOW_S, ["memory_clock"], lambda handle: (memory_clock(handle, _MEMORY),)),
-        Quantity(_SLOW_S, ["energy"], lambda handle: (energy(handle) / 1000,)),
+        NvmlCall(0.0, ["power"], scalar(nvml, ["nvmlDeviceGetPowerUsage"], lambda milliwatts: milliwatts / 1000)),
+        NvmlCall(_FAST_S, ["utilization"], _utilization(nvml)),
+        NvmlCall(_FAST_S, ["sm_clock"], scalar(nvml, ["nvmlDeviceGetClockInfo"], arguments=(_SM,))),
+        NvmlCall(_FAST_S, ["throttle"], scalar(nvml, REASONS_CALLS, throttle_names, wide=True)),
+        NvmlCall(_SLOW_S, ["temperature"], _temperature(nvml)),
+        NvmlCall(_SLOW_S, ["memory_used", "memory_total"], _memory(nvml)),
+        NvmlCall(_SLOW_S, ["memory_clock"], lambda handle: (memory_clock(handle, _MEMORY),)),
+        NvmlCall(_SLOW_S, ["energy"], lambda handle: (energy(handle) / 1000,)),
     ]
 
 

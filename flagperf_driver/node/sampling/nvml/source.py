@@ -20,7 +20,7 @@ from flagperf_driver.node.sampling.nvml.facts import (
     stable_facts,
 )
 from flagperf_driver.node.sampling.nvml.library import NEVER, NvmlError, ask, load
-from flagperf_driver.node.sampling.nvml.quantities import Quantity, quantities
+from flagperf_driver.node.sampling.nvml.quantities import NvmlCall, quantities
 
 _LOST = (15, 16)  # NVML errors: GPU is lost, reset required
 _UTILIZATION = QUANTITIES.index("utilization")
@@ -34,7 +34,7 @@ class Device:
     def __init__(self, index: int, handle: Any, notes: Notes) -> None:
         self.index = index
         self.handle = handle
-        self.never: set[Quantity] = set()  # what the driver does not report for this device
+        self.never: set[NvmlCall] = set()  # what the driver does not report for this device
         self.last: list[Cell] = [None] * len(QUANTITIES)
         self.lost = False
         self.reported_buses: set[str] = set()
@@ -51,7 +51,7 @@ class Nvml(DeviceSource):
         self._files = files
         self._notes = notes
         self._devices: list[Device] = []
-        self._quantities: list[Quantity] = []
+        self._quantities: list[NvmlCall] = []
         self._due: dict[float, int] = {}
         self._nvml: Any = None
 
@@ -93,7 +93,7 @@ class Nvml(DeviceSource):
             if not device.lost:
                 self._read(device, quantities)
 
-    def _read(self, device: Device, quantities: Sequence[Quantity]) -> None:
+    def _read(self, device: Device, quantities: Sequence[NvmlCall]) -> None:
         cells: list[Cell] = [None] * len(QUANTITIES)
         last, handle, never = device.last, device.handle, device.never
         now = time.time()
@@ -113,7 +113,7 @@ class Nvml(DeviceSource):
         if device.lost:
             self._files.forget(device.index)
 
-    def _failed(self, device: Device, quantity: Quantity, error: Any) -> None:
+    def _failed(self, device: Device, quantity: NvmlCall, error: Any) -> None:
         names = ", ".join(quantity.names)
         if error.value in _LOST:
             device.lost = True

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from flagperf_driver.node import processes, run_tool
-from flagperf_driver.node.confinement import Limits, NotConfined, confine
+from flagperf_driver.node.confinement import NotConfined, Permissions, confine
 from flagperf_driver.node.sampling.probe.tool import ProbeError, Tool
 
 _LONGEST_ANSWER = 1 << 22
@@ -87,7 +87,7 @@ def _close_all_but(*kept: int) -> None:
 def _answer_requests(path: str, requests: int, answers: int) -> None:
     not_confined = None
     try:
-        confine(Limits(writable=[], devices=list(_devices()), sockets=False))
+        confine(Permissions(writable=[], devices=list(_devices()), sockets=False))
     except NotConfined as error:
         not_confined = str(error)
 

@@ -21,7 +21,7 @@ from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import PLAN
 
-from ..allocation import Allocation, Loss
+from ..allocation import Allocation, LostHosts
 from . import request
 from .config import SlurmConfig
 from .host import SlurmHost, hosts_of, wait_until_settled
@@ -78,7 +78,7 @@ class SlurmAllocation(Allocation):
     def held_by(self) -> str:
         return f"job {self._job.number}" if self._job else ""
 
-    def explain(self) -> Loss | None:
+    def explain(self) -> LostHosts | None:
         """Return why the job does not run any more, or which node it has lost since the last question.
 
         A job that ends has no connections afterwards, and a lost node is not used again.
@@ -95,7 +95,7 @@ class SlurmAllocation(Allocation):
             return None
         if now.state != RUNNING or now.restarts > self._job.restarts:
             sentence = explain(self._job, now, nodes)
-            return Loss(sentence, CANCELLED.lower() if end_of(now) == CANCELLED else "lost") if sentence else None
+            return LostHosts(sentence, CANCELLED.lower() if end_of(now) == CANCELLED else "lost") if sentence else None
         lost = lost_nodes(self._job, now, nodes)
         for host in self._pool.hosts:
             if host.name in lost:
@@ -103,7 +103,7 @@ class SlurmAllocation(Allocation):
         new = [name for name in lost if name not in self._lost]
         self._lost.update(new)
         sentence = explain(self._job, now, {name: nodes[name] for name in new})
-        return Loss(sentence, hosts=tuple(new)) if sentence and new else None
+        return LostHosts(sentence, hosts=tuple(new)) if sentence and new else None
 
     def record(self) -> Mapping[str, Any]:
         return {_RECORD: self._job.number} if self._job else {}

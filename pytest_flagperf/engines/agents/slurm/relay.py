@@ -41,7 +41,7 @@ LINGER_S = 20.0  # after SIGTERM and the end of the last program: the controller
 stdin: io.BufferedReader = globals().get("stdin") or sys.stdin.buffer  # type: ignore[assignment]
 
 
-class Program:
+class RelayedProgram:
     """A program of the controller, with its input that is not written yet."""
 
     def __init__(self, channel: int, argv: "list[str]") -> None:
@@ -83,8 +83,8 @@ class Relay:
     def __init__(self, request: "dict[str, Any]") -> None:
         self.argv = request["argv"]
         self.silence_s = float(request["silence_s"])
-        self.programs: dict[int, Program] = {}
-        self.closed: list[Program] = []  # the controller has closed their channels
+        self.programs: dict[int, RelayedProgram] = {}
+        self.closed: list[RelayedProgram] = []  # the controller has closed their channels
         self.unsent = bytearray()
         self.received = bytearray()
         self.heard_at = float("inf") if "port" in request else time.monotonic()
@@ -193,7 +193,7 @@ class Relay:
             return
         if kind == b"s":
             try:
-                self.programs[channel] = Program(channel, self.argv)
+                self.programs[channel] = RelayedProgram(channel, self.argv)
             except OSError as error:
                 self.send(channel, b"e", (error.strerror or str(error)).encode())
                 self.send(channel, b"x", b"127")
@@ -214,7 +214,7 @@ class Relay:
             program.close()
             self.closed.append(self.programs.pop(channel))
 
-    def feed(self, program: Program) -> None:
+    def feed(self, program: RelayedProgram) -> None:
         """Write as much of a program's input as it takes; close its input at the end."""
         try:
             if program.unwritten and program.process.stdin is not None:
@@ -231,7 +231,7 @@ class Relay:
 
     # -- to the controller ---------------------------------------------------------------------------------
 
-    def pass_output(self, program: Program, fd: int) -> None:
+    def pass_output(self, program: RelayedProgram, fd: int) -> None:
         try:
             data = os.read(fd, min(CHUNK, max(1, program.window)))
         except BlockingIOError:
