@@ -25,6 +25,7 @@ html_theme = "furo"
 html_title = project
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
+html_search_scorer = str(HERE / "static" / "scorer.js")
 html_sidebars = {
     "**": [
         "sidebar/brand.html",
