@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import json
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suites"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "suites/flux1/pytorch"))
 import flow
+from common.language import experts
 from common.language.decoder import Decoder, Shape
 from common.language.mixture import MixtureDecoder, MixtureShape
 from common.language.tensor_plan import mixture_plan, tensor_plan
@@ -44,7 +47,7 @@ CONFIG = {
     "diffuses": False,
 }  # fmt: skip
 MIXTURE = {
-    "num_experts": 8, "experts_per_token": 2, "attention_window": 8, "balance_factor": 0.0, "grouped_products": True,
+    "num_experts": 8, "experts_per_token": 2, "attention_window": 8, "balance_factor": 0.5, "grouped_products": True,
     "collapsed": False,
 }  # fmt: skip
 DIFFUSION = {
@@ -67,7 +70,10 @@ LAYOUTS: dict[str, dict[str, Any]] = {
         "parallel": {"shard": 2, "expert": 2}, "checkpoint_activations": "selective", **MIXTURE,
     },
     "replicate x expert": {"parallel": {"replicate": 2, "expert": 2}, **MIXTURE},
-    "expert, one rank has all tokens": {"parallel": {"expert": 4}, **MIXTURE, "collapsed": True},
+    # Without the balance, which would end it.
+    "expert, one rank has all tokens": {
+        "parallel": {"expert": 4}, **MIXTURE, "collapsed": True, "balance_factor": 0.0,
+    },
     "tensor, experts": {"parallel": {"tensor": 4}, **MIXTURE},
     "expert x tensor": {"parallel": {"expert": 2, "tensor": 2}, **MIXTURE},
     "shard x tensor, experts": {"parallel": {"shard": 2, "tensor": 2}, **MIXTURE},
@@ -144,13 +150,14 @@ def batch(ctx: Context, step: int) -> tuple[Tensor, Tensor]:
 
 
 def train(ctx: Context) -> dict[str, Any]:
-    """Return the weights before and after some steps, the norms of the gradients, and the digests."""
+    """Return the weights before and after some steps, its losses, the norms of the gradients, and the digests."""
     model = created(ctx)
-    start, norms, gathered = weights(model), [], 0
+    start, losses, norms, gathered = weights(model), [], [], 0
     optimizer = optimizers.create(ctx.config, optimizers.parameter_groups(model, ctx.config))
     for step in range(STEPS):
         with torch.autocast("cpu", torch.bfloat16, enabled=ctx.config.precision == "bf16"):
             loss = loss_of(ctx, model, step)
+        losses.append(float(loss.detach()))
         loss.backward()
         with CommDebugMode() as exchanges:
             norm = distributed.clip_gradients(list(model.parameters()), ctx.config.max_grad_norm)
@@ -159,7 +166,7 @@ def train(ctx: Context) -> dict[str, Any]:
         optimizer.step()
         optimizer.zero_grad()
     return {
-        "start": start, "end": weights(model), "norms": norms, "gathered": gathered,
+        "start": start, "end": weights(model), "losses": losses, "norms": norms, "gathered": gathered,
         "differences": differences(ctx, model),
     }  # fmt: skip
 
@@ -188,20 +195,38 @@ def distance(one: Weights, other: Weights) -> float:
 
 
 @functools.cache
-def alone(**model: Any) -> tuple[dict[str, Any], Weights]:
-    """Return the training of one rank, and the initial weights of another seed."""
+def alone(data_ranks: int, parts: int, **model: Any) -> tuple[dict[str, Any], Weights]:
+    """Return the training of one rank, and the initial weights of another seed.
+
+    The balance of experts is that of the tokens that a rank of a layout routes: of its samples, or parts of them.
+    """
     ctx = context(None, **model)
-    return train(ctx), weights(created(replace(ctx, seed=8)))
+    with mock.patch.object(experts, "unevenness", functools.partial(mean_unevenness, data_ranks, parts)):
+        trained = train(ctx)
+    return trained, weights(created(replace(ctx, seed=8)))
+
+
+def mean_unevenness(data_ranks: int, parts: int, scores: Tensor, used: Tensor) -> Tensor:
+    """Return the mean over the ranks of a layout, each with its samples and, of tensor ranks, its part of them."""
+    by_rank = scores.unflatten(0, (data_ranks, SEQUENCES // data_ranks, parts, LENGTH // parts)).transpose(1, 2)
+    chosen = torch.zeros_like(by_rank).scatter_(-1, by_rank.topk(MIXTURE["experts_per_token"]).indices, 1.0)
+    used_by_rank = chosen.sum((2, 3)) / MIXTURE["experts_per_token"] / (by_rank.shape[2] * by_rank.shape[3])
+    likely = by_rank.softmax(-1).mean((2, 3))
+    return len(used) * (used_by_rank * likely).sum(-1).mean() - 1
 
 
 def compared(rank: int, **settings: Any) -> dict[str, Any]:
     model = {key: settings[key] for key in ("tied_embeddings", *MIXTURE, *DIFFUSION) if key in settings}
-    (plain, other), layout = alone(**model), train(context(rank, **settings))
+    ctx = context(rank, **settings)
+    routed = (ctx.data_ranks, ctx.parallel.tensor) if "num_experts" in settings else (1, 1)
+    (plain, other), layout = alone(*routed, **model), train(ctx)
+    losses = torch.tensor(distributed.gather(layout["losses"]), dtype=torch.float64).mean(0).tolist()
     return {
         "start": distance(plain["start"], layout["start"]),
         "other seed": distance(plain["start"], other),
         "end": distance(plain["end"], layout["end"]),
         "moved": distance(layout["start"], layout["end"]),
+        "losses": [plain["losses"], losses],
         "norms": [plain["norms"], layout["norms"]],
         "gathered": layout["gathered"],
         "differences": layout["differences"],
@@ -280,6 +305,8 @@ def recomputed(mode: Any) -> dict[str, float]:
 
 
 def run(rank: int) -> None:
+    # What a module returns must be no view, of which FSDP would not see a change in place.
+    warnings.filterwarnings("error", ".*returned a view tensor")
     with distributed.process_group("gloo", torch.device("cpu"), RANKS, 120):
         found = {name: compared(rank, **settings) for name, settings in LAYOUTS.items()}
         found["checkpoint"] = read_in_other_layouts(rank)

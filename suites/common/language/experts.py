@@ -81,7 +81,7 @@ class Experts(nn.Module):
         dist.all_to_all_single(received, counts, group=self.group)
         by_rank = torch.stack((counts, received)).view(2, ranks, -1)
         out, back = by_rank.sum(-1).tolist()
-        arrived = exchange(rows, back, out, self.group)
+        arrived = Exchanged.apply(rows, back, out, self.group)
         of_ranks = by_rank[1]
         # From each rank come rows sorted by expert: sort them over all ranks.
         experts = torch.arange(of_ranks.shape[1], device=rows.device).repeat(ranks)
@@ -92,7 +92,7 @@ class Experts(nn.Module):
             # A grouped product has no gradients without rows, and the other ranks wait for this rank's.
             rows, counts = F.pad(rows, (0, 0, 0, 1)), F.pad(counts[1:], (1, 0), value=1)
         computed = self.compute(rows, counts)[: len(arrived)]
-        return exchange(Gathered.apply(computed, place, order, 1), out, back, self.group)
+        return Exchanged.apply(Gathered.apply(computed, place, order, 1), out, back, self.group)
 
 
 class MixtureOfExperts(nn.Module):
@@ -120,9 +120,11 @@ class MixtureOfExperts(nn.Module):
         rows = Gathered.apply(rows, place, order, 1).unflatten(0, (-1, self.chosen))
         shares = best.softmax(-1, dtype=torch.float32).to(rows.dtype)
         mixed = (rows * shares[..., None]).sum(1)
-        likely = scores.softmax(-1, dtype=torch.float32).mean(0)
-        unevenness = len(counts) * (counts / len(experts) * likely).sum() - 1
-        return mixed.view_as(x).to(x.dtype), Routing(unevenness / self.parts, counts)
+        uneven = unevenness(scores, counts / len(experts))
+        if self.parts > 1:
+            # The gradients of all parts are added up; the losses that they log are averaged.
+            uneven = uneven.detach() + (uneven - uneven.detach()) / self.parts
+        return mixed.view_as(x).to(x.dtype), Routing(uneven, counts)
 
 
 def activation(x: Tensor) -> Tensor:
@@ -131,9 +133,32 @@ def activation(x: Tensor) -> Tensor:
     return (value + 1) * gate * torch.sigmoid(SLOPE * gate)
 
 
+def unevenness(scores: Tensor, used: Tensor) -> Tensor:
+    """Return the unevenness of a router's scores; ``used`` is the part of the choices that fell on each expert."""
+    return len(used) * (used * scores.softmax(-1, dtype=torch.float32).mean(0)).sum() - 1
+
+
 def inverse(order: Tensor) -> Tensor:
     """Return the place of each element in an order."""
     return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+
+
+class Exchanged(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
+    """The rows that arrive when each rank sends the first sent[0] rows to the first rank, and so on.
+
+    torch's own collective with a gradient returns a view, whose changes in place FSDP would not see.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, received: list[int], sent: list[int], group: Any) -> Tensor:
+        ctx.arguments = sent, received, group
+        arrived = rows.new_empty(sum(received), *rows.shape[1:])
+        dist.all_to_all_single(arrived, rows.contiguous(), received, sent, group=group)
+        return arrived
+
+    @staticmethod
+    def backward(ctx: Any, slopes: Tensor) -> tuple[Tensor, None, None, None]:
+        return Exchanged.apply(slopes, *ctx.arguments), None, None, None
 
 
 class Gathered(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
@@ -169,15 +194,6 @@ class Chosen(torch.autograd.Function):  # type: ignore[misc, unused-ignore]
         (experts,) = ctx.saved_tensors
         rows = torch.arange(ctx.count, device=slopes.device)[:, None] == experts
         return rows.to(slopes.dtype) @ slopes, None
-
-
-def exchange(rows: Tensor, received: list[int], sent: list[int], group: Any) -> Tensor:
-    """Send the first sent[0] rows to the first rank of the group, and so on; return the rows that arrive."""
-    from torch.distributed._functional_collectives import all_to_all_single_autograd
-
-    arrived: Any = all_to_all_single_autograd(rows.contiguous(), received, sent, group)
-    result: Tensor = arrived.wait() if hasattr(arrived, "wait") else arrived
-    return result
 
 
 def own_part(weight: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ def patches(latents: Tensor) -> Tensor:
 def latents_of(tokens: Tensor, rows: int, columns: int) -> Tensor:
     """Return the latents of ``patches``."""
     parts = tokens.unflatten(2, (-1, PATCH, PATCH)).unflatten(1, (rows // PATCH, columns // PATCH))
-    return parts.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
+    return parts.permute(0, 3, 1, 4, 2, 5).reshape(len(tokens), -1, rows, columns)
 
 
 def positions(words: int, rows: int, columns: int) -> Tensor:
