@@ -106,10 +106,7 @@ class TorchTrainer:
             slot.copy_(loss.detach()) if micro == 1 else slot.add_(loss.detach())
             samples += steps.count_samples(ctx, batch) if self._is_counted else 0
             if counted and self._is_counted:
-                tokens, full, computed = counted
-                self.progress.tokens += tokens
-                self.progress.full_tokens += full
-                self.progress.computed_tokens += computed
+                self.progress.add_tokens(counted)
             if last:
                 self._update()
             timeline.end()

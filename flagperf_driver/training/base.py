@@ -102,10 +102,9 @@ class BaseTrainer(ABC):
         """Read the losses of steps from the device."""
         return [float(loss) for loss in losses]
 
-    def _prepared(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Return the batches as the steps expect them."""
-        prepare: Any = self._steps.prepare_batch  # type: ignore[attr-defined]
-        return (prepare(self._ctx, batch) for batch in batches)
+    def _prepared(self, batch: Any) -> Any:
+        """Return a batch as the steps expect it."""
+        return self._steps.prepare_batch(self._ctx, batch)  # type: ignore[attr-defined]
 
     def _described(self, libraries: Mapping[str, str], device: str, optimizer: Any) -> dict[str, Any]:
         """Return the description for INIT_END without the number of parameters; the framework is the first library."""
@@ -128,18 +127,24 @@ class BaseTrainer(ABC):
 
     def epoch(self, number: int, start: int) -> Iterator[Any]:
         first, end = begin_epoch(self._train_data, number, start, self._minimum)
-        return self._prepared(itertools.islice(self._train_data, first, end))
+        # A prepared batch is on the device: its tokens are counted before.
+        count = self._steps.count_tokens or (lambda *_: None)
+        batches = itertools.islice(self._train_data, first, end)
+        return ((count(self._ctx, batch), self._prepared(batch)) for batch in batches)
 
     def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
-        samples, batch, loss = 0, first, None
+        samples, read, loss = 0, first, None
         for micro in range(1, self._accumulation + 1):
             if micro > 1:
-                batch = next(more, None)
-                if batch is None:
+                read = next(more, None)
+                if read is None:
                     self._forget_gradients()
                     timeline.drop()
                     return None
             timeline.begin()
+            counted, batch = read
+            if counted:
+                self.progress.add_tokens(counted)
             samples += self._steps.count_samples(self._ctx, batch)
             part = self._micro_step(batch, timeline, last=micro == self._accumulation)
             loss = part if loss is None else loss + part
@@ -169,7 +174,7 @@ class BaseTrainer(ABC):
         self._average_statistics()
         sums: list[Any] = []
         predictions: list[Any] = []
-        samples, batches = 0, Loading(self._prepared(iter(self._eval_data)), self.marks)
+        samples, batches = 0, Loading(map(self._prepared, self._eval_data), self.marks)
         with self._evaluating():
             for batch in batches:
                 result = self._evaluate_batch(batch)

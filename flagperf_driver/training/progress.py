@@ -46,6 +46,13 @@ class TrainingProgress:
     compute_time: float = 0.0
     input_wait_time: float = 0.0
 
+    def add_tokens(self, counted: tuple[int, int, int]) -> None:
+        """Add what the suite's ``count_tokens`` returned for a batch."""
+        tokens, full, computed = counted
+        self.tokens += tokens
+        self.full_tokens += full
+        self.computed_tokens += computed
+
     def set(self, values: Mapping[str, Any]) -> None:
         """Take the values of a checkpoint."""
         for name, value in values.items():

@@ -79,7 +79,7 @@ class Trainer(Protocol):
         """
 
     def epoch(self, number: int, start: int) -> Iterator[Any]:
-        """Return the prepared batches of an epoch from batch ``start``, the same number on every rank."""
+        """Return what ``step`` needs of each batch of an epoch from batch ``start``, the same number on every rank."""
 
     def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
         """Train one optimizer step on ``first`` and, with gradient accumulation, on further batches of ``more``.

@@ -17,5 +17,6 @@ if __name__ == "__main__":
             evaluate_batch=model.evaluate_batch,
             summarize=pretraining.summarize,
             count_samples=pretraining.count_samples,
+            count_tokens=pretraining.count_tokens,
         )
     )

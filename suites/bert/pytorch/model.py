@@ -128,12 +128,6 @@ def prepare_batch(ctx: Context, batch: Batch) -> dict[str, Any]:
     return prepared
 
 
-def count_tokens(ctx: Context, batch: Batch) -> tuple[int, int, int]:  # noqa: ARG001 - a step's signature
-    """Return the tokens of the batch without padding, of full sequences, and all that are computed."""
-    mask = batch["input_mask"]
-    return int(mask.sum()), mask.size, mask.size
-
-
 def calculate_loss(ctx: Context, model: nn.Module, batch: Batch) -> Tensor:  # noqa: ARG001 - a step's signature
     """Return the loss of the masked tokens plus the loss of the next-sentence prediction."""
     loss: Tensor = model(batch)

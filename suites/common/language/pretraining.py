@@ -34,6 +34,12 @@ def count_samples(ctx: Context, batch: Batch) -> int:  # noqa: ARG001 - a step's
     return int(batch["input_ids"].shape[0])
 
 
+def count_tokens(ctx: Context, batch: Batch) -> tuple[int, int, int]:  # noqa: ARG001 - a step's signature
+    """Return the tokens of the batch without padding, of full sequences, and all that are computed."""
+    mask = batch["input_mask"]
+    return int(mask.sum()), mask.size, mask.size
+
+
 def summarize(ctx: Context, sums: list[float]) -> dict[str, float]:  # noqa: ARG001 - a step's signature
     """Return the accuracy over all masked tokens of the set."""
     correct, count = sums

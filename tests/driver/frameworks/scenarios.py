@@ -86,7 +86,22 @@ class Scenarios:
         """Run the table and a training that is interrupted."""
         chosen = {name: it for name, it in TABLE.items() if WORLD.world_size in it.ranks}
         found = {name: self.of(name, scenario) for name, scenario in chosen.items()}
+        found["padded"] = self.train(padded(), train_batch_size=BATCH)
         return {**found, "resumed": self.resumed(skips=WORLD.world_size == 1)}
+
+
+def padded() -> Any:
+    """Return steps whose batches have no tokens once they are prepared."""
+    prepared: list[Any] = []
+
+    def prepare(ctx: Any, batch: Any) -> Any:
+        prepared.append(toy.STEPS.prepare_batch(ctx, batch))
+        return prepared[-1]
+
+    def count(ctx: Any, batch: Any) -> tuple[int, int, int]:
+        return (0 if any(batch is one for one in prepared) else 3), 4, 6
+
+    return replace(toy.STEPS, prepare_batch=prepare, count_tokens=count)
 
 
 def predicting() -> Any:

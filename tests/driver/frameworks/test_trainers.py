@@ -234,6 +234,13 @@ def test_a_training_describes_itself(framework: Framework) -> None:
         assert end["threads"] == 1
 
 
+def test_the_tokens_of_batches_are_counted_before_their_preparation(framework: Framework) -> None:
+    for _, rank in framework.ranks:
+        padded, without = rank["padded"].finished, rank["strong"].finished
+        assert (padded["padding_share"], padded["token_share"]) == (0.5, 0.75)
+        assert (without["padding_share"], without["token_share"]) == (None, None), "the control"
+
+
 # -- the whole process of a rank -----------------------------------------------------------------------------
 
 

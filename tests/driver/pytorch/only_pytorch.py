@@ -341,23 +341,11 @@ def step_bytes() -> dict[str, Any]:
     return {"least": found, "gradients": traffic.LeastTraffic(model, optimizer).gradients, "operations": counted}
 
 
-def padded(scenarios: Any) -> Any:
-    """Train with a preparation after which the tokens can no longer be counted."""
-    return scenarios.train(
-        replace(
-            STEPS,
-            prepare_batch=lambda ctx, batch: {**batch, "prepared": True},
-            count_tokens=lambda ctx, batch: (0 if "prepared" in batch else 3, 4, 6),
-        )
-    )
-
-
 def results(scenarios: Any) -> dict[str, Any]:
     if scenarios.meeting.world.world_size == 1:
         return {
             "units": units(),
             "compiled": scenarios.train(compile=True, compile_with="eager", **PROFILED),
-            "padded": padded(scenarios),
         }
     how = {"train_batch_size": 16, "blocks": 2}
     return {

@@ -87,8 +87,6 @@ def test_parts_of_a_step_do_what_the_config_says(alone: RankResults) -> None:
         "scaler": ["torch_npu's"],
     }
     assert alone["compiled"].finished["padding_share"] is None
-    padded = alone["padded"].finished
-    assert (padded["padding_share"], padded["token_share"]) == (0.5, 0.75), "of batches that are not prepared"
     assert alone["compiled"].finished["compile_time"] > 0
     assert alone["compiled"].of("INIT_END")[0]["compile"] is True
     assert alone["compiled"].finished["final_loss"] < alone["compiled"].losses[1]

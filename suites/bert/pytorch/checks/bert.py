@@ -286,7 +286,7 @@ def check_only_a_batch_with_padding_has_a_mask() -> None:
     prepared = [model.prepare_batch(ctx, batch) for batch in (full, padded)]
     assert ["input_mask" in batch for batch in prepared] == [False, True]
     tokens = full["input_mask"].size
-    counted = [model.count_tokens(ctx, batch) for batch in (full, padded)]
+    counted = [pretraining.count_tokens(ctx, batch) for batch in (full, padded)]
     assert counted == [(tokens, tokens, tokens), (tokens - 1, tokens, tokens)]
     with torch.no_grad():
         without, with_mask, with_padding = (
