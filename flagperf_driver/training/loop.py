@@ -108,11 +108,13 @@ class Training:
         if self.last_evaluation.step != self.progress.step and not self.for_throughput and reason != "target":
             self._evaluate(events.EVALUATE)
         self.trainer.synchronize()
-        self.progress.train_time += time.perf_counter() - self._begin
+        self.progress.train_time = self._elapsed()
         self.log(events.TRAIN_END, {"reason": reason})
         if self.trainer.comparison and not self.trainer.comparison.compared:
             self._compare_at_end(self.trainer.comparison)
         self._beat(heartbeat.CHECKPOINT)
+        if reason == "target" and (self._checkpoint_steps or self._failure_interval_s):
+            self._checkpoint(self.progress.train_time)
         self._checkpoints.wait()
         if reason != "deadline":
             # After a deadline the checkpoint is kept, so that a later run can continue the training.
@@ -276,8 +278,7 @@ class Training:
         window = StepWindow.joined([window for window, _ in self._closed])
         losses = [loss for _, losses in self._closed for loss in losses]
         self._closed = []
-        elapsed = self.progress.train_time + time.perf_counter() - self._begin
-        late = self.config.max_time_s is not None and elapsed >= self.config.max_time_s
+        late = self.config.max_time_s is not None and self._elapsed() >= self.config.max_time_s
         due = self.rank.world.rank == 0 and self._checkpoint_is_due()
         values = [sum(losses) / window.steps, window.samples, late, due]
         loss, samples, late_ranks, due_ranks = self.trainer.total(values)
@@ -398,15 +399,22 @@ class Training:
         return "throughput" if self.for_throughput else "max_steps"
 
     def _save(self) -> None:
-        state = asdict(self.progress)
-        totals = self.timeline.totals
-        state["train_time"] += time.perf_counter() - self._begin
+        elapsed = self._elapsed()
+        with self._apart("save_time", heartbeat.CHECKPOINT):
+            self._checkpoint(elapsed)
+        self._interval.saved(self._checkpoints.pauses[-1], time.perf_counter())
+
+    def _checkpoint(self, train_time: float) -> None:
+        """Copy the state after so many seconds of training, and begin to write it."""
+        totals, state = self.timeline.totals, {**asdict(self.progress), "train_time": train_time}
         state["compute_time"] += totals.compute
         state["input_wait_time"] += totals.waiting
-        with self._apart("save_time", heartbeat.CHECKPOINT):
-            state.update(zip(OF_ONE_RANK, map(int, self.trainer.total([state[name] for name in OF_ONE_RANK]))))
-            self._checkpoints.save(state, asdict(self.last_evaluation))
-        self._interval.saved(self._checkpoints.pauses[-1], time.perf_counter())
+        state.update(zip(OF_ONE_RANK, map(int, self.trainer.total([state[name] for name in OF_ONE_RANK]))))
+        self._checkpoints.save(state, asdict(self.last_evaluation))
+
+    def _elapsed(self) -> float:
+        """Return the seconds of training, also before it was resumed."""
+        return self.progress.train_time + time.perf_counter() - self._begin
 
     @property
     def _failure_interval_s(self) -> float | None:

@@ -632,6 +632,26 @@ def test_a_rank_is_not_training_while_it_saves_or_evaluates(tmp_path: Path, monk
     ]  # fmt: skip
 
 
+def test_the_weights_that_reached_the_target_are_saved(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"eval_steps": 3, "target": 0.003, "max_steps": 9, "checkpoint_dir": str(tmp_path)}
+
+    def kept(**others: Any) -> tuple[Run, list[str]]:
+        run = Run(**settings, **others)
+        return run, [path.name for path in tmp_path.glob("*.finished/*")]
+
+    assert kept()[1] == [], "no checkpoints are requested"
+    run, names = kept(checkpoint_steps=2)
+    assert (run.finished["stop_reason"], names) == ("target", ["step3"])
+    (folder,) = tmp_path.glob("*.finished/step3")
+    assert (folder / "weight").read_text() == "3"
+    stored = json.loads((folder / "training.json").read_text())["progress"]
+    assert stored["train_time"] == run.finished["raw_train_time"]
+    assert stored["save_time"] == run.finished["save_time"], "saving after the training is no part of its time"
+    assert [value["step"] for value in run.of("CHECKPOINT")] == [2, 3]
+    assert kept(failure_interval_s=1e12)[1] == ["step3"]
+    assert kept(checkpoint_steps=2, stop_at_target=False)[1] == ["step8"], "the control: the end at max_steps"
+
+
 def test_a_training_that_ran_out_of_time_keeps_its_checkpoint(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "eval_steps": None}
     Run(nan_at=6, log_freq=1, **settings)
