@@ -22,7 +22,7 @@ from flagperf_driver.pytorch.hooks import forward_context, module_versions
 from flagperf_driver.pytorch.parts import build, description
 from flagperf_driver.pytorch.steps import PyTorchSteps
 from flagperf_driver.training.checks.comparison import Comparison
-from flagperf_driver.training.loop import window
+from flagperf_driver.training.due import window
 from flagperf_driver.training.profile import Profiler, StepBytes
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Timeline

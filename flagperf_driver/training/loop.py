@@ -12,12 +12,13 @@ from dataclasses import asdict
 from typing import Any, Iterator
 
 from flagperf_driver import events, heartbeat
-from flagperf_driver.driver import Config, Rank
+from flagperf_driver.driver import Rank
 from flagperf_driver.training.checkpoint import CheckpointError, Checkpoints
 from flagperf_driver.training.checkpoint_interval import CheckpointInterval
 from flagperf_driver.training.checks import comparison, replicas
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.checks.speed import own_step_time
+from flagperf_driver.training.due import Due
 from flagperf_driver.training.evaluation import ModelTime, evaluate
 from flagperf_driver.training.expert_load import ExpertLoad
 from flagperf_driver.training.profiled_steps import profile
@@ -25,9 +26,6 @@ from flagperf_driver.training.progress import OF_ONE_RANK, LastEvaluation
 from flagperf_driver.training.steps import Drawings
 from flagperf_driver.training.timeline import StepWindow, Timeline
 from flagperf_driver.training.trainer import Trainer
-
-MAX_WINDOW = 1000
-"""Maximum number of steps between two log points, for any log_freq: their losses and marks are kept in memory."""
 
 
 class NonFiniteLoss(ArithmeticError):
@@ -38,41 +36,29 @@ class DataError(ValueError):
     """The training data have too few batches."""
 
 
-def window(config: Config) -> int:
-    """Return the number of steps between two log points."""
-    steps: int = max(1, min(config.log_freq, MAX_WINDOW))
-    return steps
-
-
 class Training:
     """One rank's training, from building its parts to FINISHED."""
 
     def __init__(self, rank: Rank, trainer: Trainer) -> None:
         self.rank, self.trainer, self.config = rank, trainer, rank.config
         self.log = rank.log
-        self.for_throughput = rank.case.throughput_only or self.config.throughput_only
+        self._due = Due.of(rank.config, throughput_only=rank.case.throughput_only or rank.config.throughput_only)
         self.progress = trainer.progress
         self.last_evaluation = LastEvaluation()
         self._evaluated = ModelTime()
         self.timeline = Timeline(trainer.marks, self.config.timing_warmup_steps)
-        # Every step reads these values; attributes are faster than the config.
         self._accumulation = self.config.gradient_accumulation_steps
-        self._eval_steps: int = self.config.eval_steps or 0
-        self._checkpoint_steps: int = 0 if self.for_throughput else self.config.checkpoint_steps or 0
-        self._max_samples, self._samples_reason = self._sample_limit()
-        self._window = window(self.config)
         self._expert_load = ExpertLoad()
         self._resumed: dict[str, Any] = {}
-        self._checkpoints = Checkpoints(rank, trainer, enabled=not self.for_throughput)
+        self._checkpoints = Checkpoints(rank, trainer, enabled=not self._due.throughput_only)
         self._save_is_due = False
-        self._last_step = self._step_limit()
         # The closed windows since the last log point, each with the losses of its steps.
         self._closed: list[tuple[StepWindow, list[float]]] = []
         shared = trainer.gather(secret())[0]
         self._draws = f"{rank.case.token}/{shared}"
         self._replica_steps = replicas.ReplicaSteps(f"{self._draws}/replicas", self.config.replica_check_steps)
         # In a short training too, a step is drawn before the last one.
-        gap = min(comparison.SHORTEST, max(1, (self._last_step or comparison.SHORTEST * 2) // 2))
+        gap = min(comparison.SHORTEST, max(1, (self._due.last_step or comparison.SHORTEST * 2) // 2))
         self._compared_steps = DrawnSteps(f"{self._draws}/steps", gap, comparison.SHARE)
         # An error of these hooks must appear before the training, not after it.
         trainer.peak_memory()
@@ -85,7 +71,7 @@ class Training:
         self.log(events.INIT_END, described)
         self._resume(any_ranks=bool(described["any_ranks"]))
         self._first_step = self.progress.step + 1
-        self._interval = CheckpointInterval(self._failure_interval_s, self.progress.step)
+        self._interval = CheckpointInterval(self._due.failure_interval_s, self.progress.step)
         try:
             self._run()
         except Exception:
@@ -95,7 +81,7 @@ class Training:
             raise
 
     def _run(self) -> None:
-        if self.config.eval_at_start and not self.for_throughput and not self.progress.step:
+        if self.config.eval_at_start and not self._due.throughput_only and not self.progress.step:
             self._evaluate(events.INIT_EVALUATION)
         self.trainer.synchronize()
         self._begin = time.perf_counter()
@@ -105,7 +91,7 @@ class Training:
             # Its time belongs to the part before the checkpoint.
             self._log_evaluation(events.EVALUATE, 0.0)
         reason = self._train()
-        if self.last_evaluation.step != self.progress.step and not self.for_throughput and reason != "target":
+        if self.last_evaluation.step != self.progress.step and not self._due.throughput_only and reason != "target":
             self._evaluate(events.EVALUATE)
         self.trainer.synchronize()
         self.progress.train_time = self._elapsed()
@@ -113,7 +99,7 @@ class Training:
         if self.trainer.comparison and not self.trainer.comparison.compared:
             self._compare_at_end(self.trainer.comparison)
         self._beat(heartbeat.CHECKPOINT)
-        if reason == "target" and (self._checkpoint_steps or self._failure_interval_s):
+        if reason == "target" and self._due.has_checkpoints:
             self._checkpoint(self.progress.train_time)
         self._checkpoints.wait()
         if reason != "deadline":
@@ -124,7 +110,7 @@ class Training:
         if self.config.vendor_factor:
             finished.update(self._vendor_factor())
         # Last: a profiler may slow down later steps.
-        if self.for_throughput and self.config.profile_steps and self.timeline.totals.measured:
+        if self._due.throughput_only and self.config.profile_steps and self.timeline.totals.measured:
             finished["profile"] = self._profile()
         self.log(events.FINISHED, {**finished, "e2e_time": self.rank.age()})
 
@@ -226,9 +212,7 @@ class Training:
         checked = self.rank.world.world_size > 1 and step in self._replica_steps
         if checked:
             self._check_replicas()
-        evaluates = self._eval_steps > 0 and step % self._eval_steps == 0 and self._may_evaluate()
-        saves = self._checkpoint_steps > 0 and step % self._checkpoint_steps == 0
-        ends = self._last_step is not None and step >= self._last_step
+        evaluates, saves, ends = self._due.evaluates(step), self._due.saves(step), self._due.ends(step)
         if not (evaluates or saves or ends or step == self.progress.next_log):
             return None
         reason = self._log_point()
@@ -240,11 +224,10 @@ class Training:
                 self._check_replicas()
             self._save()
         self.timeline.resume()
-        return reason or (self._limit_reason() if ends else None)
+        return reason or (self._due.end_reason if ends else None)
 
     def _epoch_end(self, epoch: int) -> str | None:
-        evaluates = self.config.eval_steps is None and self._may_evaluate()
-        ends = epoch == self.config.max_epochs and not self.for_throughput
+        evaluates, ends = self._due.evaluates_epoch(self.progress.step), epoch == self._due.max_epochs
         reason = self._log_point() if evaluates or ends else None
         self.progress.epoch, self.progress.position = epoch, 0
         self.log(events.EPOCH_END, {"epoch": epoch})
@@ -288,7 +271,7 @@ class Training:
         progress.loss = loss / self.rank.world.world_size
         self._check_finite(losses)
         self._checkpoints.wait(only_if_complete=True)
-        self._plan_next_log(samples / window.steps)
+        progress.next_log = self._due.next_log(progress.step, progress.samples, samples / window.steps)
         self.log(
             events.STEP_END,
             {
@@ -303,18 +286,9 @@ class Training:
                 **self._expert_load.update(self.trainer),
             },
         )
-        if self._max_samples and progress.samples >= self._max_samples:
-            return self._samples_reason
+        if self._due.max_samples and progress.samples >= self._due.max_samples:
+            return self._due.samples_reason
         return "deadline" if late_ranks else None
-
-    def _plan_next_log(self, samples_per_step: float) -> None:
-        """Plan a log point at the next multiple of log_freq, or earlier if max_samples will be reached earlier."""
-        step, every = self.progress.step, self._window
-        ahead = every - step % every
-        if self._max_samples and samples_per_step:
-            left = (self._max_samples - self.progress.samples) / samples_per_step
-            ahead = min(ahead, max(1, math.ceil(left)))
-        self.progress.next_log = step + ahead
 
     def _check_finite(self, losses: list[float]) -> None:
         if math.isfinite(self.progress.loss):
@@ -330,9 +304,6 @@ class Training:
             f"{loss} (precision {self.config.precision}, learning rate {self.trainer.learning_rate:g}): "
             "the training has diverged, or a batch contains NaN or infinity"
         )
-
-    def _may_evaluate(self) -> bool:
-        return not self.for_throughput and self.progress.step >= self.config.eval_start_steps
 
     @contextlib.contextmanager
     def _apart(self, part: str, phase: int = heartbeat.TRAIN) -> Iterator[None]:
@@ -380,23 +351,7 @@ class Training:
         sizes = {"rows": drawings.rows, "columns": drawings.columns}
         self.log(events.DRAWINGS, {"step": self.progress.step, "name": name, **sizes, "pixels": pixels})
 
-    # -- limits, epochs and checkpoints -----------------------------------------------------------------------
-
-    def _step_limit(self) -> int | None:
-        if self.for_throughput:
-            return int(self.config.timing_warmup_steps + self.config.throughput_steps)
-        limit: int | None = self.config.max_steps
-        return limit
-
-    def _sample_limit(self) -> tuple[int | None, str]:
-        """Return the number of samples after which the training stops, and the reason to log."""
-        if self.for_throughput:
-            return None, ""
-        limits = [(self.config.parity_samples, "parity"), (self.config.max_samples, "max_samples")]
-        return min((limit for limit in limits if limit[0]), default=(None, ""))
-
-    def _limit_reason(self) -> str:
-        return "throughput" if self.for_throughput else "max_steps"
+    # -- checkpoints, and the end -----------------------------------------------------------------------
 
     def _save(self) -> None:
         elapsed = self._elapsed()
@@ -415,13 +370,6 @@ class Training:
     def _elapsed(self) -> float:
         """Return the seconds of training, also before it was resumed."""
         return self.progress.train_time + time.perf_counter() - self._begin
-
-    @property
-    def _failure_interval_s(self) -> float | None:
-        """The config's mean time between failures, if it decides when to save."""
-        decides = not self.for_throughput and not self._checkpoint_steps
-        seconds: float | None = self.config.failure_interval_s if decides else None
-        return seconds
 
     def _checkpoint_is_due(self) -> bool:
         """Return True if the interval is over and the last checkpoint is written: two must not overlap."""
@@ -451,7 +399,7 @@ class Training:
             "raw_train_time": whole,
             "train_no_eval_time": training,
             "pure_training_computing_time": progress.compute_time + totals.compute,
-            "converged": progress.converged and not self.for_throughput,
+            "converged": progress.converged and not self._due.throughput_only,
             "stop_reason": reason,
             "final_loss": self.progress.loss,
             "final_metrics": self.last_evaluation.metrics,

@@ -29,8 +29,9 @@ from flagperf_driver.training.checkpoint_interval import CheckpointInterval, int
 from flagperf_driver.training.checks import replicas
 from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
+from flagperf_driver.training.due import MAX_WINDOW
 from flagperf_driver.training.evaluation import Loading, ModelTime, evaluate
-from flagperf_driver.training.loop import MAX_WINDOW, DataError, NonFiniteLoss, Training
+from flagperf_driver.training.loop import DataError, NonFiniteLoss, Training
 from flagperf_driver.training.profile import Activity, Profiler, Recording, StepBytes
 from flagperf_driver.training.profiled_steps import HOST_STEPS, MOST_ACTIVITIES
 from flagperf_driver.training.progress import TrainingProgress
