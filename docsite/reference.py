@@ -14,9 +14,9 @@ from pytest_flagperf.catalog.suite import (
     DataItem,
     Goal,
     SuiteFigure,
-    SuiteMetric,
     _MeasurementScale,
     _MeasurementTable,
+    _MetricTable,
     _ScaleTable,
     _SuiteTable,
 )
@@ -62,7 +62,7 @@ _VENDOR_TOML = (
 )
 _SUITE_TOML = (
     _Table("The file", _SuiteTable),
-    _Table("[metric]", SuiteMetric),
+    _Table("[metric]", _MetricTable),
     _Table("[scales.NAME]", _ScaleTable),
     _Table("[[scales.NAME.data]]", DataItem),
     _Table("[scales.NAME.left_out]", LeftOutTimeLimits),

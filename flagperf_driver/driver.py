@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import faulthandler
 import json
-import math
 import os
 import signal
 import sys
 import time
 import traceback
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Iterator, Mapping, NoReturn
@@ -25,6 +24,7 @@ from flagperf_driver.extern import suggest
 from flagperf_driver.heartbeat import Heartbeat
 from flagperf_driver.original_names import Names
 from flagperf_driver.perflog import PerfLog
+from flagperf_driver.target import Target
 
 SCHEMA = 1
 
@@ -104,34 +104,6 @@ class Config:
 
 
 @dataclass(frozen=True)
-class TargetMetric:
-    """The suite's quality metric with its target value, and the further targets."""
-
-    name: str
-    direction: str
-    unit: str
-    target: float | None
-    """None in a measurement."""
-    original_name: str = ""
-    """The metric's name in FlagPerf's logs, if different."""
-    also: Mapping[str, float] = field(default_factory=dict)
-    """Further metrics with their targets, which have the same direction."""
-
-    @property
-    def targets(self) -> Mapping[str, float | None]:
-        """All targets by the names of their metrics."""
-        return {self.name: self.target, **self.also}
-
-    def reached(self, metrics: Mapping[str, float]) -> bool:
-        """Return True if one evaluation's metrics meet all targets; a missing metric and NaN never do."""
-        values = [(metrics.get(name, math.nan), target) for name, target in self.targets.items()]
-        return all(
-            target is not None and (value >= target if self.direction == "higher" else value <= target)
-            for value, target in values
-        )
-
-
-@dataclass(frozen=True)
 class RunCase:
     """The content of case.json: all settings of a rank, resolved by the harness."""
 
@@ -150,7 +122,7 @@ class RunCase:
     scale: str
     synthetic: bool
     throughput_only: bool
-    metric: TargetMetric
+    metric: Target
     sample_unit: str
     device: str
     backend: str
@@ -185,16 +157,15 @@ class RunCase:
             problems.append("{}: schema is {!r}; expected {}".format(where, body.get("schema"), SCHEMA))
         metric = body.get("metric")
         if isinstance(metric, dict):
-            required = [item.name for item in fields(TargetMetric) if item.default is item.default_factory is MISSING]
-            problems += _missing(metric, required, where + ", metric")
+            problems += _missing(metric, ["name", "direction", "unit", "target"], where + ", metric")
         elif "metric" in body:
             problems.append(f"{where}: metric must be an object; got {metric!r}")
         if problems:
             raise DriverError("\n".join(problems))
         assert isinstance(metric, dict)
         values = {item.name: body[item.name] for item in fields(cls)}
-        known = {item.name: metric[item.name] for item in fields(TargetMetric) if item.name in metric}
-        values["metric"] = TargetMetric(**known)
+        metric = {**metric, "value": metric["target"]}
+        values["metric"] = Target(**{item.name: metric[item.name] for item in fields(Target) if item.name in metric})
         values["modules"] = tuple(values["modules"])
         for name in ("data_dir", "device_module", "extern"):
             values[name] = Path(values[name]) if values[name] else None

@@ -26,7 +26,7 @@ SKIPPED = "the suite has not changed since it passed; make train runs all"
 def hash_of(catalog: Catalog, suite: Suite) -> str:
     """Hash the code as the fingerprint knows it, and what the fingerprint leaves out: config, target and checks."""
     plan = make_plan(catalog, PlanRequest(Case.parse(CASE.format(suite.name)), vendor="cpu", scale="small"))
-    used = [plan.fingerprint["key"], plan.config, plan.metric.target, dict(plan.metric.also), list(_checks(suite))]
+    used = [plan.fingerprint["key"], plan.config, plan.metric.value, dict(plan.metric.also), list(_checks(suite))]
     return hashlib.sha256(json.dumps(used, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

@@ -124,7 +124,7 @@ def _change(suite: Suite, rounds: Sequence[ConvergedRound]) -> _Change:
 
 def _is_used(suite: Suite, round_: ConvergedRound, change: _Change) -> bool:
     """Return False for rounds that trained for something else, with a note, and for failed rounds, with a problem."""
-    outcome, names = round_.outcome, [suite.metric.name, *suite.scales[round_.outcome.scale].also]
+    outcome, names = round_.outcome, [*suite.scales[round_.outcome.scale].target.values]
     if outcome.synthetic or not outcome.meant_to_converge:
         change.notes.append(f"left out: {round_.name}: it was not trained to the target on the suite's data")
         return False
@@ -161,12 +161,12 @@ def _check_seeds(suite: Suite, scale: str, rounds: Sequence[ConvergedRound], cha
 
 def _target(suite: Suite, scale: str, rounds: Sequence[ConvergedRound], change: _Change) -> Target | None:
     """Return the target of the scale: the given target, or for the small scale the target that the rounds give."""
-    metric, declared = suite.metric, suite.scales[scale]
-    values = {metric.name: declared.target, **declared.also}
+    declared = suite.scales[scale].target
+    values = {name: value for name, value in declared.values.items() if value is not None}
     if scale != REFERENCE:
         for name, current in values.items():
-            further = name != metric.name
-            possible = calibration.target_range(name, metric.direction, _by_shape(rounds), further=further)
+            further = name != declared.name
+            possible = calibration.target_range(name, declared.direction, _by_shape(rounds), further=further)
             chosen = calibration.choose(current, possible)
             if chosen is None:
                 change.problems.append(
@@ -183,8 +183,7 @@ def _target(suite: Suite, scale: str, rounds: Sequence[ConvergedRound], change: 
                 values[name] = chosen
     if change.problems:
         return None
-    target, *_ = values.values()
-    return Target(metric.name, metric.direction, metric.unit, target, {name: values[name] for name in declared.also})
+    return replace(declared, value=values[declared.name], also={name: values[name] for name in declared.also})
 
 
 def _by_shape(rounds: Sequence[ConvergedRound]) -> Mapping[str, list[Outcome]]:
@@ -206,8 +205,8 @@ def _add_curves(suite: Suite, scale: str, target: Target, rounds: Sequence[Conve
 def _add_target(suite: Suite, scale: str, target: Target, rounds: Sequence[ConvergedRound], change: _Change) -> None:
     """Set the targets in suite.toml and write the table of the README."""
     file, document_file = suite.path / "suite.toml", suite.path / "README.md"
-    declared, text = suite.scales[scale], file.read_text(encoding="utf-8")
-    for name, current in {suite.metric.name: declared.target, **declared.also}.items():
+    text = file.read_text(encoding="utf-8")
+    for name, current in suite.scales[scale].target.values.items():
         key = ("target",) if name == target.name else ("also", name)
         value = target.values[name]
         if value is not None and value != current:

@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from flagperf_driver.node.logs.metric import Target
 from flagperf_driver.node.logs.ranklog import Evaluation
+from flagperf_driver.target import Target
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.outcome import MetricQuality, Outcome
 

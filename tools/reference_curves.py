@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node.logs.metric import Target
+from flagperf_driver.target import Target
 from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.figures.units import count, plain
 from pytest_flagperf.results.measured.outcome import Outcome

@@ -18,7 +18,6 @@ from pytest_flagperf.catalog import REFERENCE, Suite
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.config.module import load
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results.measured.outcome import Target
 from pytest_flagperf.results.verdicts.reference import Batch, Curves, Reference
 from pytest_flagperf.stored import write_text
 from tools import run_tool
@@ -50,10 +49,10 @@ def of_points(suite: Suite, points: Mapping[str, Mapping[str, Any]]) -> Referenc
     """Return the reference of the suite's reference scale; MLPerf counts items of a batch, such as sequences."""
     own = load(suite.path / "config" / "_base.py").names
     per_item: Any = own["samples_per_item"].value if "samples_per_item" in own else 1
-    metric, scale = suite.metric, suite.scales[REFERENCE]
-    target = Target(metric.name, metric.direction, metric.unit, scale.target, dict(scale.also))
     batches = sorted((_batch(name, each, per_item) for name, each in points.items()), key=lambda one: one.global_batch)
-    return Reference(suite.model, suite.framework, REFERENCE, suite.sample_unit, target, tuple(batches))
+    return Reference(
+        suite.model, suite.framework, REFERENCE, suite.sample_unit, suite.scales[REFERENCE].target, tuple(batches)
+    )
 
 
 def _batch(name: str, points: Mapping[str, Any], per_item: int) -> Batch:

@@ -8,9 +8,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.target import Target
 from pytest_flagperf.case import Shape
 from pytest_flagperf.catalog import REFERENCE, DataItem, Scale, Suite, Vendor
 from pytest_flagperf.report.export.markdown import NONE, figure_names, figures, row
+from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.tables.published import Published
 from pytest_flagperf.results.verdicts.case_result import CaseResult
@@ -56,17 +58,15 @@ def models(tree: Tree, document: Path, language: str) -> str:
         rows.append([
             tree.link(document, suite.path.parent / "README.md", _title(suite)),
             tree.link(document, suite.path / "README.md", suite.framework),
-            *(_targets(suite, scale) if scale else NONE for scale in scales),
+            *(_targets(scale.target) if scale else NONE for scale in scales),
             ", ".join(configs) or _NO_CONFIG,
         ])  # fmt: skip
     return "\n".join(map(row, rows))
 
 
-def _targets(suite: Suite, scale: Scale) -> str:
+def _targets(target: Target) -> str:
     """The metrics of a scale with their targets."""
-    limit = "≤" if suite.metric.direction == "lower" else "≥"
-    targets = {suite.metric.name: scale.target, **scale.also}
-    return ", ".join(f"{name} {limit} {quantity(value, suite.metric.unit)}" for name, value in targets.items())
+    return ", ".join(targets.texts(target)).replace("<=", "≤").replace(">=", "≥")
 
 
 def vendors(tree: Tree, document: Path, language: str) -> str:
@@ -192,15 +192,15 @@ def case(tree: Tree, document: Path, suite: Suite) -> str:
     if not suite.is_training:
         return measurement(tree, document, suite)
     scales = list(suite.scales.values())
-    targets: dict[str, list[str]] = {}
+    cells_of: dict[str, list[str]] = {}
     for number, scale in enumerate(scales):
-        for name, value in {suite.metric.name: scale.target, **scale.also}.items():
+        for name, value in scale.target.values.items():
             limit = "at most" if suite.metric.direction == "lower" else "at least"
-            targets.setdefault(name, [NONE] * len(scales))[number] = f"{limit} {quantity(value, suite.metric.unit)}"
+            cells_of.setdefault(name, [NONE] * len(scales))[number] = f"{limit} {quantity(value, suite.metric.unit)}"
     rows = [
         ["scale", *(scale.name for scale in scales)],
         ["---"] * (len(scales) + 1),
-        *([f"target: {name}", *cells] for name, cells in targets.items()),
+        *([f"target: {name}", *cells] for name, cells in cells_of.items()),
         ["samples", *([suite.sample_unit] * len(scales))],
         ["training FLOPs per sample", *(_flops(scale) for scale in scales)],
         ["data directory", *(_data(scale) for scale in scales)],

@@ -331,14 +331,14 @@ class Training:
         beat = functools.partial(self._beat, heartbeat.EVALUATE)
         model_time = self._evaluated if event == events.EVALUATE else ModelTime()
         with self._apart(part, heartbeat.EVALUATE):
-            found = evaluate(self.trainer, self.rank.world.rank, self.rank.case.metric.targets, beat, model_time)
+            found = evaluate(self.trainer, self.rank.world.rank, self.rank.case.metric.values, beat, model_time)
         metrics, seconds = found.metrics, getattr(self.progress, part) - before
         self.last_evaluation = LastEvaluation(step, self.progress.samples, metrics)
         self._log_evaluation(event, seconds)
         for name, drawings in found.drawings.items():
             self._log_drawings(name, drawings)
         case = self.rank.case
-        reached = event == events.EVALUATE and not case.synthetic and case.metric.reached(metrics)
+        reached = event == events.EVALUATE and not case.synthetic and case.metric.reached_by(metrics)
         self.progress.converged |= reached
         return reached and bool(self.config.stop_at_target)
 

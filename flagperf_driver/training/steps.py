@@ -72,7 +72,7 @@ def context_fields(rank: Rank, suite_dir: Path) -> dict[str, Any]:
         "suite_dir": suite_dir,
         "metric": case.metric.name,
         "direction": case.metric.direction,
-        "target": case.metric.target,
+        "target": case.metric.value,
         "peaks": case.peaks,
     }
 

@@ -6,11 +6,12 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from flagperf_driver.target import Target
 from flagperf_driver.training.parallel import OF_SUITE
 
 from ..problems import near
@@ -36,22 +37,6 @@ COUNTED_ON = ("meta", "cpu")
 REFERENCE = "reference"
 """The scale of the full model; vendors tune only this scale."""
 SCALES = (REFERENCE, "small")
-
-
-@dataclass(frozen=True)
-class SuiteMetric:
-    name: str
-    """The key that summarize() returns."""
-    direction: str
-    """The better direction."""
-    unit: str
-    """The unit; ``fraction`` for values between 0 and 1."""
-    range: tuple[float, ...]
-    """The lowest and the highest possible value of the metric."""
-    loss_range: tuple[float, ...] | None = None
-    """The lowest and the highest possible training loss; None: any value from 0."""
-    original_name: str = ""
-    """The name of the metric in FlagPerf's logs, if different."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +98,8 @@ class DataItem:
 @dataclass(frozen=True)
 class Scale:
     name: str
-    target: float = math.nan
-    """NaN in a measurement."""
-    also: Mapping[str, float] = field(default_factory=dict)
-    """Further metrics with their targets: the same direction, unit and range as the metric's."""
+    target: Target
+    """The metric with the targets of this scale; a measurement has none."""
     flops_per_sample: float | None = None
     counted_on: str = COUNTED_ON[0]
     """The device on which the tests count flops_per_sample: cpu if shapes depend on values."""
@@ -143,6 +126,22 @@ class Goal:
 
 
 @dataclass(frozen=True)
+class _MetricTable:
+    name: str
+    """The key that summarize() returns."""
+    direction: str
+    """The better direction."""
+    unit: str
+    """The unit; ``fraction`` for values between 0 and 1."""
+    range: tuple[float, ...]
+    """The lowest and the highest possible value of the metric."""
+    loss_range: tuple[float, ...] | None = None
+    """The lowest and the highest possible training loss; None: any value from 0."""
+    original_name: str = ""
+    """The name of the metric in FlagPerf's logs, if different."""
+
+
+@dataclass(frozen=True)
 class _ScaleTable:
     target: float
     """The value of the metric that a training must reach."""
@@ -162,7 +161,7 @@ class _ScaleTable:
 class _SuiteTable:
     sample_unit: str
     """What is counted, such as images."""
-    metric: SuiteMetric
+    metric: _MetricTable
     """The metric that is judged."""
     scales: Mapping[str, _ScaleTable]
     """One table for each scale: reference and small."""
@@ -223,9 +222,9 @@ class _MeasurementTable:
     parallel: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @property
-    def metric(self) -> SuiteMetric:
+    def metric(self) -> _MetricTable:
         name, figure = next(iter(self.figures.items()))
-        return SuiteMetric(name, figure.direction, figure.unit, ())
+        return _MetricTable(name, figure.direction, figure.unit, ())
 
     def problems(self, file: Path) -> Iterator[str]:
         if not self.figures:
@@ -281,9 +280,9 @@ class Suite:
         return self._table.kind == TRAINING
 
     @property
-    def metric(self) -> SuiteMetric:
-        """The metric that a training is judged by, or the first figure of a measurement."""
-        return self._table.metric
+    def metric(self) -> Target:
+        """The metric that a training is judged by, or the first figure of a measurement, without a target."""
+        return Target(**vars(self._table.metric))
 
     @property
     def figures(self) -> Mapping[str, SuiteFigure]:
@@ -352,7 +351,11 @@ class Suite:
 
     @cached_property
     def scales(self) -> Mapping[str, Scale]:
-        return {name: Scale(name, **vars(scale)) for name, scale in self._table.scales.items()}
+        return {name: self._scale(name, dict(vars(table))) for name, table in self._table.scales.items()}
+
+    def _scale(self, name: str, declared: dict[str, Any]) -> Scale:
+        target = replace(self.metric, value=declared.pop("target", None), also=declared.pop("also", {}))
+        return Scale(name, target, **declared)
 
     @cached_property
     def _table(self) -> _SuiteTable | _MeasurementTable:

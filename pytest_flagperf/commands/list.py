@@ -13,7 +13,7 @@ from pytest_flagperf.commands import common
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.table import aligned
-from pytest_flagperf.results.figures.units import quantity
+from pytest_flagperf.results.figures import targets
 
 _MIN_WIDTH = 24
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -65,12 +65,9 @@ def _suite(suite: Suite) -> tuple[str, ...]:
     if not suite.is_training:
         more = len(suite.figures) - 1
         return suite.name, f"{suite.metric.name}{f' and {more} more' if more else ''}", ", ".join(suite.scales)
-    sign = "<=" if suite.metric.direction == "lower" else ">="
-    scales = []
-    for scale in suite.scales.values():
-        also = "".join(f" and {name} {sign} {quantity(value, suite.metric.unit)}" for name, value in scale.also.items())
-        scales.append(f"{scale.name} {sign} {quantity(scale.target, suite.metric.unit)}{also}")
-    return suite.name, suite.metric.name, ", ".join(scales)
+    texts = {name: targets.text(scale.target) for name, scale in suite.scales.items()}
+    metric = suite.metric.name
+    return suite.name, metric, ", ".join(f"{name}{text.removeprefix(metric)}" for name, text in texts.items())
 
 
 def _vendors(catalog: Catalog, root: Path) -> list[tuple[str, ...]]:

@@ -16,9 +16,9 @@ from typing import Any
 import orjson
 
 from flagperf_driver.layout import rank_log
-from flagperf_driver.node.logs.metric import Target
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank
 from flagperf_driver.perflog import number
+from flagperf_driver.target import Target
 from pytest_flagperf.commands import common
 from pytest_flagperf.hosts.cluster import split_hosts
 from pytest_flagperf.printable import printable

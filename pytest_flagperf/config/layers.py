@@ -232,9 +232,9 @@ class _Draft:
         """Check that a config does not change the suite's target; repeating its value has no effect."""
         # A suite's _base.py is for the reference scale at any scale.
         of_base = value.layer == "suite" and REFERENCE in self.suite.scales
-        target = self.suite.scales[REFERENCE].target if of_base else self.scale.target
+        target = (self.suite.scales[REFERENCE] if of_base else self.scale).target.value
         number = value.value
-        if math.isnan(target):
+        if target is None:
             self.problem(value, key, "a measurement has no target; remove the key", assignment)
         elif not isinstance(number, (int, float)) or not math.isclose(number, target, rel_tol=1e-9):
             expected = f"expected the suite's target {target:g} at scale {self.scale.name} (suite.toml)"

@@ -142,10 +142,9 @@ def _shares(plan: Plan) -> Iterator[str]:
 
 
 def _expected(plan: Plan) -> str:
-    sign = ">=" if plan.metric.direction == "higher" else "<="
-    targets = {plan.metric.name: plan.metric.target, **plan.metric.also}
-    unit = f" ({plan.metric.unit})" if plan.metric.unit else ""
-    return ", ".join(f"{name} {sign} {target:g}" for name, target in targets.items()) + unit
+    metric = plan.metric
+    unit = f" ({metric.unit})" if metric.unit else ""
+    return ", ".join(f"{name} {metric.sign} {value:g}" for name, value in metric.values.items()) + unit
 
 
 def _figure(figure: MeasuredFigure) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 import flagperf_driver
 from flagperf_driver.driver import SCHEMA as CASE_SCHEMA
 from flagperf_driver.driver import RunCase
-from flagperf_driver.node.logs.metric import StoredMetric
 from flagperf_driver.training import schedules
 from flagperf_driver.training.parallel import DDP, ParallelError
 
@@ -25,7 +24,7 @@ from ..problems import Problems
 from ..runtime import runtimes
 from ..settings import COMMAND_LINE
 from ..stored import to_json_types
-from ..stored.plan import MEASUREMENT, SCHEMA, TRAINING, Addition, MeasuredFigure, PlanFacts
+from ..stored.plan import MEASUREMENT, SCHEMA, TRAINING, Addition, MeasuredFigure, PlanFacts, metric_json
 from . import vendor_settings
 from .additions import find_additions
 from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch
@@ -94,6 +93,7 @@ class Plan(PlanFacts):
         return {
             **to_json_types(self),
             "schema": SCHEMA,
+            "metric": metric_json(self.metric),
             "case": str(self.case),
             "model": self.case.model,
             "framework": self.case.framework_name,
@@ -284,9 +284,7 @@ def _plan(
         kind=suite.kind,
         figures=figures_of(suite, vendor, case),
         throughput_only=suite.is_training and bool(config["throughput_only"]),
-        metric=StoredMetric(
-            **vars(suite.metric), target=declared.target if suite.is_training else None, also=declared.also
-        ),
+        metric=declared.target,
         sample_unit=suite.sample_unit,
         left_out=declared.left_out,
         device=names.device,

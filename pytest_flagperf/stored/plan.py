@@ -8,13 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node.logs.metric import StoredMetric
+from flagperf_driver.target import Target
 from flagperf_driver.training.parallel import DDP, Parallel, ParallelError
 from pytest_flagperf.case import Case, CaseError, Shape
 from pytest_flagperf.printable import printable_in
+from pytest_flagperf.typed import Either
 
 from . import type_check
-from .files import FormatError, check_schema, read
+from .files import FormatError, check_schema, read, to_json_types
 from .layout import host_folder
 
 SCHEMA = 1
@@ -23,7 +24,12 @@ VERSION = "version"
 KNOWN_PROBLEM = "known problem"
 """The first words of an addition's name that is a problem which the vendor states."""
 _MOST_RANKS = 100_000
-_WITH_CASE = {"case": str, "values?": Mapping[str, Mapping[str, Any]], "config?": Mapping[str, Any]}
+_READ_FIRST = {
+    "case": str,
+    "metric": {"target?": Either((float, None))},
+    "values?": Mapping[str, Mapping[str, Any]],
+    "config?": Mapping[str, Any],
+}
 _AS_WRITTEN = ("hosts", "chip_names")
 TRAINING, MEASUREMENT = "training", "measurement"
 """The kinds of suites."""
@@ -198,7 +204,7 @@ class PlanFacts(CaseFacts):
     case: Case
     nnodes: int = 0
     """The hosts of this start, fewer than the case's if others were lost (``fewest-hosts``); 0: as many."""
-    metric: StoredMetric
+    metric: Target
     device: str = ""
     chip_names: tuple[str, ...] = ()
     """Regular expressions for the name that the chip's devices report; without any, the chip's own name."""
@@ -278,12 +284,18 @@ class StoredPlan(PlanFacts):
     def from_json(cls, body: Mapping[str, Any], where: str) -> StoredPlan:
         """Check and convert a stored plan; raise FormatError with the invalid key, its value and the expected type."""
         check_schema(body, SCHEMA, where)
-        type_check.check(body, _WITH_CASE, where)
+        type_check.check(body, _READ_FIRST, where)
         shown = printable_in({name: value for name, value in body.items() if name not in _AS_WRITTEN})
-        known = {**body, **shown, "case": _case(body["case"], where), "values": _values(shown)}
+        metric = {**shown["metric"], "value": body["metric"].get("target")}
+        known = {**body, **shown, "case": _case(body["case"], where), "metric": metric, "values": _values(shown)}
         plan = type_check.typed(cls, known, where)
         _check(plan, where)
         return plan
+
+
+def metric_json(metric: Target) -> dict[str, Any]:
+    """Return the metric as plan.json and case.json have it, with its value as ``target``."""
+    return {"target" if name == "value" else name: to_json_types(value) for name, value in vars(metric).items()}
 
 
 def package_of(deviation: str) -> str:

@@ -32,7 +32,7 @@ def test_folders_with_their_toml_are_suites_and_vendors_with_its_values(tmp_path
     assert list(catalog.vendors) == ["acme"]
     suite = catalog.suite("toy", "pytorch_1.13")
     assert (suite.metric.name, suite.metric.direction, suite.sample_unit) == ("top1", "higher", "images")
-    assert suite.scales["reference"].target == 0.75
+    assert suite.scales["reference"].target.value == 0.75
     assert suite.scales["reference"].data[0].files == 3
     small = suite.scales["small"]
     assert (small.flops_per_sample, small.counted_on, small.data) == (None, "meta", ())
@@ -252,7 +252,7 @@ def test_a_measurement_has_the_chips_peaks_and_needs_no_config_at_the_reference_
     plan = make_plan(catalog, PlanRequest(Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", scale="reference"))
     copy, extra = plan.figures
     assert (copy.peak, copy.promised, extra.peak, extra.is_required) == (100e9, 0.8, None, False)
-    assert (plan.kind, plan.metric.name, plan.metric.target) == ("measurement", "copy", None)
+    assert (plan.kind, plan.metric.name, plan.metric.value) == ("measurement", "copy", None)
     assert overview(plan, "no estimate")[2] == "copy and 1 more"
     assert plan.program == "suites/toy/pytorch/run_measurement.py"
     assert plan.case_json(1, "/code")["peaks"]["memory_gb_s"] == 100e9
@@ -263,7 +263,7 @@ def test_a_measurement_has_the_chips_peaks_and_needs_no_config_at_the_reference_
 def test_a_scale_may_have_further_targets(tmp_path: Path) -> None:
     write_suite(tmp_path, toml=f"{SUITE_TOML}also = {{ top5 = 0.99 }}\n")
     scales = Catalog.scan([tmp_path]).suite("toy", "pytorch").scales
-    assert [(scale.target, scale.also) for scale in scales.values()] == [(0.75, {}), (0.9, {"top5": 0.99})]
+    assert [(scale.target.value, scale.target.also) for scale in scales.values()] == [(0.75, {}), (0.9, {"top5": 0.99})]
 
 
 def test_no_file_is_read_before_its_first_use(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_adding_a_model_takes_one_folder_and_it_reaches_its_calibrated_target(wa
     assert suite.reference("small") is not None
     assert markers.CALIBRATION in (suite.path / "README.md").read_text()
     assert "\ntarget = 0.6\n" in PAGE.read_text(encoding="utf-8")
-    assert 0.7 < suite.scales["small"].target < 1
+    assert 0.7 < (suite.scales["small"].target.value or 0) < 1
 
 
 def fields_of_context() -> list[str]:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import os
 import pickle
 import re
@@ -16,7 +17,8 @@ from typing import Any
 import pytest
 
 from flagperf_driver import driver, perflog
-from flagperf_driver.driver import Config, DriverError, RunCase, TargetMetric, World
+from flagperf_driver.driver import Config, DriverError, RunCase, World
+from flagperf_driver.target import Target
 from tests.driver.lab import REPO
 
 CASE: dict[str, Any] = {
@@ -67,7 +69,7 @@ MAIN = HELLO + "def main(rank):\n    {}\ndriver.run(main)\n"
 
 def test_the_case_is_typed_and_all_its_problems_are_reported_together() -> None:
     case = RunCase.from_json(CASE)
-    assert case.metric == TargetMetric("top1", "higher", "fraction", 0.8)
+    assert case.metric == Target("top1", "higher", "fraction", 0.8)
     assert case.extern == Path("/code/extern")
     assert (case.modules, case.device_module) == (("json",), Path("/code/vendors/acme/device.py"))
     assert case.data_dir is None
@@ -125,13 +127,20 @@ def test_config_travels_to_loader_processes(again: Callable[[Config], Config]) -
 
 @pytest.mark.parametrize(
     ("direction", "value", "reached"),
-    [("higher", 0.8, True), ("higher", 0.79, False), ("lower", 0.8, True), ("lower", 0.81, False)],
+    [
+        ("higher", 0.8, True),
+        ("higher", 0.79, False),
+        ("higher", math.inf, False),
+        ("lower", 0.8, True),
+        ("lower", 0.81, False),
+        ("lower", -math.inf, False),
+    ],
 )
 def test_a_metric_knows_whether_its_target_is_reached(direction: str, value: float, reached: bool) -> None:
-    metric = TargetMetric("x", direction, "", 0.8)
-    assert metric.reached({"x": value}) is reached
-    assert not metric.reached({"x": float("nan")})
-    assert not metric.reached({})
+    metric = Target("x", direction, "", 0.8)
+    assert metric.reached_by({"x": value}) is reached
+    assert not metric.reached_by({"x": math.nan})
+    assert not metric.reached_by({})
 
 
 @pytest.mark.parametrize(
@@ -145,7 +154,7 @@ def test_a_metric_knows_whether_its_target_is_reached(direction: str, value: flo
     ],
 )
 def test_all_targets_must_be_reached_by_one_evaluation(metrics: dict[str, float], reached: bool) -> None:
-    assert TargetMetric("box", "higher", "", 0.38, also={"mask": 0.34}).reached(metrics) is reached
+    assert Target("box", "higher", "", 0.38, also={"mask": 0.34}).reached_by(metrics) is reached
 
 
 def test_the_world_comes_from_the_environment() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node.device_lease import owner
-from flagperf_driver.node.logs.metric import StoredMetric
+from flagperf_driver.target import Target
 from pytest_flagperf.case import Case
 from pytest_flagperf.engines.agents.agents import Acquisition, Agents, DeviceRequest
 from pytest_flagperf.engines.agents.run_round import RoundOptions, run_round
@@ -63,7 +63,7 @@ def tiny_plan(
     }  # fmt: skip
     return Plan(
         case=Case.parse(f"tiny:plain:Core:{nnodes}:{nproc}:1"), vendor="nobody", scale="small", synthetic=False,
-        throughput_only=False, metric=StoredMetric("accuracy", "higher", "fraction", 0.8, range=(0.0, 1.0)),
+        throughput_only=False, metric=Target("accuracy", "higher", "fraction", 0.8, range=(0.0, 1.0)),
         sample_unit="lines", left_out=LeftOutTimeLimits(),
         device=device, backend="none", modules=(), device_module=None,
         chip_names=(), replaced_vendor="", visible_devices=visible_devices, runtime="host", extern=None,

@@ -42,7 +42,7 @@ def catalog(tmp_path: Path) -> Catalog:
 
 def test_a_plan_contains_the_values_of_suite_config_and_vendor(tmp_path: Path, catalog: Catalog) -> None:
     plan = planned(catalog)
-    assert (plan.metric.target, plan.metric.name, plan.sample_unit) == (0.75, "top1", "images")
+    assert (plan.metric.value, plan.metric.name, plan.sample_unit) == (0.75, "top1", "images")
     assert (plan.device, plan.backend, plan.visible_devices) == ("acme", "acl", "ACME_VISIBLE")
     assert (plan.flops_per_sample, plan.peak_tflops, plan.precision) == (24e9, 80.5, "bf16")
     assert (plan.min_efficiency, plan.scaling, plan.runtime) == (0.85, "weak", "venv")
@@ -50,7 +50,7 @@ def test_a_plan_contains_the_values_of_suite_config_and_vendor(tmp_path: Path, c
     assert plan.extern is None
     write_vendor(tmp_path, toml='scale = "small"\nruntime = "host"\n' + VENDOR_TOML)
     plan = planned(Catalog.scan([tmp_path]), synthetic=False)
-    assert (plan.scale, plan.runtime, plan.metric.target, plan.throughput_only) == ("small", "host", 0.9, False)
+    assert (plan.scale, plan.runtime, plan.metric.value, plan.throughput_only) == ("small", "host", 0.9, False)
     assert planned(catalog, scale="reference", runtime="docker").runtime == "docker"
 
 

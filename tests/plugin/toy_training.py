@@ -31,13 +31,13 @@ def main(rank):
         log(events.STEP_BEGIN, {"step": step + 1})
     begun_after = step
     own = rank.case.seed * 1e-9  # rounds of different seeds differ
-    while step < config.max_steps and not (accuracy >= rank.case.metric.target and not rank.case.throughput_only):
+    while step < config.max_steps and not (accuracy >= rank.case.metric.value and not rank.case.throughput_only):
         step += 1
         time.sleep(config.step_s)
         fault(config.fault, rank, step, begun_after)
         rank.heartbeat.beat(step, heartbeat.TRAIN)
         accuracy = min(1.0, config.learning_rate * step)
-        accuracy = max(0.0, accuracy - own) if accuracy < rank.case.metric.target else accuracy
+        accuracy = max(0.0, accuracy - own) if accuracy < rank.case.metric.value else accuracy
         loss = float("nan") if config.fault == "nan" else 1.0 / step + own
         log(
             events.STEP_END,
@@ -51,7 +51,7 @@ def main(rank):
         if saved and rank.world.rank == 0 and step % config.checkpoint_steps == 0:
             saved.write_text(str(step))
             log(events.CHECKPOINT, {"step": step, "pause": 0.0, "write_time": 0.0, "bytes": 1})
-    converged = accuracy >= rank.case.metric.target and not rank.case.throughput_only
+    converged = accuracy >= rank.case.metric.value and not rank.case.throughput_only
     log(events.TRAIN_END, {"reason": "target" if converged else "max_steps"})
     warmup = config.timing_warmup_steps
     measured = max(step - begun_after - warmup, 0)

@@ -7,9 +7,9 @@ import re
 import statistics
 from pathlib import Path
 
-from flagperf_driver.node.logs.metric import Target
+from flagperf_driver.target import Target
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import Catalog, Suite
+from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.plan import PlanRequest, make_plan
 from pytest_flagperf.results.verdicts.reference import FEWEST
 from tools import markers
@@ -18,11 +18,6 @@ from tools.calibration import DEVIATIONS, LATEST, FullTraining, table
 REPO = Path(__file__).resolve().parents[2]
 CATALOG = Catalog.scan([REPO])
 SUITES = [suite for suite in CATALOG.trainings.values() if "small" in suite.scales]
-
-
-def target_of(suite: Suite) -> Target:
-    metric, scale = suite.metric, suite.scales["small"]
-    return Target(metric.name, metric.direction, metric.unit, scale.target, scale.also)
 
 
 def trainings(text: str, metrics: int) -> dict[str, list[FullTraining]]:
@@ -64,7 +59,7 @@ def test_a_small_target_is_three_deviations_below_the_mean() -> None:
     for suite in SUITES:
         case = Case.parse(f"{suite.name}:CPU:1:1:1")
         steps = make_plan(CATALOG, PlanRequest(case, vendor="cpu", scale="small")).config["max_steps"]
-        text, target = (suite.path / "README.md").read_text(encoding="utf-8"), target_of(suite)
+        text, target = (suite.path / "README.md").read_text(encoding="utf-8"), suite.scales["small"].target
         assert problems(text, target, steps) == [], suite.name
         # The table has the form that the command writes.
         section = table(target, steps, trainings(text, len(target.values)))

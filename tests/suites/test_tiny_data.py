@@ -104,7 +104,8 @@ def make_smaller(site: Site, suite: Suite, settings: dict[str, Any]) -> None:
     with (folder / "config/_base.py").open("a", encoding="utf-8") as base:
         base.writelines(["\n", *lines, 'precision = "fp32"\n', "eval_at_start = False\n"])
     toml = folder / "suite.toml"
-    easiest = suite.metric.range[0 if suite.metric.direction == "higher" else 1]
+    low, high = suite.metric.range or ()
+    easiest = low if suite.metric.direction == "higher" else high
     text = re.sub(r"(?m)^target = .*", f"target = {easiest}", toml.read_text(encoding="utf-8"))
     text = re.sub(r"(?m)^also = .*\n", "", text)
     text = re.sub(r"(?m)^\[scales\.reference\.left_out\]\n(.+\n)*", "", text) + LEFT_OUT

@@ -11,12 +11,12 @@ from typing import Any, Callable, Generic, Mapping, Sequence, TypeVar
 from flagperf_driver import events, perflog
 from flagperf_driver.node.agent.milestones import MILESTONES
 from flagperf_driver.node.logs.drawings import FirstAndLast, drawings
-from flagperf_driver.node.logs.metric import StoredMetric, Target
 from flagperf_driver.node.logs.points import MOST_POINTS, LeftOutPoint, MeasuredPoint, left_out_point, measured_point
 from flagperf_driver.node.logs.ranges import LOGGED, NOT_NEGATIVE, Range
 from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
 from flagperf_driver.original_names import LogTranslator, Names
 from flagperf_driver.perflog import number
+from flagperf_driver.target import Target
 
 CURVE_POINTS = 2000
 TAIL_LINES = 20
@@ -162,12 +162,9 @@ class Impossible:
 class RangeChecker:
     """Check one rank's records against the ranges, and count the figures that are outside."""
 
-    def __init__(self, rank: int, metric: StoredMetric | None = None) -> None:
-        """``metric`` is from the plan; the suite may declare its ``range`` and ``loss_range``."""
-        of_metric, of_loss = (_pair(metric.range), _pair(metric.loss_range)) if metric else (None, None)
-        loss = of_loss or NOT_NEGATIVE
-        names = (metric.name, *metric.also) if metric and metric.name else ()
-        evaluated = dict.fromkeys(names, of_metric) if of_metric else {}
+    def __init__(self, rank: int, target: Target) -> None:
+        of_metric, loss = _pair(target.range), _pair(target.loss_range) or NOT_NEGATIVE
+        evaluated = dict.fromkeys(target.values, of_metric) if of_metric and target.name else {}
         final = {f"final_metrics.{name}": allowed for name, allowed in evaluated.items()}
         own: dict[str, Mapping[str, Range]] = {
             events.STEP_END: {"loss": loss},
@@ -305,19 +302,17 @@ def read_rank(
     rank: int,
     target: Target,
     warmup: int = 0,
-    metric: StoredMetric | None = None,
     sample_unit: str = "",
     loads: perflog.Loads | None = None,
 ) -> RankLog:
     """Read the rank's log and translate FlagPerf's names; a missing file is a log without lines.
 
-    ``metric`` is from the plan, with the ranges that the suite declares and FlagPerf's name.
-    ``loads`` is a faster JSON parser than the standard library's.
+    ``target`` is from the plan. ``loads`` is a faster JSON parser than the standard library's.
     """
-    names = LogTranslator(Names(target.name, metric.original_name if metric else "", sample_unit))
+    names = LogTranslator(Names(target.name, target.original_name, sample_unit))
     log = RankLog(rank, path)
     skipped = perflog.SkippedCounts()
-    ranges = RangeChecker(rank, metric)
+    ranges = RangeChecker(rank, target)
     reader = _RankLogReader(log, target, warmup)
     try:
         with path.open("rb") as stream:

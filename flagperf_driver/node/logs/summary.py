@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
 from flagperf_driver.layout import DEVICE_SERIES, HOST_SERIES, LOAD_SERIES, MILESTONE_TIMES, MONITORS, rank_log
-from flagperf_driver.node.logs.metric import StoredMetric, Target
 from flagperf_driver.node.logs.ranges import DroppedReadings
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank
 from flagperf_driver.node.logs.sample_files import read_samples
 from flagperf_driver.node.logs.samples import HostWindow, Samples, Series
 from flagperf_driver.node.manifest import checksum
 from flagperf_driver.perflog import number
+from flagperf_driver.target import Target
 
 SHORT_FILES = (MILESTONE_TIMES, MONITORS)
 """The files that the controller gets beside the summary, as they are."""
@@ -36,7 +36,7 @@ class Request:
     """What a host's summary depends on besides its files; times are by the controller's clock."""
 
     ranks: Sequence[int]
-    metric: StoredMetric
+    target: Target
     warmup: int = 0
     sample_unit: str = ""
     windows: Sequence[Sequence[float]] = ()
@@ -46,7 +46,7 @@ class Request:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Request:
-        return cls(**{**body, "metric": StoredMetric(**body["metric"])})
+        return cls(**{**body, "target": Target(**body["target"])})
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,8 @@ class HostSummary:
 
 def summarize(folder: Path, request: Request) -> Mapping[str, Any]:
     """Return the summary of a host's folder as JSON, without default values."""
-    metric = request.metric
     ranks = [
-        read_rank(folder / rank_log(rank), rank, Target.of(metric), request.warmup, metric, request.sample_unit)
+        read_rank(folder / rank_log(rank), rank, request.target, request.warmup, request.sample_unit)
         for rank in request.ranks
     ]
     samples = read_samples(folder, _report(folder / MONITORS), request.clock_offset_s)

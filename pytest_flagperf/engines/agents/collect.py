@@ -231,7 +231,7 @@ def fetch(
 
 def _order(offset: int, limits: LogLimits, request: Request | None = None) -> Message:
     """Return the order for one piece of the logs, or of a summary; the agent packs no more than the limits allow."""
-    summary = {} if request is None else {"summary": {**vars(request), "metric": vars(request.metric)}}
+    summary = {} if request is None else {"summary": {**vars(request), "target": vars(request.target)}}
     return {
         "op": "collect", "offset": offset, "max_bytes": limits.max_bytes, "max_entries": limits.max_entries, **summary,
     }  # fmt: skip

@@ -141,7 +141,7 @@ def start_tracker(plan: StoredPlan, started_ms: int) -> Tracker:
         case=str(plan.case),
         round=plan.round,
         metric_name=plan.metric.name,
-        target=plan.metric.target,
+        target=plan.metric.value,
         sample_unit=plan.sample_unit,
     )
     return Tracker(start, Bounds.of(plan.config), started_ms)

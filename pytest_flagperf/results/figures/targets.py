@@ -1,10 +1,19 @@
-"""Write the targets of a suite as text."""
+"""Write the target of a suite as text and as JSON."""
 
 from __future__ import annotations
 
-from flagperf_driver.node.logs.metric import Target
+from dataclasses import fields
+from typing import Any
+
+from flagperf_driver.target import Target
+from pytest_flagperf.stored import files
 
 from .units import quantity
+
+
+def to_json(target: Target) -> dict[str, Any]:
+    """Return what an outcome and a reference store of a target: the fields by which two are compared."""
+    return {item.name: files.to_json_types(getattr(target, item.name)) for item in fields(target) if item.compare}
 
 
 def texts(target: Target) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from flagperf_driver.node.logs.metric import Target
+from flagperf_driver.target import Target
 
 Points = Sequence[tuple[float, float]]
 """Samples and value, in order; ``finite`` removes NaN and infinite values."""

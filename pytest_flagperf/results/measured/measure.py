@@ -14,11 +14,11 @@ from typing import Any
 import orjson
 
 from flagperf_driver.layout import rank_log
-from flagperf_driver.node.logs.metric import Target
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank, whole
 from flagperf_driver.node.logs.samples import Samples
 from flagperf_driver.node.logs.summary import HostSummary, Request
 from flagperf_driver.perflog import number
+from flagperf_driver.target import Target
 from pytest_flagperf.printable import printable_in
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.logs import failures as failures_of
@@ -58,7 +58,6 @@ class StoredRound:
         self.path, self._files = path, RoundDir(path)
         self.plan = self._files.read_plan()
         nproc = self.plan.case.nproc
-        self.target = Target.of(self.plan.metric)
         self.places = [
             RankLocation(noderank * nproc + local, self.plan.host(noderank).name, noderank)
             for noderank in range(self.plan.shape.nnodes)
@@ -83,7 +82,7 @@ class StoredRound:
             log = summary.ranks[place.rank % plan.case.nproc]
             log.path, log.is_summary = path, True
             return log
-        return read_rank(path, place.rank, self.target, self.warmup, plan.metric, plan.sample_unit, orjson.loads)
+        return read_rank(path, place.rank, plan.metric, self.warmup, plan.sample_unit, orjson.loads)
 
     @property
     def warmup(self) -> int:
@@ -291,8 +290,8 @@ def _outcome(of: StoredRound) -> Outcome:
     finished = first.finished or {}
     compared, failures = _failures(of)
     chain = of.chain
-    joined = chain.joined(of.target) if chain else first
-    of_ranks = metrics.of_round(plan, [joined, *logs[1:]], of.target, starts=len(chain.files) if chain else 1)
+    joined = chain.joined(plan.metric) if chain else first
+    of_ranks = metrics.of_round(plan, [joined, *logs[1:]], plan.metric, starts=len(chain.files) if chain else 1)
     by_name = {metric.name: metric for metric in of_ranks}
     profile, no_profile = _profile(plan, first)
     rate = by_name.get("p_core" if plan.throughput_only else "p_whole")
@@ -322,7 +321,7 @@ def _outcome(of: StoredRound) -> Outcome:
         round=plan.round,
         seed=plan.seed,
         state=end.state if end else "unknown",
-        target=of.target,
+        target=plan.metric,
         failures=failures,
         stop_reason=_text(finished.get("stop_reason")),
         metrics=(
@@ -340,7 +339,7 @@ def _outcome(of: StoredRound) -> Outcome:
         bad_points=sum(log.bad_points for log in logs),
         work=_work(plan, finished),
         losses=_losses([joined, *logs[1:]], finished),
-        quality=_quality(joined, finished, of.target),
+        quality=_quality(joined, finished, plan.metric),
         hosts=tuple(plan.host(noderank).name for noderank in range(plan.shape.nnodes)),
         environment=_environment(plan, first, finished),
         started_ms=end.started_ms if end else None,

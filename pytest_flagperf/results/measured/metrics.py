@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flagperf_driver.node.logs.metric import Target
 from flagperf_driver.node.logs.points import MeasuredPoint
 from flagperf_driver.node.logs.ranklog import RankLog, whole
 from flagperf_driver.perflog import number
+from flagperf_driver.target import Target
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.logs.points import of_ranks, point_of
 from pytest_flagperf.stored.plan import StoredPlan

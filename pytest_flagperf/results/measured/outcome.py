@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node.logs.drawings import LoggedDrawings
-from flagperf_driver.node.logs.metric import Target
 from flagperf_driver.node.logs.points import LeftOutPoint, MeasuredPoint
 from flagperf_driver.node.logs.ranklog import Evaluation, Impossible, Step, whole
 from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
 from flagperf_driver.perflog import number
+from flagperf_driver.target import Target
 from pytest_flagperf import case as case_names
 from pytest_flagperf.case import Case, Shape
+from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.logs.failures import Failure
 from pytest_flagperf.results.measured import consistency, validity, vendor_code
 from pytest_flagperf.results.measured.metrics import MetricValue
@@ -217,9 +218,7 @@ class Outcome(CaseFacts):
         return None if metric is None else metric.value
 
     def to_json(self) -> dict[str, Any]:
-        body: dict[str, Any] = {"schema": SCHEMA}
-        body.update(files.to_json_types(self))
-        return body
+        return {"schema": SCHEMA, **files.to_json_types(self), "target": targets.to_json(self.target)}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], where: str = "outcome") -> Outcome:

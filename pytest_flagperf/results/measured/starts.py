@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from flagperf_driver.node.logs.drawings import FirstAndLast
-from flagperf_driver.node.logs.metric import Target
 from flagperf_driver.node.logs.ranklog import Curve, Evaluation, Impossible, RankLog, Step
 from flagperf_driver.perflog import number
+from flagperf_driver.target import Target
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.stored import FormatError, layout

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from flagperf_driver.node.logs.metric import Target
+from flagperf_driver.target import Target
+from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.figures.statistics import student_limit
 from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.logs.curves import CurveDistance
@@ -121,7 +122,8 @@ class Reference:
 
     def text(self) -> str:
         """The reference as JSON with one line for each list of numbers, for readable diffs."""
-        body = json.dumps(files.to_json_types({"schema": SCHEMA, "of": self}), indent=1, allow_nan=False)
+        of = {**files.to_json_types(self), "target": targets.to_json(self.target)}
+        body = json.dumps({"schema": SCHEMA, "of": of}, indent=1, allow_nan=False)
         return re.sub(r"\[[^][{}]+\]", lambda match: " ".join(match[0].split()), body) + "\n"
 
     @classmethod

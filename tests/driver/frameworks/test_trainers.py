@@ -16,8 +16,8 @@ import pytest
 
 from flagperf_driver import perflog
 from flagperf_driver.heartbeat import read_heartbeat
-from flagperf_driver.node.logs.metric import Target
 from flagperf_driver.node.logs.ranklog import read_rank
+from flagperf_driver.target import Target
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.results.logs.failures import RankLocation
 from pytest_flagperf.results.measured import consistency, consistency_pairs

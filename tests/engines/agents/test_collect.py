@@ -14,8 +14,8 @@ import pytest
 from flagperf_driver.layout import MONITORS
 from flagperf_driver.node.agent.archive import GIB, LogLimits, pack
 from flagperf_driver.node.folder import SUMMARY
-from flagperf_driver.node.logs.metric import StoredMetric
 from flagperf_driver.node.logs.summary import Request
+from flagperf_driver.target import Target
 from pytest_flagperf.engines.agents import collect as collect_module
 from pytest_flagperf.engines.agents.collect import Collected, collect
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, LogsTooLarge, unpack, unpack_summary
@@ -128,7 +128,7 @@ def test_a_host_whose_summary_does_not_arrive_is_asked_again(tmp_path: Path) -> 
 
     agents: Any = SimpleNamespace(limits=DEFAULT_LIMITS, live=silent())
     good, late, never = agent("h1", [chunk]), agent("h2", [None, chunk]), agent("h3", [None] * 4)
-    request = Request([0], StoredMetric("accuracy"))
+    request = Request([0], Target("accuracy", "higher", "fraction"))
     missing = collect_module._fetch_summaries(agents, dict.fromkeys([good, late, never], request))
     assert [one.host for one in missing] == ["h3"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["h1", "h2"]

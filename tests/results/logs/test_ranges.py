@@ -5,17 +5,18 @@ import math
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flagperf_driver import events
-from flagperf_driver.node.logs.metric import StoredMetric
 from flagperf_driver.node.logs.ranges import DEVICE, HOST, LOGGED, Range
 from flagperf_driver.node.logs.ranklog import RangeChecker
 from flagperf_driver.node.logs.samples import Samples
 from flagperf_driver.node.sampling import devices, host_counters
+from flagperf_driver.target import Target
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.range_texts import impossible_figure, range_text
 from pytest_flagperf.results.measured.measure import measure
@@ -137,7 +138,7 @@ def test_an_impossible_reading_changes_no_figure_of_the_round() -> None:
         assert bad.value(name) == pytest.approx(good.value(name), rel=0.05), name
 
 
-SUITE = StoredMetric("top1", range=(0.0, 1.0), loss_range=(-0.5, 20.0))
+SUITE = Target("top1", "higher", "fraction", range=(0.0, 1.0), loss_range=(-0.5, 20.0))
 DECLARED = [
     (events.STEP_END, "loss", Range(-0.5, 20.0)),
     (events.FINISHED, "final_loss", Range(-0.5, 20.0)),
@@ -174,8 +175,8 @@ def test_a_logged_figure_at_its_bounds_is_possible_and_one_beyond_is_not(event: 
 
 
 def test_without_a_declared_range_only_the_loss_has_one() -> None:
-    for expected in (None, StoredMetric("top1"), StoredMetric("top1", range=(1, 1))):
-        limits = RangeChecker(0, expected)
+    for target in (replace(SUITE, range=None, loss_range=None), replace(SUITE, range=(1, 1), loss_range=None)):
+        limits = RangeChecker(0, target)
         limits.check(events.EVALUATE, {"top1": 2.5})
         assert limits.impossible() == ()
         limits.check(events.STEP_END, {"loss": -0.1})

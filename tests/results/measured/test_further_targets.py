@@ -117,7 +117,7 @@ def test_reports_show_each_target(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     assert "scale     small: top1 >= 0.9, top5 >= 0.97 (fraction)" in describe(plan)
     case = RunCase.from_json({**plan.case_json(1, "/code"), "token": "t"})
-    assert case.metric.targets == {"top1": 0.9, "top5": 0.97}
+    assert case.metric.values == {"top1": 0.9, "top5": 0.97}
     catalog = Catalog.scan([tmp_path])
     documented = sections.case(Tree(tmp_path, catalog), tmp_path / "README.md", catalog.suite("toy", "pytorch"))
     assert "| target: top5 | / | at least 0.970 |" in documented

@@ -12,8 +12,8 @@ import pytest
 
 from flagperf_driver import perflog
 from flagperf_driver.node.logs import ranklog
-from flagperf_driver.node.logs.metric import Target
 from flagperf_driver.node.logs.ranklog import CURVE_POINTS, Curve, read_rank
+from flagperf_driver.target import Target
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome
 from pytest_flagperf.stored import FormatError

@@ -317,9 +317,7 @@ def test_the_suites_references_are_whole_and_of_their_present_targets() -> None:
         assert body is not None
         held = Reference.from_json(body, str(file))
         assert (held.model, held.framework, held.scale) == (suite.model, suite.framework, file.stem)
-        scale = suite.scales[file.stem]
-        target = (suite.metric.name, scale.target, scale.also)
-        assert (held.target.name, held.target.value, held.target.also) == target, file
+        assert held.target == suite.scales[file.stem].target, file
         for batch in held.batches:
             assert 0 < batch.earliest < min(batch.to_target), file
             if not batch.loss.rounds:

@@ -1,4 +1,4 @@
-"""The metric of a suite with its targets, by which logs are read."""
+"""The target of a suite, on both sides: a rank stops at it, and the logs are judged by it."""
 
 from __future__ import annotations
 
@@ -8,34 +8,20 @@ from typing import Mapping
 
 
 @dataclass(frozen=True)
-class StoredMetric:
-    """The metric of the suite with its target, as the plan has it."""
-
-    name: str
-    direction: str = ""
-    unit: str = ""
-    target: float | None = None
-    also: Mapping[str, float] = field(default_factory=dict)
-    """Further metrics with their targets."""
-    range: tuple[float, ...] | None = None
-    loss_range: tuple[float, ...] | None = None
-    original_name: str = ""
-
-
-@dataclass(frozen=True)
 class Target:
-    """The target of the plan's suite with its further targets; never taken from a log."""
+    """The metric of a suite with the value that a training must reach; never taken from a log."""
 
     name: str
     direction: str
     unit: str
-    value: float | None
+    value: float | None = None
+    """None in a measurement."""
     also: Mapping[str, float] = field(default_factory=dict)
-    """Further metrics with their targets; direction and unit are the same."""
-
-    @classmethod
-    def of(cls, metric: StoredMetric) -> Target:
-        return cls(metric.name, metric.direction, metric.unit, metric.target, metric.also)
+    """Further metrics with their targets, which have the same direction, unit and range."""
+    range: tuple[float, ...] | None = field(default=None, compare=False)
+    loss_range: tuple[float, ...] | None = field(default=None, compare=False)
+    original_name: str = field(default="", compare=False)
+    """Logs are read by this and the two ranges, as suite.toml has them; an outcome does not store them."""
 
     @property
     def sign(self) -> str:
@@ -55,7 +41,7 @@ class Target:
         return [name for name in self.values if not self.met(name, metrics.get(name))]
 
     def met(self, name: str, value: float | None) -> bool:
-        """Return True if a value of this metric reaches its target."""
+        """Return True if a value of this metric reaches its target; NaN and the infinities reach none."""
         target = self.values[name]
         if value is None or target is None or not (math.isfinite(value) and math.isfinite(target)):
             return False
