@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ class RunDirectory:
         expected = self.path
         try:
             expected.parent.mkdir(parents=True, exist_ok=True)
-            for number in range(1, 1000):
+            for number in itertools.count(1):
                 self.path = expected if number == 1 else expected.with_name(f"{expected.name}-{number}")
                 with suppress(FileExistsError):
                     self.path.mkdir()
