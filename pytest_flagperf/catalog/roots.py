@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path, PurePath
 
 from .. import __version__
-from ..settings import LACKS, Settings, holds_some
+from ..settings import LACKS, Settings, find_root, holds_some
 from .catalog import Catalog
 from .toml_reader import CatalogError
 
@@ -17,9 +17,12 @@ _PACKAGE = "pytest_flagperf"
 _SUITES = "suites"
 
 
-def scan(settings: Settings, packages: Mapping[Path, str], *, bundled_suites: bool = False) -> Catalog:
+def scan(
+    settings: Settings, packages: Mapping[Path, str], cwd: Path | None = None, *, bundled_suites: bool = False
+) -> Catalog:
     """Return the suites and vendors of the roots, the wheel, and the folders of installed packages (with their names).
 
+    Roots without a vendor use those of the tree of ``cwd``: the suite may lie outside the checkout that pytest runs in.
     The wheel's suites are in the catalog if a run names them, or if no others exist. All suites of a framework share an
     environment: a tree's own suites must not depend on what the wheel's suites require.
     """
@@ -31,6 +34,8 @@ def scan(settings: Settings, packages: Mapping[Path, str], *, bundled_suites: bo
     if problems:
         raise CatalogError(problems)
     catalog = Catalog.scan([*map(Path, settings.roots), *packages], packages)
+    if not catalog.vendors and cwd is not None and (tree := find_root(cwd)) is not None:
+        catalog = catalog.over(Catalog.scan([tree]), with_suites=False)
     root = bundled()
     if root is None:
         return catalog

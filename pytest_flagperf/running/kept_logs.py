@@ -21,7 +21,7 @@ def fetch(run_dir: Path, names: Collection[str], cwd: Path) -> Iterator[tuple[bo
     Yield for each host whether its logs are those that it summed up, and a sentence.
     """
     settings = read_settings(with_stored_options({"resume": str(run_dir.absolute())}, cwd), cwd, cwd)
-    allocation, limits = allocate(settings, scan(settings, installed_roots()), cwd)
+    allocation, limits = allocate(settings, scan(settings, installed_roots(), cwd), cwd)
     try:
         for one in planned_rounds(run_dir):
             yield from LateLogs(allocation.pool_of, limits).fetch_kept(one.path, names)

@@ -95,7 +95,7 @@ class Run:
         conf = original.read_test_conf(root / settings.test_conf) if settings.test_conf else None
         if conf is not None:
             settings = _with_conf(settings, conf)
-        catalog = scan(settings, installed_roots(), bundled_suites=bundled_suites)
+        catalog = scan(settings, installed_roots(), cwd, bundled_suites=bundled_suites)
         if not catalog.suites:
             if settings.given("roots") or COMMAND_LINE in settings.sources.values():
                 searched = ", ".join(map(str, catalog.roots))

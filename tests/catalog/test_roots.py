@@ -108,6 +108,16 @@ def test_the_same_vendor_in_two_roots_is_reported_with_both_and_the_fix(tmp_path
         catalog_of(tmp_path / "tree")
 
 
+def test_a_suite_outside_the_checkout_uses_the_vendors_of_the_checkout(tmp_path: Path) -> None:
+    checkout, folder = tree(tmp_path / "checkout"), tmp_path / "folder"
+    write_suite(folder, "mine")
+    settings = read_settings({}, folder, tmp_path / "checkout")
+    catalog = scan(settings, {}, tmp_path / "checkout" / "vendors")
+    assert ({*catalog.suites}, catalog.vendors, catalog.replaced) == ({("mine", "pytorch")}, checkout.vendors, {})
+    write_vendor(folder, "own")
+    assert {*scan(settings, {}, tmp_path / "checkout").vendors} == {"own"}
+
+
 def test_list_shows_the_origin_of_a_vendor(
     tmp_path: Path, install: Install, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

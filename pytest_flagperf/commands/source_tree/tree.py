@@ -36,4 +36,5 @@ def catalog(of: Path | None = None, roots: Sequence[str] | None = None) -> Catal
     """Return all suites and vendors that a run in the tree can use."""
     from pytest_flagperf.hooks.roots import installed_roots  # most commands need no plugin, and pluggy takes time
 
-    return scan(read_settings({"roots": roots}, of or root(), Path.cwd()), installed_roots(), bundled_suites=True)
+    settings = read_settings({"roots": roots}, of or root(), Path.cwd())
+    return scan(settings, installed_roots(), Path.cwd(), bundled_suites=True)
