@@ -24,17 +24,17 @@ SKIPPED = "the suite has not changed since it passed; make train runs all"
 
 
 def hash_of(catalog: Catalog, suite: Suite) -> str:
-    """Hash the code as the fingerprint knows it, and what the fingerprint leaves out: config, target and checks."""
+    """Hash the code as the fingerprint knows it, and what the fingerprint leaves out: config, target and tests."""
     plan = make_plan(catalog, PlanRequest(Case.parse(CASE.format(suite.name)), vendor="cpu", scale="small"))
-    used = [plan.fingerprint["key"], plan.config, plan.metric.value, dict(plan.metric.also), list(_checks(suite))]
+    used = [plan.fingerprint["key"], plan.config, plan.metric.value, dict(plan.metric.also), list(_tests(suite))]
     return hashlib.sha256(json.dumps(used, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _checks(suite: Suite) -> Iterator[str]:
-    """Yield digests of the checks of a suite and of the code that it shares, and of all suites' and trainers' tests."""
+def _tests(suite: Suite) -> Iterator[str]:
+    """Yield digests of the tests of a suite and of the code that it shares, and of those of all suites and trainers."""
     common = suite.path.parents[1] / "common"
     folders = [suite.path, common, *(common / name for name in suite.common)]
-    files = [file for folder in folders for name in ("checks", "reference") for file in (folder / name).rglob("*")]
+    files = [file for folder in folders for name in ("tests", "reference") for file in (folder / name).rglob("*")]
     tests = [*FILE.with_name("suites").rglob("*.py"), *FILE.parent.glob("driver/frameworks/*.py")]
     for file in sorted([*files, *tests]):
         if file.is_file() and file.suffix != ".pyc":

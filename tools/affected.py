@@ -13,7 +13,7 @@ from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.problems import Problems
 from tools import run_tool
 
-_NOT_THE_CASE = ("reference", "checks", "_small.py")
+_NOT_THE_CASE = ("reference", "tests", "_small.py")
 """Folders and files of a suite that no vendor's folder depends on; the small scale is the same for all vendors."""
 
 

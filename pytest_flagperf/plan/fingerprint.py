@@ -63,7 +63,7 @@ def one_card_batch(batch: object, data_ranks: int, scaling: str) -> object:
 
 
 def code_hash(*trees: Path) -> str:
-    """Hash the names and contents of the code; not documents, configs, checks and reference curves."""
+    """Hash the names and contents of the code; not documents, configs, tests and reference curves."""
     return _hash_files(tuple(_stamped(trees)))
 
 
@@ -83,7 +83,7 @@ def _stamped(trees: tuple[Path, ...]) -> Iterator[tuple[str, Path, int, int]]:
 
 
 def _is_code(name: Path) -> bool:
-    folders = {"__pycache__", "config", "reference", "checks"}
+    folders = {"__pycache__", "config", "reference", "tests"}
     return not folders.intersection(name.parts[:-1]) and name.suffix not in (".md", ".pyc")
 
 

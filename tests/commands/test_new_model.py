@@ -104,7 +104,7 @@ def test_the_page_names_all_fields_of_the_context_in_its_order_and_all_files_of_
     assert sorted([*table, *re.findall(r"`(\w+)`", more[2])]) == sorted([*fields, *properties]), "each once"
     assert named == [field for field in fields if field in named]
     assert main(["new-model", "gru", f"--like={LIKE}"]) == 0
-    names = {re.sub(r"^pytorch/checks/\w+", "pytorch/checks/*", name) for name in files(tree / "suites/gru")}
+    names = {re.sub(r"^pytorch/tests/\w+", "pytorch/tests/*", name) for name in files(tree / "suites/gru")}
     assert {*described("file")} == names - {"pytorch/config/mutable_params.py"}, "the text describes optional files"
 
 

@@ -19,7 +19,7 @@ DRIVER = Path(flagperf_driver.__file__).parent
 def root(tmp_path: Path) -> Path:
     """A suite that uses one of two folders of shared code."""
     tree(tmp_path)
-    for name in ("shares.py", "images/__init__.py", "images/checks/one.py", "language/__init__.py"):
+    for name in ("shares.py", "images/__init__.py", "images/tests/one.py", "language/__init__.py"):
         write(tmp_path, f"suites/common/{name}", "")
     declare(tmp_path, "images")
     return tmp_path
@@ -43,7 +43,7 @@ def test_code_that_the_case_uses_changes_the_fingerprint(root: Path, name: str) 
 
 @pytest.mark.parametrize(
     "name",
-    ["common/language/new.py", "common/images/checks/one.py", "common/images/README.md", "toy/pytorch/checks/toy.py"],
+    ["common/language/new.py", "common/images/tests/one.py", "common/images/README.md", "toy/pytorch/tests/toy.py"],
 )
 def test_other_code_checks_and_documents_do_not(root: Path, name: str) -> None:
     before = hashed(root)
@@ -66,7 +66,7 @@ def test_the_suites_of_this_repository_depend_on_their_own_readers_only(tmp_path
     assert changed_by("common/language/mlperf_shards.py") == {"bert", "glm"}
     assert changed_by("glm/pytorch/record.py") == {"glm"}
     assert changed_by("common/shares.py") == {"bert", "glm", "resnet50"}
-    assert changed_by("common/images/README.md") == changed_by("bert/pytorch/checks/bert.py") == set()
+    assert changed_by("common/images/README.md") == changed_by("bert/pytorch/tests/bert.py") == set()
 
 
 def test_an_unknown_folder_of_shared_code_is_an_error(tmp_path: Path) -> None:
@@ -86,3 +86,10 @@ def test_the_driver_code_of_a_case_is_that_of_its_rank() -> None:
     assert {DRIVER / "driver.py", DRIVER / "training/loop.py", DRIVER / "pytorch/trainer.py"} <= files
     assert not {file for file in files if DRIVER / "node" in file.parents}
     assert DRIVER / "pytorch/trainer.py" not in files_of("paddle")
+
+
+def test_the_checks_that_run_in_a_training_belong_to_its_code(tmp_path: Path) -> None:
+    training = shutil.copytree(DRIVER / "training", tmp_path / "training")
+    before = code_hash(training)
+    (training / "checks/speed.py").write_text("changed = True\n")
+    assert code_hash(training) != before

@@ -354,7 +354,7 @@ def foreign(suite: Path) -> list[str]:
         for path in sorted(suite.rglob("*.py"))
         for name in sorted({name.split(".")[0] for name in (*imports(path), *named_imports(path))} - allowed)
         if name not in OPTIONAL.get(path.relative_to(suite.parent).as_posix(), ())
-        if not (path.parent.name == "checks" and name in ("checking", "tests"))  # the tests' own modules
+        if not (path.parent.name == "tests" and name in ("checking", "tests"))  # the tests' own modules
     ]
     for path in sorted(suite.rglob("requirements*.txt")):
         lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
@@ -374,10 +374,10 @@ def named_imports(path: Path) -> Iterator[str]:
 
 
 def of_a_framework(common: Path) -> list[str]:
-    """The files that import a framework, except those of steps and of models, and checks."""
+    """The files that import a framework, except those of steps and of models, and tests."""
     exempt = {
         "steps.py", "augment.py", "networks.py", "causal.py", "decoder.py", "experts.py", "mixture.py",
-        "sink_attention.py", "chunked_loss.py", "tensor_plan.py", "checks",
+        "sink_attention.py", "chunked_loss.py", "tensor_plan.py", "tests",
     }  # fmt: skip
     files = [path for path in common.rglob("*.py") if not exempt.intersection(path.parts)]
     return sorted(path.name for path in files if FRAMEWORKS & {name.split(".")[0] for name in imports(path)})
@@ -460,7 +460,7 @@ def test_an_optional_package_of_a_vendor_is_imported_late(tmp_path: Path) -> Non
         ),
         ("requirements.txt", "git+https://example.org/apex.git\n", ["requirements.txt: git"]),
         ("model.py", "import torch\nimport data\nfrom PIL import Image\n", []),
-        ("checks/model.py", "import checking\nimport apex\nfrom tests import x\n", ["checks/model.py: apex"]),
+        ("tests/model.py", "import checking\nimport apex\nfrom tests import x\n", ["tests/model.py: apex"]),
         ("model.py", "from tests import trials\n", ["model.py: tests"]),
     ],
 )

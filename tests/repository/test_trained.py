@@ -18,14 +18,14 @@ USED = {
     "suites/glm/pytorch/requirements.txt": "numpy",
     "suites/common/steps.py": "",
     "suites/common/language/more.py": "",
-    "suites/glm/pytorch/checks/glm.py": "",
-    "suites/common/language/checks/more.py": "",
+    "suites/glm/pytorch/tests/glm.py": "",
+    "suites/common/language/tests/more.py": "",
     "vendors/cpu/glm-pytorch/extern/trainer_adapter.py": "",
     "driver/training/loop.py": "",
 }
 UNUSED = (
     "suites/glm/README.md",
-    "suites/common/images/checks/more.py",
+    "suites/common/images/tests/more.py",
     "suites/common/images/steps.py",
     "driver/node/x.py",
 )

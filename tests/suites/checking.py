@@ -66,7 +66,7 @@ def check(suite: Path, files: list[str]) -> dict[str, dict[str, str | dict[str, 
 def write(suite: Path) -> dict[str, Any]:
     """Write the suite's tiny data; return the config that trains on them, and a file that a test may cut."""
     _prepare(suite, Path(sys.argv[2]))
-    checks = _loaded(suite / "checks" / "reference_data.py")
+    checks = _loaded(suite / "tests" / "reference_data.py")
     checks["write"](SCRATCH)
     return {"smaller": checks["SMALLER"], "cut": checks["CUT"]}
 

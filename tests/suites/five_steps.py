@@ -3,7 +3,7 @@
     python -m tests.suites.five_steps '{"SUITE_DIR": ["WEIGHTS.npz", {"KEY": VALUE}]}'
 
 PyTorch's suite writes its initial weights to the file. A suite of another framework reads them with the function
-``load(model, file)`` of its ``checks/from_pytorch.py``.
+``load(model, file)`` of its ``tests/from_pytorch.py``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def train(suite: Path, file: str, settings: dict[str, Any]) -> dict[str, Any]:
         trainer: Any = trainers.create(suite, rank, steps)
         np.savez(file, **trainer.parts.model.state_dict())
     else:
-        load = runpy.run_path(str(suite / "checks" / "from_pytorch.py"))["load"]
+        load = runpy.run_path(str(suite / "tests" / "from_pytorch.py"))["load"]
 
         def create_model(ctx: Any) -> Any:
             model = steps.create_model(ctx)

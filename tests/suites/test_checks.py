@@ -1,7 +1,7 @@
 """Run the checks of a suite in the environment of its framework, one suite at a time.
 
-A suite's checks are the functions ``check_...`` in ``suites/<model>/<framework>/checks/*.py``, and those of shared code
-are in ``suites/common/**/checks``. The checks of a new suite are found without a change here.
+A suite's checks are the functions ``check_...`` in ``suites/<model>/<framework>/tests/*.py``, and those of shared code
+are in ``suites/common/**/tests``. The checks of a new suite are found without a change here.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def files_of_suites(root: Path) -> dict[Path, list[Path]]:
     """
     suites = Catalog.scan([root]).suites.values()
     shared = root / "suites" / "common"
-    left = {shared / "checks", *shared.glob("*/checks")}
+    left = {shared / "tests", *shared.glob("*/tests")}
     files: dict[Path, list[Path]] = {}
     for suite in sorted(suites, key=lambda suite: (suite.framework != "pytorch", suite.path)):
-        folders = {shared / "checks", *(shared / name / "checks" for name in suite.common)} & left
+        folders = {shared / "tests", *(shared / name / "tests" for name in suite.common)} & left
         left -= folders
-        files[suite.path] = sorted(file for folder in (suite.path / "checks", *folders) for file in folder.glob("*.py"))
+        files[suite.path] = sorted(file for folder in (suite.path / "tests", *folders) for file in folder.glob("*.py"))
     return {suite: found for suite, found in files.items() if found}
 
 
@@ -70,11 +70,12 @@ def test_check(results: Results, suite: Path, file: Path, check: str) -> None:
     assert result is None, result
 
 
-def test_every_suite_has_checks_and_no_file_is_left_out() -> None:
+def test_every_suite_has_checks_and_no_file_is_left_out_or_is_a_test_of_pytest_suites() -> None:
     suites = {path.parent for path in REPO.glob("suites/*/*/suite.toml")}
     assert set(FILES) == suites
     found = [file for files in FILES.values() for file in files]
-    assert sorted(found) == sorted(REPO.glob("suites/**/checks/*.py"))
+    assert sorted(found) == sorted(REPO.glob("suites/**/tests/*.py"))
+    assert [file for file in found if file.match("test_*.py") or file.match("*_test.py")] == []
 
 
 @pytest.mark.parametrize("suite", TRAININGS, ids=lambda suite: f"{suite.parent.name}-{suite.name}")
@@ -87,9 +88,9 @@ def test_a_new_suite_is_found_and_its_failing_check_fails(torch_python: str, tmp
     shutil.copytree(REPO / "suites" / "common", tmp_path / "suites" / "common")
     suite = tmp_path / "suites" / "newmodel" / "pytorch"
     shutil.copytree(REPO / "suites" / "resnet50" / "pytorch", suite)
-    shutil.rmtree(suite / "checks")
-    (suite / "checks").mkdir()
-    checks = suite / "checks" / "newmodel.py"
+    shutil.rmtree(suite / "tests")
+    (suite / "tests").mkdir()
+    checks = suite / "tests" / "newmodel.py"
     checks.write_text(
         "import unittest\n\ndef check_one():\n    pass\n\ndef check_two():\n    assert 1 == 2, 'two is wrong'\n\n"
         "def check_three():\n    raise unittest.SkipTest('no third package')\n"

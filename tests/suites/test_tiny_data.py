@@ -83,7 +83,7 @@ def site(
     suite_python: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Site:
     site = Site(tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("data"), {})
-    ignored = shutil.ignore_patterns("__pycache__", "reference", "checks")
+    ignored = shutil.ignore_patterns("__pycache__", "reference", "tests")
     for folder in ("suites", "vendors/cpu"):
         shutil.copytree(REPO / folder, site.root / folder, ignore=ignored)
     set_options(site.root, roots=["."])

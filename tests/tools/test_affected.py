@@ -59,7 +59,7 @@ def test_the_folders_of_the_vendors_that_have_the_case_are_listed(root: Path, ca
     ]
 
 
-@pytest.mark.parametrize("name", ["README.md", "config/_small.py", "reference/small.json", "checks/toy.py"])
+@pytest.mark.parametrize("name", ["README.md", "config/_small.py", "reference/small.json", "tests/toy.py"])
 def test_files_that_no_vendors_results_depend_on_affect_nothing(root: Path, capsys: Capture, name: str) -> None:
     write(root, f"suites/toy/pytorch/{name}", "# changed\n")
     change(root, "vendors/acme/toy-pytorch/config/config_X9x1x8.py")

@@ -1,7 +1,7 @@
 """Checks of the reader that uses NVIDIA DALI. The checks that need DALI run where it can be imported.
 
 pip install --target FOLDER nvidia-dali-cuda130
-PYTHONPATH=FOLDER pytest tests/suites/test_checks.py -k images/checks/dali
+PYTHONPATH=FOLDER pytest tests/suites/test_checks.py -k images/tests/dali
 """
 
 from __future__ import annotations
