@@ -12,7 +12,7 @@ from pytest_flagperf.catalog import REFERENCE, Catalog, Suite, Vendor
 from pytest_flagperf.plan.fingerprint import code_hash
 from pytest_flagperf.results.measured.profile import peaks_sentence
 from pytest_flagperf.stored.layout import RESULTS
-from pytest_flagperf.stored.plan import package_of
+from pytest_flagperf.stored.plan import MEASUREMENT, package_of
 
 from . import site_python
 from .items import VALIDITY, Figure, Item, Measured
@@ -169,7 +169,7 @@ class Target:
         """The suites that measure the machine, in the order of ``MACHINE_S``."""
         suites = {suite.model: suite for suite in self.catalog.suites.values() if suite.framework == FRAMEWORK}
         order = [*MACHINE_S, *suites]
-        return sorted((s for s in suites.values() if not s.is_training), key=lambda suite: order.index(suite.model))
+        return sorted((s for s in suites.values() if s.kind == MEASUREMENT), key=lambda suite: order.index(suite.model))
 
     @property
     def name(self) -> str:

@@ -13,18 +13,16 @@ from flagperf_driver.node.logs import ranges
 from pytest_flagperf.catalog.suite import (
     DataItem,
     Goal,
+    MetricTable,
     SuiteFigure,
-    _MeasurementScale,
-    _MeasurementTable,
-    _MetricTable,
-    _ScaleTable,
-    _SuiteTable,
 )
 from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, FrameworkNames, VendorToml
 from pytest_flagperf.commands import COMMANDS, parser
 from pytest_flagperf.engines.agents.slurm.config import SlurmConfig
 from pytest_flagperf.expected import Expected, KnownProblem
 from pytest_flagperf.hosts.cluster import ClusterConfig
+from pytest_flagperf.kinds.measurement.suite import MeasurementScale, MeasurementTable
+from pytest_flagperf.kinds.training.suite import TrainingScale, TrainingTable
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.logs import range_texts
 from pytest_flagperf.results.measured.consistency import PAIRS
@@ -61,15 +59,15 @@ _VENDOR_TOML = (
     _Table("[[known_problem]]", KnownProblem),
 )
 _SUITE_TOML = (
-    _Table("The file", _SuiteTable),
-    _Table("[metric]", _MetricTable),
-    _Table("[scales.NAME]", _ScaleTable),
+    _Table("The file", TrainingTable),
+    _Table("[metric]", MetricTable),
+    _Table("[scales.NAME]", TrainingScale),
     _Table("[[scales.NAME.data]]", DataItem),
     _Table("[scales.NAME.left_out]", LeftOutTimeLimits),
     _Table("[goal]", Goal),
-    _Table('The file of a suite with kind = "measurement"', _MeasurementTable),
+    _Table('The file of a suite with kind = "measurement"', MeasurementTable),
     _Table("[figures.NAME] of a measurement", SuiteFigure),
-    _Table("[scales.NAME] of a measurement", _MeasurementScale),
+    _Table("[scales.NAME] of a measurement", MeasurementScale),
 )
 _CONFIGS = {
     "Keys of all frameworks": "flagperf_driver/defaults.py",

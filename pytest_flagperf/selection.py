@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from .case import FIELDS, Case, CaseError, Shape
 from .catalog import REFERENCE, SCALES, Catalog, CatalogError, Suite, Vendor
 from .config import ConfigError, Value, load_partly, parse_settings
+from .kind import kind_of
 from .plan import figures_of, is_throughput_shape
 from .problems import Problems, near
 from .settings import QUESTIONS, Settings, split_case
@@ -406,7 +407,7 @@ def _shown(source: str, catalog: Catalog) -> str:
 
 def _throughput_only(case: Case, suite: Suite, vendor: Vendor, scale: str, query: _Query) -> bool:
     """Return True if an option, the config or the shape makes the case measure throughput only."""
-    if not suite.is_training:
+    if not kind_of(suite).converges:
         return False
     if query.settings.synthetic:
         return True

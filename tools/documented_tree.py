@@ -13,6 +13,7 @@ from pytest_flagperf.catalog import REFERENCE, Catalog, Suite, Vendor
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.results.tables import published
 from pytest_flagperf.results.tables.published import Published
+from pytest_flagperf.stored.plan import MEASUREMENT, TRAINING
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,16 @@ class Tree:
     @cached_property
     def suites(self) -> list[Suite]:
         """The suites that train."""
-        return self._sorted(training=True)
+        return self._sorted(TRAINING)
 
     @cached_property
     def measurements(self) -> list[Suite]:
         """The suites that measure the machine."""
-        return self._sorted(training=False)
+        return self._sorted(MEASUREMENT)
 
-    def _sorted(self, *, training: bool) -> list[Suite]:
+    def _sorted(self, kind: str) -> list[Suite]:
         suites = (suite for suite in self.catalog.suites.values() if suite.root == self.root)
-        return sorted((suite for suite in suites if suite.is_training == training), key=lambda suite: suite.name)
+        return sorted((suite for suite in suites if suite.kind == kind), key=lambda suite: suite.name)
 
     @cached_property
     def vendors(self) -> list[Vendor]:

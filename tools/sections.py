@@ -189,7 +189,7 @@ def measurement(tree: Tree, document: Path, suite: Suite) -> str:
 
 def case(tree: Tree, document: Path, suite: Suite) -> str:
     """The case as suite.toml and requirements.txt declare it."""
-    if not suite.is_training:
+    if suite.figures:
         return measurement(tree, document, suite)
     scales = list(suite.scales.values())
     cells_of: dict[str, list[str]] = {}
@@ -243,13 +243,13 @@ def vendor_results(tree: Tree, document: Path, vendor_case: VendorCase) -> str:
 
 
 def _results(tree: Tree, document: Path, suite: Suite, vendors: Sequence[Vendor]) -> str:
-    names = figure_names(suite.metric.name) if suite.is_training else ["e2e_time", *suite.figures]
+    names = ["e2e_time", *suite.figures] if suite.figures else figure_names(suite.metric.name)
     head = ["hardware", "shape", "result", *names]
     rows = [line for vendor in vendors for line in _rows(tree, document, suite, vendor, len(head))]
     notes = [note for vendor in vendors for note in _notes(tree, document, suite, vendor)]
     throughputs = f"Throughputs in {suite.sample_unit}/s over all cards, e2e_time in s, mem in GiB, "
     words = (
-        f"{throughputs if suite.is_training else 'Figures of the slowest rank, '}`{NONE}`: not measured.\n"
+        f"{'Figures of the slowest rank, ' if suite.figures else throughputs}`{NONE}`: not measured.\n"
         "Results of several rounds are medians."
     )
     return "\n".join([*map(row, [head, ["---"] * len(head), *rows]), "", words, *(["", *notes] if notes else [])])
@@ -264,7 +264,7 @@ def _rows(tree: Tree, document: Path, suite: Suite, vendor: Vendor, width: int) 
         chip = tree.link(document, tree.catalog.case_folder(suite, vendor) / "README.md", f"{vendor.toml.name} {name}")
         for result in results:
             if result.first.hardware == name:
-                cells = figures(result.case) if suite.is_training else _values(suite, result.case)
+                cells = _values(suite, result.case) if suite.figures else figures(result.case)
                 yield [chip, str(result.first.shape), _kind(result), *cells]
         missing = sorted(key[1] for key in configs if key[0] == name and key not in of_config)
         if missing:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..case import Case, Shape
 from ..problems import near
+from ..stored.plan import TRAINING
 from .suite import REFERENCE, Suite
 from .toml_reader import CatalogError
 from .vendor import Vendor
@@ -58,7 +59,7 @@ class Catalog:
     @property
     def trainings(self) -> Mapping[tuple[str, str], Suite]:
         """The suites that train; the others measure."""
-        return {key: suite for key, suite in self.suites.items() if suite.is_training}
+        return {key: suite for key, suite in self.suites.items() if suite.kind == TRAINING}
 
     def over(self, defaults: Catalog, *, with_suites: bool) -> Catalog:
         """Return this catalog plus the vendors, and if requested the suites, that only the defaults have."""
@@ -135,7 +136,7 @@ class Catalog:
             or self._unknown_hardware(suite, vendor, hardware)
             or _too_many(vendor, hardware, shape)
             or _too_few(suite, shape)
-            or (self._no_config(suite, vendor, hardware, shape) if suite.is_training and scale == REFERENCE else None)
+            or (self._no_config(suite, vendor, hardware, shape) if suite.needs_data(scale) else None)
         )
 
     def _unknown_hardware(self, suite: Suite, vendor: Vendor, hardware: str) -> str | None:

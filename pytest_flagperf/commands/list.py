@@ -62,12 +62,11 @@ def _lines(catalog: Catalog, root: Path) -> Iterator[str]:
 
 
 def _suite(suite: Suite) -> tuple[str, ...]:
-    if not suite.is_training:
-        more = len(suite.figures) - 1
-        return suite.name, f"{suite.metric.name}{f' and {more} more' if more else ''}", ", ".join(suite.scales)
-    texts = {name: targets.text(scale.target) for name, scale in suite.scales.items()}
+    more = len(suite.figures) - 1
     metric = suite.metric.name
-    return suite.name, metric, ", ".join(f"{name}{text.removeprefix(metric)}" for name, text in texts.items())
+    texts = {name: targets.text(scale.target).removeprefix(metric) for name, scale in suite.scales.items()}
+    figures = metric + (f" and {more} more" if more > 0 else "")
+    return suite.name, figures, ", ".join(f"{name}{text}" for name, text in texts.items())
 
 
 def _vendors(catalog: Catalog, root: Path) -> list[tuple[str, ...]]:

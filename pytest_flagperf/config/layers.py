@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import flagperf_driver
-from flagperf_driver import options
 from flagperf_driver.training.parallel import OF_SUITE, Parallel, ParallelError
 
 from .. import redaction
 from ..case import Case
 from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
+from ..kind import kind_of
 from ..problems import near, shown
 from ..stored.plan import Deviation, Value, config_of
 from . import translation
@@ -257,7 +257,7 @@ class _Draft:
 
 def _defaults_of(suite: Suite, defaults: Path) -> list[Path]:
     """Return the files with the keys of every framework and, if it exists, with those of the suite's framework."""
-    return options.files(suite.framework, defaults.parent, measures=not suite.is_training)
+    return kind_of(suite).defaults(suite.framework, defaults.parent)
 
 
 def _define_keys(draft: _Draft) -> None:

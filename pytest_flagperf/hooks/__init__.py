@@ -1,4 +1,4 @@
-"""Hooks: an installed package adds roots, verdicts, exporters, engines and commands (docs/extending.md).
+"""Hooks: an installed package adds roots, kinds, verdicts, exporters, engines and commands (docs/extending.md).
 
 >>> from pytest_flagperf import hooks
 >>> @hooks.hookimpl

@@ -16,6 +16,7 @@ import pluggy
 if TYPE_CHECKING:
     from pytest_flagperf.catalog import Catalog
     from pytest_flagperf.engines import Engine
+    from pytest_flagperf.kind import Kind
     from pytest_flagperf.results import Outcome, StoredRun, Verdict
     from pytest_flagperf.settings import Settings, SiteTable
 
@@ -71,6 +72,11 @@ class Command:
 @hookspec
 def flagperf_roots() -> Iterable[str | Path]:  # type: ignore[empty-body]
     """Return folders with vendors/ or suites/, as ``--roots`` adds them."""
+
+
+@hookspec
+def flagperf_kinds() -> Iterable[Kind]:  # type: ignore[empty-body]
+    """Return further kinds of suites."""
 
 
 @hookspec

@@ -8,23 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import flagperf_driver
 from flagperf_driver.driver import SCHEMA as CASE_SCHEMA
 from flagperf_driver.driver import RunCase
-from flagperf_driver.training import schedules
 from flagperf_driver.training.parallel import DDP, ParallelError
 
 from ..case import Case, Shape
 from ..catalog import REFERENCE, Catalog, DataItem, Suite, Vendor
 from ..config import DATA_KEYS, ConfigError, Resolved, TranslatedName, Value, parse_settings, resolve
+from ..kind import kind_named, kind_of
 from ..problems import Problems
 from ..runtime import runtimes
 from ..settings import COMMAND_LINE
 from ..stored import to_json_types
-from ..stored.plan import MEASUREMENT, SCHEMA, TRAINING, Addition, MeasuredFigure, PlanFacts, metric_json
+from ..stored.plan import SCHEMA, TRAINING, Addition, MeasuredFigure, PlanFacts, metric_json
 from . import vendor_settings
 from .additions import find_additions
 from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch
@@ -60,12 +59,12 @@ class Plan(PlanFacts):
     @property
     def scaling(self) -> str:
         """How the batch of several cards follows from that of one; a measurement has no batch."""
-        return str(self.config["scaling"]) if self.is_training else ""
+        return str(self.config.get("scaling", ""))
 
     @property
     def program(self) -> str:
         """The path of the ranks' program, relative to the staged code."""
-        return f"suites/{self.case.model}/{self.case.framework_name}/{PROGRAMS[self.kind]}"
+        return f"suites/{self.case.model}/{self.case.framework_name}/{kind_of(self).program}"
 
     def seed(self, round_number: int) -> int:
         """The seed of a round: each round has its own."""
@@ -106,8 +105,6 @@ class Plan(PlanFacts):
         }
 
 
-PROGRAMS = {TRAINING: "run_pretraining.py", MEASUREMENT: "run_measurement.py"}
-"""The ranks' program of each kind of suite."""
 _DRIVER = Path(flagperf_driver.__file__).parent
 _PLACES = ("data_dir", "checkpoint_dir")
 
@@ -139,7 +136,7 @@ def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
     case, vendor = asked.case, catalog.vendor(asked.vendor)
     suite = catalog.suite(case.model, case.framework)
     asked = replace(asked, scale=asked.scale or vendor.toml.scale, runtime=asked.runtime or vendor.toml.runtime)
-    if not suite.is_training:  # it has no training data to generate, and no other throughput
+    if not kind_of(suite).converges:  # it has no training data to generate, and no other throughput
         asked = replace(asked, synthetic=False, throughput_only=None)
     catalog.find(case, vendor.name, asked.scale)
     problems: list[str] = []
@@ -154,14 +151,8 @@ def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
         resolved = resolve(suite, vendor, case, asked.scale, _given(asked), catalog=catalog, check_data=check)
     except ConfigError as error:
         raise PlanError([f"case {case}: {problem}" for problem in problems + error.problems]) from error
-    if suite.is_training:
-        problems += (
-            _check_reference(suite, asked.scale, resolved.values["parity_samples"])
-            + _check_end(resolved)
-            + _check_schedule(resolved)
-        )
-        resolved = _with_shape(resolved, case.shape, asked.scale)
-    if problems:
+    resolved, found = kind_of(suite).check(suite, asked.scale, case.shape, resolved)
+    if problems := problems + found:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
     return _plan(catalog, asked, suite, vendor, resolved, additions)
 
@@ -169,38 +160,6 @@ def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
 def is_throughput_shape(shape: Shape, scale: str) -> bool:
     """Return True if the default is throughput only: one card needs days to reach the reference scale's target."""
     return scale == REFERENCE and shape.cards == 1
-
-
-def _with_shape(resolved: Resolved, shape: Shape, scale: str) -> Resolved:
-    """Return the config with the shape's default of ``throughput_only`` if no file and no option sets it."""
-    if resolved.values["throughput_only"].layer != "defaults" or not is_throughput_shape(shape, scale):
-        return resolved
-    value = Value(True, f"default of {shape} at the {scale} scale", 0, "defaults")
-    return replace(resolved, values={**resolved.values, "throughput_only": value})
-
-
-def _check_reference(suite: Suite, scale: str, parity: Value) -> list[str]:
-    file = suite.reference_file(scale)
-    if parity.value is None or file.is_file():
-        return []
-    missing = file.relative_to(suite.root)
-    return [
-        f"{parity.where}: parity_samples needs the suite's reference, {missing}; python -m tools.calibrate creates it"
-    ]
-
-
-def _check_end(resolved: Resolved) -> list[str]:
-    """Return a problem if the training would never end."""
-    stops, limits = resolved.values["stop_at_target"], ("max_steps", "max_epochs", "max_samples")
-    if stops.value or any(resolved.values[name].value is not None for name in limits):
-        return []
-    return [f"{stops.where}: stop_at_target = False needs a limit; set one of {', '.join(limits)}"]
-
-
-def _check_schedule(resolved: Resolved) -> list[str]:
-    """Return the problems of the learning-rate schedule, with the line that selects it."""
-    config = SimpleNamespace(**{key: value.value for key, value in resolved.values.items()})
-    return [f"{resolved.values['lr_schedule'].where}: {problem}" for problem in schedules.problems(config)]
 
 
 def short_plan(plan: Plan) -> Plan:
@@ -283,7 +242,7 @@ def _plan(
         synthetic=asked.synthetic,
         kind=suite.kind,
         figures=figures_of(suite, vendor, case),
-        throughput_only=suite.is_training and bool(config["throughput_only"]),
+        throughput_only=bool(config.get("throughput_only")),
         metric=declared.target,
         sample_unit=suite.sample_unit,
         left_out=declared.left_out,
@@ -303,7 +262,7 @@ def _plan(
         flops_per_sample=declared.flops_per_sample,
         peak_tflops=vendor.peak_tflops(case.hardware, str(config["precision"])),
         peaks=_peaks(vendor, case),
-        min_efficiency=_min_efficiency(vendor, suite, resolved.values["min_efficiency"]) if suite.is_training else 0.0,
+        min_efficiency=_min_efficiency(vendor, suite, resolved.values.get("min_efficiency")),
         fingerprint={
             **fingerprint(facts, config, cards=case.shape.cards, scaling=str(config.get("scaling", ""))),
             # Values that differ from the suite's, for readers; the key contains hashes of all of them.
@@ -347,8 +306,10 @@ def figures_of(suite: Suite, vendor: Vendor, case: Case) -> tuple[MeasuredFigure
     return tuple(figures)
 
 
-def _min_efficiency(vendor: Vendor, suite: Suite, given: Value) -> float:
+def _min_efficiency(vendor: Vendor, suite: Suite, given: Value | None) -> float:
     """Return the required speed-up per card: the user's, else the strictest of the suite and the vendor."""
+    if given is None:
+        return 0.0
     value = float(given.value) if isinstance(given.value, (int, float)) else None
     return value if value is not None and given.layer == "setting" else vendor.min_efficiency(suite.framework, value)
 
@@ -397,8 +358,8 @@ def _code(suite: Suite, vendor: Vendor, own: Path) -> dict[str, object]:
 
 
 def driver_code(framework: str, kind: str = TRAINING) -> list[Path]:
-    """Return what a rank runs: not the agent's code, and not that of other frameworks, nor the loop of measurements."""
-    folders = ("training", framework) if kind == TRAINING else ("measuring", "training", framework)
+    """Return what a rank runs: not the agent's code, nor that of other frameworks and kinds of suites."""
+    folders = (*kind_named(kind).driver, framework)
     return [*sorted(_DRIVER.glob("*.py")), *(_DRIVER / name for name in folders)]
 
 

@@ -48,7 +48,7 @@ def _title(requested: Sequence[Selected | Absent], ready: int) -> str:
 def _throughput_only(settings: Settings, ready: Sequence[Selected]) -> list[str]:
     if settings.synthetic or settings.throughput_only:
         reason = "synthetic data" if settings.synthetic else "--throughput-only"
-        cases = "every case" if all(selected.suite.is_training for selected in ready) else "every training"
+        cases = "every case" if all(selected.throughput_only for selected in ready) else "every training"
         return [f"  throughput only: {cases} ({reason}); convergence is not tested"]
     return [
         f"  throughput only: {selected.case} (--no-throughput-only trains it to its target)"

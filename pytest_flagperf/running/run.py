@@ -155,10 +155,10 @@ class Run:
         return self._plans[selected]
 
     def _settings_for(self, suite: Suite) -> Sequence[str]:
-        """Return --set without the keys that only suites of the other kind have, if the run has such a suite."""
+        """Return --set without the keys that only suites of other kinds have, if the run has such a suite."""
         # The workers of pytest-xdist know no requested cases; their controller has checked the settings.
         suites = {one.suite for one in runnable(self.requested)} or {*self.catalog.suites.values()}
-        others = {key for one in suites if one.is_training != suite.is_training for key in self._keys_of(one)}
+        others = {key for one in suites if one.kind != suite.kind for key in self._keys_of(one)}
         others -= self._keys_of(suite)
         return [item for item in self.settings.set if item.partition("=")[0] not in others]
 

@@ -40,17 +40,17 @@ IMPORTED_AS = {"pillow": "PIL", "paddlepaddle": "paddle", "faster-coco-eval": "f
 
 # A module imports only modules of lower layers, or of its own package.
 LAYERS = [
-    {"printable"}, {"problems"}, {"packages"}, {"typed"}, {"hooks"}, {"case"}, {"stored"},
+    {"printable"}, {"problems"}, {"packages"}, {"typed"}, {"hooks"}, {"kind"}, {"case"}, {"stored"},
     {"docker_words", "expected"}, {"redaction"}, {"settings", "hosts"}, {"runtime"}, {"catalog"}, {"config"},
-    {"host_yaml"}, {"original"}, {"plan"}, {"selection"}, {"engines"}, {"running"}, {"commands"},
+    {"host_yaml"}, {"original"}, {"plan"}, {"selection"}, {"engines"}, {"running"}, {"kinds"}, {"commands"},
     {"benchmark", "__main__"}, {"plugin"},
 ]  # fmt: skip
 # Beside the layers: these import only COMMON, and the ones before them in this list.
 BESIDE = ["results", "report"]
 # Imported by both sides: escaping of text, hooks of plugins, the grammar of cases, and the files of a run.
-COMMON = {"printable", "problems", "packages", "typed", "hooks", "case", "stored"}
-# Imports of the layers above for annotations only: every layer may call hooks, whose arguments are of all layers.
-FOR_ANNOTATIONS = {"hooks"}
+COMMON = {"printable", "problems", "packages", "typed", "hooks", "kind", "case", "stored"}
+# Imports of higher layers for annotations only: every layer may call hooks and kinds, whose arguments are of all.
+FOR_ANNOTATIONS = {"hooks", "kind"}
 
 
 def modules(package: str) -> list[Path]:
@@ -172,7 +172,8 @@ def import_graph(*, top_level_only: bool) -> dict[str, set[str]]:
     files = {module_name(path): path for package in PACKAGES for path in modules(package)}
     graph = {}
     for module, path in files.items():
-        found = imported_names(path, top_level_only=top_level_only)
+        annotated = not top_level_only and part_of(module) in FOR_ANNOTATIONS
+        found = imported_names(path, top_level_only=top_level_only, run_time_only=annotated)
         names = {full if (full := f"{source}.{name}") in files else source for source, name in found}
         graph[module] = names & files.keys() - {module}
     return graph

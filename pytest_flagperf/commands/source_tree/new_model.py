@@ -16,7 +16,9 @@ from pathlib import Path
 from pytest_flagperf.catalog import FOLDER_NAME, FOLDER_NAME_RULE, Catalog, CatalogError, Suite
 from pytest_flagperf.commands import common
 from pytest_flagperf.commands.source_tree import skeletons, tree
+from pytest_flagperf.kind import kind_of
 from pytest_flagperf.problems import Problems, near
+from pytest_flagperf.stored.plan import TRAINING
 
 _NOT_COPIED = ("README.md", "reference", "config/original.toml", "__pycache__")
 """What belongs to the copied model alone, and compiled code."""
@@ -60,10 +62,9 @@ def _checked(root: Path, catalog: Catalog, arguments: argparse.Namespace) -> Sui
         like = catalog.suite(arguments.like, arguments.framework)
     except CatalogError as error:
         raise Problems([*problems, *(f"--like={arguments.like}: {problem}" for problem in error.problems)]) from None
-    if not like.is_training:
-        problems.append(
-            f"--like={arguments.like}: this suite measures the machine; docs/measurements.md describes how to add one"
-        )
+    if like.kind != TRAINING:
+        how = f"; {guide} describes how to add one" if (guide := kind_of(like).guide) else ""
+        problems.append(f"--like={arguments.like}: this suite is a {like.kind}, not a training{how}")
     if like.root.resolve() != root:
         problems.append(
             f"--like={arguments.like}: this suite is in {like.root}, the current tree is {root}; a suite needs the"

@@ -18,7 +18,8 @@ def to_json(target: Target) -> dict[str, Any]:
 
 def texts(target: Target) -> list[str]:
     """Return each target as text: ``map_bbox >= 0.380``."""
-    return [f"{name} {target.sign} {quantity(value, target.unit)}" for name, value in target.values.items()]
+    values = {name: value for name, value in target.values.items() if value is not None}
+    return [f"{name} {target.sign} {quantity(value, target.unit)}" for name, value in values.items()]
 
 
 def text(target: Target) -> str:

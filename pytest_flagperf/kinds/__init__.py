@@ -1,0 +1,14 @@
+"""The kinds of suites, a folder each. Nothing imports them: ``kind_of`` finds them by name."""
+
+from __future__ import annotations
+
+from ..kind import Kind
+from .measurement import MeasurementKind
+from .training import TrainingKind
+
+__all__ = ["Kind", "MeasurementKind", "TrainingKind"]
+
+
+def flagperf_kinds() -> list[Kind]:
+    """Return the kinds of pytest-flagperf, as the hook of a package does."""
+    return [TrainingKind(), MeasurementKind()]

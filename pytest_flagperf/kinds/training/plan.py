@@ -1,0 +1,51 @@
+"""The plan of a training: what its config must have, and what follows from its shape."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+from flagperf_driver.training import schedules
+from pytest_flagperf.case import Shape
+from pytest_flagperf.catalog import Suite
+from pytest_flagperf.config import Resolved, Value
+from pytest_flagperf.plan import is_throughput_shape
+
+
+def check(suite: Suite, scale: str, shape: Shape, resolved: Resolved) -> tuple[Resolved, list[str]]:
+    """Return the config with the shape's default of ``throughput_only``, and the problems of its values."""
+    problems = _check_reference(suite, scale, resolved.values["parity_samples"])
+    problems += _check_end(resolved) + _check_schedule(resolved)
+    return _with_shape(resolved, shape, scale), problems
+
+
+def _with_shape(resolved: Resolved, shape: Shape, scale: str) -> Resolved:
+    """Return the config with the shape's default of ``throughput_only`` if no file and no option sets it."""
+    if resolved.values["throughput_only"].layer != "defaults" or not is_throughput_shape(shape, scale):
+        return resolved
+    value = Value(True, f"default of {shape} at the {scale} scale", 0, "defaults")
+    return replace(resolved, values={**resolved.values, "throughput_only": value})
+
+
+def _check_reference(suite: Suite, scale: str, parity: Value) -> list[str]:
+    file = suite.reference_file(scale)
+    if parity.value is None or file.is_file():
+        return []
+    missing = file.relative_to(suite.root)
+    return [
+        f"{parity.where}: parity_samples needs the suite's reference, {missing}; python -m tools.calibrate creates it"
+    ]
+
+
+def _check_end(resolved: Resolved) -> list[str]:
+    """Return a problem if the training would never end."""
+    stops, limits = resolved.values["stop_at_target"], ("max_steps", "max_epochs", "max_samples")
+    if stops.value or any(resolved.values[name].value is not None for name in limits):
+        return []
+    return [f"{stops.where}: stop_at_target = False needs a limit; set one of {', '.join(limits)}"]
+
+
+def _check_schedule(resolved: Resolved) -> list[str]:
+    """Return the problems of the learning-rate schedule, with the line that selects it."""
+    config = SimpleNamespace(**{key: value.value for key, value in resolved.values.items()})
+    return [f"{resolved.values['lr_schedule'].where}: {problem}" for problem in schedules.problems(config)]
