@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.node.agent import archive
 from pytest_flagperf import redaction
 from pytest_flagperf.problems import Problems, kind, near, shown, unusable_path
 
@@ -58,9 +59,9 @@ class ClusterConfig:
     """The Python >= 3.8 that runs the agent on the hosts."""
     source: str = "--cluster"
     without_effect: tuple[str, ...] = ()  # sentences on settings without effect
-    max_log_gib: float = 4.0  # of a round's logs from one host
-    max_log_entries: int = 100_000  # number of files and folders in these logs
-    max_whole_hosts: int = 32  # in rounds on more hosts, hosts sum up their logs and keep them
+    max_log_gib: float = archive.MAX_GIB  # of a round's logs from one host
+    max_log_entries: int = archive.MAX_ENTRIES  # number of files and folders in these logs
+    max_whole_hosts: int = archive.MAX_WHOLE_HOSTS  # in rounds on more hosts, hosts sum up their logs and keep them
 
     def addresses(self) -> tuple[Address, ...]:
         """Return all hosts; ClusterError with all problems."""

@@ -15,7 +15,6 @@ from .fixtures import (
     plan,
     plugin_verdicts,
     promised,
-    pytest_generate_tests,
     round_number,
     scaling,
     selected,
@@ -26,6 +25,7 @@ from .fixtures import (
 from .items import (
     pytest_collection,
     pytest_collection_modifyitems,
+    pytest_generate_tests,
     pytest_pycollect_makeitem,
     pytest_pycollect_makemodule,
 )

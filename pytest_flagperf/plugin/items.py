@@ -1,4 +1,4 @@
-"""Collection: the tests of cases, without those that have none, sorted by case."""
+"""Collection: the tests of cases and their ids, without those that have none, sorted by case."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from .shared import RUN, SESSION
 
 if TYPE_CHECKING:
+    from pytest_flagperf.running.run import Run
     from pytest_flagperf.selection import Absent, Selected
 
 
@@ -35,6 +36,54 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
     name = bundled_name(module_path)
     return pytest.Module.from_parent(parent, path=module_path, nodeid=name) if name else None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Parametrize every test that uses a case with its cases, or with their rounds."""
+    run = metafunc.config.stash.get(RUN, None)
+    if "selected" not in metafunc.fixturenames or run is None:
+        return
+    _check_suite(metafunc, run)
+    chosen = run.case_lookup.cases_of(metafunc.definition.path.parent)
+    if "plugin_verdicts" in metafunc.fixturenames and not _has_verdicts():
+        chosen = []
+    if "round_number" in metafunc.fixturenames:
+        trained = [selected for selected in chosen if not selected.throughput_only]
+        rounds = [_parameter(selected, number) for selected in trained for number in selected.rounds]
+        metafunc.parametrize(("selected", "round_number"), rounds or [pytest.param(None, 0, id="no-case")])
+        return
+    if {"scaling", "siblings"}.intersection(metafunc.fixturenames):
+        chosen = [selected for selected in chosen if selected.case.shape.cards > 1 and not selected.unsupported]
+    elif "promised" in metafunc.fixturenames:
+        chosen = [selected for selected in chosen if not selected.unsupported and selected.is_promised]
+    elif metafunc.cls is not None and "measurements" not in metafunc.fixturenames:
+        # A case that cannot run is one skipped test, of a round or of its measurements, not one for each method.
+        chosen = [selected for selected in chosen if not selected.unsupported]
+    cases = [_parameter(selected) for selected in chosen]
+    metafunc.parametrize("selected", cases or [pytest.param(None, id="no-case")])
+
+
+def _has_verdicts() -> bool:
+    from pytest_flagperf.hooks.plugins import has
+
+    return has("flagperf_verdicts")
+
+
+def _check_suite(metafunc: pytest.Metafunc, run: Run) -> None:
+    """Fail the collection of a benchmark class that belongs to no suite, or to one of another kind."""
+    from pytest_flagperf.benchmark import Benchmark
+
+    if metafunc.cls is None or not issubclass(metafunc.cls, Benchmark):
+        return
+    if problem := run.case_lookup.wrong_suite(metafunc.definition.path.parent, metafunc.cls.kind):
+        pytest.fail(f"class {metafunc.cls.__name__} in {metafunc.definition.path}: {problem}", pytrace=False)
+
+
+def _parameter(selected: Selected, number: int | None = None) -> Any:
+    marks = [pytest.mark.skip(reason=selected.unsupported)] if selected.unsupported else []
+    if number is None:
+        return pytest.param(selected, id=str(selected.case), marks=marks)
+    return pytest.param(selected, number, id=f"{selected.case}-round{number}", marks=marks)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from .exit_code import exit_with
 from .session import begin, runs_tests
 from .shared import RUN, SESSION, line_writer
 
@@ -37,7 +38,7 @@ def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None
     try:
         begin(session, requested)
     except pytest.UsageError as error:
-        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+        exit_with(error)
 
 
 @pytest.hookimpl(optionalhook=True)

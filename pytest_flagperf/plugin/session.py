@@ -6,7 +6,7 @@ import argparse
 import atexit
 import gc
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from pytest_flagperf.stored.layout import JUNIT, PAGE
 
+from . import exit_code
 from .interrupts import Interrupts
 from .items import requested_cases
 from .pytest_html import PageHooks, clean_metadata, expanded, write_run_page
@@ -70,6 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ReportLines(config), "flagperf-report-lines")
     if not is_worker(config):
         config.pluginmanager.register(Writers(run), "flagperf-writers")
+        config.pluginmanager.register(exit_code, "flagperf-exit-code")
     if run.settings.starts_nothing and hasattr(config.option, "dist"):
         # Nothing runs in parallel, and workers have no terminal for the output.
         config.option.dist, config.option.tx = "no", []
@@ -104,7 +106,7 @@ def _use_bundled_suites(config: pytest.Config) -> bool:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Write the results when the last worker has ended; a run that only skipped tests exits as one without tests.
+    """Write the results when the last worker has ended.
 
     Not last: pytest then removes the temporary folders of earlier sessions, which may take minutes.
     """
@@ -117,19 +119,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     from pytest_flagperf.running.finish import finish
     from pytest_flagperf.stored.live_record import PHASE
 
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     had_workers = session.config.pluginmanager.has_plugin("dsession")
     command = shown_command(session.config.option, run.settings)
     run.live.record.write(PHASE, text="writing the reports")
     finish(run, command, int(exitstatus), had_workers=had_workers)
     write_run_page(run, session.config)
-    if exitstatus == pytest.ExitCode.OK and run.requested and reporter is not None and _only_skipped(reporter.stats):
-        session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
-
-
-def _only_skipped(stats: Mapping[str, Any]) -> bool:
-    ran = any(stats.get(outcome) for outcome in ("passed", "failed", "error", "xfailed", "xpassed"))
-    return bool(stats.get("skipped")) and not ran
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

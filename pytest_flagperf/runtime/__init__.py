@@ -18,6 +18,8 @@ from pytest_flagperf.stored.plan import Deviation
 
 OnProgress = Callable[[str], None]
 BUILT_BY = ("setup.py", "pyproject.toml")
+BUILD_S = 3600.0
+"""The longest time in which a host may build an environment, or pull or build an image."""
 
 
 class RuntimeSetupError(RuntimeError):
@@ -80,7 +82,7 @@ class RuntimeRequest:
     # uv settings for the build; without them if uv finds no packages with them.
     uv_settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     run: str = ""  # the same for all processes of a run, so that a failed build is not repeated
-    timeout_s: float = 3600.0
+    timeout_s: float = BUILD_S
     environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # variables for every rank
     environment_file: Path | None = None  # sourced once with these variables; every rank gets its exports
     image: Image = Image()  # only for runtimes that use images

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.node.sampling.schedule import DEVICES_S
+
 from .. import redaction
 from ..expected import Expected
 from ..problems import Problems, shown
@@ -228,7 +230,7 @@ class Settings:
         public=redaction.as_given,
     )
     clear_caches: bool = option(SITE, "drop the hosts' file caches before each round", default=False, flag=True)
-    sample: float = option(SITE, "seconds between two samples of the devices, at least 0.01", "SECONDS", 1.0)
+    sample: float = option(SITE, "seconds between two samples of the devices, at least 0.01", "SECONDS", DEVICES_S)
     lease_time: float = option(
         SITE, "seconds after which ranks on other hosts stop if this machine does not answer", "SECONDS", 600.0
     )

@@ -24,10 +24,19 @@ GIB = 1 << 30
 _HOW_TO_RAISE = "to fetch them, set in [cluster] of flagperf.toml a larger"
 
 
+MAX_GIB, MAX_ENTRIES, MAX_WHOLE_HOSTS = 4.0, 100_000, 32
+"""The limits, unless [cluster] of flagperf.toml sets others."""
+
+
 class LogLimits:
     """The maximum size of one round's logs that the controller fetches from one host."""
 
-    def __init__(self, max_bytes: float = 4 * GIB, max_entries: float = 100_000, max_whole_hosts: float = 32) -> None:
+    def __init__(
+        self,
+        max_bytes: float = MAX_GIB * GIB,
+        max_entries: float = MAX_ENTRIES,
+        max_whole_hosts: float = MAX_WHOLE_HOSTS,
+    ) -> None:
         self.max_bytes = max_bytes
         self.max_entries = max_entries
         self.max_whole_hosts = max_whole_hosts

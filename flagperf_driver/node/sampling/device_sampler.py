@@ -7,14 +7,11 @@ from typing import Any, Iterator, Mapping
 
 from flagperf_driver import layout
 from flagperf_driver.node.sampling import schedule, series
-from flagperf_driver.node.sampling.devices import LOG_EVERY_S, DeviceFiles, DeviceSource
+from flagperf_driver.node.sampling.devices import DeviceFiles, DeviceSource
 from flagperf_driver.node.sampling.foreign_processes import ForeignProcesses
 from flagperf_driver.node.sampling.notes import FOREIGN, Notes
 from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
 from flagperf_driver.node.sampling.schedule import Stop, Task
-
-_HEALTH_S = 10.0
-_FOREIGN_S = 5.0
 
 
 class DeviceSampler:
@@ -86,9 +83,9 @@ class DeviceSampler:
     def _sample(self, source: DeviceSource, stop: Stop) -> None:
         self.tasks = [
             Task("devices", source.every_s, source.sample),
-            Task("device log", LOG_EVERY_S, lambda tick: self._files.write_log() if tick else None),
-            Task("device health", _HEALTH_S, lambda tick: self._check_health(source, tick)),
-            Task("foreign processes", _FOREIGN_S, lambda _: self._check_foreign(source)),
+            Task("device log", schedule.LOG_S, lambda tick: self._files.write_log() if tick else None),
+            Task("device health", schedule.HEALTH_S, lambda tick: self._check_health(source, tick)),
+            Task("foreign processes", schedule.FOREIGN_S, lambda _: self._check_foreign(source)),
             Task("device files", series.FLUSH_S, self._files.flush),
         ]
         schedule.run(self.tasks, stop)

@@ -6,6 +6,7 @@ import time
 from typing import Any, Sequence, Union
 
 from flagperf_driver import layout
+from flagperf_driver.node.sampling.schedule import DEVICES_S
 from flagperf_driver.node.sampling.series import STAMP, Lines, device_line
 
 QUANTITIES = (
@@ -29,7 +30,6 @@ NO_THROTTLING = frozenset(["none", "idle", "application_clocks", "sync_boost", "
 """Harmless reasons for low clocks: the device is idle, or a user set its clocks."""
 POWER_CAP = "sw_power_cap"
 """A device at its usual power limit works normally; a lower limit slows it down."""
-LOG_EVERY_S = 5.0
 HOST_LOGS = ("cpu", "mem", "pwr")
 """Names of the host's own logs, which are not allowed as vendor names."""
 Cell = Union[float, str, None]
@@ -79,7 +79,7 @@ class DeviceSource:
 
     means = ""
     driver: str | None = None
-    every_s = 1.0
+    every_s = DEVICES_S
 
     def open(self, devices: Sequence[int] | None) -> str | None:
         """Prepare to sample these devices, or all devices for None; return why that is not possible."""

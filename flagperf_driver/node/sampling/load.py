@@ -9,17 +9,15 @@ from typing import Any, Iterable, Mapping, NamedTuple
 from flagperf_driver.node.processes import log_dir_of, rank_of
 from flagperf_driver.node.sampling.foreign_processes import ForeignProcesses
 from flagperf_driver.node.sampling.host_counters import PROC, File, names, read_text
+from flagperf_driver.node.sampling.schedule import LOAD_S, PROCESSES_S
 
 MEANS = "/proc/<pid>/schedstat of each rank's main thread; /proc/stat without the round's own processes"
 COLUMNS = ("time [s]", "waited [s]", "others [s]", "stolen [s]")
 """The columns of the series: the time and ``Counters``."""
-EVERY_S = 0.5
 NO_SCHEDSTAT = "waited: the kernel does not count how long a process waits for a core (/proc/<pid>/schedstat)"
 NO_RANK = "waited: no process of a rank was found"
 _WAITING_SHARE = 0.03
 """If a rank waits for a larger share of an interval, the other processes are examined."""
-_CLASSIFY_S = 2.0
-"""The interval at which all processes are read; the ranks' waiting is read more often."""
 _PAUSE_S = 10.0
 _SURVEY_S = (0.1, 0.25)
 """When a survey reads the load after its start: the second time only if the first shows other work."""
@@ -162,11 +160,11 @@ class Load:
         """Why the ranks' waiting is unknown; empty if it is known."""
 
     def read(self, everything: bool = False) -> Counters:
-        """Return the counters. Call this every EVERY_S; most calls leave out ``others``, which is expensive."""
+        """Return the counters. Call this every LOAD_S; most calls leave out ``others``, which is expensive."""
         now = time.monotonic()
         others = None
         if everything or now >= self._classify_at:
-            self._classify_at = now + _CLASSIFY_S - EVERY_S / 2
+            self._classify_at = now + PROCESSES_S - LOAD_S / 2
             self._classify()
             others = self._count_others()
         self._count_waiting(now)

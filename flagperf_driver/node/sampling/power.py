@@ -16,8 +16,6 @@ from flagperf_driver.node.sampling.host_counters import Rate
 from flagperf_driver.node.sampling.notes import Notes
 from flagperf_driver.node.sampling.schedule import Stop, Task
 
-IPMI_EVERY_S = 120.0
-"""Reading keeps a core busy for tenths of a second in the kernel; FlagPerf uses the same interval."""
 _IPMI_DEADLINE_S = 20.0
 _IPMI_NODES = ("/dev/ipmi0", "/dev/ipmi/0", "/dev/ipmidev/0")
 _DCMI = re.compile(r"Instantaneous power reading:\s*([\d.]+)\s*Watts", re.IGNORECASE)
@@ -46,7 +44,7 @@ class NodePower:
 
     def run(self, stop: Stop) -> None:
         """Read IPMI at its interval; in a separate thread, because a reading takes time."""
-        schedule.run([Task("power", IPMI_EVERY_S, self.ask)], stop)
+        schedule.run([Task("power", schedule.IPMI_S, self.ask)], stop)
 
     def ask(self, _: int = 0) -> None:
         if not self.asks:

@@ -26,7 +26,6 @@ from flagperf_driver import layout
 from flagperf_driver.node import run_tool
 from flagperf_driver.node.sampling import host_counters, load, power, schedule, series
 from flagperf_driver.node.sampling.device_sampler import DeviceSampler
-from flagperf_driver.node.sampling.devices import LOG_EVERY_S
 from flagperf_driver.node.sampling.notes import CLOCK_SET, Notes
 from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
 from flagperf_driver.node.sampling.schedule import Stop, Task
@@ -67,7 +66,7 @@ class HostSampler:
     def tasks(self) -> list[Task]:
         return [
             Task("host", self._every_s, self.sample),
-            Task("host logs", LOG_EVERY_S, self._write_logs),
+            Task("host logs", schedule.LOG_S, self._write_logs),
             Task("host files", series.FLUSH_S, self.flush),
         ]
 
@@ -159,7 +158,7 @@ class LoadSampler:
     def run(self, stop: Stop) -> None:
         """Sample in a separate thread, because reading thousands of processes takes time."""
         file = Task("load file", series.FLUSH_S, lambda _: self._series.flush())
-        schedule.run([Task("load", load.EVERY_S, lambda _: self.sample()), file], stop)
+        schedule.run([Task("load", schedule.LOAD_S, lambda _: self.sample()), file], stop)
 
     def sample(self, everything: bool = False) -> None:
         cells = ["" if value is None else f"{value:.3f}" for value in self._load.read(everything)]

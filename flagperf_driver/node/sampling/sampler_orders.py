@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any, Mapping
 
+from flagperf_driver.node.sampling.schedule import DEVICES_S, HOST_S
+
 
 class SamplerOrders:
     """The folder, the intervals, and the devices to sample."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         self.folder = str(body["folder"])
-        self.every_s = float(body.get("every_s") or 1.0)
-        self.device_every_s = float(body.get("device_every_s") or 1.0)
+        self.every_s = float(body.get("every_s") or HOST_S)
+        self.device_every_s = float(body.get("device_every_s") or DEVICES_S)
         self.devices = None if body.get("devices") is None else [int(index) for index in body["devices"]]
         self.vendor = str(body.get("vendor") or "")
         self.container = str(body.get("container") or "")

@@ -7,6 +7,19 @@ import select
 import time
 from typing import Any, Callable
 
+HOST_S = 1.0
+DEVICES_S = 1.0
+"""Unless the user sets --flagperf-sample."""
+LOAD_S = 0.5
+PROCESSES_S = 2.0
+"""All processes are read in this interval, the waiting of the ranks in that of the load."""
+IPMI_S = 120.0
+"""Reading keeps a core busy for tenths of a second in the kernel; FlagPerf uses the same interval."""
+HEALTH_S = 10.0
+FOREIGN_S = 5.0
+"""Foreign processes on the devices."""
+LOG_S = 5.0
+"""A line in FlagPerf's own logs of a host."""
 _SLEEP_S = 0.1
 
 

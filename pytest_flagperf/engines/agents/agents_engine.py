@@ -440,7 +440,6 @@ class AgentsEngine(Engine):
         return RoundOptions(
             monitors={
                 "vendor": vendor.name,
-                "every_s": 1.0,
                 "device_every_s": self._settings.sample,
                 **_device_source(vendor),
             },

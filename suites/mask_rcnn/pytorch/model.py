@@ -99,5 +99,6 @@ def create_model(ctx: Context) -> nn.Module:
         mask_predictor=MaskScores(config.mask_layers[-1], config.mask_layers[-1], config.num_classes),
     )
     networks.replace_waiting_parts(net)
+    # MaskRCNN creates its heads itself: they keep their parts, and get the class with our loss of the masks.
     net.roi_heads.__class__ = Heads
     return net

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.node.sampling import load
+from flagperf_driver.node.sampling import load, schedule
 from pytest_flagperf.report.export import junit
 from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.report.terminal.table import console_table
@@ -46,7 +46,7 @@ def round_beside(
     write(replace(training, sampling=Sampling(devices=0, every_s=0.5, report=report)), directory)
     rows = [",".join(load.COLUMNS)]
     for number in range(40):
-        at = number * load.EVERY_S
+        at = number * schedule.LOAD_S
         cells = ["" if waited is None else f"{waited * at:.3f}", f"{others * at:.3f}", f"{stolen * at:.3f}"]
         rows.append(",".join([f"{START_MS / 1000 + at:.4f}", *cells]))
     (directory / "h1_noderank0" / "load.series.csv").write_text("\n".join(rows) + "\n")
