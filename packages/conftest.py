@@ -11,9 +11,9 @@ import pytest
 
 from pytest_flagperf.hooks.plugins import _load
 from tests import own_places
-from tests.conftest import keep_users_folders, pytester
+from tests.conftest import keep_users_folders, notes, pytester
 
-__all__ = ["keep_users_folders", "pytester"]
+__all__ = ["keep_users_folders", "notes", "pytester"]
 pytest_plugins = ["pytester"]
 
 

@@ -61,6 +61,17 @@ def repo() -> Path:
     return REPO
 
 
+@pytest.fixture
+def notes() -> Iterator[list[str]]:
+    """The lines that a log of CI gets while the test runs."""
+    from pytest_flagperf.progress import subscribed
+    from pytest_flagperf.report.terminal.live import PlainLines
+
+    lines: list[str] = []
+    with subscribed(PlainLines(lines.append).subscriber):
+        yield lines
+
+
 @pytest.fixture(scope="session")
 def suite_python(repo: Path) -> Callable[[Path], str]:
     """A function that returns the Python of the environment of a suite's folder; it is built on first use."""

@@ -2,6 +2,7 @@
 
 A class that derives from ``Engine`` must define ``hosts``, ``describe``, ``interpreter`` and ``run``; the other methods
 have defaults, for an engine that contacts no other machine before a round and leaves nothing running after it.
+``progress.note`` shows and records what an engine does.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from pytest_flagperf.catalog import Vendor
     from pytest_flagperf.hosts import Host
     from pytest_flagperf.plan import Plan
-    from pytest_flagperf.report.terminal.live import Live
     from pytest_flagperf.results import StoredRun
     from pytest_flagperf.runtime import Interpreter
 
@@ -79,25 +79,23 @@ class Engine(Protocol):
     def describe(self, plan: Plan, convergence: str = "", duration: Iterable[str] = ()) -> str:
         """Return the text that ``--plan`` prints for a case; contact no host."""
 
-    def inspect(self, plans: Sequence[Plan], watch: Live) -> list[Finding]:  # noqa: ARG002
+    def inspect(self, plans: Sequence[Plan]) -> list[Finding]:  # noqa: ARG002
         """Check every host, for all cases at once."""
         return []
 
-    def prepare(self, plans: Sequence[Plan], watch: Live) -> list[str]:  # noqa: ARG002
+    def prepare(self, plans: Sequence[Plan]) -> list[str]:  # noqa: ARG002
         """Check every host and exclude unfit hosts and devices. Return sentences about them.
 
         Problems if too few hosts are left.
         """
         return []
 
-    def interpreter(self, plan: Plan, watch: Live) -> Interpreter:
+    def interpreter(self, plan: Plan) -> Interpreter:
         """Return the Python of the case's ranks, ready on the first hosts that the case may run on."""
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
-    def run(
-        self, plan: Plan, number: int, directory: Path, watch: Live, wait_s: float | None
-    ) -> Callable[[], None] | None:
+    def run(self, plan: Plan, number: int, directory: Path, wait_s: float | None) -> Callable[[], None] | None:
         """Run one round to its end and write its directory. Problems if the round cannot start.
 
         MissingHosts if only hosts are missing, for which another start waits (``restart-wait``). ``wait_s`` is how long
@@ -106,7 +104,7 @@ class Engine(Protocol):
         or because they kept logs, which ``fetch_late_logs`` may fetch.
         """
 
-    def resume(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:  # noqa: ARG002
+    def resume(self, directory: Path, end_because: str | None = None) -> bool:  # noqa: ARG002
         """Resume a round that another process left running, or end it at once for the reason ``end_because``.
 
         Return False if the round is not running any more; its logs that are still on other hosts are then fetched.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_flagperf.progress import note
 from pytest_flagperf.stored.layout import PAGE
 
 from .items import selected_of, takes_case
@@ -36,7 +37,7 @@ def pytest_runtest_makereport(
     report = yield
     if (run := item.config.stash.get(RUN, None)) is not None:
         # The time of a test is not that of the other runs which used its devices before.
-        report.duration = max(0.0, report.duration - run.live.take_waited())
+        report.duration, run.waited_s = max(0.0, report.duration - run.waited_s), 0.0
     if takes_case(item):
         _fail_skip_if_strict(item, report)
     selected = selected_of(item)
@@ -76,14 +77,10 @@ def _record_verdicts(item: pytest.Item, report: pytest.TestReport, selected: Sel
 
 def _record_live(item: pytest.Item, report: pytest.TestReport, selected: Selected) -> None:
     """Add the test and its failed verdicts to the live record."""
-    from pytest_flagperf.stored.live_record import TEST, shortened
-
     verdicts: list[Verdict] = item.stash.get(VERDICTS, [])
-    sentences = [shortened(verdict.sentence) for verdict in verdicts if not verdict.ok]
+    sentences = [verdict.sentence for verdict in verdicts if not verdict.ok]
     outcome = "expected" if report.skipped and hasattr(report, "wasxfail") else report.outcome
-    item.config.stash[RUN].live.record.write(
-        TEST, case=str(selected.case), test=item.name, outcome=outcome, sentences=sentences[:3]
-    )
+    note("test", case=str(selected.case), test=item.name, outcome=outcome, sentences=sentences)
 
 
 def _attach_cell(item: pytest.Item, report: pytest.TestReport) -> None:

@@ -7,11 +7,13 @@ import atexit
 import gc
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_flagperf.progress import note, subscribed
 from pytest_flagperf.stored.layout import JUNIT, PAGE
 
 from . import exit_code
@@ -114,16 +116,18 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if run is None:
         return
     if is_worker(session.config):
-        run.end_live(int(exitstatus))  # now: pytest-xdist interrupts a worker that needs 5 s to unconfigure
+        run.end_progress(int(exitstatus))  # now: pytest-xdist interrupts a worker that needs 5 s to unconfigure
         return
     from pytest_flagperf.running.finish import finish
-    from pytest_flagperf.stored.live_record import PHASE
 
     had_workers = session.config.pluginmanager.has_plugin("dsession")
     command = shown_command(session.config.option, run.settings)
-    run.live.record.write(PHASE, text="writing the reports")
-    finish(run, command, int(exitstatus), had_workers=had_workers)
-    write_run_page(run, session.config)
+    note("activity", text="writing the reports")
+    try:
+        finish(run, command, int(exitstatus), had_workers=had_workers)
+        write_run_page(run, session.config)
+    finally:
+        note("phase_end")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -135,7 +139,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
     run.engine.close()
     if not is_worker(config):
-        run.end_live(int(config.stash[SESSION].exitstatus) if SESSION in config.stash else None)
+        run.end_progress(int(config.stash[SESSION].exitstatus) if SESSION in config.stash else None)
         try:
             run.close(expanded(config.getoption("xmlpath", None)))
         except WriteError as error:
@@ -152,7 +156,11 @@ def _controller_directory(config: pytest.Config) -> Path | None:
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Start the run; with --plan or --preflight, print the plans or the findings instead of running tests."""
     run = session.config.stash.get(RUN, None)
-    if run is None or is_worker(session.config) or not runs_tests(session):
+    if run is None or not runs_tests(session):
+        return None
+    if is_worker(session.config):
+        if requested_cases(session.items):
+            run.start_progress(session.config.workerinput["workerid"])  # type: ignore[attr-defined]
         return None
     if not session.config.pluginmanager.has_plugin("dsession"):  # the workers of pytest-xdist collect
         begin(session, requested_cases(session.items))
@@ -166,22 +174,24 @@ def _preview(session: pytest.Session, run: Run) -> None:
     """Print the plans or the findings on the hosts, as --plan and --preflight request."""
     from pytest_flagperf.engines import is_local
     from pytest_flagperf.plan import too_large
-    from pytest_flagperf.report.terminal.live import silent
+    from pytest_flagperf.report.terminal.table import aligned
     from pytest_flagperf.selection import runnable
 
     write = line_writer(session.config)
     chosen = runnable(run.requested)
     if run.settings.plan:
         in_full = len(chosen) == 1 or session.config.get_verbosity() > 0
-        for line in run.table(chosen) if len(chosen) > 1 else ():
-            write(line)
+        if len(chosen) > 1:
+            rows = run.overview(chosen)
+            for line in aligned(rows, left=len(rows[0])):
+                write(line)
         for selected in chosen if in_full else ():
             write(run.describe(selected))
         if chosen and not in_full:
             write("flagperf: -v prints each plan in full")
         for line in too_large(map(run.plan, chosen)) if not in_full else ():
             write(f"flagperf: {line}")
-        for line in run.engine.prepare([*map(run.plan, chosen)], silent()) if is_local(run.engine) else ():
+        for line in run.engine.prepare([*map(run.plan, chosen)]) if is_local(run.engine) else ():
             write(f"flagperf: {line}")
         if session.config.get_verbosity() < 0:  # otherwise the header lists them
             for case in run.requested:
@@ -192,15 +202,25 @@ def _preview(session: pytest.Session, run: Run) -> None:
     if run.settings.preflight == "check":
         from pytest_flagperf.engines.agents.preflight import lines
         from pytest_flagperf.results.figures.units import count
-        from pytest_flagperf.stored.live_record import LiveRecord
 
-        run.live.start(LiveRecord())  # writes the line of the minute while large data are checked
-        findings = run.preflight(chosen)
+        with subscribed(*run.output):  # the line of the minute while large data are checked
+            findings = run.preflight(chosen)
         for line in lines(findings):
             write(line)
         if number := run.without_data(chosen):
             write(f"flagperf: data: not checked for {count(number, 'case')}: pass --data-dir=DIR or --case CASE=DIR")
         session.testsfailed += sum(finding.fatal for finding in findings)
+
+
+def _load(run: Run) -> None:
+    """Import what the rounds and their reports need."""
+    import psutil  # noqa: F401 - for the figures of the controller
+
+    from pytest_flagperf.report.export import junit  # noqa: F401
+    from pytest_flagperf.report.page import page  # noqa: F401
+    from pytest_flagperf.report.terminal import summary  # noqa: F401
+
+    _ = run.rounds, run.scaling
 
 
 def runs_tests(session: pytest.Session) -> bool:
@@ -228,9 +248,11 @@ def begin(session: pytest.Session, requested: Sequence[Selected | Absent]) -> No
         if not chosen or run.settings.starts_nothing:
             return
         run.directory.reserve()
-        run.start_live(layout.CONTROLLER, chosen)
+        run.start_progress(layout.CONTROLLER, chosen)
         gc.freeze()  # the modules are loaded
-        lines = run.prepare(chosen)
+        with ThreadPoolExecutor(1) as thread:  # while the hosts answer
+            thread.submit(_load, run)
+            lines = run.prepare(chosen)
         if run.settings.preflight:
             from pytest_flagperf.running.machine_check import check_machine
 

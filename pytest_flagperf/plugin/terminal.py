@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.stored.layout import JUNIT, PAGE
+from pytest_flagperf.stored.layout import JUNIT, PAGE, REPORTS
 
 from .items import requested_cases, takes_case
 from .shared import RUN, SESSION, is_worker, line_writer
@@ -39,13 +39,13 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Set up the progress output of the run, which bypasses pytest's capture, and a worker's live record."""
+    """Set up the progress output of the run, which bypasses pytest's capture."""
     config = session.config
     config.stash[SESSION] = session
     run, reporter = config.stash.get(RUN, None), config.pluginmanager.get_plugin("terminalreporter")
     if run is None or reporter is None:
         return
-    from pytest_flagperf.report.terminal.live import CLEAR, Live
+    from pytest_flagperf.report.terminal.live import CLEAR, PlainLines, TerminalLines, rank_logs
 
     if is_worker(config):
         reporter = None  # the output of a worker's reporter is discarded; its stderr is the controller's
@@ -71,17 +71,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             terminal.flush()
 
     verbosity, not_captured = config.get_verbosity(), config.getoption("capture", "no") == "no"
-    run.live = Live(
-        write,
-        width=reporter._tw.fullwidth if reporter is not None else 80,
-        live=terminal.isatty(),
-        quiet=verbosity < 0,
-        follow=reporter is not None and (verbosity > 0 or not_captured),
-        records=verbosity > 1 or not_captured,
-        name=getattr(config, "workerinput", {}).get("workerid"),
-    )
-    if is_worker(config):
-        run.start_live(getattr(config, "workerinput", {})["workerid"])
+    if verbosity < 0:
+        return
+    name = getattr(config, "workerinput", {}).get("workerid")
+    width = reporter._tw.fullwidth if reporter is not None else 80
+    lines = TerminalLines(write, name, width=width) if terminal.isatty() else PlainLines(write, name)
+    run.output = (lines.subscriber,)
+    if reporter is not None and (verbosity > 0 or not_captured):
+        run.output += (rank_logs(lines.line, records=verbosity > 1 or not_captured),)
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
@@ -92,9 +89,8 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     if run is None or not run.requested or run.settings.starts_nothing:
         return
     from pytest_flagperf.report.terminal.summary import UNLIMITED
-    from pytest_flagperf.running.finish import run_summary
 
-    summary = run_summary(run)
+    summary = _run_summary(run)
     terminalreporter.write_sep("=", "flagperf")
     _write_github_summary(summary, terminalreporter.write_line, os.environ)
     # Programs, such as CI systems, can read long lines.
@@ -103,6 +99,25 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     summary = replace(summary, next_steps=tuple(_next_steps(run, summary, config, os.environ)))
     for line in summary.lines(width):
         write(line)
+
+
+def _run_summary(run: Run) -> RunSummary:
+    """Return the summary of the run's results, with a reason for each selected case that has none."""
+    from pytest_flagperf.case import folder
+    from pytest_flagperf.report.terminal.summary import summarize_run
+    from pytest_flagperf.results.tables.store import StoredRun
+    from pytest_flagperf.running.directory import relative
+    from pytest_flagperf.running.finish import not_run, write_errors
+
+    directory = run.directory.path
+    results = run.records.results or StoredRun(directory, None, ())
+    reports = [str(relative(directory / name)) for name in REPORTS if (directory / name).is_file()]
+    notes = [*run.notes, *write_errors(run.records.write_errors, directory)]
+    not_started = not_run(run, [folder(case.case) for case in results.cases])
+    summary = summarize_run(results, not_started, notes, reports if run.records.results else ())
+    if summary.interrupted:
+        summary = replace(summary, notes=(*summary.notes, f"--resume={relative(directory)} continues this run"))
+    return summary
 
 
 class ReportLines:

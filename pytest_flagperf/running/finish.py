@@ -5,15 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from pytest_flagperf import __version__
-from pytest_flagperf.case import folder as folder_of
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.stored import WriteError, layout
+from pytest_flagperf.stored import WriteError
 from pytest_flagperf.stored.round_dir import case_folders, has_rounds
 
 from . import controller, judging
@@ -57,25 +54,12 @@ def _info(run: Run, command: Sequence[str], exit_status: int) -> store.RunInfo:
         ended_ms=time.time_ns() // 1_000_000,
         exit_status=exit_status,
         selected=tuple(str(requested.case) for requested in run.requested),
-        not_run=tuple(_not_run(run, have_results)),
+        not_run=tuple(not_run(run, have_results)),
         controller={**run.controller_before, **controller.own_cost()},
     )
 
 
-def run_summary(run: Run) -> RunSummary:
-    """Return the summary of the run's results, with a reason for each selected case that has none."""
-    directory = run.directory.path
-    results = run.records.results or store.StoredRun(directory, None, ())
-    reports = [str(relative(directory / name)) for name in layout.REPORTS if (directory / name).is_file()]
-    notes = [*run.notes, *_write_errors(run.records.write_errors, directory)]
-    not_run = _not_run(run, [folder_of(case.case) for case in results.cases])
-    summary = summarize_run(results, not_run, notes, reports if run.records.results else ())
-    if summary.interrupted:
-        summary = replace(summary, notes=(*summary.notes, f"--resume={relative(directory)} continues this run"))
-    return summary
-
-
-def _not_run(run: Run, folders: Collection[str]) -> list[str]:
+def not_run(run: Run, folders: Collection[str]) -> list[str]:
     """Return a line for each selected case whose folder is not among those with results, with the reason."""
     reasons = {str(selected.case): str(error) for (selected, _), error in run.rounds.not_recorded.items()}
     return [
@@ -85,7 +69,7 @@ def _not_run(run: Run, folders: Collection[str]) -> list[str]:
     ]
 
 
-def _write_errors(errors: Iterable[WriteError], directory: Path) -> list[str]:
+def write_errors(errors: Iterable[WriteError], directory: Path) -> list[str]:
     """Return a line for each folder and reason, with the names of all files that could not be written."""
     names: dict[tuple[Path, str], list[str]] = {}
     for error in errors:

@@ -19,6 +19,7 @@ from pytest_flagperf.catalog import Suite
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.progress import note
 from pytest_flagperf.results.comparing.comparable import is_code
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.logs.points import point_of
@@ -107,11 +108,11 @@ def _measure(run: Run, plan: Plan) -> Outcome:
     of_case = run.directory.path / FOLDER / plan.case.folder
     number = 1 + len(list(of_case.glob("round*")))  # a resumed run has earlier ones
     folder = of_case / layout.round_folder(number)
-    run.live.phase(f"preflight: {plan.case.model} on {count(plan.case.nnodes, 'host')}")
+    note("phase", text=f"preflight: {plan.case.model} on {count(plan.case.nnodes, 'host')}")
     try:
-        give_back = run.engine.run(plan, number, folder, run.live, None)
+        give_back = run.engine.run(plan, number, folder, None)
     finally:
-        run.live.clear()
+        note("phase_end")
     if give_back:
         give_back()
     outcome = measure.measured(folder)

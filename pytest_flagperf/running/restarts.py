@@ -15,12 +15,12 @@ from flagperf_driver.training.loop import DataError, NonFiniteLoss
 from pytest_flagperf.config.layers import SAVING
 from pytest_flagperf.plan import Plan, plan_on_fewer_hosts
 from pytest_flagperf.problems import MissingHosts, Problems
+from pytest_flagperf.progress import note
 from pytest_flagperf.results.measured.measure import StoredRound
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, earlier_tries
 
 T = TypeVar("T")
-Note = Callable[[str], None]
 FINAL = tuple(error.__name__ for error in (NonFiniteLoss, CheckpointError, DataError, DriverError))
 """Errors of a rank that another start would meet again."""
 RETRY_S = 10.0
@@ -118,7 +118,7 @@ class Restarts:
     fewest_hosts: int = 0
     """Then it takes fewer, down to this number; 0: never."""
 
-    def set_aside(self, plan: Plan, number: int, folder: Path, done: int, note: Note) -> list[Plan]:
+    def set_aside(self, plan: Plan, number: int, folder: Path, done: int) -> list[Plan]:
         """Set a failed start aside and return the plans of the next one, the one with most hosts first.
 
         Empty if no start follows; ``done`` restarts came before.
@@ -127,10 +127,10 @@ class Restarts:
             return []
         where, reason = f"{plan.case} round {number}", reason_to_end(starts, self.limit, done)
         if reason is not None:
-            note(f"{where}: not started again: {reason}")
+            note("line", text=f"{where}: not started again: {reason}")
             return []
         RoundDir(folder).move_aside()
-        note(f"{where}: {starts[-1].sentence}: restart {done + 1} of {self.limit}")
+        note("line", text=f"{where}: {starts[-1].sentence}: restart {done + 1} of {self.limit}")
         return [plan, *self._smaller(plan)] if any(start.any_ranks for start in starts) else [plan]
 
     def _smaller(self, plan: Plan) -> list[Plan]:
@@ -149,7 +149,6 @@ def run_on_available(
     wait_s: float | None,
     run: Callable[[Plan, float | None], T],
     begun: Callable[[], bool],
-    note: Note,
 ) -> T:
     """Run the first plan as soon as its hosts are available; after ``wait_s``, the first other plan whose hosts are.
 
@@ -167,11 +166,11 @@ def run_on_available(
         if (left_s := until - time.monotonic()) <= 0:
             break
         if reason != shown:
-            note(f"{whole.case} waits for hosts, at most {left_s:.0f} s: {reason}")
+            note("line", text=f"{whole.case} waits for hosts, at most {left_s:.0f} s: {reason}")
         shown = reason
         time.sleep(min(RETRY_S, left_s))
     for plan in smaller:
-        note(f"{plan.case} asks for {plan.nnodes} of {plan.case.nnodes} hosts: {reason}")
+        note("line", text=f"{plan.case} asks for {plan.nnodes} of {plan.case.nnodes} hosts: {reason}")
         try:
             return run(plan, 0.0)
         except MissingHosts as error:

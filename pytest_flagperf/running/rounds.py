@@ -13,7 +13,7 @@ from pytest_flagperf import stored
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.progress import note
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.measured import measure
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -34,7 +34,7 @@ with suppress(ImportError):  # Windows imports this module for its names, but ru
 
 
 class Rounds:
-    """The rounds of a run; ``watch`` shows their progress, ``measured`` are the outcomes of this process."""
+    """The rounds of a run; ``measured`` are the outcomes of this process."""
 
     def __init__(
         self,
@@ -42,10 +42,8 @@ class Rounds:
         engine: Engine,
         directory: RunDirectory,
         records: Records,
-        live: Live,
         restarts: Restarts,
     ) -> None:
-        self.watch = live
         self.measured: dict[tuple[Selected, int], Outcome] = {}
         self.not_recorded: dict[tuple[Selected, int], WriteError] = {}
         self._plan_of = plan_of
@@ -86,14 +84,14 @@ class Rounds:
 
     def interpreter(self, selected: Selected) -> Interpreter:
         """Return the Python of the case's framework, prepared on the first hosts that the case may use."""
-        return self._engine.interpreter(self._plan_of(selected), self.watch)
+        return self._engine.interpreter(self._plan_of(selected))
 
     def run(self, plan: Plan, number: int, folder: Path) -> Outcome:
         """Run a plan in a folder, or continue the round that still runs there; store the outcome.
 
         A training that ends early is started again as --restarts allows.
         """
-        plans, wait_s, note = [plan], None, self.watch.note
+        plans, wait_s = [plan], None
         with ExitStack() as after_the_last:
             for done in itertools.count():
                 try:
@@ -105,9 +103,9 @@ class Rounds:
                         RoundDir(folder).take_back()
                     if not done or begun or not isinstance(error, Problems):
                         raise
-                    note(f"{plan.case} round {number}: not started again: {why(plan, error)}")
+                    note("line", text=f"{plan.case} round {number}: not started again: {why(plan, error)}")
                     break
-                if outcome.ended_well or not (plans := self._restarts.set_aside(plan, number, folder, done, note)):
+                if outcome.ended_well or not (plans := self._restarts.set_aside(plan, number, folder, done)):
                     break
                 # A training that already continued on fewer hosts does not wait for the others again.
                 wait_s = self._restarts.wait_s if outcome.nnodes == plan.case.nnodes else 0.0
@@ -119,30 +117,30 @@ class Rounds:
         """Run a start; ``plans``: the one with most hosts first, as in ``run_on_available``."""
 
         def run(plan: Plan, left_s: float | None) -> Callable[[], None] | None:
-            return self._engine.run(plan, number, folder, self.watch, left_s)
+            return self._engine.run(plan, number, folder, left_s)
 
         def begun() -> bool:
             return RoundDir(folder).is_planned
 
-        self.watch.begin_round(str(plans[0].case), folder)
+        note("round", case=str(plans[0].case), folder=f"{folder.parent.name}/{folder.name}")
         try:
             if not self._continued(folder):
                 self._exclude()
-                if give_back := run_on_available(plans, wait_s, run, begun, self.watch.lasting):
+                if give_back := run_on_available(plans, wait_s, run, begun):
                     after_the_last.callback(give_back)
         except BaseException as error:
-            self.watch.end_round(*_end_of(folder, error))
+            _note_end(folder, error)
             if RoundDir(folder).is_planned:
                 with suppress(WriteError):
                     store.save_outcome(folder, measure.measured(folder))
             raise
-        self.watch.end_round(*_end_of(folder))
+        _note_end(folder)
         outcome = measure.measured(folder)
         store.save_outcome(folder, outcome)
         failed = dict.fromkeys(failure.host for failure in outcome.failures if failure.host)
         if outcome.ended_well and (hosts := [*failed][:_FETCHED]):
             for line in self._engine.fetch_late_logs([folder], hosts):
-                self.watch.note(line)
+                note("line", text=line)
         return outcome
 
     def _exclude(self) -> None:
@@ -155,7 +153,7 @@ class Rounds:
         round_dir = RoundDir(folder)
         if not round_dir.is_planned:
             return False
-        if has_readable_record(round_dir) or self._engine.resume(folder, self.watch):
+        if has_readable_record(round_dir) or self._engine.resume(folder):
             return True
         round_dir.move_aside()
         return False
@@ -168,7 +166,7 @@ class Rounds:
             if layout.is_failed(round_dir.path.name) or round_dir.has_record:
                 continue
             with self._records.collecting_write_errors():
-                self._engine.resume(round_dir.path, self.watch, "the pytest-xdist worker that ran this round died")
+                self._engine.resume(round_dir.path, "the pytest-xdist worker that ran this round died")
             self._measure_again(round_dir.path)
 
     def fetch_late_logs(self) -> list[str]:
@@ -187,14 +185,15 @@ class Rounds:
             store.save_outcome(folder, measure.measured(folder))
 
 
-def _end_of(folder: Path, error: BaseException | None = None) -> tuple[str, str]:
-    """Return the state in which a round ended, and a sentence on its problem; empty without a problem."""
+def _note_end(folder: Path, error: BaseException | None = None) -> None:
+    """Note the state in which a round ended, and a sentence on its problem; empty without a problem."""
     problem = "" if error is None else f"{error}" or type(error).__name__
     try:
         record = RoundDir(folder).read_record()
     except FormatError:
-        return "failed", problem or "no record"
-    return record.state, record.fault.sentence if record.fault else problem
+        note("round_end", state="failed", sentence=problem or "no record")
+    else:
+        note("round_end", state=record.state, sentence=record.fault.sentence if record.fault else problem)
 
 
 @contextmanager

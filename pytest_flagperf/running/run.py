@@ -6,7 +6,7 @@ import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -21,12 +21,12 @@ from pytest_flagperf.hooks.roots import installed_roots
 from pytest_flagperf.original import TestConf
 from pytest_flagperf.plan import HEAD, Plan, PlanRequest, make_plan, overview, too_large
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.terminal.live import silent
+from pytest_flagperf.progress import Subscriber, note, subscribed
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.selection import Absent, Selected, Selection, runnable, select
 from pytest_flagperf.settings import COMMAND_LINE, Settings, read_settings
 from pytest_flagperf.stored import FormatError, layout, writing
-from pytest_flagperf.stored.live_record import CASES, END, LiveRecord
+from pytest_flagperf.stored.live_record import LiveRecord
 
 from . import controller
 from .auto_runtime import AUTO, AutoRuntime, with_chosen
@@ -69,8 +69,11 @@ class Run:
         self._visible_devices = visible_devices
         self._plans: dict[Selected, Plan] = {}
         self._keys_of = cache(keys_of)
-        self.live = silent()
-        """The progress output of the rounds."""
+        self.output: tuple[Subscriber, ...] = ()
+        """What writes the progress of the run, beside the live record."""
+        self._progress = ExitStack()
+        self.waited_s = 0.0
+        """How long rounds have waited for hosts or devices that others used."""
         self.notes: list[str] = []
         self.requested: tuple[Selected | Absent, ...] = ()
         """The cases of the tests that pytest selected, also those that cannot run."""
@@ -113,7 +116,7 @@ class Run:
         )
 
     # The modules of these parts read results and load slowly: they are imported when the first round needs them, or
-    # by ``prepare`` while the hosts answer.
+    # by the plugin while the hosts answer.
 
     @cached_property
     def records(self) -> Records:
@@ -130,7 +133,7 @@ class Run:
 
         settings = self.settings
         restarts = Restarts(settings.restarts, settings.restart_wait, settings.fewest_hosts)
-        return Rounds(self.plan, self.engine, self.directory, self.records, self.live, restarts)
+        return Rounds(self.plan, self.engine, self.directory, self.records, restarts)
 
     @cached_property
     def scaling(self) -> ScalingRounds:
@@ -260,30 +263,18 @@ class Run:
 
     def preflight(self, chosen: Sequence[Selected]) -> list[Finding]:
         """Return the findings of the preflight on every host."""
-        return self.engine.inspect([*map(self.plan, chosen)], self.live)
+        return self.engine.inspect([*map(self.plan, chosen)])
 
     def prepare(self, chosen: Sequence[Selected]) -> list[str]:
         """Exclude hosts and devices that are not usable; return a line for each, and for each too large case."""
         hosts = self.engine.host_count
         where = "" if hosts is None else f" on {count(hosts, 'host')}"
-        self.live.phase(f"preflight: {count(len(chosen), 'case')}{where}")
+        note("phase", text=f"preflight: {count(len(chosen), 'case')}{where}")
         try:
-            with ThreadPoolExecutor(1) as thread:
-                thread.submit(self._load)
-                plans = [*map(self.plan, chosen)]
-                return [*too_large(plans), *self.engine.prepare(plans, self.live)]
+            plans = [*map(self.plan, chosen)]
+            return [*too_large(plans), *self.engine.prepare(plans)]
         finally:
-            self.live.clear()
-
-    def _load(self) -> None:
-        """Import what the rounds and their reports need."""
-        import psutil  # noqa: F401 - for the figures of the controller
-
-        from pytest_flagperf.report.export import junit  # noqa: F401
-        from pytest_flagperf.report.page import page  # noqa: F401
-        from pytest_flagperf.report.terminal import summary  # noqa: F401
-
-        _ = self.rounds, self.scaling
+            note("phase_end")
 
     def begin(self, chosen: Sequence[Selected]) -> list[str]:
         """Save the options so that --resume can continue this run, and set failed rounds of a resumed run aside."""
@@ -299,17 +290,21 @@ class Run:
         save_options(directory, settings, ((str(selected.case), selected.data_dir) for selected in chosen))
         return lines
 
-    def start_live(self, process: str, chosen: Sequence[Selected] = ()) -> None:
-        """Begin the live record of this process in the run's directory, with the cases that will run."""
-        self.live.start(LiveRecord(self.directory.path / layout.LIVE / layout.live_file(process)))
+    def start_progress(self, process: str, chosen: Sequence[Selected] = ()) -> None:
+        """Write and record from now on what happens in this process, and record the cases that will run."""
+        record = LiveRecord(self.directory.path / layout.LIVE / layout.live_file(process))
+        self._progress.callback(record.close)
+        self._progress.enter_context(subscribed(record.subscriber, *self.output, {"waited": self._wait}))
         if chosen:
-            cases = [{"case": str(selected.case), "rounds": len(selected.rounds)} for selected in chosen]
-            self.live.record.write(CASES, cases=cases)
+            note("cases", cases=[{"case": str(one.case), "rounds": len(one.rounds)} for one in chosen])
 
-    def end_live(self, exit_status: int | None) -> None:
-        """End the live record of this process with pytest's exit status."""
-        self.live.record.write(END, exit=exit_status)
-        self.live.close()
+    def end_progress(self, exit_status: int | None) -> None:
+        """Record pytest's exit status as the last note of this process."""
+        note("end", exit_status=exit_status)
+        self._progress.close()
+
+    def _wait(self, seconds: float) -> None:
+        self.waited_s += seconds
 
     def close(self, junit: Path | None) -> None:
         """Copy the JUnit file into the run directory; remove the directory of a run without results."""
@@ -332,17 +327,14 @@ class Run:
         times = [*duration(plan, self._stored_runs), *checkpoints(plan, self._stored_runs)]
         return self.engine.describe(plan, converges, times)
 
-    def table(self, chosen: Sequence[Selected]) -> list[str]:
-        """Return a table with a line for each case: what it measures, and how long a round takes."""
-        from pytest_flagperf.report.terminal.table import aligned
-
+    def overview(self, chosen: Sequence[Selected]) -> list[Sequence[str]]:
+        """Return a table with a row for each case, below its head: what it measures, and how long a round takes."""
         from .forecast import duration
 
         plans = [self.plan(selected) for selected in chosen]
         # The source of an estimate is only in the full plan.
         durations = [re.split(" per round|:", next(duration(plan, self._stored_runs)))[0] for plan in plans]
-        rows = [overview(plan, text) for plan, text in zip(plans, durations, strict=True)]
-        return aligned([HEAD, *rows], left=len(HEAD))
+        return [HEAD, *(overview(plan, text) for plan, text in zip(plans, durations, strict=True))]
 
     @cached_property
     def _stored_runs(self) -> StoredRuns:

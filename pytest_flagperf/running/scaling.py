@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_flagperf.plan import Plan, one_card_plan, short_plan, too_large
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.progress import note
 from pytest_flagperf.results.comparing.one_card import find_one_card
 from pytest_flagperf.results.figures import statistics
 from pytest_flagperf.results.figures.units import count
@@ -70,7 +71,7 @@ class ScalingRounds:
         def measured() -> Outcome:
             for sentence in too_large([one_card_round]):
                 raise TooLargeForOneCard(f"no speed-up: {sentence}")
-            self._rounds.watch.note(f"{selected.case}: measuring one card for the speed-up")
+            note("line", text=f"{selected.case}: measuring one card for the speed-up")
             return self._rounds.run(one_card_round, 1, folder / layout.ONE_CARD)
 
         one_card = self._one_cards.of(key, outcomes[0].machine, self._rounds.measured.values(), measured)
@@ -78,8 +79,9 @@ class ScalingRounds:
         for turn in range(1, TURNS + 1):
             if not scaling.is_missed:
                 break
-            self._rounds.watch.note(
-                f"{selected.case}: speed-up below the requirement; measuring it again ({turn} of at most {TURNS})"
+            note(
+                "line",
+                text=f"{selected.case}: speed-up below the requirement; measuring it again ({turn} of at most {TURNS})",
             )
             scaling = replace(scaling, one_card=self._take_turn(selected, scaling.one_card, turn))
         store.save_one_card(folder, scaling.one_card)

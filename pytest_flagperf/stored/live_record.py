@@ -11,10 +11,14 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from pytest_flagperf.progress import RoundProgress, Subscriber
 
 from . import layout
 from .files import FormatError, check_schema, to_json_types
@@ -33,6 +37,7 @@ _SHORTEST_S, _LONGEST_S = 1.0, 10.0
 _LINES_AT_FULL_RATE = 600
 _LONGEST_LINE = 1 << 18
 _LONGEST_TEXT = 2000
+_MOST_SENTENCES = 3
 _ENDED = -1
 """The start of a process that has ended and whose parent has not asked for its exit code yet."""
 
@@ -50,6 +55,56 @@ class LiveRecord:
         self._since: dict[str, float] = {}
         self._due: dict[str, float] = {}
         self._waiting: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._has_phase = False
+
+    @property
+    def subscriber(self) -> Subscriber:
+        """What writes the notes of the run."""
+        return {
+            "cases": lambda cases: self.write(CASES, cases=cases),
+            "round": self._begin_round,
+            "progress": self._progress,
+            "host": lambda host, values: self.write_latest(
+                f"host {host} {' '.join(values)}", HOST, host=host, **values
+            ),
+            "round_end": lambda state, sentence="": self.write(ROUND_END, state=state, sentence=_shortened(sentence)),
+            "line": lambda text: self.write(NOTE, text=_shortened(text)),
+            "phase": lambda text, **_: self._phase(text, self.write),
+            "activity": lambda text: self._phase(text, partial(self.write_latest, "phase")),
+            "phase_end": self._end_phase,
+            "test": self._test,
+            "end": lambda exit_status: self.write(END, exit=exit_status),
+            "tick": self.beat,
+        }
+
+    def _begin_round(self, case: str, folder: str) -> None:
+        with self._lock:  # a new round is written at the full rate again
+            self._since.clear()
+            self._due.clear()
+        self.write(ROUND, case=case, folder=folder)
+
+    def _progress(self, progress: RoundProgress) -> None:
+        values = {name: value for name, value in asdict(progress).items() if value is not None}
+        del values["case"], values["round"]  # the line of the round has them
+        self.write_latest("progress", PROGRESS, **values)
+
+    def _host(self, host: str, values: Mapping[str, Any]) -> None:
+        self.write_latest(f"host {host} {' '.join(values)}", HOST, host=host, **values)
+
+    def _end_round(self, state: str, sentence: str = "") -> None:
+        self.write(ROUND_END, state=state, sentence=_shortened(sentence))
+
+    def _phase(self, text: str, write: Callable[..., None]) -> None:
+        self._has_phase = True
+        write(PHASE, text=_shortened(text))
+
+    def _end_phase(self) -> None:
+        if self._has_phase:
+            self._has_phase = False
+            self.write_latest("phase", PHASE, text="")
+
+    def _test(self, sentences: Sequence[str], **values: str) -> None:
+        self.write(TEST, **values, sentences=[_shortened(sentence) for sentence in sentences[:_MOST_SENTENCES]])
 
     def write(self, kind: str, **values: Any) -> None:
         """Append a line at once, after the values that wait for their turn."""
@@ -65,12 +120,6 @@ class LiveRecord:
         with self._lock:
             self._waiting[key] = kind, values
             self._write_if_due(key, self._clock())
-
-    def restart_rates(self) -> None:
-        """Write at the full rate again: a new round begins."""
-        with self._lock:
-            self._since.clear()
-            self._due.clear()
 
     def beat(self) -> None:
         """Write what is due, or else give a sign of life; called about once a second."""
@@ -129,8 +178,7 @@ class LiveRecord:
         return b"\n" if size and os.pread(self._file, 1, size - 1) != b"\n" else b""
 
 
-def shortened(text: str) -> str:
-    """Return a text of a host or tool for the record, which limits its length."""
+def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 

@@ -20,7 +20,6 @@ from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.problems import MissingHosts, Problems
-from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.runtime import Interpreter, OnProgress, RuntimeSetupError, host_module
 from pytest_flagperf.runtime import host as host_runtime
 from pytest_flagperf.settings import read_settings
@@ -197,7 +196,9 @@ def test_builds_are_listed_with_size_and_how_to_build_less(tmp_path: Path, monke
     assert environments.to_build(plans, LocalHost()) == []
 
 
-def test_a_package_of_another_version_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_of_another_version_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: list[str]
+) -> None:
     """``--plan`` and the preflight show the warning; preparing a round shows it only if they did not."""
     plans = []
     for model in ("toy", "two"):
@@ -211,8 +212,6 @@ def test_a_package_of_another_version_is_reported_once(tmp_path: Path, monkeypat
         look=lambda *_: site, prepare=lambda *_: site, is_unchanged=lambda *_: True,
     )  # fmt: skip
     monkeypatch.setattr(environments_module, "runtimes", lambda: {"host": fake})
-    shown: list[str] = []
-    live = Live(shown.append, width=200, live=False, quiet=False, follow=False)
     host, expected = (
         LocalHost(),
         [
@@ -224,8 +223,8 @@ def test_a_package_of_another_version_is_reported_once(tmp_path: Path, monkeypat
         environments = Environments(read_settings({}, tmp_path), tree(tmp_path))
         assert not first or environments.warnings(plans, [host]) == expected
         for plan in plans:
-            environments.interpreters(plan, [host], live)
-        assert shown == ([] if first else [f"{line}\n" for line in expected])
+            environments.interpreters(plan, [host])
+        assert notes == ([] if first else [f"{line}\n" for line in expected])
 
 
 @pytest.mark.parametrize("works", [True, False])
@@ -277,17 +276,15 @@ def test_a_start_waits_for_hosts_that_do_not_answer_and_for_no_other_problem(
         case=Case.parse("toy:pytorch:X9:1:1:1"), vendor="acme", runtime="host", shape=Shape(1, 1)
     )
     with pytest.raises(Problems) as raised:
-        environments.interpreters(plan, [LocalHost()], silent())
+        environments.interpreters(plan, [LocalHost()])
     assert type(raised.value) is kind
 
 
-def test_a_warning_about_packages_is_shown_once(tmp_path: Path) -> None:
-    lines: list[str] = []
-    live = Live(lines.append, width=80, live=False, quiet=False, follow=False)
+def test_a_warning_about_packages_is_shown_once(tmp_path: Path, notes: list[str]) -> None:
     environments = Environments(read_settings({}, tmp_path), tree(tmp_path))
     for text in ("warning: no packages with A=cpu", "warning: no packages with A=cpu", "warning: no packages with B=1"):
-        environments.show(live, LocalHost(), text)
-    assert lines == ["warning: no packages with A=cpu\n", "warning: no packages with B=1\n"]
+        environments.show(LocalHost(), text)
+    assert notes == ["warning: no packages with A=cpu\n", "warning: no packages with B=1\n"]
 
 
 def test_a_dangling_link_is_reported(tmp_path: Path) -> None:

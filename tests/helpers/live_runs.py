@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.report.terminal.live import Live
-from pytest_flagperf.report.terminal.progress import RoundProgress
-from pytest_flagperf.stored import layout, live_record
+from pytest_flagperf.progress import Kind, RoundProgress
+from pytest_flagperf.stored import layout
 from pytest_flagperf.stored.live_record import LiveRecord
 
 START = 1_795_000_000.0
@@ -43,46 +42,53 @@ def progress(case: str, number: int, step: int) -> RoundProgress:
     )
 
 
+class Process:
+    """A process of a run that writes its live record; nothing ticks beside the test."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.record = LiveRecord(path, clock)
+
+    def note(self, kind: Kind, **values: Any) -> None:
+        self.record.subscriber[kind](**values)
+
+
 class LiveRun:
     """The live record of a run in a directory; its processes share a clock."""
 
     def __init__(self, path: Path, cases: tuple[str, ...] = CASES) -> None:
         self.path, self.clock = path, Clock()
-        self.lives: dict[str, Live] = {}
+        self.processes: list[Process] = []
         self.main = self.process(layout.CONTROLLER)
-        self.main.record.write(
-            live_record.CASES, cases=[{"case": case, "rounds": Case.parse(case).repeat} for case in cases]
-        )
+        self.main.note("cases", cases=[{"case": case, "rounds": Case.parse(case).repeat} for case in cases])
 
-    def process(self, name: str) -> Live:
-        """Return the output of a process; nothing ticks beside the test."""
-        output = Live(lambda _: None, width=80, live=False, quiet=True, follow=False)
-        output.record = LiveRecord(self.path / layout.LIVE / layout.live_file(name), self.clock)
-        self.lives[name] = output
-        return output
+    def process(self, name: str) -> Process:
+        self.processes.append(Process(self.file(name), self.clock))
+        return self.processes[-1]
 
     def file(self, name: str = layout.CONTROLLER) -> Path:
         return self.path / layout.LIVE / layout.live_file(name)
 
-    def begin(self, output: Live, case: str, number: int = 1) -> None:
-        output.begin_round(case, self.path / Case.parse(case).folder / layout.round_folder(number))
+    def begin(self, process: Process, case: str, number: int = 1) -> None:
+        process.note("round", case=case, folder=f"{Case.parse(case).folder}/{layout.round_folder(number)}")
 
-    def train(self, output: Live, case: str, steps: int, *, number: int = 1, hosts: int = 1, devices: int = 8) -> None:
+    def train(
+        self, process: Process, case: str, steps: int, *, number: int = 1, hosts: int = 1, devices: int = 8
+    ) -> None:
         """Train to a step: with the beats of the ranks and the samples of the devices."""
         for step in range(0, steps + 1, 10):
             self.clock.now += 5
-            output.progress(progress(case, number, step))
+            process.note("progress", progress=progress(case, number, step))
             for host in range(hosts):
-                output.host(f"gpu{host + 1}", ranks(host, devices, step))
-                output.host(f"gpu{host + 1}", samples(devices, step))
-            output.tick()
+                process.note("host", host=f"gpu{host + 1}", values=ranks(host, devices, step))
+                process.note("host", host=f"gpu{host + 1}", values=samples(devices, step))
+            process.note("tick")
 
     def end(self, exit_status: int = 0) -> None:
-        self.main.record.write(live_record.END, exit=exit_status)
+        self.main.note("end", exit_status=exit_status)
 
     def close(self) -> None:
-        for output in self.lives.values():
-            output.close()
+        for process in self.processes:
+            process.record.close()
 
 
 def ranks(host: int, devices: int, step: int) -> Mapping[str, Any]:
@@ -110,18 +116,15 @@ def training_run(path: Path) -> LiveRun:
     worker = run.process("gw0")
     run.begin(worker, CASES[1])
     run.clock.now += 3
-    worker.phase("building the pytorch environment in /root/.cache/x")
+    worker.note("phase", text="building the pytorch environment in /root/.cache/x")
     run.clock.now += 90
-    worker.passing("Prepared 12 of 40 packages, 1.2 GiB of 2.9 GiB")
+    worker.note("activity", text="Prepared 12 of 40 packages, 1.2 GiB of 2.9 GiB")
     run.clock.now += 5
-    worker.end_round("failed", "rank 3 was killed by SIGKILL (kill -9 by a user or a program)")
-    worker.record.write(
-        live_record.TEST, case=CASES[1], test="test_converges[x]", outcome="failed",
-        sentences=["round 1 did not finish"],
-    )  # fmt: skip
+    worker.note("round_end", state="failed", sentence="rank 3 was killed by SIGKILL (kill -9 by a user or a program)")
+    worker.note("test", case=CASES[1], test="test_converges[x]", outcome="failed", sentences=["round 1 did not finish"])
     run.begin(worker, CASES[0])
     run.train(worker, CASES[0], 400, hosts=2)
-    worker.record.beat()
+    worker.note("tick")
     for file in (run.file(), run.file("gw0")):
         os.utime(file, (run.clock.now, run.clock.now))
     return run

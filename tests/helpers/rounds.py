@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,6 @@ from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan
-from pytest_flagperf.report.terminal.live import silent
-from pytest_flagperf.report.terminal.progress import RoundProgress
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.stored.plan import LeftOutTimeLimits, Value
 from pytest_flagperf.stored.round_dir import RoundRecord
@@ -104,7 +102,6 @@ def run_tiny(
     directory: Path | None = None,
     hosts: Iterable[Host] | None = None,
     python: str = sys.executable,
-    progress: Callable[[RoundProgress], None] = lambda _: None,
     options: RoundOptions | None = None,
     lease_s: float = 0.0,
     devices: int | None = None,
@@ -118,15 +115,13 @@ def run_tiny(
         # Hosts of these tests may be one machine under several names: each must find devices of its own.
         devices_per_host=devices or plan.case.nproc * plan.case.nnodes,
         whole_host=False,
-        owner=owner(),
+        owner=owner(case=str(plan.case)),
         name=f"tiny-{os.getpid()}-{tmp_path.name}",
         directory=directory,
         lease_s=lease_s,
         lease_here_s=lease_s,
     )
-    live = silent()
-    vars(live)["progress"] = progress
-    with Agents(live) as agents:
+    with Agents() as agents:
         Acquisition(HostPool(chosen), code, request, agents).run()
         return run_round(
             plan,

@@ -25,9 +25,9 @@ class Lab(Engine):
     hosts = ()
     def describe(self, plan, convergence="", duration=()):
         return str(self.table)
-    def interpreter(self, plan, watch):
+    def interpreter(self, plan):
         raise WriteError(28, "full")
-    def run(self, plan, number, directory, watch, wait_s):
+    def run(self, plan, number, directory, wait_s):
         return 1 / 0
 
 def open_lab(settings, catalog, table):
@@ -58,23 +58,23 @@ def test_an_engine_gets_its_table_and_has_defaults(site: Site, tmp_path: Path) -
     assert engine.describe(None) == "{'queue': 'a'}"
     assert opened(tmp_path).describe(None) == "{}"  # type: ignore[arg-type]
     assert (engine.host_count, engine.left_out, engine.header()) == (0, {}, [])
-    assert engine.prepare([], None) == engine.inspect([], None) == engine.notes(None, None, "") == []
+    assert engine.prepare([]) == engine.inspect([]) == engine.notes(None, None, "") == []
     assert [engine.check(None), engine.leave_out({}), engine.close()] == [None] * 3
-    assert (engine.resume(tmp_path, None), engine.fetch_late_logs([])) == (False, [])
+    assert (engine.resume(tmp_path), engine.fetch_late_logs([])) == (False, [])
 
 
 def test_an_exception_of_a_running_engine_names_the_package_but_our_own_errors_stay(site: Site, tmp_path: Path) -> None:
     package = site.install(ENGINE.format(body=OPEN, name="lab"))
     engine: Any = opened(tmp_path)
     with pytest.raises(Problems) as caught:
-        engine.run(None, 1, tmp_path, None, None)
+        engine.run(None, 1, tmp_path, None)
     line = next(at for at, text in enumerate((package / "__init__.py").read_text().splitlines(), 1) if "1 / 0" in text)
     assert str(caught.value) == (
         "the installed made_maker 1.2: engine lab: run raised ZeroDivisionError: division by zero"
         f" ({package}/__init__.py:{line}); fix or uninstall the package"
     )
     with pytest.raises(WriteError):
-        engine.interpreter(None, None)
+        engine.interpreter(None)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ import pytest
 from pytest_flagperf.commands import main
 from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.progress import note, subscribed
 from pytest_flagperf.report.export.markdown import performance_tables
-from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.report.terminal.live import TerminalLines, rank_logs
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import StoredRun
@@ -197,10 +198,11 @@ def test_the_text_of_an_error_is_printable_and_progress_and_notes_are_lines() ->
     assert str(problems).startswith("h1: docker build failed:\n\\x1b]0;owned")
     assert hidden(str(FormatError(HOSTILE))) == []
     written: list[str] = []
-    live = Live(written.append, width=60, live=True, quiet=False, follow=True)
-    live.note(f"h1 is lost ({HOSTILE})\n{FORGED}")
-    live.passing(f"building {HOSTILE}")
-    live.log(0, HOSTILE)
+    lines = TerminalLines(written.append, width=60)
+    with subscribed(lines.subscriber, rank_logs(lines.line, records=False)):
+        note("line", text=f"h1 is lost ({HOSTILE})\n{FORGED}")
+        note("activity", text=f"building {HOSTILE}")
+        note("log", rank=0, text=HOSTILE)
     text = OURS.sub("", "".join(written))
     assert hidden(text) == []
     assert not any(line.startswith("flagperf: ") for line in text.splitlines())

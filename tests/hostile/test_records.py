@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from flagperf_driver import events, perflog
 from pytest_flagperf.commands import main as flagperf
-from pytest_flagperf.engines.agents.watch import Bounds, Tracker
+from pytest_flagperf.engines.agents.round_messages import Bounds, Tracker
+from pytest_flagperf.progress import RoundProgress
 from pytest_flagperf.report.page import charts, page
-from pytest_flagperf.report.terminal.progress import RoundProgress, progress_line
+from pytest_flagperf.report.terminal.progress import progress_line
 from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome

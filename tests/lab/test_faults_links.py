@@ -18,26 +18,26 @@ from tests.plugin.conftest import Going
 # Loaded by the run itself. A loss is noticed after two seconds where it takes ten; what agents tell is written down.
 CONFTEST = """
 import json
-from pytest_flagperf.engines.agents import watch
+from pytest_flagperf.engines.agents import round_messages
 from pytest_flagperf.hosts import silence, ssh
 
 if {impatient}:
     silence.PING_S, silence.LINK_S, ssh.CONNECT_S, silence.CONTROLLER_S = 0.2, 1.0, 3.0, 1.5
 
-take = watch._take
+take = round_messages._take
 
 def noted(agent, message, *rest):
     with open("messages.jsonl", "a") as file:
         file.write(json.dumps([agent.name, message]) + "\\n")
     return take(agent, message, *rest)
 
-watch._take = noted
+round_messages._take = noted
 {more}
 """
 
 # How far into a round it says it is.
 PROGRESS = """
-from pytest_flagperf.engines.agents.watch import Tracker
+from pytest_flagperf.engines.agents.round_messages import Tracker
 before = Tracker.take
 
 def noting(self, *what):

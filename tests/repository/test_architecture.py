@@ -40,15 +40,15 @@ IMPORTED_AS = {"pillow": "PIL", "paddlepaddle": "paddle", "faster-coco-eval": "f
 
 # A module imports only modules of lower layers, or of its own package.
 LAYERS = [
-    {"printable"}, {"problems"}, {"packages"}, {"typed"}, {"hooks"}, {"kind"}, {"case"}, {"stored"},
+    {"printable"}, {"problems"}, {"packages"}, {"typed"}, {"hooks"}, {"kind"}, {"case"}, {"progress"}, {"stored"},
     {"docker_words", "expected"}, {"redaction"}, {"settings", "hosts"}, {"runtime"}, {"catalog"}, {"config"},
     {"host_yaml"}, {"original"}, {"plan"}, {"selection"}, {"engines"}, {"running"}, {"kinds"}, {"commands"},
     {"benchmark", "__main__"}, {"plugin"},
 ]  # fmt: skip
-# Beside the layers: these import only COMMON, and the ones before them in this list.
-BESIDE = ["results", "report"]
+# Beside the layers: these import only COMMON, and the ones before them. Each has the lowest layer that may import it.
+BESIDE = {"results": "engines", "report": "kinds"}
 # Imported by both sides: escaping of text, hooks of plugins, the grammar of cases, and the files of a run.
-COMMON = {"printable", "problems", "packages", "typed", "hooks", "kind", "case", "stored"}
+COMMON = {"printable", "problems", "packages", "typed", "hooks", "kind", "case", "progress", "stored"}
 # Imports of higher layers for annotations only: every layer may call hooks and kinds, whose arguments are of all.
 FOR_ANNOTATIONS = {"hooks", "kind"}
 
@@ -132,13 +132,11 @@ def upward(path: Path) -> list[str]:
         if (REPO / "pytest_flagperf" / part).is_dir() or (REPO / "pytest_flagperf" / f"{part}.py").is_file()
     }
     if own in BESIDE:
-        return sorted(parts - COMMON - set(BESIDE[: BESIDE.index(own)]))
+        return sorted(parts - COMMON - set([*BESIDE][: [*BESIDE].index(own)]))
     layer = layer_of(own)
     if layer is None:
         return [] if own == "__init__" else [f"{own} has no layer"]
-    # The top layers combine both sides; the layers below them do not import results and reports.
-    knows_results = layer >= LAYERS.index({"engines"})
-    below = set().union(*LAYERS[:layer]) | (set(BESIDE) if knows_results else set())
+    below = set().union(*LAYERS[:layer]) | {part for part, lowest in BESIDE.items() if layer >= (layer_of(lowest) or 0)}
     return sorted(parts - below)
 
 
@@ -148,7 +146,7 @@ def test_a_module_imports_only_lower_layers() -> None:
 
 def test_an_upward_import_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "pytest_flagperf").mkdir()
-    for name in ("case", "plan", "results", "running"):
+    for name in ("case", "plan", "report", "results", "running"):
         (tmp_path / "pytest_flagperf" / f"{name}.py").touch()
     monkeypatch.setitem(globals(), "REPO", tmp_path)
     case = tmp_path / "pytest_flagperf" / "case.py"
@@ -162,6 +160,9 @@ def test_an_upward_import_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path:
     results = tmp_path / "pytest_flagperf" / "results.py"
     results.write_text("import pytest_flagperf.running.run\n")
     assert upward(results) == ["running"]
+    running = tmp_path / "pytest_flagperf" / "running.py"
+    running.write_text("import pytest_flagperf.results, pytest_flagperf.report.page\n")
+    assert upward(running) == ["report"]
 
 
 PACKAGES = "pytest_flagperf", "flagperf_driver"
@@ -281,8 +282,8 @@ def needed_packages(path: Path) -> list[str]:
 
 
 PUBLIC = {
-    "case", "catalog", "commands", "engines", "hooks", "hosts", "plan", "printable", "problems", "report", "results",
-    "runtime", "settings", "stored",
+    "case", "catalog", "commands", "engines", "hooks", "hosts", "plan", "printable", "problems", "progress", "report",
+    "results", "runtime", "settings", "stored",
 }  # fmt: skip
 """The parts of the harness that the packages of packages/ may import."""
 

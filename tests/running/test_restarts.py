@@ -18,7 +18,6 @@ from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import plan_on_fewer_hosts
 from pytest_flagperf.problems import MissingHosts, Problems
-from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.running import restarts
 from pytest_flagperf.running.records import Records
@@ -74,30 +73,29 @@ def test_a_start_whose_controller_died_counts_with_the_steps_of_its_logs(tmp_pat
     assert reason_to_end([start, AT_START], 3, 0) is None
 
 
-def test_a_host_of_faults_is_left_out_while_others_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_of_faults_is_left_out_while_others_suffice(notes: list[str]) -> None:
     pool = HostPool(tuple(LocalHost(name) for name in ("h1", "h2", "h3")))
-    blamed, watch, noted = Blamed(FixedHosts(pool=pool)), silent(), list[str]()
-    monkeypatch.setattr(watch, "note", noted.append)
+    blamed = Blamed(FixedHosts(pool=pool))
     blamed.begin(Path("round1"))
-    blamed.leave_out(RoundFault("crash", "h1", 1, "rank 1 was killed"), 2, watch)
+    blamed.leave_out(RoundFault("crash", "h1", 1, "rank 1 was killed"), 2)
     assert pool.excluded == {}
-    blamed.leave_out(RoundFault("lost", "h2", None, "h2 is lost"), 2, watch)
+    blamed.leave_out(RoundFault("lost", "h2", None, "h2 is lost"), 2)
     assert pool.excluded == {"h2": "h2 is lost"}
     blamed.begin(Path("round1"))
-    blamed.leave_out(RoundFault("crash", "h1", 1, "rank 1 was killed"), 2, watch)
+    blamed.leave_out(RoundFault("crash", "h1", 1, "rank 1 was killed"), 2)
     assert pool.excluded == {"h2": "h2 is lost"}, "h1 is needed"
     blamed.begin(Path("round2"))
     assert pool.excluded == {}
-    blamed.leave_out(RoundFault("hang", "h3", 1, "rank 1 hangs"), 2, watch)
-    blamed.leave_out(RoundFault("crash", "h3", 1, "rank 1 was killed"), 2, watch)
+    blamed.leave_out(RoundFault("hang", "h3", 1, "rank 1 hangs"), 2)
+    blamed.leave_out(RoundFault("crash", "h3", 1, "rank 1 was killed"), 2)
     assert pool.excluded == {"h3": "rank 1 was killed"}
-    blamed.leave_out(RoundFault("agent", "", None, "no host"), 2, watch)
+    blamed.leave_out(RoundFault("agent", "", None, "no host"), 2)
     assert [host.name for host in blamed.hosts] == ["h3"]
-    blamed.leave_out(RoundFault("lost", "h1", None, "h1 is lost"), 2, watch)
+    blamed.leave_out(RoundFault("lost", "h1", None, "h1 is lost"), 2)
     assert [host.name for host in blamed.hosts] == ["h1", "h3"]
-    assert noted[-2:] == [
-        "h3 is left out of the next start: rank 1 was killed",
-        "h1 is needed, and must pass the preflight before the next start: h1 is lost",
+    assert notes[-2:] == [
+        "h3 is left out of the next start: rank 1 was killed\n",
+        "h1 is needed, and must pass the preflight before the next start: h1 is lost\n",
     ]
 
 
@@ -125,11 +123,11 @@ def test_a_lost_host_is_gone_if_the_ranks_of_all_others_wait_within_the_training
     assert waiting(lost) == 0.0
 
 
-def test_the_last_start_is_the_result_if_no_other_can_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_start_is_the_result_if_no_other_can_begin(tmp_path: Path, notes: list[str]) -> None:
     folder, left, given_back = tmp_path / "run" / "case" / "round1", [FIRST], list[str]()
     limits: list[float | None] = []
 
-    def run(plan: Any, _number: int, directory: Path, _watch: object, wait_s: float | None) -> Callable[[], None]:
+    def run(plan: Any, _number: int, directory: Path, wait_s: float | None) -> Callable[[], None]:
         limits.append(wait_s)
         assert directory == folder
         assert not given_back, "the next start needs the hosts"
@@ -138,35 +136,30 @@ def test_the_last_start_is_the_result_if_no_other_can_begin(tmp_path: Path, monk
         write(left.pop(), directory)
         return lambda: given_back.append("hosts")
 
-    noted: list[str] = []
-    watch = silent()
-    monkeypatch.setattr(watch, "note", noted.append)
     engine: Any = SimpleNamespace(run=run, leave_out=None)
     of_run: Any = SimpleNamespace(path=tmp_path / "run")
     plan: Any = SimpleNamespace(
         case=Case.parse("toy:pytorch:CPU:1:1:1"), config=FIELDS["config"], is_training=True, throughput_only=False
     )
-    rounds = Rounds(lambda _: plan, engine, of_run, Records(of_run), watch, Restarts(3))
+    rounds = Rounds(lambda _: plan, engine, of_run, Records(of_run), Restarts(3))
     assert rounds.run(plan, 1, folder).failures[0].sentence.endswith("was killed")
-    assert noted[-1] == "toy:pytorch:CPU:1:1:1 round 1: not started again: needs 2 hosts, 1 available"
+    assert "toy:pytorch:CPU:1:1:1 round 1: not started again: needs 2 hosts, 1 available\n" in notes
     assert (given_back, limits) == (["hosts"], [None, 0.0])
     assert [path.name for path in folder.parent.iterdir()] == ["round1"]
     assert store.read_round(folder).failures[0].sentence.endswith("was killed")
 
 
-def test_a_start_waits_for_its_hosts_and_then_takes_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_waits_for_its_hosts_and_then_takes_fewer(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> None:
     now = [0.0]
     clock: Any = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
     monkeypatch.setattr(restarts, "time", clock)
     case = Case.parse("toy:pytorch:CPU:4:1:1")
     plans: list[Any] = [SimpleNamespace(case=case, nnodes=count) for count in (0, 3, 2)]
-    noted: list[str] = []
-
     left: list[float | None] = []
 
     def started(usable: Callable[[], int], wait_s: float | None) -> int:
         now[0] = 0.0
-        noted.clear()
+        notes.clear()
         left.clear()
 
         def run(plan: Any, left_s: float | None) -> int:
@@ -175,15 +168,16 @@ def test_a_start_waits_for_its_hosts_and_then_takes_fewer(monkeypatch: pytest.Mo
                 raise MissingHosts([f"needs {needed} hosts, {usable()} available"])
             return int(needed)
 
-        return restarts.run_on_available(plans, wait_s, run, lambda: usable() == 0, noted.append)
+        return restarts.run_on_available(plans, wait_s, run, lambda: usable() == 0)
 
     assert started(lambda: 4 if now[0] > 25 else 3, 60) == 4
     assert (now, left) == ([30.0], [60.0, 60.0, 50.0, 40.0])
-    assert noted == ["toy:pytorch:CPU:4:1:1 waits for hosts, at most 60 s: needs 4 hosts, 3 available"], "a single time"
+    (line,) = notes  # a single time
+    assert line == "toy:pytorch:CPU:4:1:1 waits for hosts, at most 60 s: needs 4 hosts, 3 available\n"
     assert started(lambda: 2, 60) == 2
     assert now == [60.0]
-    assert noted[1:] == [
-        f"toy:pytorch:CPU:4:1:1 asks for {count} of 4 hosts: needs {count + 1} hosts, 2 available" for count in (3, 2)
+    assert notes[1:] == [
+        f"toy:pytorch:CPU:4:1:1 asks for {count} of 4 hosts: needs {count + 1} hosts, 2 available\n" for count in (3, 2)
     ]
     assert started(lambda: 3, 0) == 3
     assert left == [0.0, 0.0]
@@ -200,7 +194,7 @@ def test_a_start_waits_for_its_hosts_and_then_takes_fewer(monkeypatch: pytest.Mo
 
     with pytest.raises(Problems, match="no image"):
         started(broken, 60)
-    assert (now, noted) == ([0.0], []), "only hosts are awaited"
+    assert (now, notes) == ([0.0], []), "only hosts are awaited"
     del plans[1:]
     with pytest.raises(Problems, match="needs 4 hosts, 3 available"):
         started(lambda: 3, 0)

@@ -8,7 +8,6 @@ from typing import Any
 
 from modelarts_tests import service
 from modelarts_tests.conftest import table
-from pytest_flagperf.report.terminal.live import Live
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.running.run import Run
 from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, RoundRecord
@@ -17,24 +16,19 @@ from tests.plugin.conftest import Toy
 
 
 class CloudRun:
-    """One run in this process; ``notes`` are the lines that it would print."""
+    """One run in this process."""
 
     def __init__(self, toy: Toy, double: service.ModelArts, case: str, *set_: str, **more: Any) -> None:
         options = more.pop("options", {})
         site = {name: more.pop(name) for name in ("lease-time", "vendor") if name in more}
         lines = [f"{name} = {json.dumps(value)}" for name, value in site.items()]
         (toy.root / "flagperf.toml").write_text("\n".join([*lines, table(double, **more)]))
-        self.notes: list[str] = []
         self.double = double
         arguments = {"engine": "modelarts", "case": [case], "set": list(set_) or None, **options}
         run = Run.open(toy.root, toy.root, arguments, None)
         assert run is not None
         self.run = run
-        self.run.live = Live(self.notes.append, width=200, live=False, quiet=False, follow=False)
         self.selected = run.selection.cases[0]
-
-    def show_progress(self) -> None:
-        self.run.live = Live(self.notes.append, width=200, live=True, quiet=False, follow=False)
 
     def prepare(self) -> list[str]:
         self.run.check([self.selected])
@@ -55,10 +49,6 @@ class CloudRun:
 
     def folder(self, number: int = 1) -> Path:
         return self.run.rounds.folder(self.selected, number)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.notes)
 
 
 def when(condition: Callable[[], object], act: Callable[[], object]) -> threading.Thread:

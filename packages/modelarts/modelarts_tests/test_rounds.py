@@ -120,7 +120,7 @@ def test_instances_that_train_alone_are_the_rounds_of_a_case(toy: Toy, modelarts
     assert entries == (rates, statistics.mean(rate for rate in rates if rate))
 
 
-def test_ctrl_c_stops_the_job_and_keeps_its_logs(toy: Toy, modelarts: service.ModelArts) -> None:
+def test_ctrl_c_stops_the_job_and_keeps_its_logs(toy: Toy, modelarts: service.ModelArts, notes: list[str]) -> None:
     run = CloudRun(toy, modelarts, CASE, "step_s=0.3", "max_steps=1000", "learning_rate=0.0001")
     when(trains(modelarts), lambda: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
@@ -130,7 +130,7 @@ def test_ctrl_c_stops_the_job_and_keeps_its_logs(toy: Toy, modelarts: service.Mo
     assert job.state == "stopped"
     assert run.record.state == "interrupted"
     assert '"step": 5' in (run.folder() / "instance0_noderank0" / "rank0.out.log").read_text()
-    assert "stop requested: accepted" in run.text
+    assert "stop requested: accepted" in "".join(notes)
 
 
 def test_a_job_that_waits_for_resources_can_be_stopped(
@@ -184,13 +184,13 @@ def test_a_job_that_cannot_be_followed_any_more_is_stopped(toy: Toy, modelarts: 
     until(lambda: modelarts.jobs[0].state == "stopped", "the stop of the job")
 
 
-def test_the_next_job_waits_until_the_code_is_copied(toy: Toy, modelarts: service.ModelArts) -> None:
+def test_the_next_job_waits_until_the_code_is_copied(toy: Toy, modelarts: service.ModelArts, notes: list[str]) -> None:
     modelarts.faults.hold = True
     first, second = CloudRun(toy, modelarts, CASE), CloudRun(toy, modelarts, "alpha:plain:CPU:1:1:1")
     outcomes = [when(lambda: True, first.round)]
     until(lambda: modelarts.jobs, "the first job")
     outcomes.append(when(lambda: True, second.round))
-    until(lambda: "another job has not copied its code yet from obs://bench/code/" in second.text, "the wait")
+    until(lambda: "another job has not copied its code yet from obs://bench/code/" in "".join(notes), "the wait")
     assert len(modelarts.jobs) == 1
     modelarts.faults.hold = False
     for thread in outcomes:
@@ -199,24 +199,26 @@ def test_the_next_job_waits_until_the_code_is_copied(toy: Toy, modelarts: servic
     assert second.round().ok
 
 
-def test_a_lost_network_that_comes_back_does_not_fail_the_round(toy: Toy, modelarts: service.ModelArts) -> None:
+def test_a_lost_network_that_comes_back_does_not_fail_the_round(
+    toy: Toy, modelarts: service.ModelArts, notes: list[str]
+) -> None:
     obs = service.Link(modelarts.obs_url)
     run = CloudRun(toy, modelarts, CASE, "step_s=0.3", obs_endpoint=obs.url, **{"lease-time": 30.0})
 
     def cut() -> None:
         modelarts.faults.silent = True
-        until(lambda: "is lost" in run.text, "the loss")
+        until(lambda: "is lost" in "".join(notes), "the loss")
         modelarts.faults.silent = False
-        until(lambda: "is back" in run.text, "the return")
+        until(lambda: "is back" in "".join(notes), "the return")
         obs.up = False
-        until(lambda: run.text.count("is lost") == 2, "the second loss")
+        until(lambda: "".join(notes).count("is lost") == 2, "the second loss")
         obs.up = True
 
-    run.show_progress()
     when(trains(modelarts), cut)
     outcome = run.round()
     obs.close()
-    assert run.text.index("step ") < run.text.index(": Completed")  # the progress was shown while the job ran
+    text = "".join(notes)
+    assert text.index("step ") < text.index(": Completed")  # the progress was shown while the job ran
     assert outcome.ok, outcome.failures
     warnings = run.record.warnings
     assert any("instance0 is lost (ModelArts does not answer" in warning for warning in warnings)
@@ -224,12 +226,14 @@ def test_a_lost_network_that_comes_back_does_not_fail_the_round(toy: Toy, modela
     assert warnings.count("instance0 is back") == 2
 
 
-def test_a_lost_network_fails_the_round_and_logs_are_fetched_late(toy: Toy, modelarts: service.ModelArts) -> None:
+def test_a_lost_network_fails_the_round_and_logs_are_fetched_late(
+    toy: Toy, modelarts: service.ModelArts, notes: list[str]
+) -> None:
     run = CloudRun(toy, modelarts, CASE, "step_s=0.1", **{"lease-time": 1.0})
     thread = when(trains(modelarts), lambda: setattr(modelarts.faults, "silent", True))
     assert run.failed().kind == "lost"
     thread.join()
-    assert "may still run: flagperf-modelarts stop ends it" in run.text
+    assert "may still run: flagperf-modelarts stop ends it" in "".join(notes)
     modelarts.faults.silent = False
     until(lambda: modelarts.jobs[0].ended, "the end of the job")  # its lease is not renewed
     lines = run.run.rounds.fetch_late_logs()

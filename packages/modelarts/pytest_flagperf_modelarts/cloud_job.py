@@ -20,6 +20,7 @@ from flagperf_driver.perflog import number
 from pytest_flagperf import stored
 from pytest_flagperf.hosts import HostError, HostLost, Message
 from pytest_flagperf.hosts.deploy import Code
+from pytest_flagperf.progress import note
 
 from .config import ModelArtsConfig
 from .instances import InstanceChannel
@@ -42,7 +43,6 @@ OUTPUT_S = 30.0
 """Seconds that the logs of an ended job may need to appear in OBS."""
 _LOCK_POLL_S = 0.25
 
-Note = Callable[[str], None]
 Translate = Callable[[Message], Message]
 
 
@@ -70,9 +70,7 @@ class Submission:
 class CloudJob:
     """A job and the channels to its instances; one thread submits and follows it."""
 
-    def __init__(
-        self, cloud: Cloud, name: str, instances: Sequence[str], *, together: bool, note: Note = lambda _: None
-    ) -> None:
+    def __init__(self, cloud: Cloud, name: str, instances: Sequence[str], *, together: bool) -> None:
         self.obs = cloud.obs
         self.output = cloud.config.output.folder(name)
         self.lost: str | None = None  # why the cloud does not answer at the moment
@@ -81,7 +79,6 @@ class CloudJob:
         self._cloud = cloud
         self._hosts = list(instances)
         self._together = together
-        self._note = note
         self._job: TrainingJob | None = None
         self._submission: Submission | None = None
         self._phase = ""
@@ -180,7 +177,7 @@ class CloudJob:
         self._hold_code()
         uploaded, removed = self.obs.synchronize(config.code, files, layout.JOB_ORDERS)
         stale = f", removed {removed} old files" if removed else ""
-        self._note(f"job {self._name}: uploaded {uploaded} of {len(files)} files to {config.code.url}{stale}")
+        note("line", text=f"job {self._name}: uploaded {uploaded} of {len(files)} files to {config.code.url}{stale}")
         entries = [
             {
                 "name": host,
@@ -210,7 +207,7 @@ class CloudJob:
             )
         )
         self._job = job
-        self._note(f"job {self._name} is submitted: id {job.id}")
+        note("line", text=f"job {self._name} is submitted: id {job.id}")
         submission.on_submitted(job)
         return job
 
@@ -234,14 +231,14 @@ class CloudJob:
             self._failures, self.lost = 0, None
             if state.phase != self._phase:
                 self._phase = state.phase
-                self._note(f"job {self._name}: {state.phase}")
+                note("line", text=f"job {self._name}: {state.phase}")
             if state.ended:
                 self._read_output(job)
                 reason = f": {state.reason}" if state.reason else ""
                 self._finish(f"job {self._name} (id {job.id}) ended: {state.phase}{reason}")
                 return
         if self._phase and not any(channel.finished for channel in self.channels):
-            self._note(f"job {self._name} may still run: flagperf-modelarts stop ends it")
+            note("line", text=f"job {self._name} may still run: flagperf-modelarts stop ends it")
 
     def _lose(self, error: HostLost) -> None:
         self._failures += 1
@@ -263,7 +260,7 @@ class CloudJob:
             return
         accepted = self._cloud.jobs.stop(job)
         self._stopped = True
-        self._note(f"job {self._name}: stop requested: {'accepted' if accepted else 'refused'}")
+        note("line", text=f"job {self._name}: stop requested: {'accepted' if accepted else 'refused'}")
 
     def _read_output(self, job: TrainingJob) -> None:
         """Wait for the messages and the packed logs of the instances, which may appear after the end of the job."""
@@ -288,9 +285,9 @@ class CloudJob:
         if self._job is not None and not self._stopped:
             try:
                 self._cloud.jobs.stop(self._job)
-                self._note(f"job {self._name}: stop requested")
+                note("line", text=f"job {self._name}: stop requested")
             except HostError:
-                self._note(f"job {self._name} may still run: flagperf-modelarts stop ends it")
+                note("line", text=f"job {self._name} may still run: flagperf-modelarts stop ends it")
         self._finish(sentence)
 
     def _finish(self, sentence: str) -> None:
@@ -314,7 +311,10 @@ class CloudJob:
                 if self._closing or self._stop_at is not None:
                     raise HostError(f"job {self._name} was stopped before it was submitted") from None
             if not reported:
-                self._note(f"job {self._name} waits: another job has not copied its code yet from {config.code.url}")
+                note(
+                    "line",
+                    text=f"job {self._name} waits: another job has not copied its code yet from {config.code.url}",
+                )
                 reported = True
             time.sleep(_LOCK_POLL_S)
 

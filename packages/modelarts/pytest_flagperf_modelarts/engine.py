@@ -24,7 +24,7 @@ from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.replies import CheckedChannel
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.terminal.live import Live, silent
+from pytest_flagperf.progress import note
 from pytest_flagperf.results import StoredRun
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.settings import Settings
@@ -117,10 +117,10 @@ class ModelArtsEngine(AgentsEngine):
             return []
         return [f"{case}: the version has no effect; image or framework_version of the job selects the framework"]
 
-    def interpreter(self, plan: Plan, watch: Live) -> Interpreter:  # noqa: ARG002
+    def interpreter(self, plan: Plan) -> Interpreter:
         raise Problems([f"case {plan.case}: the Python of its ranks is only in the image of ModelArts"])
 
-    def inspect(self, plans: Sequence[Plan], watch: Live) -> list[Finding]:  # noqa: ARG002
+    def inspect(self, plans: Sequence[Plan]) -> list[Finding]:
         """Check the addresses, the keys, the buckets, the service and the training data."""
         findings = list(self._inspect_endpoints())
         if any(finding.fatal for finding in findings):
@@ -156,22 +156,22 @@ class ModelArtsEngine(AgentsEngine):
             if not problems:
                 yield Finding(_SERVICE, "data", OK, f"{len(manifest)} parts in {self._config.data.url}")
 
-    def prepare(self, plans: Sequence[Plan], watch: Live) -> list[str]:
+    def prepare(self, plans: Sequence[Plan]) -> list[str]:
         """Raise Problems if the account, the storage or the data cannot be used; return warnings."""
         warnings = check_system(only_other_hosts=True)
-        findings = self.inspect(plans, watch)
+        findings = self.inspect(plans)
         if fatal := sentences(findings):
             raise Problems(fatal)
         return warnings + [f"warning: {sentence}" for sentence in sentences(findings, WARN)]
 
     # -- rounds --------------------------------------------------------------------------------------------
 
-    def run(self, plan: Plan, number: int, directory: Path, watch: Live, _: float | None) -> None:
+    def run(self, plan: Plan, number: int, directory: Path, _: float | None) -> None:
         """Run a round as a job; with ``single_server`` the next rounds of the case run in the same job."""
         rounds = self._rounds_of_job(plan, number, directory)
         name = new_name(self._config)
         hosts = [self._pool.hosts[instance].name for one in rounds for instance in one.instances]
-        job = CloudJob(self._cloud, name, hosts, together=not self._config.single_server, note=watch.note)
+        job = CloudJob(self._cloud, name, hosts, together=not self._config.single_server)
         job.submit_with(self._submission(plan, job, rounds))
         for one in rounds[1:]:
             thread = threading.Thread(
@@ -180,13 +180,13 @@ class ModelArtsEngine(AgentsEngine):
             self._beside[one.directory] = thread
             thread.start()
         try:
-            self._run_one(plan, rounds[0], job, watch)
+            self._run_one(plan, rounds[0], job)
         except BaseException:
             if not job.is_followed:  # the rounds beside this one would wait for ever
                 job.abort(f"round {number} of the same job did not start")
             raise
         finally:
-            watch.clear()
+            note("phase_end")
 
     def _rounds_of_job(self, plan: Plan, number: int, directory: Path) -> list[_Round]:
         if not self._config.single_server:
@@ -203,16 +203,16 @@ class ModelArtsEngine(AgentsEngine):
 
     def _run_beside(self, plan: Plan, one: _Round, job: CloudJob) -> None:
         try:
-            self._run_one(plan, one, job, silent())
+            self._run_one(plan, one, job, is_noted=False)
         except Exception as error:
             job.abort(f"round {one.number}: {type(error).__name__}: {error}")
 
-    def _run_one(self, plan: Plan, one: _Round, job: CloudJob, watch: Live) -> None:
+    def _run_one(self, plan: Plan, one: _Round, job: CloudJob, *, is_noted: bool = True) -> None:
         """Run one round on its instances of the job; its directory records how it ended."""
         directory = one.directory.absolute()
         directory.mkdir(parents=True, exist_ok=True)
         port = random.choice(_PORTS)
-        with Agents(watch, self._limits) as agents:
+        with Agents(self._limits, is_noted=is_noted) as agents:
             for noderank, instance in enumerate(one.instances):
                 host = self._pool.hosts[instance]
                 log_dir = f"{job.output.path}{host_folder(host.name, noderank)}"
@@ -240,9 +240,9 @@ class ModelArtsEngine(AgentsEngine):
                 options=self._round_options(plan, directory),
             )
         self._rounds_with_missing_logs += [directory] if end.missing else []
-        self._fetch_figures(job, one.instances[0], directory, watch)
+        self._fetch_figures(job, one.instances[0], directory)
 
-    def _fetch_figures(self, job: CloudJob, first: int, directory: Path, watch: Live) -> None:
+    def _fetch_figures(self, job: CloudJob, first: int, directory: Path) -> None:
         """Copy ais-bench's files of a round, whose first instance is ``first``, into its directory."""
         try:
             server = first if self._config.single_server else None
@@ -250,7 +250,7 @@ class ModelArtsEngine(AgentsEngine):
         except HostError as error:
             problems = [str(error)]
         for problem in problems:
-            watch.note(f"{RoundDir(directory).label}: {problem}")
+            note("line", text=f"{RoundDir(directory).label}: {problem}")
 
     def _interpreter(self, plan: Plan) -> Interpreter:
         """Return the Python of the image, with the variables that the vendor sets."""
@@ -317,17 +317,17 @@ class ModelArtsEngine(AgentsEngine):
 
     # -- rounds of other controllers, and late logs --------------------------------------------------------
 
-    def resume(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:
+    def resume(self, directory: Path, end_because: str | None = None) -> bool:
         """Resume a round whose job still runs, or end the job; wait for a round in the job of another round."""
         thread = self._beside.pop(directory, None)
         if thread is not None:
             thread.join()
             return True
-        self._adopt(directory, watch.note)
-        if not super().resume(directory, watch, end_because):
+        self._adopt(directory)
+        if not super().resume(directory, end_because):
             return False
         job, first = self._channels[RoundDir(directory).read_hosts()[0].log_dir]
-        self._fetch_figures(job, first, directory, watch)
+        self._fetch_figures(job, first, directory)
         return True
 
     def fetch_late_logs(self, directories: Sequence[Path], kept_by: Collection[str] = ()) -> list[str]:
@@ -335,7 +335,7 @@ class ModelArtsEngine(AgentsEngine):
             self._adopt(directory)
         return super().fetch_late_logs(directories, kept_by)
 
-    def _adopt(self, directory: Path, note: Callable[[str], None] = lambda _: None) -> None:
+    def _adopt(self, directory: Path) -> None:
         """Follow the job of a round that this engine does not follow."""
         try:
             places, stored = RoundDir(directory).read_hosts(), read_job(directory)
@@ -345,7 +345,7 @@ class ModelArtsEngine(AgentsEngine):
         if any(job.is_followed or job.is_finished for job in known):
             return
         names = [f"instance{number}" for number in range(stored.of)]
-        job = CloudJob(self._cloud, stored.name, names, together=not self._config.single_server, note=note)
+        job = CloudJob(self._cloud, stored.name, names, together=not self._config.single_server)
         submitted = TrainingJob(stored.id, stored.job_name, stored.version, stored.resource)
         for place, instance in zip(places, stored.instances, strict=False):
             self._channels[place.log_dir] = job, instance

@@ -13,7 +13,8 @@ from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
 from flagperf_driver.perflog import number
 from pytest_flagperf.case import folder as folder_of
 from pytest_flagperf.printable import printable
-from pytest_flagperf.report.terminal.progress import RoundProgress, round_title
+from pytest_flagperf.progress import RoundProgress
+from pytest_flagperf.report.terminal.progress import round_title
 from pytest_flagperf.stored import layout, live_record, objects
 
 _MOST_POINTS = 512

@@ -87,13 +87,13 @@ def test_many_cases_are_counted_where_there_is_no_room(tmp_path: Path) -> None:
 def test_a_wait_and_a_build_are_shown_with_their_amounts(tmp_path: Path) -> None:
     run = LiveRun(tmp_path / "run1")
     run.begin(run.main, CASES[0])
-    run.main.lasting(f"{CASES[0]} waits: device 0 is used by run7 of ann")
+    run.main.note("phase", lasting=True, text=f"{CASES[0]} waits: device 0 is used by run7 of ann")
     run.clock.now += 7
     text = frame(followed(run), run.clock.now)
     assert "glm:pytorch:A100:2:8:3 round 1  7 s  waits: device 0 is used by run7 of ann  (7 s)" in text
-    run.main.clear()
+    run.main.note("phase_end")
     run.clock.now += 1
-    run.main.passing("gpu1: copying uv: 12 of 48 MB")
+    run.main.note("activity", text="gpu1: copying uv: 12 of 48 MB")
     run.clock.now += 30
     text = frame(followed(run), run.clock.now)
     assert "gpu1: copying uv: 12 of 48 MB  (30 s)" in text
@@ -102,8 +102,10 @@ def test_a_wait_and_a_build_are_shown_with_their_amounts(tmp_path: Path) -> None
 def test_texts_of_hosts_cannot_control_the_terminal(tmp_path: Path) -> None:
     run = LiveRun(tmp_path / "run1", ("toy:plain:CPU:1:1:1",))
     run.begin(run.main, "toy:plain:CPU:1:1:1")
-    run.main.note("\x1b]0;title\x07 [bold]x[/bold]\nnext")
-    run.main.host("gpu\x1b[2J", {"ranks": {"0": {"step": 1, "phase": 1, "idle_s": 0.0}}, "slow": {}})
+    run.main.note("line", text="\x1b]0;title\x07 [bold]x[/bold]\nnext")
+    run.main.note(
+        "host", host="gpu\x1b[2J", values={"ranks": {"0": {"step": 1, "phase": 1, "idle_s": 0.0}}, "slow": {}}
+    )
     run.train(run.main, "toy:plain:CPU:1:1:1", 10)
     text = frame(followed(run), run.clock.now)
     assert "\x1b" not in text
@@ -116,7 +118,7 @@ def test_a_silent_rank_is_named(tmp_path: Path) -> None:
     run.train(run.main, CASES[0], 20)
     beats = {"0": {"step": 30, "phase": 1, "idle_s": 0.1}, "1": {"step": 20, "phase": 2, "idle_s": 95.0}}
     run.clock.now += 20
-    run.main.host("gpu1", {"ranks": beats, "slow": {}})
+    run.main.note("host", host="gpu1", values={"ranks": beats, "slow": {}})
     assert "rank 1 silent for 95 s" in frame(followed(run), run.clock.now)
 
 
@@ -129,10 +131,10 @@ def test_a_case_waits_runs_and_passes_or_fails(tmp_path: Path) -> None:
     assert states(run) == [WAITING] * 3
     run.begin(run.main, CASES[0])
     assert states(run) == [RUNNING, WAITING, WAITING]
-    run.main.end_round("finished")
-    run.main.record.write(live_record.TEST, case=CASES[0], test="test_converges", outcome="passed")
+    run.main.note("round_end", state="finished")
+    run.main.note("test", case=CASES[0], test="test_converges", outcome="passed", sentences=[])
     run.begin(run.main, CASES[1])
-    run.main.end_round("failed", "rank 0 was killed")
+    run.main.note("round_end", state="failed", sentence="rank 0 was killed")
     assert states(run) == [PASSED, FAILED, WAITING]
 
 
@@ -142,11 +144,9 @@ def test_a_case_that_was_interrupted_has_not_passed(tmp_path: Path, number: int)
     run = LiveRun(tmp_path / "run1")
     for done in range(1, number + 1):
         run.begin(run.main, CASES[0], done)
-        run.main.end_round("interrupted" if done == 3 else "finished")
+        run.main.note("round_end", state="interrupted" if done == 3 else "finished")
         if done < 3:
-            run.main.record.write(
-                live_record.TEST, case=CASES[0], test=f"test_converges[round{done}]", outcome="passed"
-            )
+            run.main.note("test", case=CASES[0], test=f"test_converges[round{done}]", outcome="passed", sentences=[])
     assert states(run)[0] == (UNFINISHED if number == 3 else PASSED)
     run.end(2)
     assert states(run) == [UNFINISHED, WAITING, WAITING]
@@ -154,7 +154,7 @@ def test_a_case_that_was_interrupted_has_not_passed(tmp_path: Path, number: int)
 
 def test_a_short_round_of_one_card_belongs_to_its_case(tmp_path: Path) -> None:
     run = LiveRun(tmp_path / "run1")
-    run.main.begin_round("glm:pytorch:A100:1:1:1", run.path / "glm_pytorch_A100_2_8_3" / "one_card")
+    run.main.note("round", case="glm:pytorch:A100:1:1:1", folder="glm_pytorch_A100_2_8_3/one_card")
     follower = followed(run)
     assert [case.state for case in follower.state.cases.values()] == [RUNNING, WAITING, WAITING]
     assert "glm:pytorch:A100:1:1:1 one_card" in frame(follower, run.clock.now)
@@ -166,7 +166,7 @@ def test_a_resumed_run_begins_again(tmp_path: Path) -> None:
     run.close()
     again = LiveRun(tmp_path / "run1")
     again.clock.now = run.clock.now + 100
-    again.main.note("resumed")
+    again.main.note("line", text="resumed")
     follower = followed(again)
     assert follower.status().word == RUNS
     assert follower.state.main is not None
@@ -309,7 +309,7 @@ def test_errors_name_folder_and_reason(tmp_path: Path, capsys: Capture, monkeypa
 def test_the_newest_run_is_the_default(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("run20260101000000", "run20260102000000", "run20260102000000-2"):
-        LiveRun(tmp_path / "reports" / name).main.note("x")
+        LiveRun(tmp_path / "reports" / name).main.note("line", text="x")
     (tmp_path / "reports" / "run30000101000000").mkdir()  # not a run
     assert "run20260102000000-2" in output_of(capsys, "watch", "--once")
 

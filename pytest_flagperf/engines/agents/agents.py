@@ -23,7 +23,7 @@ from pytest_flagperf.hosts import Channel, Host, HostError, HostGone, HostLost, 
 from pytest_flagperf.hosts.clock import clock_offset
 from pytest_flagperf.hosts.deploy import Code, attach, open_module
 from pytest_flagperf.hosts.host_pool import AT_ONCE, HostPool, run_on_each
-from pytest_flagperf.report.terminal.live import Live, silent
+from pytest_flagperf.progress import note
 from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.plan import StoredHost
 from pytest_flagperf.stored.round_dir import HostSilence
@@ -53,8 +53,6 @@ _ANSWERS = frozenset(["hello", "pong", "leased", "busy", "released", "chunk", "a
 
 # Limit of unread answers: more of them could fill the controller's memory.
 _MOST_ANSWERS = 16
-
-Note = Callable[[str], None]
 
 
 class Refused(HostError):
@@ -164,11 +162,11 @@ class HostAgent:
 class Agents:
     """All agents of a round, from the first message to the last."""
 
-    def __init__(self, live: Live | None = None, limits: LogLimits = DEFAULT_LIMITS, *, restarts: bool = False) -> None:
+    def __init__(self, limits: LogLimits = DEFAULT_LIMITS, *, restarts: bool = False, is_noted: bool = True) -> None:
         self.all: list[HostAgent] = []
-        self.live = live or silent()
         self.limits = limits  # of the logs from one host
         self.restarts = restarts  # whether a training that ends early is started again
+        self.is_noted = is_noted  # False for a round beside another one of this process
         self._messages: queue.SimpleQueue[tuple[HostAgent, Message]] = queue.SimpleQueue()
         self._removed: list[HostAgent] = []
         self._listener = Listener(self._find_stuck)
@@ -382,7 +380,8 @@ class Agents:
 
     def _report(self, agent: HostAgent, kind: str, sentence: str) -> None:
         agent.warnings.append(sentence)
-        self.live.note(sentence)
+        if self.is_noted:
+            note("line", text=sentence)
         self._messages.put((agent, {"type": kind, "sentence": sentence}))
 
 
@@ -484,7 +483,6 @@ class Acquisition:
     code: Code
     request: DeviceRequest
     agents: Agents
-    on_wait: Note = lambda _: None
     again: bool = False
     """Whether this run has reserved the hosts for another start, so that it waits for no other run's turn."""
 
@@ -495,7 +493,7 @@ class Acquisition:
 
         def wait(holders: str) -> None:
             waits_since.append(time.monotonic())
-            self.on_wait(holders)
+            note("phase", text=f"{self.request.owner['case']} waits: {holders}", lasting=True)
 
         with nullcontext() if self.again else _queue(self.pool, deadline, wait):
             report_at, reported = time.monotonic(), ""
@@ -641,7 +639,7 @@ def _unreserved(hosts: Iterable[Host]) -> Iterator[list[Host]]:
 
 
 @contextmanager
-def _queue(pool: HostPool, deadline: float, on_wait: Note) -> Iterator[None]:
+def _queue(pool: HostPool, deadline: float, on_wait: Callable[[str], None]) -> Iterator[None]:
     """Wait in a queue of this machine's runs for these hosts, so that a case with many hosts is not starved."""
     with _lock_file("queue", [host.address for host in pool.hosts]) as handle:
         reported = False

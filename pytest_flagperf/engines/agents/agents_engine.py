@@ -21,7 +21,7 @@ from pytest_flagperf.hosts.host_pool import HostPool, allow_descriptors, one_cor
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.problems import MissingHosts, Problems
-from pytest_flagperf.report.terminal.live import Live, silent
+from pytest_flagperf.progress import note, subscribed
 from pytest_flagperf.runtime import EngineRequirements, Interpreter, RuntimeSetupError, runtimes
 from pytest_flagperf.settings import Settings
 from pytest_flagperf.stored import FormatError, WriteError
@@ -107,15 +107,15 @@ class AgentsEngine(Engine):
         vendor = self._vendor(plan)
         return describe(plan, vendor, self._lease(vendor), request, convergence, duration, self.hosts)
 
-    def interpreter(self, plan: Plan, watch: Live) -> Interpreter:
+    def interpreter(self, plan: Plan) -> Interpreter:
         """Return the Python of the case's framework, prepared on the first usable hosts."""
-        self._obtain(plan, watch)
+        self._obtain(plan)
         hosts = self._pool.usable[: plan.shape.nnodes]
-        return self._environments.interpreters(plan, hosts, watch)[hosts[0].name]
+        return self._environments.interpreters(plan, hosts)[hosts[0].name]
 
     # -- before the first case -------------------------------------------------------------------------------
 
-    def inspect(self, plans: Sequence[Plan], watch: Live) -> list[Finding]:
+    def inspect(self, plans: Sequence[Plan]) -> list[Finding]:
         """Check every host, for all cases of a vendor at once."""
         self._check_system()
         self._allocation.check(plans)
@@ -123,17 +123,16 @@ class AgentsEngine(Engine):
             # One case of the most hosts stands for all, since each case may get other hosts.
             plan = max(plans, key=lambda each: (each.case.nnodes, each.case.nproc))
             try:
-                self._allocation.obtain(plan, silent())
-                return self._findings([plan], watch)
+                with subscribed():  # nobody
+                    self._allocation.obtain(plan)
+                return self._findings([plan])
             except HostError as error:
                 raise Problems([f"case {plan.case}: {error}"]) from error
             finally:
                 self._allocation.release()
-        return self._findings(plans, watch)
+        return self._findings(plans)
 
-    def _findings(
-        self, plans: Sequence[Plan], watch: Live, meanwhile: Callable[[Host], None] = lambda _: None
-    ) -> list[Finding]:
+    def _findings(self, plans: Sequence[Plan], meanwhile: Callable[[Host], None] = lambda _: None) -> list[Finding]:
         by_vendor: dict[str, list[Plan]] = {}
         for plan in plans:
             by_vendor.setdefault(plan.vendor, []).append(plan)
@@ -141,10 +140,10 @@ class AgentsEngine(Engine):
             return [
                 finding
                 for own in by_vendor.values()
-                for finding in preflight.inspect(self.hosts, self._host_requirements(own), watch.passing, meanwhile)
+                for finding in preflight.inspect(self.hosts, self._host_requirements(own), meanwhile)
             ]
 
-    def prepare(self, plans: Sequence[Plan], watch: Live) -> list[str]:
+    def prepare(self, plans: Sequence[Plan]) -> list[str]:
         """Check every host and exclude unfit hosts and devices; return messages. Problems if too few hosts are left.
 
         With ``--plan`` only the installed Pythons are inspected.
@@ -156,17 +155,17 @@ class AgentsEngine(Engine):
         # Hosts that a case requests are checked when it gets them.
         if self.host_count is None:
             return warnings
-        warnings += self._exclude_unfit(plans, watch)
+        warnings += self._exclude_unfit(plans)
         warnings += self._environments.warnings(plans, self._pool.usable)
         return warnings + self._environments.to_build(plans, self._pool.usable[0])
 
     def _check_system(self) -> list[str]:
         return check_system(only_other_hosts=not is_local(self))
 
-    def _exclude_unfit(self, plans: Sequence[Plan], watch: Live) -> list[str]:
+    def _exclude_unfit(self, plans: Sequence[Plan]) -> list[str]:
         few_files = allow_descriptors(len(self.hosts))
         # The cases' Pythons are inspected while the hosts measure their load.
-        findings = self._findings(plans, watch, lambda host: self._environments.look(plans, host))
+        findings = self._findings(plans, lambda host: self._environments.look(plans, host))
         for finding in findings:
             _log.info("%s: %s", finding.level, finding.sentence)
         fatal = preflight.sentences(findings)
@@ -240,29 +239,23 @@ class AgentsEngine(Engine):
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
-    def run(
-        self, plan: Plan, number: int, directory: Path, watch: Live, wait_s: float | None
-    ) -> Callable[[], None] | None:
+    def run(self, plan: Plan, number: int, directory: Path, wait_s: float | None) -> Callable[[], None] | None:
         """Run a round on free hosts and devices; its directory records how it ended."""
         end, summed_up = None, plan.shape.nnodes > self._limits.max_whole_hosts
         self._blamed.begin(directory)
         try:
-            self._obtain(plan, watch, wait_s)
-            self._look_again(plan, watch)
+            self._obtain(plan, wait_s)
+            self._look_again(plan)
             request = self._device_request(plan, directory)
-            self._fetch_missing_logs(watch)
-            self._environments.build_ahead(plan, self._pool, watch)
+            self._fetch_missing_logs()
+            self._environments.build_ahead(plan, self._pool)
             with (
                 one_core(self.hosts),
-                Agents(watch, self._limits, restarts=self._settings.restarts > 0) as agents,
+                Agents(self._limits, restarts=self._settings.restarts > 0) as agents,
             ):
                 code = self._environments.code(plan)
-
-                def on_wait(holders: str) -> None:
-                    watch.lasting(f"{plan.case} waits: {holders}")
-
                 again = self._reservation is not None
-                watch.waited(Acquisition(self._pool, code, request, agents, on_wait, again=again).run())
+                note("waited", seconds=Acquisition(self._pool, code, request, agents, again=again).run())
                 self._end_reservation()
                 hosts = [agent.host for agent in agents.all]
                 end = run_round(
@@ -270,7 +263,7 @@ class AgentsEngine(Engine):
                     number,
                     directory,
                     agents=agents,
-                    interpreters=self._environments.interpreters(plan, hosts, watch),
+                    interpreters=self._environments.interpreters(plan, hosts),
                     options=self._round_options(plan, directory),
                 )
                 kept = end.fault is not None and self._settings.restarts > 0
@@ -285,13 +278,13 @@ class AgentsEngine(Engine):
             kind = MissingHosts if isinstance(error, HostError) else Problems
             raise kind([f"case {plan.case}: {why.sentence + ': ' if why else ''}{error}"]) from error
         finally:
-            watch.clear()
+            note("phase_end")
             if end is None or end.fault:
                 self._environments.forget()  # an image or an environment may have been removed meanwhile
             if end is None or (number >= plan.case.repeat and not kept and not summed_up):
                 self._allocation.release()
         if end.fault is not None and kept:
-            self._blamed.leave_out(end.fault, plan.shape.nnodes, watch)
+            self._blamed.leave_out(end.fault, plan.shape.nnodes)
         elif not summed_up:
             return None
 
@@ -307,29 +300,29 @@ class AgentsEngine(Engine):
             self._reservation.close()
             self._reservation = None
 
-    def _look_again(self, plan: Plan, watch: Live) -> None:
+    def _look_again(self, plan: Plan) -> None:
         """If too few hosts are left for another start, use those again that pass the preflight."""
         left_out = self._blamed.hosts
         if not left_out or len(self._pool.usable) >= plan.shape.nnodes:
             return
         connected = run_on_each(left_out, lambda host: host.reconnect())
         there = [host for host, problem in connected.items() if not isinstance(problem, HostError)]
-        findings = preflight.inspect(there, self._host_requirements([plan]), watch.passing)
+        findings = preflight.inspect(there, self._host_requirements([plan]))
         unfit = {finding.host for finding in findings if finding.fatal}
         for host in there:
             if host.name not in unfit:
                 self._pool.include(host)
-                watch.note(f"{host.name} is used again: it passes the preflight")
+                note("line", text=f"{host.name} is used again: it passes the preflight")
 
-    def _obtain(self, plan: Plan, watch: Live, wait_s: float | None = None) -> None:
+    def _obtain(self, plan: Plan, wait_s: float | None = None) -> None:
         """Hold the hosts of a case. New hosts are checked; Problems if they are unfit."""
-        if self._allocation.obtain(plan, watch, wait_s):
+        if self._allocation.obtain(plan, wait_s):
             try:
-                lines = self._exclude_unfit([plan], watch)
+                lines = self._exclude_unfit([plan])
             except MissingHosts as error:
                 raise MissingHosts(f"{self._allocation.held_by()}: {problem}" for problem in error.problems) from error
             for line in lines:
-                watch.note(line)
+                note("line", text=line)
 
     def _explained(self, fault: RoundFault, hosts: Iterable[str]) -> RoundFault:
         """Return a fault with its cause, if the scheduler took the round's hosts; else with the scheduler's news."""
@@ -340,17 +333,17 @@ class AgentsEngine(Engine):
         news = why.sentence if why else self._allocation.held_by()
         return replace(fault, sentence=f"{fault.sentence} ({news})") if news else fault
 
-    def resume(self, directory: Path, watch: Live, end_because: str | None = None) -> bool:
+    def resume(self, directory: Path, end_because: str | None = None) -> bool:
         """Resume a round that another controller left running, or end it; return False if it is not running any more.
 
         If it is not running, fetch the logs that hosts still have.
         """
-        if self._attach(directory, watch, end_because):
+        if self._attach(directory, end_because):
             return True
-        self._late_logs.fetch_abandoned(directory, watch.note)
+        self._late_logs.fetch_abandoned(directory)
         return False
 
-    def _attach(self, directory: Path, watch: Live, end_because: str | None) -> bool:
+    def _attach(self, directory: Path, end_because: str | None) -> bool:
         try:
             placed = RoundDir(directory).read_hosts()
         except FormatError:
@@ -361,7 +354,7 @@ class AgentsEngine(Engine):
             return False
         lease_s = self._settings.lease_time
         try:
-            with Agents(watch, self._limits, restarts=self._settings.restarts > 0) as agents:
+            with Agents(self._limits, restarts=self._settings.restarts > 0) as agents:
                 try:
                     for host, place in zip(filter(None, hosts), placed, strict=True):
                         agents.join(attach_agent(host, directory, place, lease_s, len(placed)))
@@ -369,15 +362,15 @@ class AgentsEngine(Engine):
                     agents.dismiss(keep=[agent.name for agent in agents.all])  # to fetch their logs later
                     raise
                 action = "ending it" if end_because else "resuming it"
-                watch.note(f"{directory.parent.name} {directory.name} still runs: {action}")
+                note("line", text=f"{directory.parent.name} {directory.name} still runs: {action}")
                 end = follow_round(directory, agents, end_because=end_because, explain=self._explained)
         except HostError:
             return False
         finally:
-            watch.clear()
+            note("phase_end")
         if end.fault is not None and end_because is None and self._settings.restarts > 0:
             self._blamed.begin(directory)
-            self._blamed.leave_out(end.fault, len(placed), watch)
+            self._blamed.leave_out(end.fault, len(placed))
         return True
 
     def fetch_late_logs(self, directories: Sequence[Path], kept_by: Collection[str] = ()) -> list[str]:
@@ -391,13 +384,13 @@ class AgentsEngine(Engine):
     def _late_logs(self) -> LateLogs:
         return LateLogs(self._allocation.pool_of, self._limits)
 
-    def _fetch_missing_logs(self, watch: Live) -> None:
+    def _fetch_missing_logs(self) -> None:
         """Fetch logs from lost hosts that are back; a round that still runs there is ended."""
         # A start that another one follows has been set aside; its logs are fetched at the end of the run.
         directories = [path for path in self._rounds_with_missing_logs if RoundDir(path).is_planned]
         self._rounds_with_missing_logs = []
         for line in self.fetch_late_logs(directories):
-            watch.note(line)
+            note("line", text=line)
         self._rounds_with_missing_logs = [directory for directory in directories if RoundDir(directory).owes_logs]
 
     def _device_request(self, plan: Plan, directory: Path) -> DeviceRequest:

@@ -14,7 +14,7 @@ from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.host_pool import SHOWN, HostPool, cluster_pool, local_pool
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import some
-from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.progress import note
 from pytest_flagperf.stored.round_dir import RoundFault
 
 FAULTS_OF_HOSTS = ("lost", "agent", "disk")
@@ -56,7 +56,7 @@ class Allocation:
     def check(self, plans: Sequence[Plan]) -> None:
         """Raise Problems if the hosts of these cases cannot be requested."""
 
-    def obtain(self, plan: Plan, watch: Live, wait_s: float | None = None) -> bool:  # noqa: ARG002
+    def obtain(self, plan: Plan, wait_s: float | None = None) -> bool:  # noqa: ARG002
         """Hold the hosts of a case; return True if they are new and not checked yet. HostError if that fails.
 
         ``wait_s``: as for ``Engine.run``.
@@ -148,7 +148,7 @@ class Blamed:
         pool = self._allocation.pool
         return [host for host in pool.hosts if host.name in pool.excluded.keys() - self._unfit]
 
-    def leave_out(self, fault: RoundFault, nnodes: int, watch: Live) -> None:
+    def leave_out(self, fault: RoundFault, nnodes: int) -> None:
         """Exclude the host of a fault that is the host's, or the second one there, if enough others are usable.
 
         A given host that is needed must pass the preflight again after a fault that is the host's.
@@ -160,9 +160,9 @@ class Blamed:
         if host is None or host not in pool.usable:
             return
         if suffice and (is_hosts or self._times[name] > 1):
-            watch.note(f"{name} is left out of the next start: {fault.sentence}")
+            note("line", text=f"{name} is left out of the next start: {fault.sentence}")
         elif is_hosts and self._allocation.host_count is not None:
-            watch.note(f"{name} is needed, and must pass the preflight before the next start: {fault.sentence}")
+            note("line", text=f"{name} is needed, and must pass the preflight before the next start: {fault.sentence}")
         else:
             return
         pool.exclude(host, fault.sentence)

@@ -25,8 +25,9 @@ from flagperf_driver.node.agent.archive import LogLimits
 from flagperf_driver.node.folder import SUMMARY
 from flagperf_driver.node.logs.summary import LongFile, Request
 from pytest_flagperf.hosts import Channel, Host, HostError, InvalidReply, Message, silence
-from pytest_flagperf.hosts.deploy import Code, Report, open_module, pack
+from pytest_flagperf.hosts.deploy import Code, open_module, pack
 from pytest_flagperf.hosts.host_pool import HostPool
+from pytest_flagperf.progress import note
 from pytest_flagperf.results.logs import host_summaries
 from pytest_flagperf.stored import FormatError, WriteError
 from pytest_flagperf.stored.layout import FETCHED, host_folder
@@ -172,12 +173,15 @@ def _packed(
     agents: Agents, agent: HostAgent, request: Request | None = None, first: Message | None = None
 ) -> IO[bytes]:
     def ask(offset: int) -> Message:
-        if first is not None and offset == 0:
-            return first
-        timeout_s = silence.ANSWER_S if request is None else _SUMMED_UP_S
-        return agent.ask(_order(offset, agents.limits, request), "chunk", timeout_s=timeout_s)
+        chunk = first if offset == 0 else None
+        if chunk is None:
+            timeout_s = silence.ANSWER_S if request is None else _SUMMED_UP_S
+            chunk = agent.ask(_order(offset, agents.limits, request), "chunk", timeout_s=timeout_s)
+        if offset == 0 and agents.is_noted:
+            note("activity", text=f"{agent.name}: fetching the logs ({chunk['size'] / 1e6:.1f} MB)")
+        return chunk
 
-    return _archive(agent.host, ask, agents.limits, agents.live.passing)
+    return _archive(agent.host, ask, agents.limits)
 
 
 def _unpack(archive: IO[bytes], folder: Path, limits: LogLimits) -> tuple[str, ...]:
@@ -300,16 +304,13 @@ def _receive(channel: Channel, host: Host, deadline: float) -> Message | None:
         raise HostError(f"{host.name}: no answer in {silence.ANSWER_S:g} s") from error
 
 
-def _archive(
-    host: Host, ask: Callable[[int], Message], limits: LogLimits, report: Report = lambda _: None
-) -> IO[bytes]:
+def _archive(host: Host, ask: Callable[[int], Message], limits: LogLimits) -> IO[bytes]:
     """Return the whole archive with its checksum verified, in memory or, if it is large, in a temporary file."""
     archive = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - the caller closes it
     try:
         digest, first = hashlib.sha256(), ask(0)
         check_limits(limits, first["size"])
         chunk = first
-        report(f"{host.name}: fetching the logs ({first['size'] / 1e6:.1f} MB)")
         while True:
             piece = _piece(host, chunk, first, archive.tell())
             archive.write(piece)
@@ -360,25 +361,28 @@ class LateLogs:
                 messages.append(f"{RoundDir(directory).label}: {error}")
         return messages
 
-    def fetch_abandoned(self, directory: Path, note: Callable[[str], None]) -> None:
+    def fetch_abandoned(self, directory: Path) -> None:
         """Fetch the logs of a round that will not be resumed; note each host whose logs are missing."""
         stored = RoundDir(directory)
         where = stored.label
         try:
             places = stored.read_hosts()
         except FormatError as error:
-            note(f"{where}: logs that are still on other hosts are not fetched: {error}")
+            note("line", text=f"{where}: logs that are still on other hosts are not fetched: {error}")
             return
         pool = self.pool_of(directory)
         for placed in places:
             host = pool.host(placed.name)
             if host is None and not Path(placed.log_dir).is_relative_to(directory):
-                note(f"{where}: the logs of {placed.name} are missing here: {_stay(placed.name, placed.log_dir)}")
+                note(
+                    "line",
+                    text=f"{where}: the logs of {placed.name} are missing here: {_stay(placed.name, placed.log_dir)}",
+                )
             if host is not None and not host.is_local:
                 try:
                     self._fetch_from(directory, MissingLogs(placed.name, placed.noderank, placed.log_dir, ""))
                 except (HostError, OSError) as error:
-                    note(f"{where}: the logs of {host.name} are missing here: {error}")
+                    note("line", text=f"{where}: the logs of {host.name} are missing here: {error}")
 
     def fetch_kept(self, directory: Path, names: Collection[str]) -> Iterator[tuple[bool, str]]:
         """Fetch the logs that hosts summed up and kept; all hosts' without ``names``.

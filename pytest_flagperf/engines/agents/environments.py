@@ -18,7 +18,7 @@ from pytest_flagperf.hosts.deploy import Code, pack
 from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import MissingHosts, Problems
-from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.progress import note
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, Look, RuntimeRequest, RuntimeSetupError, runtimes
 from pytest_flagperf.runtime.requirements import conflicting, union
@@ -78,9 +78,9 @@ class Environments:
         """Return the request of a planned case."""
         return self.request(plan.case, self._catalog.vendors[plan.vendor], plan.runtime)
 
-    def interpreters(self, plan: Plan, hosts: Sequence[Host], watch: Live) -> dict[str, Interpreter]:
+    def interpreters(self, plan: Plan, hosts: Sequence[Host]) -> dict[str, Interpreter]:
         """Return the Python of the case's framework on each host, for a round; Problems if it cannot be prepared."""
-        prepared = self._prepare(plan, hosts, watch)
+        prepared = self._prepare(plan, hosts)
         self._checked.clear()  # the round's ranks could change it, and that of other cases
         failed = [answer for answer in prepared.values() if isinstance(answer, HostError)]
         if failed:
@@ -88,12 +88,12 @@ class Environments:
             raise kind(dict.fromkeys(map(str, failed)))
         return {host.name: answer for host, answer in prepared.items() if isinstance(answer, Interpreter)}
 
-    def build_ahead(self, plan: Plan, pool: HostPool, watch: Live) -> None:
+    def build_ahead(self, plan: Plan, pool: HostPool) -> None:
         """Prepare the Python of the case's framework on all hosts of the run, before the case waits for devices.
 
         Problems if too few hosts have it. With enough other hosts, a host whose build failed is left out of the run.
         """
-        prepared = self._prepare(plan, pool.usable, watch)
+        prepared = self._prepare(plan, pool.usable)
         # Hosts that do not answer are handled when devices are acquired.
         failed = {host: answer for host, answer in prepared.items() if isinstance(answer, _NotReady)}
         if failed and len(prepared) - len(failed) < plan.shape.nnodes:
@@ -101,7 +101,7 @@ class Environments:
         for host, error in failed.items():
             if isinstance(error.__cause__, BuildFailed):
                 pool.exclude(host, str(error))
-                watch.note(f"left out: {error}")
+                note("line", text=f"left out: {error}")
 
     def look(self, plans: Sequence[Plan], host: Host) -> None:
         """Remember the Pythons of the cases that the host has already; ignore errors, which recur later."""
@@ -163,7 +163,7 @@ class Environments:
         self._checked.clear()
         self._ready.clear()
 
-    def _prepare(self, plan: Plan, hosts: Sequence[Host], watch: Live) -> Mapping[Host, Interpreter | HostError]:
+    def _prepare(self, plan: Plan, hosts: Sequence[Host]) -> Mapping[Host, Interpreter | HostError]:
         """Prepare all hosts at once; prepared hosts and failed builds are remembered."""
         code, runtime = self.code(plan), runtimes()[plan.runtime]
 
@@ -174,34 +174,32 @@ class Environments:
             try:
                 interpreter = self._ready.get(key)
                 if interpreter is None or not (key in self._checked or runtime.is_unchanged(host, interpreter, code)):
-                    interpreter = runtime.prepare(
-                        host, request, lambda text: self.show(watch, host, text, len(hosts)), code
-                    )
+                    interpreter = runtime.prepare(host, request, lambda text: self.show(host, text, len(hosts)), code)
             except RuntimeSetupError as error:
                 if isinstance(error, BuildFailed):
                     self._failed[key] = error
                 raise _NotReady(str(error)) from error
             self._remember(key, interpreter)
             for text in interpreter.warnings():
-                self.show(watch, host, f"warning: {text}", len(hosts))
+                self.show(host, f"warning: {text}", len(hosts))
             return interpreter
 
         try:
             return run_on_each(hosts, on)
         finally:
-            watch.clear()
+            note("phase_end")
 
-    def show(self, watch: Live, host: Host, text: str, hosts: int = 1) -> None:
+    def show(self, host: Host, text: str, hosts: int = 1) -> None:
         """Show a warning once, the start of a build as a permanent line, and its steps as a line that is replaced."""
         line = f"{host.name}: {text}" if hosts > 1 or not host.is_local else text
         if text.startswith("warning:"):
             if text not in self._warnings:
-                watch.note(line)
+                note("line", text=line)
             self._warnings.add(text)
         elif text.startswith(_PERMANENT):
-            watch.lasting(line)
+            note("phase", text=line, lasting=True)
         else:
-            watch.passing(line)
+            note("activity", text=line)
 
     def _key(self, plan: Plan, host: Host) -> tuple[str, str, RuntimeRequest]:
         return host.name, plan.runtime, self.request_of(plan)

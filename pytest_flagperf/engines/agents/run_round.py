@@ -22,6 +22,7 @@ from pytest_flagperf.hosts import HostError, silence
 from pytest_flagperf.hosts.deploy import pack, sweep
 from pytest_flagperf.hosts.host_pool import AT_ONCE
 from pytest_flagperf.plan import PlacedHost, Placement, Plan, rank_processes
+from pytest_flagperf.progress import has_subscriber
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.stored.plan import Deviation, StoredPlan
 from pytest_flagperf.stored.round_dir import (
@@ -36,7 +37,7 @@ from pytest_flagperf.stored.round_dir import (
 
 from .agents import GRACE_S, MODULE, Agents, HostAgent
 from .collect import collect
-from .watch import ranks, start_tracker, unfinished, watch
+from .round_messages import first_fault, ranks, start_tracker, unfinished
 
 _log = logging.getLogger("flagperf.rounds")
 Explain = Callable[[RoundFault, Iterable[str]], RoundFault]
@@ -145,7 +146,7 @@ def _run_to_end(
     fault, state = None, "failed"
     try:
         start()
-        fault = watch(agents, tracker, plan) or unfinished(agents.all, plan)
+        fault = first_fault(agents, tracker, plan) or unfinished(agents.all, plan)
         state = "failed" if fault else "finished"
     except (HostError, TimeoutError) as error:
         fault = RoundFault("agent", "", None, str(error))
@@ -288,7 +289,7 @@ class RoundOrders:
             "container": container,
             "monitors": self._monitors(agent, container),
             "clear_caches": options.clear_caches,
-            "show": self.agents.live.follow,  # send every line of the ranks' logs
+            "show": self.agents.is_noted and has_subscriber("log"),  # send every line of the ranks' logs
             "vendor_code": any(addition.runs_code for addition in plan.additions),
             "writable": [folder] if (folder := plan.config.get("checkpoint_dir")) else [],
             "hidden": list(options.hidden),

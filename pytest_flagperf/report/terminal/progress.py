@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pytest_flagperf.case import Case
+from pytest_flagperf.progress import RoundProgress
 from pytest_flagperf.results.figures.units import plain, quantity
 from pytest_flagperf.stored import layout
-
-
-@dataclass(frozen=True)
-class RoundProgress:
-    """The progress of a round, also as the live record keeps it; None for values that are not known yet."""
-
-    case: str
-    round: int
-    phase: str = "starting"
-    step: int = 0
-    loss: float | None = None
-    metric: float | None = None
-    metric_name: str = ""
-    target: float | None = None
-    throughput: float | None = None
-    sample_unit: str = "samples"
-    time_left_s: float | None = None
-    elapsed_s: float = 0.0
 
 
 def round_title(case: str, folder: str) -> str:

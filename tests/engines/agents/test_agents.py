@@ -15,7 +15,7 @@ from flagperf_driver.heartbeat import EVALUATE, INIT, TRAIN
 from pytest_flagperf.engines.agents import agents as agents_module
 from pytest_flagperf.engines.agents.agents import Acquisition, Agents, DeviceRequest, HostAgent
 from pytest_flagperf.engines.agents.listener import Listener, Source
-from pytest_flagperf.engines.agents.watch import start_tracker, watch
+from pytest_flagperf.engines.agents.round_messages import first_fault, start_tracker
 from pytest_flagperf.hosts import HostError, HostLost, Message
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
@@ -131,14 +131,16 @@ def test_a_host_lost_while_a_case_waits_is_excluded_and_the_others_are_used(tmp_
     words: tuple[Message | Exception, ...] = (HostLost("h1: cut"), {"type": "busy", "holders": ["host is held by eve"]})
     for host, word in zip(hosts, words, strict=True):
         agents.join(HostAgent(host, 0, tmp_path, FakeChannel(word), 5.0, log_dir="/there", cpus=(0,)))
-    request = DeviceRequest(2, 1, None, False, {}, "name", tmp_path, 5.0)
+    request = DeviceRequest(2, 1, None, False, {"case": "a:b:c:1:1:1"}, "name", tmp_path, 5.0)
     assert Acquisition(pool, cast("Any", None), request, agents).lease_all([*agents.all]) == ["h2: host is held by eve"]
     assert (pool.usable, list(pool.excluded)) == (hosts[1:], ["h1"])
     assert [agent.name for agent in agents.all] == ["h2"]
     agents.dismiss()
 
 
-def test_a_wait_is_counted_and_reported_once_for_each_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_is_counted_and_reported_once_for_each_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: list[str]
+) -> None:
     now = 0.0
 
     def sleep(_: float) -> None:
@@ -150,13 +152,10 @@ def test_a_wait_is_counted_and_reported_once_for_each_holder(tmp_path: Path, mon
     monkeypatch.setattr(Acquisition, "_attempt", lambda *_: next(answers))
     monkeypatch.setattr(time, "sleep", sleep)
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    request, code = DeviceRequest(1, 1, None, False, {}, "name", tmp_path, 5.0), cast("Any", None)
-    lines: list[str] = []
-    assert Acquisition(HostPool((LocalHost(),)), code, request, Agents(), lines.append).run() == 90.0
-    assert lines == ["host is held by eve", "host is held by bob"]
-    assert (
-        Acquisition(HostPool((LocalHost(),)), code, request, Agents(), lines.append).run() == 0.0
-    )  # the control: a free host
+    request, code = DeviceRequest(1, 1, None, False, {"case": "a:b:c:1:1:1"}, "name", tmp_path, 5.0), cast("Any", None)
+    assert Acquisition(HostPool((LocalHost(),)), code, request, Agents()).run() == 90.0
+    assert notes == [f"a:b:c:1:1:1 waits: host is held by {holder}\n" for holder in ("eve", "bob")]
+    assert Acquisition(HostPool((LocalHost(),)), code, request, Agents()).run() == 0.0  # the control: a free host
 
 
 def test_a_host_without_the_agent_says_so_even_if_it_ends_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +204,7 @@ def test_of_many_hosts_the_rank_that_hangs_is_named_and_not_the_first_report(
             message = agent.channel.receive(0)
             assert message is not None, kind
             agents._take(agent, message)
-    fault = watch(agents, start_tracker(plan, 0), plan)
+    fault = first_fault(agents, start_tracker(plan, 0), plan)
     assert fault is not None
     assert (fault.rank, fault.host, fault.kind) == named
     assert fault.sentence.endswith("first")

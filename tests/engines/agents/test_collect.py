@@ -21,7 +21,6 @@ from pytest_flagperf.engines.agents.collect import Collected, collect
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, LogsTooLarge, unpack, unpack_summary
 from pytest_flagperf.hosts import HostError
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.report.terminal.live import silent
 
 
 def test_links_are_left_out_and_named_and_the_logs_are_fetched(tmp_path: Path) -> None:
@@ -126,7 +125,7 @@ def test_a_host_whose_summary_does_not_arrive_is_asked_again(tmp_path: Path) -> 
             send=lambda _: None, losses=0, lost=None, gone=None, log_dir="/there", noderank=0, warnings=[],
         )  # fmt: skip
 
-    agents: Any = SimpleNamespace(limits=DEFAULT_LIMITS, live=silent())
+    agents: Any = SimpleNamespace(limits=DEFAULT_LIMITS, is_noted=True)
     good, late, never = agent("h1", [chunk]), agent("h2", [None, chunk]), agent("h3", [None] * 4)
     request = Request([0], Target("accuracy", "higher", "fraction"))
     missing = collect_module._fetch_summaries(agents, dict.fromkeys([good, late, never], request))

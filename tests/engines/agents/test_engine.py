@@ -24,7 +24,6 @@ from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan, PlanRequest, describe, make_plan
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.terminal.live import Live, silent
 from pytest_flagperf.runtime import BuildFailed, EngineRequirements, Image, Interpreter, RuntimeSetupError
 from pytest_flagperf.runtime.requirements import union
 from pytest_flagperf.settings import read_settings
@@ -69,15 +68,10 @@ def toy_plan(catalog: Catalog, runtime: str) -> Plan:
     return make_plan(catalog, PlanRequest(case, vendor="acme", runtime=runtime, synthetic=True))
 
 
-def shown(lines: list[str]) -> Live:
-    return Live(lines.append, width=80, live=False, quiet=False, follow=False)
-
-
-def test_logs_on_unreachable_hosts_are_reported(round_dir: Path) -> None:
-    lines: list[str] = []
+def test_logs_on_unreachable_hosts_are_reported(round_dir: Path, notes: list[str]) -> None:
     agents_engine = engine_with_hosts("h1", "h2")
-    assert not agents_engine.resume(round_dir, shown(lines))
-    assert [line.strip() for line in lines] == [
+    assert not agents_engine.resume(round_dir)
+    assert [line.strip() for line in notes] == [
         f"alpha_plain_CPU_2_1_1 round1: the logs of {name} are missing here: {name}: no answer" for name in ("h1", "h2")
     ]
     assert agents_engine._pool.usable == ()
@@ -101,7 +95,7 @@ def test_agents_keep_their_logs_if_another_is_not_attached(round_dir: Path, monk
     monkeypatch.setattr(agents_engine, "attach_agent", attach_agent)
     monkeypatch.setattr(Agents, "join", join)
     monkeypatch.setattr(Agents, "dismiss", dismiss)
-    assert not engine_with_hosts("h1", "h2").resume(round_dir, silent())
+    assert not engine_with_hosts("h1", "h2").resume(round_dir)
     assert kept == [["h1"]]
 
 
@@ -116,16 +110,15 @@ def test_a_resumed_start_gives_up_and_blames_a_lost_host_as_any_other(
     monkeypatch.setattr(Agents, "join", lambda *_: None)
     monkeypatch.setattr(agents_engine, "follow_round", follow_round)
     engine = engine_with_hosts("h1", "h2", "h3")
-    assert engine.resume(round_dir, silent())
+    assert engine.resume(round_dir)
     assert [host.name for host in engine._pool.usable] == ["h1", "h3"]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"hosts": [1]}', '{"hosts": [{"name": "h1", "noderank": "0"}]}'])
-def test_an_unreadable_plan_is_reported_and_not_resumed(round_dir: Path, text: str) -> None:
+def test_an_unreadable_plan_is_reported_and_not_resumed(round_dir: Path, text: str, notes: list[str]) -> None:
     (round_dir / "plan.json").write_text(text)
-    notes: list[str] = []
     agents_engine = engine_with_hosts("h1", "h2")
-    assert not agents_engine.resume(round_dir, shown(notes))
+    assert not agents_engine.resume(round_dir)
     (line,) = notes
     assert "logs that are still on other hosts are not fetched" in line
     assert "plan.json" in line
@@ -288,14 +281,15 @@ def three_hosts(root: Path, nnodes: int) -> tuple[AgentsEngine, Plan]:
     return agents_engine, replace(plan, case=replace(plan.case, nnodes=nnodes))
 
 
-def test_a_host_with_a_failed_build_is_left_out_if_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_with_a_failed_build_is_left_out_if_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: list[str]
+) -> None:
     builds = Builds(monkeypatch, BuildFailed("h2: could not be built"))
     agents_engine, plan = three_hosts(tmp_path, nnodes=2)
-    lines: list[str] = []
-    agents_engine._environments.build_ahead(plan, agents_engine._pool, shown(lines))
+    agents_engine._environments.build_ahead(plan, agents_engine._pool)
     assert [host.name for host in agents_engine._pool.usable] == ["h1", "h3"]
-    assert [line.strip() for line in lines] == ["left out: h2: could not be built"]
-    agents_engine._environments.build_ahead(plan, agents_engine._pool, shown(lines))
+    assert [line.strip() for line in notes] == ["left out: h2: could not be built"]
+    agents_engine._environments.build_ahead(plan, agents_engine._pool)
     assert builds.tries == {"h1": 1, "h2": 1, "h3": 1}
 
 
@@ -304,7 +298,7 @@ def test_with_too_few_hosts_the_failed_build_is_the_problem(tmp_path: Path, monk
     agents_engine, plan = three_hosts(tmp_path, nnodes=3)
     for _ in range(3):
         with pytest.raises(Problems, match=r"^h2: could not be built$"):
-            agents_engine._environments.build_ahead(plan, agents_engine._pool, silent())
+            agents_engine._environments.build_ahead(plan, agents_engine._pool)
     assert builds.tries == {"h1": 1, "h2": 1, "h3": 1}
     assert len(agents_engine._pool.usable) == 3
 
@@ -313,8 +307,8 @@ def test_a_temporary_problem_is_tried_again(tmp_path: Path, monkeypatch: pytest.
     """The control: an engine that does not answer is not a failed build."""
     builds = Builds(monkeypatch, RuntimeSetupError("h2: no process listens"))
     agents_engine, plan = three_hosts(tmp_path, nnodes=2)
-    agents_engine._environments.build_ahead(plan, agents_engine._pool, silent())
-    agents_engine._environments.build_ahead(plan, agents_engine._pool, silent())
+    agents_engine._environments.build_ahead(plan, agents_engine._pool)
+    agents_engine._environments.build_ahead(plan, agents_engine._pool)
     assert builds.tries == {"h1": 1, "h2": 2, "h3": 1}
     assert len(agents_engine._pool.usable) == 3
 
@@ -324,13 +318,13 @@ def test_a_changed_environment_is_prepared_before_a_round(tmp_path: Path, monkey
     agents_engine, plan = three_hosts(tmp_path, nnodes=1)
     prepared = agents_engine._environments
     host = agents_engine._pool.usable[0]
-    prepared.build_ahead(plan, agents_engine._pool, silent())
-    prepared.interpreters(plan, [host], silent())
+    prepared.build_ahead(plan, agents_engine._pool)
+    prepared.interpreters(plan, [host])
     assert builds.checks == 0, "nothing ran since it was built"
-    prepared.interpreters(plan, [host], silent())
+    prepared.interpreters(plan, [host])
     assert (builds.tries["h1"], builds.checks) == (1, 1)
     builds.unchanged = False
-    prepared.interpreters(plan, [host], silent())
+    prepared.interpreters(plan, [host])
     assert (builds.tries["h1"], builds.checks) == (2, 2)
 
 

@@ -19,7 +19,6 @@ from pytest_flagperf.engines.agents.run_round import RoundOptions, RoundOrders
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan, describe
-from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.runtime import Interpreter
 from tests.helpers.rounds import run_tiny, tiny_plan
 
@@ -134,7 +133,7 @@ def test_findings_of_preflight_are_known_to_all_workers_of_a_run(monkeypatch: py
     seen = Finding("h1", "numa", OK, "", near=((0, (0, 1)), (1, (2, 3))))
     monkeypatch.setattr(AgentsEngine, "_findings", lambda *_: [seen])
     first, second = place(), place()
-    first.prepare([], silent())
+    first.prepare([])
     second.leave_out(json.loads(json.dumps(first.left_out)))
     assert [list(second._near["h1"][device]) for device in (0, 1)] == [[0, 1], [2, 3]]
 

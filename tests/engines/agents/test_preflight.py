@@ -43,6 +43,7 @@ from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
+from pytest_flagperf.progress import subscribed
 from pytest_flagperf.results.measured.machine import is_named
 from pytest_flagperf.runtime import EngineRequirements
 from tests.helpers.rounds import Elsewhere
@@ -110,7 +111,9 @@ def test_data_missing_on_one_host_are_reported_for_that_host_only(tmp_path: Path
     (tmp_path / "cases" / "train").write_bytes(b"12345")
     requirements = replace(REQUIREMENTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=5),)),))
     reported: list[str] = []
-    assert of(inspect([LocalHost()], requirements, reported.append), "data") == [(OK, str(tmp_path / "cases"))]
+    with subscribed({"activity": lambda text: reported.append(text)}):
+        findings = inspect([LocalHost()], requirements)
+    assert of(findings, "data") == [(OK, str(tmp_path / "cases"))]
     assert reported[-1] == f"preflight: checking {tmp_path}/cases: 1 of 1 part"
     requirements = replace(
         REQUIREMENTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=6), DataItem("eval"))),)

@@ -19,11 +19,11 @@ from flagperf_driver import events, perflog
 from flagperf_driver.node.deployed_code import module_argv
 from flagperf_driver.node.device_lease import holders
 from pytest_flagperf.engines.agents.agents import MODULE
+from pytest_flagperf.engines.agents.round_messages import Bounds, Mark, Tracker, time_left
 from pytest_flagperf.engines.agents.run_round import only_leased
-from pytest_flagperf.engines.agents.watch import Bounds, Mark, Tracker, time_left
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.report.terminal.progress import RoundProgress
+from pytest_flagperf.progress import RoundProgress, subscribed
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.stored.round_dir import RoundDir
 from tests.helpers.rounds import Elsewhere, processes_of, run_tiny, tiny_plan
@@ -45,7 +45,8 @@ def read(path: Path) -> Any:
 
 def test_a_finished_round_is_recorded_with_its_inputs_and_shown_live(tmp_path: Path) -> None:
     seen: list[RoundProgress] = []
-    end = run_tiny(tmp_path, tiny_plan(config=QUICK), progress=seen.append)
+    with subscribed({"progress": lambda progress: seen.append(progress)}):
+        end = run_tiny(tmp_path, tiny_plan(config=QUICK))
     assert (end.state, end.fault, end.swept) == ("finished", None, ())
     case, plan, written = (read(tmp_path / "round1" / f"{name}.json") for name in ("case", "plan", "round"))
     assert (written["schema"], written["state"]) == (1, "finished")
@@ -241,8 +242,8 @@ def test_an_exception_of_the_live_view_ends_the_round(tmp_path: Path) -> None:
         if progress.step:
             raise RuntimeError("no terminal")
 
-    with pytest.raises(RuntimeError, match="no terminal"):
-        run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000}), progress=broken)
+    with subscribed({"progress": broken}), pytest.raises(RuntimeError, match="no terminal"):
+        run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000}))
     assert read(tmp_path / "round1" / "round.json")["state"] == "interrupted"
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
 

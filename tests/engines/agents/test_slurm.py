@@ -36,7 +36,6 @@ from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
 from pytest_flagperf.hosts.remote import RemoteHost
 from pytest_flagperf.hosts.session import BOOT
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.settings import SettingsError, read_settings
 from pytest_flagperf.stored.round_dir import MissingLogs, RoundFault
 from tests.helpers.rounds import tiny_plan
@@ -116,8 +115,8 @@ def test_a_job_that_loses_a_node_is_kept_as_long_as_enough_are_left(monkeypatch:
     monkeypatch.setattr(request, "submit", lambda _, wanted: str(wanted.replaces))
     monkeypatch.setattr(request, "wait_until_it_runs", wait_until_it_runs)
     allocation, plan = JobPerCase(SlurmConfig(spares=2), lambda _: False, 60), tiny_plan(nnodes=2)
-    assert allocation.obtain(plan, silent())
-    assert not allocation.obtain(plan, silent())
+    assert allocation.obtain(plan)
+    assert not allocation.obtain(plan)
     assert allocation.explain() is None
     nodes["h2"] = Node("h2", "", ("DOWN",), "no power")
     assert allocation.explain() == LostHosts(
@@ -127,16 +126,16 @@ def test_a_job_that_loses_a_node_is_kept_as_long_as_enough_are_left(monkeypatch:
     # Slurm took it from the job; it is back, but not in the job.
     now.append(replace(before, nodes=("h1", "h3", "h4")))
     nodes["h2"] = Node("h2", "", ("IDLE",))
-    assert not allocation.obtain(plan, silent())
+    assert not allocation.obtain(plan)
     assert [host.name for host in allocation.pool.usable] == ["h1", "h3", "h4"]
     now.append(replace(before, nodes=("h1",)))
-    assert not allocation.obtain(plan, silent(), 0.0), "a start that must not wait uses the rest of the job"
+    assert not allocation.obtain(plan, 0.0), "a start that must not wait uses the rest of the job"
     assert cancelled == []
-    assert allocation.obtain(plan, silent(), 9.0), "one node is not enough"
+    assert allocation.obtain(plan, 9.0), "one node is not enough"
     assert cancelled == ["False"], "the first job takes no other's place"
     assert len(allocation.pool.usable) == 4
     now.append(replace(before, state="NODE_FAIL"))
-    assert allocation.obtain(plan, silent(), 0.0)
+    assert allocation.obtain(plan, 0.0)
     assert (cancelled, asked) == (["False", "True"], [None, 9.0, 0.0])
 
 

@@ -22,7 +22,7 @@ from pytest_flagperf.hosts.deploy import stage
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import PlacedHost, Placement, Plan, describe, rank_processes
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.progress import note
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.settings import Settings, SiteTable
 from pytest_flagperf.stored.layout import host_folder
@@ -62,12 +62,12 @@ class ProcessesEngine(Engine):
         vendor, request = self._catalog.vendors[plan.vendor], self._environments.request_of(plan)
         return describe(plan, vendor, "none", request, convergence, duration, self.hosts)
 
-    def interpreter(self, plan: Plan, watch: Live) -> Interpreter:
-        return self._environments.interpreters(plan, self.hosts, watch)[self._hosts[0].name]
+    def interpreter(self, plan: Plan) -> Interpreter:
+        return self._environments.interpreters(plan, self.hosts)[self._hosts[0].name]
 
-    def run(self, plan: Plan, number: int, directory: Path, watch: Live, wait_s: float | None) -> None:
-        watch.note(f"{plan.case} round {number}: {plan.case.nproc} processes")
-        interpreter, host = self.interpreter(plan, watch), self._hosts[0]
+    def run(self, plan: Plan, number: int, directory: Path, wait_s: float | None) -> None:
+        note("line", text=f"{plan.case} round {number}: {plan.case.nproc} processes")
+        interpreter, host = self.interpreter(plan), self._hosts[0]
         logs = directory.resolve() / host_folder(host.name, 0)
         logs.mkdir(parents=True)
         code, devices = stage(host, self._environments.code(plan)), tuple(range(plan.case.nproc))

@@ -14,7 +14,6 @@ from pytest_flagperf.plugin.reports import pytest_runtest_makereport
 from pytest_flagperf.plugin.shared import RUN
 from pytest_flagperf.report.export import junit
 from pytest_flagperf.report.export.junit import attachments, properties
-from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from tests.helpers.results_help import recorded, with_metric
 
@@ -97,9 +96,8 @@ def test_attachments_are_relative_to_workspace_or_folder(tmp_path: Path, monkeyp
 
 
 def test_the_time_of_a_test_is_without_the_wait_for_other_runs() -> None:
-    live = silent()
-    live.waited(83.8)
-    item: Any = SimpleNamespace(config=SimpleNamespace(stash={RUN: SimpleNamespace(live=live)}))
+    run = SimpleNamespace(waited_s=83.8)
+    item: Any = SimpleNamespace(config=SimpleNamespace(stash={RUN: run}))
     assert [reported(item, 93.7), reported(item, 9.9)] == pytest.approx([9.9, 9.9])
 
 

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 from flagperf_driver import events
-from pytest_flagperf.engines.agents.watch import Bounds, Tracker
-from pytest_flagperf.report.terminal.live import Live
-from pytest_flagperf.report.terminal.progress import RoundProgress, progress_line
+from pytest_flagperf.engines.agents.round_messages import Bounds, Tracker
+from pytest_flagperf.progress import Kind, RoundProgress
+from pytest_flagperf.report.terminal.live import PlainLines, TerminalLines, rank_logs
+from pytest_flagperf.report.terminal.progress import progress_line
 
 Progress = partial(
     RoundProgress,
@@ -16,16 +17,24 @@ Progress = partial(
 
 
 class Terminal:
-    """Collects what is written, with a clock of its own."""
+    """Collects what the notes of a run write on a terminal or, if it is ``plain``, into a log."""
 
-    def __init__(self) -> None:
-        self.text, self.now = "", 0.0
-
-    def live(self, *, live: bool = True, quiet: bool = False, follow: bool = False, name: str | None = None) -> Live:
+    def __init__(self, name: str | None = None, *, plain: bool = False) -> None:
         def write(text: str) -> None:
             self.text += text
 
-        return Live(write, width=80, live=live, quiet=quiet, follow=follow, name=name, clock=lambda: self.now)
+        self.text, self.now = "", 0.0
+        kind = PlainLines if plain else partial(TerminalLines, width=80)
+        self._subscriber = kind(write, name, lambda: self.now).subscriber
+
+    def note(self, kind: Kind, **values: Any) -> None:
+        if take := self._subscriber.get(kind):
+            take(**values)
+
+    def wait(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now += 1
+            self.note("tick")
 
 
 def test_the_line_shows_what_is_known_of_step_loss_metric_throughput_and_time() -> None:
@@ -50,57 +59,47 @@ def test_the_remaining_time_is_estimated_from_the_steps_after_the_first_when_the
     assert estimates == [None] * 5 + [188.0, 186.0, 184.0]
 
 
-def test_progress_is_overwritten_at_a_limited_rate_and_quiet_shows_none() -> None:
+def test_progress_is_overwritten_at_a_limited_rate() -> None:
     terminal = Terminal()
-    live = terminal.live()
     for step in range(1, 11):
-        live.progress(Progress(step=step))
+        terminal.note("progress", progress=Progress(step=step))
         terminal.now += 0.05
     assert terminal.text.count("\r") == 3
     assert "\n" not in terminal.text
-    quiet = Terminal()
-    live = quiet.live(quiet=True, follow=True)
-    live.progress(Progress(step=1))
-    live.note("building")
-    live.log(0, "line")
-    assert quiet.text == ""
 
 
 def test_records_of_the_log_are_written_on_request_only() -> None:
     for records in (False, True):
         written: list[str] = []
-        live = Live(written.append, width=80, live=True, quiet=False, follow=True, records=records)
-        live.log(0, "epoch 1 begins")
-        live.log(0, '[PerfLog] {"event": "TRAIN_START", "value": {}}')
+        log = rank_logs(written.append, records=records)["log"]
+        log(rank=0, text="epoch 1 begins")
+        log(rank=0, text='[PerfLog] {"event": "TRAIN_START", "value": {}}')
         assert [text.split()[2] for text in written] == ["epoch", *["[PerfLog]"] * records]
 
 
 def test_a_worker_writes_few_permanent_lines_and_a_note_clears_the_progress_line() -> None:
-    terminal = Terminal()
-    live = terminal.live(name="gw1")
+    terminal = Terminal("gw1")
     for step in range(1, 22):
-        live.progress(Progress(step=step))
+        terminal.note("progress", progress=Progress(step=step))
         terminal.now += 1
     assert terminal.text.count("\n") == 3
     assert terminal.text.startswith("[gw1] toy:plain:CPU:1:1:1 round 1  step 1")
     assert "\r" not in terminal.text
     terminal = Terminal()
-    live = terminal.live()
-    live.progress(replace(Progress(), step=1))
-    live.note("waiting")
+    terminal.note("progress", progress=replace(Progress(), step=1))
+    terminal.note("line", text="waiting")
     assert terminal.text.endswith("\r\x1b[Kwaiting\n")
 
 
-ROUND = Path("run/toy_plain_CPU_1_1_1/round1")
+ROUND = {"case": "toy:plain:CPU:1:1:1", "folder": "toy_plain_CPU_1_1_1/round1"}
 
 
 def test_without_a_terminal_each_phase_has_a_line() -> None:
-    terminal = Terminal()
-    live = terminal.live(live=False)
-    live.phase("preflight: 1 case on 1 host")
-    live.clear()
-    live.begin_round("toy:plain:CPU:1:1:1", ROUND)
-    live.note("building the plain environment")
+    terminal = Terminal(plain=True)
+    terminal.note("phase", text="preflight: 1 case on 1 host")
+    terminal.note("phase_end")
+    terminal.note("round", **ROUND)
+    terminal.note("line", text="building the plain environment")
     for progress in (
         Progress(phase="starting"),
         Progress(phase="training", elapsed_s=2),
@@ -109,8 +108,8 @@ def test_without_a_terminal_each_phase_has_a_line() -> None:
         Progress(phase="training", step=9, loss=0.3, elapsed_s=5, metric=0.95),
         Progress(phase="finished", step=9, loss=0.3, elapsed_s=6, metric=0.95),
     ):
-        live.progress(progress)
-    live.end_round("finished")
+        terminal.note("progress", progress=progress)
+    terminal.note("round_end", state="finished")
     assert terminal.text.splitlines() == [
         "preflight: 1 case on 1 host",
         "toy:plain:CPU:1:1:1 round 1  starting",
@@ -121,23 +120,16 @@ def test_without_a_terminal_each_phase_has_a_line() -> None:
     ]
 
 
-def ticking(live: Live, terminal: Terminal, seconds: int) -> None:
-    for _ in range(seconds):
-        terminal.now += 1
-        live.tick()
-
-
 def test_without_a_terminal_a_silent_phase_writes_a_line_a_minute() -> None:
-    terminal = Terminal()
-    live = terminal.live(live=False)
-    live.begin_round("toy:plain:CPU:1:1:1", ROUND)
-    live.passing("Prepared 12 of 40 packages")
-    ticking(live, terminal, 125)
-    live.clear()
-    live.progress(Progress(phase="training", step=1, elapsed_s=130))
-    ticking(live, terminal, 61)
-    live.end_round("failed", "rank 0 was killed")
-    ticking(live, terminal, 200)
+    terminal = Terminal(plain=True)
+    terminal.note("round", **ROUND)
+    terminal.note("activity", text="Prepared 12 of 40 packages")
+    terminal.wait(125)
+    terminal.note("phase_end")
+    terminal.note("progress", progress=Progress(phase="training", step=1, elapsed_s=130))
+    terminal.wait(61)
+    terminal.note("round_end", state="failed", sentence="rank 0 was killed")
+    terminal.wait(200)
     assert terminal.text.splitlines() == [
         "toy:plain:CPU:1:1:1 round 1  starting",
         "toy:plain:CPU:1:1:1 round 1  Prepared 12 of 40 packages  for 1 min 0 s",
@@ -149,15 +141,14 @@ def test_without_a_terminal_a_silent_phase_writes_a_line_a_minute() -> None:
 
 
 def test_without_a_terminal_a_worker_has_its_name_and_evaluations_a_line_a_minute() -> None:
-    terminal = Terminal()
-    live = terminal.live(live=False)
+    terminal = Terminal(plain=True)
     for step in range(1, 3601):
         terminal.now += 1
-        live.progress(Progress(phase="training", step=step, metric=step / 10_000, elapsed_s=step))
-        live.tick()
+        terminal.note("progress", progress=Progress(phase="training", step=step, metric=step / 10_000, elapsed_s=step))
+        terminal.note("tick")
     lines = terminal.text.splitlines()
     assert 55 <= len(lines) <= 61
     assert lines[1] == "toy:plain:CPU:1:1:1 round 1  evaluation: accuracy 0.0061 of 0.9 at step 61  after 1 min 1 s"
-    terminal = Terminal()
-    terminal.live(live=False, name="gw1").begin_round("toy:plain:CPU:1:1:1", ROUND)
+    terminal = Terminal("gw1", plain=True)
+    terminal.note("round", **ROUND)
     assert terminal.text == "[gw1] toy:plain:CPU:1:1:1 round 1  starting\n"

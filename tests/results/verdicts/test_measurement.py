@@ -12,7 +12,6 @@ import pytest
 from flagperf_driver.node.logs.points import LeftOutPoint, MeasuredPoint, Turn, measured_point
 from pytest_flagperf.report.page import charts, pairs, points
 from pytest_flagperf.report.page.rows import overview, row_of
-from pytest_flagperf.report.terminal.live import silent
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.figures.units import quantity
@@ -296,7 +295,7 @@ def test_the_hosts_of_a_measurement_before_the_run_are_given_back(
 ) -> None:
     given_back: list[bool] = []
     engine = SimpleNamespace(run=lambda *_: lambda: given_back.append(True))
-    run = SimpleNamespace(directory=SimpleNamespace(path=tmp_path), engine=engine, live=silent())
+    run = SimpleNamespace(directory=SimpleNamespace(path=tmp_path), engine=engine)
     monkeypatch.setattr(
         "pytest_flagperf.running.machine_check.measure.measured", lambda _: SimpleNamespace(ended_well=True)
     )

@@ -15,6 +15,7 @@ from pytest_flagperf.hosts import Host, HostError, HostLost, Message
 from pytest_flagperf.hosts.clock import clock_offset
 from pytest_flagperf.hosts.deploy import Helper, open_module
 from pytest_flagperf.hosts.host_pool import run_on_each
+from pytest_flagperf.progress import note
 from pytest_flagperf.results.figures.units import count, quantity
 
 from .host_requirements import HostRequirements
@@ -32,16 +33,15 @@ _DATA_S = 4 * 3600.0
 def inspect(
     hosts: Sequence[Host],
     request: HostRequirements,
-    report: Callable[[str], None] = lambda _: None,
     meanwhile: Callable[[Host], None] = lambda _: None,
 ) -> list[Finding]:
     """Check all hosts at once and return the findings in the order of the hosts.
 
-    ``report`` is called with the progress of long checks. ``meanwhile`` is called for each host while it collects its
-    facts, which takes at least 0.1 s. The process on a host without a failure waits there for the host's next module.
+    ``meanwhile`` is called for each host while it collects its facts, which takes at least 0.1 s. The process on a host
+    without a failure waits there for the host's next module.
     """
     meet = request.nnodes > 1 and len(hosts) > 1
-    visits = {host: _Visit(host, request, report, meanwhile, meet) for host in hosts}
+    visits = {host: _Visit(host, request, meanwhile, meet) for host in hosts}
 
     def all_at_once(work: Callable[[_Visit], None]) -> None:
         run_on_each([host for host, visit in visits.items() if not visit.gone], lambda host: work(visits[host]))
@@ -73,13 +73,11 @@ class _Visit:
         self,
         host: Host,
         request: HostRequirements,
-        report: Callable[[str], None],
         meanwhile: Callable[[Host], None],
         meet: bool,
     ) -> None:
         self.host = host
         self.request = request
-        self.report = report
         self.meanwhile = meanwhile
         self.meet = meet  # whether other hosts try to reach this one
         self.helper: Helper | None = None
@@ -140,7 +138,7 @@ class _Visit:
 
     def _report(self, text: str) -> None:
         where = "" if self.host.is_local else f"{self.host.name}: "
-        self.report(f"preflight: {where}{text}")
+        note("activity", text=f"preflight: {where}{text}")
 
     @contextmanager
     def _errors_as_findings(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.host_pool import SHOWN, HostPool, allow_descriptors, run_on_each
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import Problems, some
-from pytest_flagperf.report.terminal.live import Live
+from pytest_flagperf.progress import note
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import PLAN
 
@@ -246,7 +246,7 @@ class JobPerCase(SlurmAllocation):
         if problems:
             raise Problems([f"{problem} (case {case})" for problem, case in problems.items()])
 
-    def obtain(self, plan: Plan, watch: Live, wait_s: float | None = None) -> bool:
+    def obtain(self, plan: Plan, wait_s: float | None = None) -> bool:
         """Request a job for a case and wait for it, unless the case still has one with enough nodes.
 
         A start that must not wait gets the nodes that are left.
@@ -264,18 +264,19 @@ class JobPerCase(SlurmAllocation):
             _log.info("job %s: requested for %s", self._submitted, plan.case)
 
             def show(state: str, changed: bool) -> None:
-                (watch.lasting if changed else watch.passing)(f"{plan.case} waits: {state}")
+                text = f"{plan.case} waits: {state}"
+                note("phase", text=text, lasting=True) if changed else note("activity", text=text)
 
             began = time.monotonic()
             self._job = request.wait_until_it_runs(self._submitted, show, wait_s)
-            watch.waited(time.monotonic() - began)
+            note("waited", seconds=time.monotonic() - began)
             self._pool, self._case = self._connected(self._job, plan.visible_devices), str(plan.case)
         except BaseException:
             self.release()
             raise
         finally:
-            watch.clear()
-        watch.note(f"{plan.case} has job {self._job.number} on {some(self._job.nodes, SHOWN)}")
+            note("phase_end")
+        note("line", text=f"{plan.case} has job {self._job.number} on {some(self._job.nodes, SHOWN)}")
         return True
 
     def release(self) -> None:

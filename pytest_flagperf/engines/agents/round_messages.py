@@ -1,4 +1,4 @@
-"""Watch a running round: turn the messages of its agents into progress and into the first cause of a failure."""
+"""The messages of a running round's agents: they become its progress, and the first cause of a failure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from flagperf_driver.node.agent.rank_watch import RankHeartbeat, find_suspect
 from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
 from flagperf_driver.perflog import number
 from pytest_flagperf.hosts import Message
-from pytest_flagperf.report.terminal.live import Live
-from pytest_flagperf.report.terminal.progress import RoundProgress
+from pytest_flagperf.progress import RoundProgress, note
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import HostSilence, RoundFault
 
@@ -147,13 +146,15 @@ def start_tracker(plan: StoredPlan, started_ms: int) -> Tracker:
     return Tracker(start, Bounds.of(plan.config), started_ms)
 
 
-def watch(agents: Agents, tracker: Tracker, plan: StoredPlan) -> RoundFault | None:
+def first_fault(agents: Agents, tracker: Tracker, plan: StoredPlan) -> RoundFault | None:
     """Read messages until all agents are done; the first fault of any agent stops all. Return the first cause."""
     faults: list[tuple[HostAgent, RoundFault]] = []
-    live = agents.live
-    live.progress(tracker.now)
+    if agents.is_noted:
+        note("progress", progress=tracker.now)
     for agent, message in agents.messages():
-        fault = _take(agent, message, tracker, live)
+        fault = _take(agent, message, tracker)
+        if agents.is_noted:
+            _note(agent, message, tracker)
         if agents.restarts and message["type"] == "beat":
             _give_up_lost(agents, tracker.step_s)
         if fault is not None:
@@ -210,27 +211,20 @@ def _priority(entry: tuple[HostAgent, RoundFault]) -> int:
     return 1 if killed and fault.kind == "crash" else 2
 
 
-def _take(agent: HostAgent, message: Message, tracker: Tracker, live: Live) -> RoundFault | None:
+def _take(agent: HostAgent, message: Message, tracker: Tracker) -> RoundFault | None:
     kind = message["type"]
     if kind != "lost":  # what follows says for how long
         since_ms, agent.heard_ms = agent.heard_ms, time.time_ns() // 1_000_000
     if kind == "back":
         agent.silences.append(HostSilence(agent.name, since_ms, agent.heard_ms))
     elif kind == "perflog":
-        _take_event(agent, message, tracker, live)
-    elif kind == "lines":
-        for line in message["lines"]:
-            live.log(message["rank"], line)
+        _take_event(agent, message, tracker)
     elif kind in ("exit", "over"):
         agent.take_exits(message)
     elif kind == "beat":
         for slow, ratio in message["slow"].items():
             agent.slow[slow] = max(ratio, agent.slow.get(slow, 0.0))
-        if message.get("ranks"):
-            agent.beats = message["ranks"]
-            live.host(agent.name, {"ranks": message["ranks"], "slow": message["slow"]})
-    elif kind == "samples":
-        live.host(agent.name, {"samples": {name: message[name] for name in ("host", "devices")}})
+        agent.beats = message.get("ranks") or agent.beats
     elif kind == "warning":
         agent.warnings.append(f"{agent.name}: {message['sentence']}")
     elif kind == "fault":
@@ -242,12 +236,26 @@ def _take(agent: HostAgent, message: Message, tracker: Tracker, live: Live) -> R
     return None
 
 
-def _take_event(agent: HostAgent, message: Message, tracker: Tracker, live: Live) -> None:
+def _note(agent: HostAgent, message: Message, tracker: Tracker) -> None:
+    """Note what a message says about the progress of the round."""
+    kind = message["type"]
+    if kind == "perflog" and message["rank"] == 0:
+        note("progress", progress=tracker.now)
+    elif kind == "lines":
+        for line in message["lines"]:
+            note("log", rank=message["rank"], text=line)
+    elif kind == "beat" and message.get("ranks"):
+        note("host", host=agent.name, values={"ranks": message["ranks"], "slow": message["slow"]})
+    elif kind == "samples":
+        note("host", host=agent.name, values={"samples": {part: message[part] for part in ("host", "devices")}})
+
+
+def _take_event(agent: HostAgent, message: Message, tracker: Tracker) -> None:
     rank, event, value = message["rank"], message["event"], message.get("value") or {}
     if event == events.FAILED:
         agent.failed.setdefault(rank, message)
     if rank == 0:
-        live.progress(tracker.take(event, value, message["time_ms"] - round(agent.clock_offset_s * 1000)))
+        tracker.take(event, value, message["time_ms"] - round(agent.clock_offset_s * 1000))
 
 
 def _with_details(agent: HostAgent, fault: RoundFault) -> RoundFault:
