@@ -5,6 +5,7 @@ import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.problems import Problems
 from pytest_flagperf_modelarts.config import ModelArtsConfig
 from pytest_flagperf_modelarts.instances import InstanceChannel
-from pytest_flagperf_modelarts.job import orders
+from pytest_flagperf_modelarts.job import conversation, orders
 from pytest_flagperf_modelarts.job.instance import InstanceError, this_instance
 from pytest_flagperf_modelarts.obs_path import ObsFolder
 from pytest_flagperf_modelarts.package import code_files, packages_of, pre_start
@@ -25,6 +26,33 @@ def test_placeholders_are_replaced_in_all_texts() -> None:
     order = {"a": [f"{orders.CODE}/x", 1, None], "b": {"c": f"{orders.LOGS}:{orders.host(1)}"}, "d": True}
     values = {orders.CODE: "/code", orders.LOGS: "/logs", orders.host(1): "10.0.0.2", orders.host(10): "no"}
     assert orders.filled(order, values) == {"a": ["/code/x", 1, None], "b": {"c": "/logs:10.0.0.2"}, "d": True}
+
+
+def test_a_signal_while_an_order_is_written_sends_its_own_order_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+
+    class Stdin:
+        """Calls the signal's handler when half of an order is written."""
+
+        def fileno(self) -> int:
+            return writer
+
+        def write(self, line: bytes) -> None:
+            os.write(writer, line[:5])
+            if b"start" in line:
+                agent.stop("SIGTERM")
+            os.write(writer, line[5:])
+
+        def flush(self) -> None:
+            pass
+
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: SimpleNamespace(stdin=Stdin()))
+    agent = conversation.Conversation(lambda _: None)
+    agent.send({"op": "start"})
+    agent.stop("SIGTERM")
+    os.close(writer)
+    with os.fdopen(reader) as lines:
+        assert [json.loads(line)["op"] for line in lines] == ["start", "stop", "stop"]
 
 
 def test_another_code_in_the_code_folder_is_refused(tmp_path: Path) -> None:

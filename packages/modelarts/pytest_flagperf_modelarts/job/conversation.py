@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import subprocess
 import sys
 import time
@@ -31,21 +30,33 @@ class Conversation:
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self._on_message = on_message
         self._acked_at = 0.0
+        self._lines: list[bytes] = []
+        self._is_writing = False
         self.over = False
 
     def send(self, message: Message) -> None:
+        """Send an order; in a signal handler that interrupts this method, the order follows that being written."""
+        self._lines.append(json.dumps(message).encode() + b"\n")
+        while self._lines and not self._is_writing:
+            self._is_writing = True
+            try:
+                while self._lines:
+                    self._write(self._lines.pop(0))
+            finally:
+                self._is_writing = False
+
+    def _write(self, line: bytes) -> None:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.write(line)
             self._process.stdin.flush()
         except OSError as error:
             raise AgentFailed(f"the agent does not read its orders: {error}") from error
 
     def stop(self, reason: str) -> None:
-        """End the ranks; may be called by a signal handler, while another order is being written."""
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            os.write(self._process.stdin.fileno(), json.dumps({"op": "stop", "reason": reason}).encode() + b"\n")
+        """End the ranks; may be called by a signal handler."""
+        with suppress(AgentFailed):
+            self.send({"op": "stop", "reason": reason})
 
     def ask(self, message: Message, *answers: str) -> dict[str, Any]:
         """Send an order and return its answer; AgentFailed if the agent refuses or ends."""
