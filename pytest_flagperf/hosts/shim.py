@@ -102,8 +102,8 @@ def run(request: "dict[str, Any]") -> NoReturn:
             os._exit(127)
     os.close(program_input)
     os.close(report_error)
+    failed = os.read(errors, 16)  # until the program runs, in its own process group
     _thread.start_new_thread(feed_program, (child, feed, request["stdin"]))
-    failed = os.read(errors, 16)
     status = os.waitpid(child, 0)[1]
     if failed:
         end(error=os.strerror(int(failed)))
