@@ -21,6 +21,7 @@ import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
@@ -36,6 +37,7 @@ from flagperf_driver.node.users import user_name
 
 _PROBE_BYTES = 1 << 16
 _LISTEN_S = 60.0
+_ACCEPT_AGAIN_S = 0.1
 _SUDO = ("sudo", "-n", "-l", "/sbin/sysctl", "vm.drop_caches=3")
 _SUDO_S = 10.0
 _DRIVER_S = 30.0
@@ -249,11 +251,12 @@ class TokenServer:
         while True:
             try:
                 visitor, _ = self._socket.accept()
-                visitor.settimeout(_LISTEN_S)
-                with visitor:
-                    visitor.sendall(self.token.encode())
             except OSError:
+                time.sleep(_ACCEPT_AGAIN_S)  # as without a free descriptor
                 continue
+            with visitor, suppress(OSError):
+                visitor.settimeout(_LISTEN_S)
+                visitor.sendall(self.token.encode())
 
 
 def _listener() -> socket.socket:

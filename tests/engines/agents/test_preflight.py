@@ -9,11 +9,13 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -167,6 +169,27 @@ def test_another_program_at_an_address_is_not_a_connection() -> None:
     assert failed["closed"] == "connection refused"
     assert failed["unknown"].startswith("no.such.host.invalid: ")
     assert "mine" not in failed
+
+
+def test_a_host_without_free_descriptors_waits_between_two_visitors(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, visitor = socket.socketpair()
+    refusals, visitors = [errno.EMFILE, errno.EMFILE], [here]
+    pauses: list[float] = []
+
+    class Listener:
+        def accept(self) -> tuple[socket.socket, None]:
+            if refusals:
+                raise OSError(refusals.pop(), "no free descriptor")
+            if not visitors:
+                threading.Event().wait()
+            return visitors.pop(), None
+
+    monkeypatch.setattr(preflight_facts, "_listener", Listener)
+    monkeypatch.setattr(preflight_facts, "time", SimpleNamespace(sleep=pauses.append))
+    server = preflight_facts.TokenServer()
+    with visitor:
+        assert visitor.recv(100) == server.token.encode()
+    assert pauses == [0.1, 0.1]
 
 
 def test_no_route_is_tried_again_until_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
