@@ -50,6 +50,19 @@ def results(folder: Path, attack: str) -> list[str]:
     return [device["name"] for device in survey["devices"]]
 
 
+@pytest.mark.parametrize(
+    ("crash", "reason"),
+    [
+        ("sys.exit(3)", "the probe's process: SystemExit: 3"),
+        ("os.kill(os.getpid(), 9)", "the probe's process ended with exit code 137"),
+    ],
+)
+def test_the_reason_why_a_probe_crashed_is_reported(tmp_path: Path, crash: str, reason: str) -> None:
+    path = tmp_path / "probe.py"
+    path.write_text(f"import os, sys\nCOMMAND = ['true']\ndef parse(text):\n    {crash}\n")
+    assert probe.survey(str(path))["error"] == reason
+
+
 def test_an_honest_probe_is_confined_and_read(tmp_path: Path) -> None:
     assert results(tmp_path, "open('/proc/cpuinfo').close()") == ["done"] * 3
     tool = ToolProcess(str(tmp_path / "probe.py"))

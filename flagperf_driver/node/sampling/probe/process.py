@@ -84,9 +84,12 @@ class ToolProcess:
         line = self._line(time.monotonic() + timeout_s)
         if run_tool.is_ending():
             raise run_tool.SamplerEnding("the sampler is ending")
-        if line is None:
+        if not line:
+            server = self._end()
             self.close()
-            raise ProbeError(f"the probe's process ended, or did not answer within {timeout_s:g} s")
+            code = None if server is None or line is None else server.returncode
+            reason = f"did not answer within {timeout_s:g} s" if code is None else f"ended with exit code {code}"
+            raise ProbeError(f"the probe's process {reason}")
         answer = json.loads(line)
         if not isinstance(answer, dict):
             raise ProbeError("the probe's process gave an invalid answer")
@@ -95,6 +98,7 @@ class ToolProcess:
         return answer
 
     def _line(self, end: float) -> bytes | None:
+        """Return the next line, empty if the process has ended; None if none came in time."""
         assert self._server is not None
         assert self._server.stdout is not None
         line = b""
@@ -104,7 +108,7 @@ class ToolProcess:
                 return None
             part = os.read(pipe, 1 << 16)
             if not part:
-                return None
+                return b""
             line += part
         return line
 

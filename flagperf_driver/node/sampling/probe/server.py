@@ -22,42 +22,48 @@ from flagperf_driver.node.sampling.probe.tool import ProbeError, Tool
 _LONGEST_ANSWER = 1 << 22
 
 
-def serve(path: str) -> None:
+def serve(path: str) -> int:
+    """Answer requests until the caller leaves; return the exit code of a child that ended before, as a shell does."""
     processes.adopt_orphans()
     requests, to_child = os.pipe()
     from_child, answers = os.pipe()
     parent = os.getpid()
     child = os.fork()
     if child == 0:
+        exit_code = 1
         try:
             processes.die_with(parent)
             _close_all_but(requests, answers)
             _answer_requests(path, requests, answers)
+            exit_code = 0
         finally:
-            os._exit(0)
+            os._exit(exit_code)
     os.close(requests)
     os.close(answers)
     try:
-        _relay(child, to_child, from_child)
+        if _relay(child, to_child, from_child):
+            return 0
+        status = os.waitpid(child, 0)[1]
+        return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     finally:
         processes.kill_children()
 
 
-def _relay(child: int, to_child: int, from_child: int) -> None:
-    """Pass requests and answers on until the caller or the child leaves."""
+def _relay(child: int, to_child: int, from_child: int) -> bool:
+    """Pass requests and answers on until the caller or the child leaves; return False if the child has left."""
     answer = b""
     while True:
         ready = select.select([0, from_child], [], [])[0]
         if 0 in ready:
             request = os.read(0, 4096)
             if not request:
-                return
+                return True
             os.write(to_child, request)
         if from_child in ready:
             part = os.read(from_child, 1 << 16)
             answer += part
             if not part or len(answer) > _LONGEST_ANSWER:
-                return
+                return bool(part)
             if answer.endswith(b"\n"):
                 processes.kill_children(child, of_it=True)
                 _write(1, answer)
@@ -96,6 +102,8 @@ def _answer_requests(path: str, requests: int, answers: int) -> None:
             text = json.dumps(body(), default=repr)
         except (ProbeError, run_tool.CommandError) as error:
             text = json.dumps({"error": str(error)})
+        except BaseException as error:
+            text = json.dumps({"error": f"the probe's process: {type(error).__name__}: {error}"})
         _write(answers, text.encode() + b"\n")
 
     tools: list[Tool] = []
@@ -117,4 +125,4 @@ def _devices() -> list[str]:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    sys.exit(serve(sys.argv[1]))
