@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from flagperf_driver.rank_process import RankProcess
 
-from ..catalog import REFERENCE, Vendor
+from ..catalog import Vendor
 from ..config import OUTCOMES
+from ..kind import kind_of
 from ..runtime import RuntimeRequest, runtimes
 from ..stored.plan import MeasuredFigure
 from . import memory
@@ -51,11 +52,12 @@ HEAD = ("case", "scale", "measures", "data", "a round takes", "additions")
 
 def overview(plan: Plan, duration: str) -> tuple[str, ...]:
     """Return the cells of a case in a table of plans: what it measures, with which data and additions of the vendor."""
-    data = "synthetic" if plan.synthetic else plan.data_dir or _no_data(plan)
+    words = kind_of(plan).describe(plan)
+    data = "synthetic" if plan.synthetic else plan.data_dir or words.without_data
     names = [addition.name for addition in plan.additions]
     others = [name for name in names if not name.startswith("setting ")]
     settings = [_count(len(names) - len(others), "setting")] if len(others) < len(names) else []
-    return str(plan.case), plan.scale, _measures(plan), data, duration, ", ".join([*others, *settings]) or "-"
+    return str(plan.case), plan.scale, words.measures, data, duration, ", ".join([*others, *settings]) or "-"
 
 
 def too_large(plans: Iterable[Plan]) -> list[str]:
@@ -69,27 +71,12 @@ def too_large(plans: Iterable[Plan]) -> list[str]:
     ]
 
 
-def _measures(plan: Plan) -> str:
-    if not plan.is_training:
-        first, *more = plan.figures
-        return first.name + (f" and {len(more)} more" if more else "")
-    to_target = "convergence" if plan.config["parity_samples"] is None else "parity"
-    return "throughput" if plan.throughput_only else to_target
-
-
-def _no_data(plan: Plan) -> str:
-    """Return a word for the data of a case without a data directory."""
-    if not plan.is_training:
-        return "none"
-    return "missing" if plan.scale == REFERENCE else "included"
-
-
 def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
-    shape = plan.case.shape
-    yield _fact("labels", ", ".join(_labels(plan)))
+    shape, words = plan.case.shape, kind_of(plan).describe(plan)
+    yield _fact("labels", ", ".join(words.labels))
     if convergence:
         yield _fact("converges", convergence)
-    yield _fact("scale", f"{plan.scale}: {_expected(plan)}" if plan.is_training else plan.scale)
+    yield _fact("scale", f"{plan.scale}: {_expected(plan)}" if plan.metric.value is not None else plan.scale)
     for number, figure in enumerate(plan.figures):
         yield _fact("" if number else "figures", _figure(figure))
     yield _fact("vendor", f"{plan.vendor}, hardware {plan.case.hardware}, {plan.device} with {plan.backend}")
@@ -98,19 +85,19 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
     yield _fact("shape", f"{shape}: {_count(shape.nnodes, 'host')}, {_count(shape.cards, 'card')} in total")
     for number, line in enumerate(_shares(plan)):
         yield _fact("" if number else "parallel", line)
-    if shape.cards > 1 and plan.is_training:
+    if shape.cards > 1 and plan.scaling:
         yield _fact("speed-up", f"{plan.scaling} scaling, at least {plan.min_efficiency:g} per card")
     yield _fact("runtime", plan.runtime)
     if image:
         yield _fact("image", image)
     yield from _additions(plan)
-    yield _fact("data", _data(plan))
+    yield _fact("data", _data(plan, words.without_data))
     for item in plan.manifest:
         counts = {"files": item.files, "folders": item.folders, "bytes": item.size}
         sizes = [f"{number} {unit}" for unit, number in counts.items() if number is not None]
         yield _fact("", "  " + ", ".join([f"{item.kind} {item.path}", *sizes]))
-    if plan.is_training:
-        yield _fact("MFU", _mfu(plan))
+    for title, text in words.facts.items():
+        yield _fact(title, text)
     for number, line in enumerate(memory.lines(plan.estimates, plan.case.hardware, plan.memory_gib)):
         yield _fact("" if number else "memory", line)
 
@@ -178,35 +165,13 @@ def _additions(plan: Plan) -> Iterator[str]:
         yield _fact("" if number else "additions", line)
 
 
-def _labels(plan: Plan) -> list[str]:
-    if not plan.is_training:
-        return ["measures the machine"]
-    labels = ["throughput only"] if plan.throughput_only else [_goal(plan)]
-    return [*labels, "synthetic data"] if plan.synthetic else labels
-
-
-def _goal(plan: Plan) -> str:
-    parity = plan.config["parity_samples"]
-    if parity is None:
-        return "converges to its target" + ("" if plan.config["stop_at_target"] else " and trains on to its limit")
-    return f"parity: {parity:,} samples, judged by the reference's loss curve instead of the target"
-
-
-def _data(plan: Plan) -> str:
+def _data(plan: Plan, without: str) -> str:
     if plan.synthetic:
         return "synthetic: generated, with real shapes"
     if plan.data_dir:
         return f"{plan.data_dir} ({plan.values['data_dir'].where})"
     words = {"missing": "missing: pass --data-dir or --case CASE=DATA_DIR", "included": "included in the suite"}
-    return words.get(_no_data(plan), "none")
-
-
-def _mfu(plan: Plan) -> str:
-    flops, peak = plan.flops_per_sample, plan.peak_tflops
-    if flops is None or peak is None:
-        missing = f"peak of {plan.case.hardware} at {plan.precision}" if peak is None else "FLOPs per sample"
-        return f"none: no {missing} declared"
-    return f"{flops:g} FLOPs per sample, {peak:g} TFLOP/s dense at {plan.precision}"
+    return words.get(without, without)
 
 
 def _hosts(placement: Placement) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from pytest_flagperf.case import folder as folder_of
-from pytest_flagperf.results import verdicts
+from pytest_flagperf.kind import kind_of
 from pytest_flagperf.results.comparing.one_card import STORED
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome
@@ -26,14 +26,6 @@ _MAX_DIFFERENCES = 20
 _SHOWN = 60
 _EMPTY: tuple[object, ...] = (None, "", [], {})
 """The values of fields that a run of an older version does not have."""
-_CONVERGES = "test_converges"
-_OF_ROUNDS: Mapping[str, Callable[[Sequence[Outcome]], list[Verdict]]] = {
-    "test_throughput": verdicts.throughput,
-    "test_measured": verdicts.measured,
-    "test_reaches": verdicts.reaches,
-    "test_uniform": verdicts.uniform,
-}
-"""The tests that judge all rounds of a case, each with its verdicts."""
 _ROUND_OF_TEST = re.compile(r"round(\d+)\]?$")
 
 
@@ -108,12 +100,11 @@ def _of_one_card(one_card: OneCard, case_dir: Path, derived: Mapping[Path, Outco
 
 def _judged_again(test: str, outcomes: Sequence[Outcome]) -> list[Verdict]:
     """Return the verdicts that follow from outcomes alone; those of baselines, speed-ups and plugins do not."""
-    for name, judge in _OF_ROUNDS.items():
-        if test.startswith(name):
-            return judge(outcomes)
-    match = _ROUND_OF_TEST.search(test) if test.startswith(_CONVERGES) else None
-    of_round = [outcome for outcome in outcomes if match and outcome.round == int(match[1])]
-    return [verdict for outcome in of_round for verdict in verdicts.converges(outcome)]
+    judges = kind_of(outcomes[0]).judges() if outcomes else {}
+    judge = next((judge for name, judge in judges.items() if test.startswith(name)), None)
+    match = _ROUND_OF_TEST.search(test)
+    judged = [outcome for outcome in outcomes if match is None or outcome.round == int(match[1])]
+    return judge(judged) if judge and judged else []
 
 
 def _verdict_differences(stored: Sequence[Verdict], derived: Sequence[Verdict], case_dir: Path) -> Iterator[str]:

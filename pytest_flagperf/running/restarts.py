@@ -77,7 +77,7 @@ def continues(plan: Plan) -> bool:
     """Return True if a case's training saves checkpoints, from which it can continue."""
     config = plan.config
     saves = config.get("checkpoint_dir") and any(config.get(key) for key in SAVING)
-    return plan.is_training and not plan.throughput_only and bool(saves)
+    return not plan.throughput_only and bool(saves)
 
 
 def ended_starts(folder: Path) -> list[Ended]:

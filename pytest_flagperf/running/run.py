@@ -18,6 +18,7 @@ from pytest_flagperf.config import Value, keys_of
 from pytest_flagperf.engines import Engine, Finding, is_local
 from pytest_flagperf.engines.open_engine import ENGINES, open_engine
 from pytest_flagperf.hooks.roots import installed_roots
+from pytest_flagperf.kind import kind_of
 from pytest_flagperf.original import TestConf
 from pytest_flagperf.plan import HEAD, Plan, PlanRequest, make_plan, overview, too_large
 from pytest_flagperf.problems import Problems
@@ -223,7 +224,7 @@ class Run:
         from .restarts import continues
 
         plan = self.plan(selected)
-        if plan.is_training and not plan.throughput_only and not continues(plan):
+        if kind_of(plan).converges and not plan.throughput_only and not continues(plan):
             raise Problems(
                 [
                     f"{self.settings.as_written('restarts')}: a training continues from its last checkpoint; pass"
@@ -320,12 +321,11 @@ class Run:
 
     def describe(self, selected: Selected) -> str:
         """Return the plan of a case as text."""
-        from .forecast import checkpoints, convergence, duration
+        from .forecast import duration
 
         plan = self.plan(selected)
-        converges = convergence(plan, self._stored_runs, self._published)
-        times = [*duration(plan, self._stored_runs), *checkpoints(plan, self._stored_runs)]
-        return self.engine.describe(plan, converges, times)
+        converges, more = kind_of(plan).outlook(plan, self._stored_runs, self._published)
+        return self.engine.describe(plan, converges, [*duration(plan, self._stored_runs), *more])
 
     def overview(self, chosen: Sequence[Selected]) -> list[Sequence[str]]:
         """Return a table with a row for each case, below its head: what it measures, and how long a round takes."""

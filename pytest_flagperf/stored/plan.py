@@ -11,7 +11,9 @@ from typing import Any
 from flagperf_driver.target import Target
 from flagperf_driver.training.parallel import DDP, Parallel, ParallelError
 from pytest_flagperf.case import Case, CaseError, Shape
+from pytest_flagperf.kind import kind_named, kind_of
 from pytest_flagperf.printable import printable_in
+from pytest_flagperf.problems import Problems
 from pytest_flagperf.typed import Either
 
 from . import type_check
@@ -179,18 +181,14 @@ class CaseFacts:
     """What has a vendor of this name, which the vendor's folder replaces; empty if it replaces none."""
 
     @property
-    def is_training(self) -> bool:
-        return self.kind == TRAINING
-
-    @property
     def judged(self) -> tuple[str, ...]:
         """The names of the figures that are judged against earlier rounds."""
-        return tuple(figure.name for figure in self.figures) or THROUGHPUTS
+        return tuple(figure.name for figure in self.figures) or kind_of(self).judged
 
     @property
     def main(self) -> str:
         """The name of the figure that stands for the round where only one is shown."""
-        return self.figures[0].name if self.figures else MAIN_THROUGHPUT
+        return self.figures[0].name if self.figures else kind_of(self).main
 
     def facts(self) -> dict[str, Any]:
         """Return the facts by name, for another record of the same case."""
@@ -313,6 +311,14 @@ def read_plan(path: Path) -> StoredPlan:
     return StoredPlan.from_json(read(path), str(path))
 
 
+def check_kind(kind: str, where: str) -> None:
+    """Raise FormatError for a kind of suites that neither pytest-flagperf nor an installed package has."""
+    try:
+        kind_named(kind)
+    except Problems as error:
+        raise FormatError(f"{where}: {error}") from None
+
+
 def _case(text: str, where: str) -> Case:
     try:
         case = Case.parse(text)
@@ -331,6 +337,7 @@ def _values(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _check(plan: StoredPlan, where: str) -> None:
     """Raise FormatError for what the types allow and a plan does not."""
+    check_kind(plan.kind, where)
     if not 0 <= plan.nnodes <= plan.case.nnodes:
         raise FormatError(f"{where}: nnodes is {plan.nnodes:,}; expected at most {plan.case.nnodes}, those of the case")
     for host in plan.hosts:

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.kinds.training.forecast import most_steps
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.running.forecast import WEEK_S, duration, most_steps
+from pytest_flagperf.running.forecast import WEEK_S, duration
 from tests.helpers.recording import CONFIG
 from tests.helpers.results_help import with_metric
 from tests.helpers.stored_runs import add_case

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.case import Case
+from pytest_flagperf.kinds.training.forecast import checkpoints, convergence, most_samples, training_time
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.running import forecast
-from pytest_flagperf.running.forecast import checkpoints, convergence, duration, most_samples, training_time
+from pytest_flagperf.running.forecast import duration
 from tests.helpers.recording import Training
 from tests.helpers.stored_runs import run_of, trained
 from tests.helpers.trees import tree, write, write_config

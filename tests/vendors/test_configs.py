@@ -10,8 +10,8 @@ import pytest
 
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.kinds.training.forecast import most_samples
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan, memory
-from pytest_flagperf.running.forecast import most_samples
 
 REPO = Path(__file__).resolve().parent.parent.parent
 CATALOG = Catalog.scan([REPO])

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flagperf_driver import options
-from pytest_flagperf.kind import Kind
+from pytest_flagperf.kind import CaseWords, Judge, Kind
 
 from .suite import MeasurementTable
+
+if TYPE_CHECKING:
+    from pytest_flagperf.plan import Plan
+    from pytest_flagperf.report.page.charts import Chart
+    from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+    from pytest_flagperf.results.measured.outcome import Outcome
+    from pytest_flagperf.results.tables.store import StoredRun
+    from pytest_flagperf.results.verdicts.case_result import CaseResult
+    from pytest_flagperf.running.forecast import DurationEstimate
 
 
 class MeasurementKind(Kind):
@@ -21,3 +32,41 @@ class MeasurementKind(Kind):
 
     def defaults(self, framework: str, driver: Path) -> list[Path]:
         return options.files(framework, driver, measures=True)
+
+    def describe(self, plan: Plan) -> CaseWords:
+        first, *more = plan.figures
+        return CaseWords(first.name + (f" and {len(more)} more" if more else ""), ["measures the machine"])
+
+    def estimate(self, plan: Plan, stored_runs: StoredRuns) -> DurationEstimate | str:
+        from pytest_flagperf.running.forecast import declared, is_same_case, measured
+
+        alike = (
+            [one for one in rounds if is_same_case(plan, one)]
+            for rounds in stored_runs.of_case(plan.case.without_repeat)
+        )
+        return next(filter(None, map(measured, alike)), None) or declared(plan) or "no expected_time_s"
+
+    def judges(self) -> Mapping[str, Judge]:
+        from pytest_flagperf.results import verdicts
+
+        return {"test_measured": verdicts.measured, "test_reaches": verdicts.reaches, "test_uniform": verdicts.uniform}
+
+    def metric(self, outcomes: Sequence[Outcome], *, named: bool, with_target: bool) -> str:  # noqa: ARG002
+        from .terminal import metric
+
+        return metric(outcomes, named=named)
+
+    def lines(self, cases: Sequence[CaseResult], width: int) -> list[str]:
+        from .terminal import lines
+
+        return lines(cases, width)
+
+    def charts(self, outcomes: Sequence[Outcome], points: int) -> Iterator[Chart | None]:  # noqa: ARG002
+        from .charts import charts
+
+        return charts(outcomes)
+
+    def markdown(self, entries: Sequence[tuple[StoredRun, CaseResult]]) -> tuple[list[list[str]], str]:
+        from .markdown import rows
+
+        return list(rows(entries)), f"Each figure is of the slowest process, at the {entries[0][1].first.scale} scale."

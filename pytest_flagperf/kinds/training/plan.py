@@ -1,4 +1,4 @@
-"""The plan of a training: what its config must have, and what follows from its shape."""
+"""The plan of a training: what its config must have, what follows from its shape, and what --plan says of it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 from flagperf_driver.training import schedules
 from pytest_flagperf.case import Shape
-from pytest_flagperf.catalog import Suite
+from pytest_flagperf.catalog import REFERENCE, Suite
 from pytest_flagperf.config import Resolved, Value
-from pytest_flagperf.plan import is_throughput_shape
+from pytest_flagperf.kind import CaseWords
+from pytest_flagperf.plan import Plan, is_throughput_shape
 
 
 def check(suite: Suite, scale: str, shape: Shape, resolved: Resolved) -> tuple[Resolved, list[str]]:
@@ -49,3 +50,29 @@ def _check_schedule(resolved: Resolved) -> list[str]:
     """Return the problems of the learning-rate schedule, with the line that selects it."""
     config = SimpleNamespace(**{key: value.value for key, value in resolved.values.items()})
     return [f"{resolved.values['lr_schedule'].where}: {problem}" for problem in schedules.problems(config)]
+
+
+def describe(plan: Plan) -> CaseWords:
+    """Return what --plan says of a training."""
+    to_target = "convergence" if plan.config["parity_samples"] is None else "parity"
+    labels = [
+        "throughput only" if plan.throughput_only else _goal(plan),
+        *(["synthetic data"] if plan.synthetic else []),
+    ]
+    without_data = "missing" if plan.scale == REFERENCE else "included"
+    return CaseWords("throughput" if plan.throughput_only else to_target, labels, without_data, {"MFU": _mfu(plan)})
+
+
+def _goal(plan: Plan) -> str:
+    parity = plan.config["parity_samples"]
+    if parity is None:
+        return "converges to its target" + ("" if plan.config["stop_at_target"] else " and trains on to its limit")
+    return f"parity: {parity:,} samples, judged by the reference's loss curve instead of the target"
+
+
+def _mfu(plan: Plan) -> str:
+    flops, peak = plan.flops_per_sample, plan.peak_tflops
+    if flops is None or peak is None:
+        missing = f"peak of {plan.case.hardware} at {plan.precision}" if peak is None else "FLOPs per sample"
+        return f"none: no {missing} declared"
+    return f"{flops:g} FLOPs per sample, {peak:g} TFLOP/s dense at {plan.precision}"

@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from html import escape
 from statistics import median
 from typing import Any
 
-from flagperf_driver.perflog import number
 from pytest_flagperf.report.page.step_times import RankStepTimes
-from pytest_flagperf.results.figures.units import count, quantity, scale_of
+from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.stragglers import SLOW
-from pytest_flagperf.stored.plan import MeasuredFigure
 
 MAX_POINTS = 300
 """The maximum number of points of a line: more are not visible and make the page large."""
@@ -99,31 +96,6 @@ class Chart:
 # -- of rounds -----------------------------------------------------------------------------------------------
 
 
-def of_training(outcomes: Sequence[Outcome]) -> list[Callable[[Sequence[Outcome], int], Chart | None]]:
-    """Return the functions that draw a training: loss, metrics that have a target, throughput, load of experts."""
-    names = outcomes[0].target.values if outcomes else ()
-    return [loss, *(partial(metric, name=name) for name in names), throughput, expert_load]
-
-
-def loss(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
-    """Return the training loss over steps, one line for each round."""
-    lines = [_line(_round(outcome), [(step.step, step.loss) for step in outcome.steps], points) for outcome in outcomes]
-    chart = make_chart("Training loss", "step", "loss", lines)
-    return chart and replace(chart, summary="last")
-
-
-def expert_load(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
-    """Return how many times the mean an expert got at most, over steps, with its limit; nothing without experts."""
-    lines = [
-        _line(_round(outcome), [(step.step, step.expert_load) for step in outcome.steps if step.expert_load], points)
-        for outcome in outcomes
-    ]
-    limit = outcomes[0].limits.get("max_expert_load") if outcomes else None
-    levels = () if limit is None else (HorizontalLine(f"limit {quantity(limit, 'x')}", limit),)
-    chart = make_chart("Largest load of an expert", "step", "tokens / mean", lines)
-    return chart and replace(chart, levels=levels, summary="last")
-
-
 def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS, name: str = "") -> Chart | None:
     """Return a metric over steps with its target, by default the suite's; the first value is of the untrained model."""
     if not outcomes:
@@ -131,7 +103,7 @@ def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS, name: str = ""
     target = outcomes[0].target
     name = name or target.name
     value = target.values.get(name)
-    lines = [_line(_round(outcome), _evaluated(outcome, name), points) for outcome in outcomes]
+    lines = [line_of(name_of(outcome), _evaluated(outcome, name), points) for outcome in outcomes]
     levels: tuple[HorizontalLine, ...] = ()
     if value is not None and math.isfinite(value):
         levels = (HorizontalLine(f"target {quantity(value, target.unit)}", value),)
@@ -139,51 +111,13 @@ def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS, name: str = ""
     return chart and replace(chart, levels=levels, dots=True, summary="last")
 
 
-def of_measurement(outcomes: Sequence[Outcome]) -> list[Chart | None]:
-    """Return a chart for each kind of curve: the figures of the same unit over the same value, medians over rounds."""
-    figures = outcomes[0].figures if outcomes else ()
-    groups: dict[tuple[str, str], list[MeasuredFigure]] = {}
-    for figure in figures:
-        if figure.over:
-            groups.setdefault((figure.unit, figure.over), []).append(figure)
-    return [_curves(outcomes, unit, over, group) for (unit, over), group in groups.items()]
-
-
-def _curves(outcomes: Sequence[Outcome], unit: str, over: str, figures: Sequence[MeasuredFigure]) -> Chart | None:
-    curves = {figure.name: _curve(outcomes, figure) for figure in figures}
-    divisor, shown = scale_of(max((y for pairs in curves.values() for _, y in pairs), default=0.0), unit)
-    lines = [
-        ChartLine(name, [x for x, _ in pairs], [y / divisor for _, y in pairs])
-        for name, pairs in curves.items()
-        if len(pairs) > 1
-    ]
-    names = [line.name for line in lines]
-    title = ", ".join(names) if len(names) < 4 else count(len(names), "figure")
-    chart = make_chart(f"{title} over {over}", over, shown, lines)
-    peaks = {figure.peak for figure in figures if curves[figure.name]} - {None}
-    levels = (
-        tuple(HorizontalLine("the chip's peak", peak / divisor) for peak in peaks if peak) if len(peaks) == 1 else ()
-    )
-    return chart and replace(chart, kind="size", floor=0.0, dots=True, levels=levels, summary="highest")
-
-
-def _curve(outcomes: Sequence[Outcome], figure: MeasuredFigure) -> list[tuple[float, float]]:
-    """Return the points of a figure in order, each the median over rounds and over points of the same value."""
-    values: dict[float, list[float]] = {}
-    for outcome in outcomes:
-        for point in outcome.points:
-            at, value = number(point.values.get(figure.over)), point.figures.get(figure.name, math.nan)
-            if outcome.ok and at > 0 and math.isfinite(value):
-                values.setdefault(at, []).append(value)
-    return [(at, median(values[at])) for at in sorted(values)]
-
-
 def throughput(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
     """Return the throughput of all cards over time, one line for each round."""
     if not outcomes:
         return None
     lines = [
-        _line(_round(outcome), [(step.time, step.throughput) for step in outcome.steps], points) for outcome in outcomes
+        line_of(name_of(outcome), [(step.time, step.throughput) for step in outcome.steps], points)
+        for outcome in outcomes
     ]
     chart = make_chart("Throughput, all cards", "time since the start of the training", outcomes[0].rate_unit, lines)
     return chart and replace(chart, kind="time", floor=0.0)
@@ -195,7 +129,8 @@ def _evaluated(outcome: Outcome, name: str) -> list[tuple[float, float]]:
     return [(item.step, item.metrics.get(name, math.nan)) for item in evaluations]
 
 
-def _round(outcome: Outcome) -> str:
+def name_of(outcome: Outcome) -> str:
+    """Return the name of a round's line."""
     return f"round {outcome.round}"
 
 
@@ -227,7 +162,7 @@ def rank_steps(ranks: Sequence[RankStepTimes], points: int = MAX_POINTS) -> Char
     """Return the duration of the logged steps, one line for each rank."""
     points = points if len(ranks) <= 2 else max(points // 2, 60)
     lines = [
-        _line(f"rank {rank.rank}", [(step, seconds * 1e3) for step, seconds in rank.step_times], points)
+        line_of(f"rank {rank.rank}", [(step, seconds * 1e3) for step, seconds in rank.step_times], points)
         for rank in ranks
     ]
     lines, note = [line for line in lines if line.drawable], ""
@@ -432,7 +367,7 @@ def make_chart(title: str, x: str, y: str, lines: Iterable[ChartLine]) -> Chart 
     return Chart(title, x, y, drawable) if drawable else None
 
 
-def _line(name: str, pairs: Sequence[tuple[float, float]], points: int) -> ChartLine:
+def line_of(name: str, pairs: Sequence[tuple[float, float]], points: int) -> ChartLine:
     """Return a line with evenly spaced points and the last point; points without a finite position are dropped."""
     pairs = [(x, y) for x, y in pairs if math.isfinite(x)]
     stride = max(1, math.ceil(len(pairs) / points))

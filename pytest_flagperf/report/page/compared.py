@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 
 from flagperf_driver.node.logs.samples import Samples
+from pytest_flagperf.kind import kind_of
 from pytest_flagperf.report.page import charts, sampled_charts, time_parts, trends
 from pytest_flagperf.report.page.case_table import CaseLine, case_table, cell
 from pytest_flagperf.report.page.charts import Chart
@@ -174,7 +175,7 @@ def _small_curves(case: Compared) -> dict[str, str]:
 
 
 def _first_curve(outcome: Outcome) -> Chart | None:
-    first = next(filter(None, [charts.metric([outcome], POINTS), *_curves(outcome, POINTS)]), None)
+    first = next(filter(None, [charts.metric([outcome], POINTS), *kind_of(outcome).charts([outcome], POINTS)]), None)
     return first and replace(first, lines=first.lines[:1])
 
 
@@ -306,22 +307,16 @@ def _drawn(page: ComparisonPage, case: Compared) -> str:
     shown = [(name, outcome) for name, run in case.row.runs if (outcome := _median_round(run)) is not None]
     numbers = _CHART_BYTES / max(len(page.cases), 1) / _BYTES_PER_POINT / 2
     points = max(min(int(numbers / 3 / max(len(shown), 1)), _MAX_POINTS), _MIN_POINTS)
-    curves = _by_title((name, chart) for name, outcome in shown for chart in _curves(outcome, points))
+    curves = _by_title((name, chart) for name, outcome in shown for chart in kind_of(outcome).charts([outcome], points))
     sampled = _sampled(page, shown, numbers)
     if not any(curves) and not sampled:
         return ""
     about = "of each run the round with the median p_core"
     if sampled is None:
         about += "; without the charts of hosts and devices, because there are too many cases"
-    title = "Training" if case.row.old.outcomes[0].is_training else "Measurement"
+    title = case.row.old.kind.capitalize()
     drawn = f"{charts.html(curves)}{charts.html(sampled or ())}{time_parts.html(dict(shown))}"
     return f"<h3>{title} <small>({about})</small></h3>{drawn}"
-
-
-def _curves(outcome: Outcome, points: int) -> list[Chart | None]:
-    if not outcome.is_training:
-        return charts.of_measurement([outcome])
-    return [draw([outcome], points) for draw in charts.of_training([outcome])]
 
 
 def _by_title(named: Iterable[tuple[str, Chart | None]]) -> list[Chart | None]:

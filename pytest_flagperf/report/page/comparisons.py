@@ -12,6 +12,7 @@ from pytest_flagperf.report.page.html import Markup, Number, figures, folded, ta
 from pytest_flagperf.report.page.rows import Row
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.figures.units import compared, count, quantity
+from pytest_flagperf.stored.plan import MAIN_THROUGHPUT
 
 _MAX_OPEN = 30
 """The number of rows from which on a table is folded."""
@@ -22,9 +23,8 @@ _MAIN = "the p_core, or the first figure of a measurement,"
 
 def comparisons(rows: Sequence[Row]) -> str:
     """Return all comparisons for which the run has the figures."""
-    trainings = [row for row in rows if row.is_training]
-    of_trainings = (part(trainings) for part in (scaling, energy, machines))
-    return "".join([distribution(rows), *of_trainings])
+    with_throughput = [row for row in rows if row.figure == MAIN_THROUGHPUT]
+    return "".join([distribution(rows), *(part(with_throughput) for part in (scaling, energy, machines))])
 
 
 # -- rounds and runs -------------------------------------------------------------------------------------------

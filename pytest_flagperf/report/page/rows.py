@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import chain
 
+from pytest_flagperf.kind import kind_of
 from pytest_flagperf.report.page import charts, machine, trends
 from pytest_flagperf.report.page.case_table import CaseLine, case_table, cell
 from pytest_flagperf.report.page.failures import advice
@@ -44,7 +46,8 @@ class Row:
     cells: Mapping[str, str]
     """The cells of the overview by column; only of those that the case fills."""
     facts: Mapping[str, str]
-    is_training: bool
+    figure: str
+    """The name of the main figure."""
     converged: bool
     """Whether every round was meant to converge and did."""
     main: Summary
@@ -112,7 +115,7 @@ def row_of(
         unit=first.rate_unit,
         cells={name: cell for name, cell in cells.items() if cell},
         facts=machine.facts(first),
-        is_training=first.is_training,
+        figure=first.main,
         converged=case.converged == len(case.outcomes),
         main=summarize(values),
         values=tuple(values),
@@ -168,14 +171,12 @@ def _rounds(case: CaseResult) -> Iterator[str]:
 
 
 def _metric(case: CaseResult) -> str:
-    """Return the curve of the metric with its target, else of the loss; of a measurement its first curve."""
+    """Return the curve of the metric with its target, else the first curve of its kind."""
     rounds, first = case.outcomes, case.outcomes[0]
-    curves = charts.of_measurement(rounds)
-    if first.is_training:
-        curves = [charts.metric(rounds, POINTS), charts.loss(rounds, POINTS)]
+    curves = chain([charts.metric(rounds, POINTS)], kind_of(first).charts(rounds, POINTS))
     curve, text = small(next(filter(None, curves), None)), metric(rounds, named=False)
-    value = case.quality if first.is_training else case.median(first.main)
-    name = (first.target.name if first.is_training else first.main) if text else ""
+    value = case.median(first.main) if first.figures else case.quality
+    name = first.target.name if text else ""
     return cell(_beside(curve, escape(text), name) if curve or text else "", value, number=False)
 
 
@@ -185,7 +186,7 @@ def _beside(curve: str, text: str, below: str) -> str:
 
 
 def _over_time(case: CaseResult) -> str:
-    return cell(small(charts.throughput(case.outcomes, POINTS)) if case.outcomes[0].is_training else "", number=False)
+    return cell(small(charts.throughput(case.outcomes, POINTS)), number=False)
 
 
 def _median(name: str) -> Callable[[CaseResult], str]:

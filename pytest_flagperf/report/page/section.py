@@ -10,6 +10,7 @@ from typing import Any
 
 from flagperf_driver.layout import rank_log
 from flagperf_driver.node.logs.samples import Samples
+from pytest_flagperf.kind import kind_of
 from pytest_flagperf.report.page import (
     charts,
     drawings,
@@ -116,10 +117,8 @@ def _body(
     yield f"<p>Run this case again: {machine.command(machine.of_case(rounds[0], plan))}</p>{problem}"
     yield from _verdicts(case, _warnings(summary, rounds))
     per_line = detail.per_line(len(rounds) * 2)
-    title, drawn = "Measurement", charts.of_measurement(rounds)
-    if rounds[0].is_training:
-        title, drawn = "Training", [draw(rounds, per_line) for draw in charts.of_training(rounds)]
-    yield f"<h3>{title}</h3>{charts.html(drawn)}" if any(drawn) else ""
+    drawn = list(kind_of(rounds[0]).charts(rounds, per_line))
+    yield f"<h3>{rounds[0].kind.capitalize()}</h3>{charts.html(drawn)}" if any(drawn) else ""
     yield drawings.html(rounds)
     yield f"<h3>History</h3>{history}" if history else ""
     yield time_parts.html({f"round {outcome.round}": outcome for outcome in rounds})

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+from pytest_flagperf.kind import kind_of
 from pytest_flagperf.problems import near
 from pytest_flagperf.results.comparing.comparable import is_code, outcome_differences
 from pytest_flagperf.results.comparing.comparison import THRESHOLD
@@ -23,7 +24,7 @@ from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts import Verdict, VerdictKind, judged_figures
+from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError, files
 from pytest_flagperf.typed import Check, Rule
@@ -253,8 +254,9 @@ def refusal(case: CaseResult) -> str | None:
     if unverified := marks.unverified_chip(case.outcomes) or marks.unknown_factor(case.outcomes):
         return unverified
     excused = {verdict.name for verdict in stored if verdict.expected_failure}
+    judge = next(iter(kind_of(case).judges().values()))
     # A run of test_converges alone has measured the throughput too.
-    judged = [*stored, *(verdict for verdict in judged_figures(case.outcomes) if verdict.name not in excused)]
+    judged = [*stored, *(verdict for verdict in judge(case.outcomes) if verdict.name not in excused)]
     return next((verdict.sentence for verdict in judged if not verdict.ok and not verdict.expected_failure), None)
 
 

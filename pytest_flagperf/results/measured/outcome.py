@@ -15,6 +15,7 @@ from flagperf_driver.perflog import number
 from flagperf_driver.target import Target
 from pytest_flagperf import case as case_names
 from pytest_flagperf.case import Case, Shape
+from pytest_flagperf.kind import kind_of
 from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.logs.failures import Failure
 from pytest_flagperf.results.measured import consistency, validity, vendor_code
@@ -25,7 +26,7 @@ from pytest_flagperf.results.measured.starts import Start
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored import FormatError, files, type_check
 from pytest_flagperf.stored.layout import round_folder
-from pytest_flagperf.stored.plan import CaseFacts
+from pytest_flagperf.stored.plan import CaseFacts, check_kind
 
 __all__ = ["SCHEMA", "Evaluation", "Failure", "MetricValue", "Outcome", "Step", "Target"]
 
@@ -175,7 +176,7 @@ class Outcome(CaseFacts):
     @property
     def meant_to_converge(self) -> bool:
         """Whether the round was meant to reach the target."""
-        return self.is_training and not self.throughput_only and self.parity_samples is None
+        return kind_of(self).converges and not self.throughput_only and self.parity_samples is None
 
     @property
     def shape(self) -> Shape:
@@ -229,7 +230,9 @@ class Outcome(CaseFacts):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"{where}: not a valid outcome: {type(error).__name__}: {error}") from error
         others = {name: value for name, value in body.items() if name not in ("steps", "evaluations")}
-        return replace(type_check.typed(cls, others, where), steps=steps, evaluations=evaluations)
+        outcome = replace(type_check.typed(cls, others, where), steps=steps, evaluations=evaluations)
+        check_kind(outcome.kind, where)
+        return outcome
 
 
 def unreadable(round_dir: Path, reason: str) -> Outcome:

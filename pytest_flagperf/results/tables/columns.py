@@ -74,7 +74,7 @@ def row(run: str, outcome: Outcome) -> dict[str, Any]:
         converged=has_converged(outcome) if outcome.meant_to_converge else None,
         failure=outcome.failures[0].sentence if outcome.failures else None,
         metric=outcome.target.name,
-        metric_value=outcome.quality.last if outcome.is_training else outcome.value(outcome.main),
+        metric_value=outcome.value(outcome.main) if outcome.figures else outcome.quality.last,
         metric_unit=outcome.target.unit,
         metric_direction=outcome.target.direction,
         target=outcome.target.value,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import convergence, reference_checks
 from pytest_flagperf.results.verdicts.learning import learned
@@ -28,7 +26,6 @@ __all__ = [
     "failed",
     "has_converged",
     "is_regression",
-    "judged_figures",
     "measured",
     "reaches",
     "speedup",
@@ -54,11 +51,6 @@ def converges(outcome: Outcome | None) -> list[Verdict]:
     early = reference_checks.not_too_early(outcome) if learning else None
     verdicts += [*learning, *convergence.reached(outcome), *convergence.agrees(outcome)]
     return [*verdicts, early] if early else verdicts
-
-
-def judged_figures(outcomes: Sequence[Outcome]) -> list[Verdict]:
-    """Judge the figures of a case's rounds: the throughputs of a training, the figures of a measurement."""
-    return throughput(outcomes) if outcomes and outcomes[0].is_training else measured(outcomes)
 
 
 def has_converged(outcome: Outcome) -> bool:

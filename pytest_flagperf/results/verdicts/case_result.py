@@ -11,9 +11,10 @@ from pytest_flagperf import case as case_names
 from pytest_flagperf.results.figures import statistics
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import marks, vendor_code
-from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
 from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind, failed, has_converged, is_regression
 from pytest_flagperf.results.verdicts.speedup import format_speedup, p_cores
+from pytest_flagperf.stored.plan import TRAINING
 
 FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED = "failed", "regressed", "not finished", "failed as expected", "passed"
 STATES = (FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED)
@@ -41,6 +42,11 @@ class CaseResult:
     @property
     def first(self) -> Outcome:
         return self.outcomes[0]
+
+    @property
+    def kind(self) -> str:
+        """The kind of its suite, by the rounds whose record can be read."""
+        return next((outcome.kind for outcome in self.outcomes if outcome.state != UNREADABLE), TRAINING)
 
     @property
     def finished(self) -> list[Outcome]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver.node.logs.samples import Samples, Series
+from pytest_flagperf.kinds.training import charts as training_charts
 from pytest_flagperf.report.page import charts, sampled_charts
 from pytest_flagperf.report.page.charts import MAX_POINTS, Band, Bar, Chart, ChartLine, HorizontalLine
 from pytest_flagperf.report.page.small_charts import small
@@ -48,8 +49,8 @@ def lines_of(chart: Chart | None) -> list[str]:
 @pytest.mark.parametrize("name", ["converged_1x2", "nan_metric", "crashed_rank", "throughput_only", "hang"])
 def test_every_recorded_round_has_charts(name: str) -> None:
     outcome = recorded(name)
-    assert bool(charts.loss([outcome])) == bool(outcome.steps)
-    chart = [charts.loss([outcome]), charts.metric([outcome]), charts.throughput([outcome])]
+    assert bool(training_charts.loss([outcome])) == bool(outcome.steps)
+    chart = [training_charts.loss([outcome]), charts.metric([outcome]), charts.throughput([outcome])]
     json.loads(charts.dumped(charts.spec(drawn(chart))))
 
 
@@ -63,26 +64,26 @@ def test_the_metric_has_a_line_for_each_round_and_a_level_for_the_target() -> No
 
 
 def test_the_load_of_experts_has_the_limit_and_no_chart_without_experts() -> None:
-    chart = charts.expert_load([recorded("experts")])
+    chart = training_charts.expert_load([recorded("experts")])
     assert chart is not None
     assert chart.lines[0].y[-1] == pytest.approx(1.6)
     assert chart.levels == (HorizontalLine("limit 3.00x", 3.0),)
-    assert charts.expert_load([recorded("converged_1x1")]) is None
+    assert training_charts.expert_load([recorded("converged_1x1")]) is None
 
 
 def test_a_line_is_thinned_keeps_its_end_and_has_gaps_where_values_are_not_finite() -> None:
     chart = charts.throughput([recorded("converged_1x1")])
     assert chart is not None
     assert (chart.kind, chart.floor, chart.y) == ("time", 0.0, "images/s")
-    chart = charts.loss([long(recorded("converged_1x1"), 10 * MAX_POINTS + 3)])
+    chart = training_charts.loss([long(recorded("converged_1x1"), 10 * MAX_POINTS + 3)])
     assert chart is not None
     assert len(chart.lines[0].x) <= MAX_POINTS + 1
     assert chart.lines[0].x[-1] == 10 * MAX_POINTS + 2
-    chart = charts.loss([recorded("nan_loss")])
+    chart = training_charts.loss([recorded("nan_loss")])
     assert chart is not None
     assert None in charts.spec([chart])["charts"][0]["lines"][0][2]
     endless = replace(recorded("converged_1x1"), steps=(Step(1, 1, 0.1, math.inf, 1.0, 1.0),) * 3)
-    assert charts.loss([endless]) is None
+    assert training_charts.loss([endless]) is None
     assert (charts.metric([]), charts.throughput([]), charts.html([None])) == (None, None, "")
 
 
@@ -183,6 +184,6 @@ def test_hostile_names_are_escaped(text: str) -> None:
 
 def test_a_long_training_on_many_devices_stays_small(tmp_path: Path) -> None:
     rounds = [replace(long(recorded("converged_1x1")), round=number) for number in (1, 2, 3)]
-    assert len(charts.html([charts.loss(rounds), charts.throughput(rounds)])) < 20_000
+    assert len(charts.html([training_charts.loss(rounds), charts.throughput(rounds)])) < 20_000
     monitored = busy(tmp_path, 1, 8, 1200)
     assert len(charts.html([*sampled_charts.devices(monitored, points=100), *sampled_charts.hosts(monitored)])) < 20_000

@@ -11,9 +11,9 @@ from flagperf_driver.driver import RunCase
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
+from pytest_flagperf.kinds.training import charts
 from pytest_flagperf.plan import PlanRequest, describe, make_plan
 from pytest_flagperf.report.export.junit import properties
-from pytest_flagperf.report.page import charts
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.logs.range_texts import impossible_figure
 from pytest_flagperf.results.measured.measure import measure
@@ -104,7 +104,7 @@ def test_an_outcome_keeps_its_further_targets_in_its_file(tmp_path: Path) -> Non
 
 def test_reports_show_each_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = outcome_of(tmp_path, lambda step: 0.98)
-    titles = [chart.title for draw in charts.of_training([outcome]) if (chart := draw([outcome], 100))]
+    titles = [chart.title for chart in charts.charts([outcome], 100) if chart]
     assert titles == ["Training loss", "top1 and its target", "top5 and its target", "Throughput, all cards"]
     assert metric([outcome]) == "top1 0.924 (>= 0.900), top5 0.980 (>= 0.970)"
     assert ("target.top5", "0.970") in properties([outcome])

@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from flagperf_driver.node.logs.points import LeftOutPoint, MeasuredPoint, Turn, measured_point
-from pytest_flagperf.report.page import charts, pairs, points
+from pytest_flagperf.kinds.measurement import charts
+from pytest_flagperf.report.page import pairs, points
 from pytest_flagperf.report.page.rows import overview, row_of
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results import verdicts
@@ -243,7 +244,7 @@ def test_the_page_draws_a_figure_over_its_sizes_below_the_peak_and_lists_the_poi
         outcome(*(point(name, {"copy": rate * len(name)}, drift=0.05) for name in ("a", "bb")), number=number)
         for number, rate in enumerate((20e9, 30e9), 1)
     ]
-    (chart,) = charts.of_measurement(rounds)
+    (chart,) = charts.charts(rounds)
     assert chart is not None
     assert (chart.title, chart.x, chart.y, chart.kind) == ("copy over bytes", "bytes", "GB/s", "size")
     assert [(line.name, line.x, line.y) for line in chart.lines] == [("copy", [1.0, 2.0], [25.0, 50.0])]
