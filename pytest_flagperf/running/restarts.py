@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,9 +16,10 @@ from pytest_flagperf.config.layers import SAVING
 from pytest_flagperf.plan import Plan, plan_on_fewer_hosts
 from pytest_flagperf.problems import MissingHosts, Problems
 from pytest_flagperf.progress import note
-from pytest_flagperf.results.measured.measure import StoredRound
+from pytest_flagperf.results.measured.measure import StoredRound, earlier_starts, start_of
+from pytest_flagperf.results.measured.starts import StartFiles
 from pytest_flagperf.stored import FormatError
-from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, earlier_tries
+from pytest_flagperf.stored.round_dir import RoundDir, RoundFault, RoundRecord
 
 T = TypeVar("T")
 FINAL = tuple(error.__name__ for error in (NonFiniteLoss, CheckpointError, DataError, DriverError))
@@ -29,48 +30,30 @@ WITHOUT_PROGRESS = 3
 """After so many starts in a row without a new checkpoint no further one follows."""
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a start of a training ended early."""
-
-    kind: str
-    sentence: str = ""
-    rank: int | None = None
-    error: str = ""
-    """The type of the error that the rank logged; empty without one, as after a signal."""
-    first_step: int | None = None
-    """None if it trained no step."""
-    last_step: int = 0
-    saved: bool = False
-    """Whether it completed a checkpoint."""
-    any_ranks: bool = False
-    """Whether other numbers of ranks may continue it."""
-
-    @property
-    def same(self) -> tuple[str, int | None, str, int]:
-        """What is the same if a fault of the training itself happens again."""
-        return self.kind, self.rank, self.error, self.last_step
-
-
-def reason_to_end(starts: Sequence[Ended], limit: int, done: int) -> str | None:
+def reason_to_end(starts: Sequence[StartFiles], limit: int, done: int) -> str | None:
     """Return why a training is not started again after its last start; None if it is.
 
     ``done`` of ``limit`` restarts came before in this run; further starts are those before ``--resume``.
     """
-    last = starts[-1]
+    last, fault = starts[-1], starts[-1].fault
     if done >= limit:
         return "no restart is left"
-    if last.kind in ("interrupted", "cancelled"):
-        return f"it was {last.kind}"
+    if fault.kind in ("interrupted", "cancelled"):
+        return f"it was {fault.kind}"
     if last.error in FINAL:
         return f"another start would meet {last.error} again"
     if last.error and all(start.first_step is None for start in starts):
         return "no start reached its first step"
-    if last.error and len(starts) > 1 and starts[-2].same == last.same:
-        return f"rank {last.rank} failed twice with {last.error} after step {last.last_step:,}"
-    if done + 1 >= WITHOUT_PROGRESS and not any(start.saved for start in starts[-WITHOUT_PROGRESS:]):
+    if last.error and len(starts) > 1 and _failure_of(starts[-2]) == _failure_of(last):
+        return f"rank {fault.rank} failed twice with {last.error} after step {last.last_step:,}"
+    if done + 1 >= WITHOUT_PROGRESS and not any(start.log.checkpoints for start in starts[-WITHOUT_PROGRESS:]):
         return f"{WITHOUT_PROGRESS} starts in a row completed no checkpoint"
     return None
+
+
+def _failure_of(start: StartFiles) -> tuple[str, int | None, str, int]:
+    """Return what is the same if a fault of the training itself happens again."""
+    return start.fault.kind, start.fault.rank, start.error, start.last_step
 
 
 def continues(plan: Plan) -> bool:
@@ -80,32 +63,27 @@ def continues(plan: Plan) -> bool:
     return not plan.throughput_only and bool(saves)
 
 
-def ended_starts(folder: Path) -> list[Ended]:
-    """Return how the starts of a round's training ended, the last one last; empty if the last one finished."""
-    own = RoundDir(folder)
-    training = own.read_plan().training
-    starts: list[Ended | None] = []
-    for directory in [*earlier_tries(own), own]:
+def ended_starts(folder: Path) -> list[StartFiles]:
+    """Return the starts of a round's training, the last one last; empty if the last one finished."""
+    own = StoredRound(folder)
+    starts: list[StartFiles | None] = []
+    for one in (*earlier_starts(own), own):
         with suppress(FormatError):
-            if directory.read_plan().training == training:
-                starts.append(_ended(StoredRound(directory.path)))
+            starts.append(_ended(one))
     return [start for start in starts if start is not None] if starts and starts[-1] is not None else []
 
 
-def _ended(start: StoredRound) -> Ended | None:
-    """Return how a start ended; None if it finished."""
-    if start.end is not None and start.end.state == "finished":
+def _ended(ended: StoredRound) -> StartFiles | None:
+    """Return a start with its fault and the error of the faulty rank; None if it finished."""
+    if ended.end is not None and ended.end.state == "finished":
         return None
-    fault = start.end.fault if start.end else None
-    if fault is None:  # its controller died; its logs are here
-        fault = RoundFault("no_end", sentence=start.unreadable_end or "no record")
-    rank, first = fault.rank, start.read_log(start.places[0])
-    place = next((place for place in start.places if place.rank == rank), None)
-    error = str((start.read_log(place).failed or {}).get("type", "")) if place else ""
-    return Ended(
-        fault.kind, fault.sentence, rank, error, first.first_step, first.totals.step,
-        saved=first.checkpoints > 0, any_ranks=(first.init_end or {}).get("any_ranks") is True,
-    )  # fmt: skip
+    start = start_of(ended)
+    if ended.end is None or ended.end.fault is None:  # its controller died; its logs are here
+        fault = RoundFault("no_end", sentence=ended.unreadable_end or "no record")
+        start = replace(start, end=RoundRecord("failed", fault))
+    place = next((place for place in ended.places if place.rank == start.fault.rank), None)
+    error = str((ended.read_log(place).failed or {}).get("type", "")) if place else ""
+    return replace(start, error=error)
 
 
 @dataclass(frozen=True)
@@ -130,8 +108,9 @@ class Restarts:
             note("line", text=f"{where}: not started again: {reason}")
             return []
         RoundDir(folder).move_aside()
-        note("line", text=f"{where}: {starts[-1].sentence}: restart {done + 1} of {self.limit}")
-        return [plan, *self._smaller(plan)] if any(start.any_ranks for start in starts) else [plan]
+        note("line", text=f"{where}: {starts[-1].fault.sentence}: restart {done + 1} of {self.limit}")
+        any_ranks = any((start.log.init_end or {}).get("any_ranks") is True for start in starts)
+        return [plan, *self._smaller(plan)] if any_ranks else [plan]
 
     def _smaller(self, plan: Plan) -> list[Plan]:
         """Return plans on fewer hosts that have as many samples in a step."""

@@ -21,7 +21,10 @@ _PLACES = {"log_dir": str, "code_root": str}
 
 @dataclass(frozen=True)
 class RoundFault:
-    """The first problem of a round, which causes all later problems."""
+    """A fault of a round; the first one causes the others.
+
+    ``kind``: crash, killed, hang, timeout, init_timeout, unfinished, no_log, interrupted, no_end, ...
+    """
 
     kind: str
     host: str | None = None
@@ -38,6 +41,15 @@ class RankEnd:
     code: int | None = None
     signal: str | None = None
     cause: str | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        return (self.code, self.signal, self.cause) == (0, None, None)
+
+    def __str__(self) -> str:
+        if self.signal:
+            return self.signal
+        return "exit code unknown" if self.code is None else f"exit code {self.code}"
 
 
 @dataclass(frozen=True)

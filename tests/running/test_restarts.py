@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flagperf_driver.heartbeat import CHECKPOINT, EVALUATE, TRAIN
+from flagperf_driver.node.logs.ranklog import LogTotals, RankLog
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.engines.agents import agents
 from pytest_flagperf.engines.agents.allocation import Blamed, FixedHosts
@@ -18,22 +19,29 @@ from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import plan_on_fewer_hosts
 from pytest_flagperf.problems import MissingHosts, Problems
+from pytest_flagperf.results.measured.starts import StartFiles
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.running import restarts
 from pytest_flagperf.running.records import Records
-from pytest_flagperf.running.restarts import Ended, Restarts, ended_starts, reason_to_end
+from pytest_flagperf.running.restarts import Restarts, ended_starts, reason_to_end
 from pytest_flagperf.running.rounds import Rounds
 from pytest_flagperf.stored import layout
-from pytest_flagperf.stored.round_dir import RoundFault
+from pytest_flagperf.stored.round_dir import RoundFault, RoundRecord
 from tests.helpers.recording import write
 from tests.helpers.rounds import tiny_plan
 from tests.results.measured.test_starts import FIELDS, FIRST
 from tests.results.measured.test_starts import KILLED as KILLED_AT
 
-KILLED = Ended("crash", "rank 1 was killed", 1, "", first_step=1, last_step=120, saved=True)
-STUCK = replace(KILLED, kind="hang", saved=False)
-RAISED = replace(KILLED, error="RuntimeError")
-AT_START = Ended("crash", "rank 0 exited with code 1", 0, "ImportError")
+
+def ended(kind: str = "crash", error: str = "", rank: int = 1, *, step: int = 120, checkpoints: int = 1) -> StartFiles:
+    log = RankLog(0, first_step=1 if step else None, checkpoints=checkpoints, totals=LogTotals(step=step))
+    return StartFiles("round1", RoundRecord("failed", RoundFault(kind, rank=rank)), log, error=error)
+
+
+KILLED = ended()
+STUCK = ended("hang", checkpoints=0)
+RAISED = ended(error="RuntimeError")
+AT_START = ended(error="ImportError", rank=0, step=0, checkpoints=0)
 
 
 @pytest.mark.parametrize(
@@ -43,11 +51,11 @@ AT_START = Ended("crash", "rank 0 exited with code 1", 0, "ImportError")
         ([KILLED, KILLED, KILLED], None),
         ([STUCK, STUCK], None),
         ([RAISED], None),
-        ([replace(RAISED, last_step=90), RAISED], None),
+        ([ended(error="RuntimeError", step=90), RAISED], None),
         ([KILLED, AT_START], None),
         ([replace(AT_START, error="")], None),
-        ([replace(KILLED, kind="interrupted")], "it was interrupted"),
-        ([replace(KILLED, kind="cancelled")], "it was cancelled"),
+        ([ended("interrupted")], "it was interrupted"),
+        ([ended("cancelled")], "it was cancelled"),
         ([replace(KILLED, error="NonFiniteLoss")], "another start would meet NonFiniteLoss again"),
         ([replace(KILLED, error="CheckpointError")], "another start would meet CheckpointError again"),
         ([RAISED, RAISED], "rank 1 failed twice with RuntimeError after step 120"),
@@ -55,7 +63,7 @@ AT_START = Ended("crash", "rank 0 exited with code 1", 0, "ImportError")
         ([STUCK, STUCK, STUCK], "3 starts in a row completed no checkpoint"),
     ],
 )
-def test_a_training_is_started_again_unless_that_would_not_help(starts: list[Ended], decision: str | None) -> None:
+def test_a_training_is_started_again_unless_that_would_not_help(starts: list[StartFiles], decision: str | None) -> None:
     done = len(starts) - 1
     assert reason_to_end(starts, 3, done) == decision
     assert reason_to_end(starts, done, done) == "no restart is left"
@@ -69,7 +77,7 @@ def test_a_start_whose_controller_died_counts_with_the_steps_of_its_logs(tmp_pat
     folder = write(FIRST, tmp_path / "round1")
     (folder / layout.RECORD).unlink()
     (start,) = ended_starts(folder)
-    assert (start.kind, start.first_step, start.last_step) == ("no_end", 1, KILLED_AT)
+    assert (start.fault.kind, start.first_step, start.last_step) == ("no_end", 1, KILLED_AT)
     assert reason_to_end([start, AT_START], 3, 0) is None
 
 

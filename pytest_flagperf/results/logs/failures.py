@@ -11,20 +11,9 @@ from typing import Any
 from flagperf_driver import perflog
 from flagperf_driver.node.logs.ranklog import RankLog
 from pytest_flagperf.stored.layout import host_folder
-from pytest_flagperf.stored.round_dir import RoundFault, RoundRecord
+from pytest_flagperf.stored.round_dir import RankEnd, RoundFault, RoundRecord
 
 _MAX_TEXT = 300
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A failure; ``kind``: crash, killed, hang, timeout, init_timeout, unfinished, no_log, interrupted, no_end, ..."""
-
-    kind: str
-    host: str | None
-    rank: int | None
-    sentence: str
-    last_lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,39 +32,22 @@ class RankLocation:
         return f"rank {self.rank} on {self.host}"
 
 
-@dataclass(frozen=True)
-class Exit:
-    """How a rank ended, as recorded by its agent."""
-
-    code: int | None = None
-    signal: str | None = None
-    cause: str | None = None
-
-    def __str__(self) -> str:
-        if self.signal:
-            return self.signal
-        return "exit code unknown" if self.code is None else f"exit code {self.code}"
-
-
-_ENDED_WELL = Exit(0)
-
-
 def find(
     number: int,
     end: RoundRecord | None,
     places: Sequence[RankLocation],
-    exits: Mapping[int, Exit],
+    exits: Mapping[int, RankEnd],
     logs: Mapping[int, RankLog],
     unreadable_end: str | None = None,
-) -> tuple[Failure, ...]:
+) -> tuple[RoundFault, ...]:
     """Return the failures of round ``number``, without ranks that were stopped because of another rank's failure.
 
     ``end`` is None if there is no round.json, or if it cannot be read for the reason ``unreadable_end``.
     """
-    failures: list[Failure] = []
+    failures: list[RoundFault] = []
     if unreadable_end is not None:
         sentence = f"round {number}: round.json cannot be read: {unreadable_end}"
-        failures.append(Failure("unreadable", None, None, sentence))
+        failures.append(RoundFault("unreadable", None, None, sentence))
     fault = end.fault if end else None
     if fault is not None and not _is_missing_finished(fault, exits, logs):
         failures.append(_from_fault(number, fault, places, logs))
@@ -89,11 +61,11 @@ def find(
         failures.extend(_of_rank(number, place, exit_, logs[place.rank], log_places.get(place.noderank)))
     if not failures and end is not None and end.state != "finished":
         sentence = f"round {number}: its state is {end.state!r}, expected 'finished'"
-        failures.append(Failure("failed", None, None, sentence))
+        failures.append(RoundFault("failed", None, None, sentence))
     return tuple(failures)
 
 
-def _is_missing_finished(fault: RoundFault, exits: Mapping[int, Exit], logs: Mapping[int, RankLog]) -> bool:
+def _is_missing_finished(fault: RoundFault, exits: Mapping[int, RankEnd], logs: Mapping[int, RankLog]) -> bool:
     """Return True if the fault is a missing FINISHED, which is reported from the log with the exit code."""
     rank = fault.rank
     if fault.kind != "unfinished" or rank is None or rank not in logs:
@@ -101,7 +73,9 @@ def _is_missing_finished(fault: RoundFault, exits: Mapping[int, Exit], logs: Map
     return exits[rank].code == 0 and logs[rank].present and logs[rank].finished is None
 
 
-def _from_fault(number: int, fault: RoundFault, places: Sequence[RankLocation], logs: Mapping[int, RankLog]) -> Failure:
+def _from_fault(
+    number: int, fault: RoundFault, places: Sequence[RankLocation], logs: Mapping[int, RankLog]
+) -> RoundFault:
     rank = fault.rank
     place = next((place for place in places if place.rank == rank), None)
     host = fault.host or (place.host if place else None)
@@ -113,7 +87,7 @@ def _from_fault(number: int, fault: RoundFault, places: Sequence[RankLocation], 
     failed = logs[place.rank].failed if place else None
     if failed and str(failed.get("type")) not in sentence:
         sentence = f"{sentence}; its error: {_error(failed)}"
-    return Failure(fault.kind or "unknown", host, rank, _with_round(sentence, number), lines)
+    return RoundFault(fault.kind or "unknown", host, rank, _with_round(sentence, number), lines)
 
 
 def _with_host(sentence: str, rank: object, host: str | None) -> str:
@@ -136,15 +110,17 @@ def _logs_on_hosts(end: RoundRecord | None) -> dict[int, str]:
     }
 
 
-def _of_rank(number: int, place: RankLocation, end: Exit, log: RankLog, log_place: str | None) -> Iterator[Failure]:
+def _of_rank(
+    number: int, place: RankLocation, end: RankEnd, log: RankLog, log_place: str | None
+) -> Iterator[RoundFault]:
     """Yield at most one failure of the rank."""
     kind, text = _kind_and_text(end, log, log_place)
     if kind:
-        yield Failure(kind, place.host, place.rank, f"round {number}: {place} {text}", log.tail())
+        yield RoundFault(kind, place.host, place.rank, f"round {number}: {place} {text}", log.tail())
 
 
-def _kind_and_text(end: Exit, log: RankLog, log_place: str | None) -> tuple[str, str]:
-    if end == _ENDED_WELL and log.finished is not None and not log.failed:
+def _kind_and_text(end: RankEnd, log: RankLog, log_place: str | None) -> tuple[str, str]:
+    if end.is_clean and log.finished is not None and not log.failed:
         return "", ""  # without a look at the last line of each rank's log
     last_line = f"its log is still {log_place}" if log_place and not log.present else _last_line(log)
     if end.signal:
@@ -164,11 +140,11 @@ def _kind_and_text(end: Exit, log: RankLog, log_place: str | None) -> tuple[str,
     return "", ""
 
 
-def _of_round(number: int, end: RoundRecord | None) -> Iterator[Failure]:
+def _of_round(number: int, end: RoundRecord | None) -> Iterator[RoundFault]:
     if end is None:
-        yield Failure("no_end", None, None, f"round {number}: did not end properly: no round.json")
+        yield RoundFault("no_end", None, None, f"round {number}: did not end properly: no round.json")
     elif end.state == "interrupted":
-        yield Failure("interrupted", None, None, f"round {number}: was interrupted")
+        yield RoundFault("interrupted", None, None, f"round {number}: was interrupted")
 
 
 def _error(failed: Mapping[str, Any]) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from flagperf_driver import events
 from flagperf_driver.node.logs.ranklog import RankLog
 from pytest_flagperf.results.figures.units import quantity
-from pytest_flagperf.results.logs.failures import Failure, RankLocation
+from pytest_flagperf.results.logs.failures import RankLocation
 from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round_dir import RoundRecord
+from pytest_flagperf.stored.round_dir import RoundFault, RoundRecord
 
 LOG = "log"
 """The kind of these failures."""
@@ -26,7 +26,7 @@ def find(
     logs: Mapping[int, RankLog],
     milestone_times: Mapping[int, MilestoneTimes],
     clock_set_s: Mapping[int, float],
-) -> Iterator[Failure]:
+) -> Iterator[RoundFault]:
     """Yield at most one failure for each rank, with the first reason."""
     for place in places:
         log = logs[place.rank]
@@ -39,7 +39,7 @@ def find(
         )
         if reason:
             sentence = f"round {plan.round}: {place}: its log does not match this round: {reason}"
-            yield Failure(LOG, place.host, place.rank, sentence)
+            yield RoundFault(LOG, place.host, place.rank, sentence)
 
 
 def _repeated(plan: StoredPlan, log: RankLog) -> str | None:

@@ -12,18 +12,19 @@ from collections.abc import Callable, Sequence
 from flagperf_driver import events
 from flagperf_driver.node.logs.ranklog import whole
 from flagperf_driver.perflog import number
-from pytest_flagperf.results.logs.failures import Failure, RankLocation
+from pytest_flagperf.results.logs.failures import RankLocation
 from pytest_flagperf.results.measured import left_out
 from pytest_flagperf.results.measured.consistency_pairs import FigureBounds, Pair, RankFigures, Tolerance
+from pytest_flagperf.stored.round_dir import RoundFault
 
 CONTRADICTION = "contradiction"
 """The kind of these failures."""
 INF = math.inf
 
 
-def check(ranks: Sequence[tuple[RankLocation, RankFigures]], number_: int) -> tuple[int, tuple[Failure, ...]]:
+def check(ranks: Sequence[tuple[RankLocation, RankFigures]], number_: int) -> tuple[int, tuple[RoundFault, ...]]:
     """Return the number of compared pairs of ranks with FINISHED, and a failure for each contradiction."""
-    pairs, failures = 0, list[Failure]()
+    pairs, failures = 0, list[RoundFault]()
     for place, rank in ranks:
         if rank.log.finished is None:
             continue
@@ -35,7 +36,7 @@ def check(ranks: Sequence[tuple[RankLocation, RankFigures]], number_: int) -> tu
             sentence = pair.contradiction(bounds)
             if sentence is not None:
                 text = f"round {number_}: {place}: {sentence} (pair {pair.name})"
-                failures.append(Failure(CONTRADICTION, place.host, place.rank, text))
+                failures.append(RoundFault(CONTRADICTION, place.host, place.rank, text))
     return pairs, tuple(failures)
 
 

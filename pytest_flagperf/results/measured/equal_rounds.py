@@ -6,19 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.results.logs.failures import Failure
 from pytest_flagperf.results.logs.log_ownership import LOG
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.stored import FormatError, files
 from pytest_flagperf.stored.layout import OUTCOME
-from pytest_flagperf.stored.round_dir import rounds_of
+from pytest_flagperf.stored.round_dir import RoundFault, rounds_of
 
 _FEWEST = 5
 """The fewest different values whose equality is no coincidence: a metric of a small evaluation set has few values."""
 _Curve = Mapping[tuple[Any, str], Any]
 
 
-def find(round_dir: Path, outcome: Outcome) -> Iterator[Failure]:
+def find(round_dir: Path, outcome: Outcome) -> Iterator[RoundFault]:
     """Yield a failure if the losses, or the evaluations, equal those of an earlier round with another seed.
 
     Synthetic data is not judged: no result depends on its curves.
@@ -33,7 +32,7 @@ def find(round_dir: Path, outcome: Outcome) -> Iterator[Failure]:
         if equal:
             first = f"round {outcome.round}: its {' and '.join(equal)} equal those of round {body['round']}"
             seeds = f"the seeds are {outcome.seed} and {body['seed']}"
-            yield Failure(LOG, None, None, f"{first} to the last bit, expected others: {seeds}")
+            yield RoundFault(LOG, None, None, f"{first} to the last bit, expected others: {seeds}")
             return
 
 

@@ -23,7 +23,7 @@ from pytest_flagperf.printable import printable_in
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.logs import failures as failures_of
 from pytest_flagperf.results.logs import host_summaries, log_ownership, milestone_times, monitors
-from pytest_flagperf.results.logs.failures import Exit, Failure, RankLocation
+from pytest_flagperf.results.logs.failures import RankLocation
 from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
 from pytest_flagperf.results.measured import (
     busy,
@@ -44,10 +44,10 @@ from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Losses, MetricQuality, Outcome, Quality, TrainingWork, unreadable
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.profile import FlopsAndPeaks, Profile
-from pytest_flagperf.results.measured.starts import Chain
+from pytest_flagperf.results.measured.starts import Chain, StartFiles
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.plan import VERSION, StoredPlan
-from pytest_flagperf.stored.round_dir import RoundDir, RoundRecord
+from pytest_flagperf.stored.round_dir import RankEnd, RoundDir, RoundFault, RoundRecord, earlier_tries
 
 
 class StoredRound:
@@ -133,15 +133,10 @@ class StoredRound:
     @cached_property
     def chain(self) -> Chain | None:
         """All starts of a training that this round continued."""
-
-        def first_log(directory: RoundDir) -> RankLog:
-            earlier = StoredRound(directory.path)
-            return earlier.read_log(earlier.places[0])
-
-        return starts.chain(self._files, self.plan, self.end, self.first, first_log)
+        return starts.chain(self.plan, start_of(self), map(start_of, earlier_starts(self)))
 
     @cached_property
-    def exits(self) -> dict[int, Exit]:
+    def exits(self) -> dict[int, RankEnd]:
         """The exit of each rank from round.json; without an entry there from the agent's file."""
         known = {
             (host.noderank, rank.rank): rank for host in (self.end.hosts if self.end else ()) for rank in host.ranks
@@ -151,7 +146,7 @@ class StoredRound:
             end = known.get((place.noderank, place.rank))
             with suppress(FormatError):
                 end = end or self._files.read_rank_end(place.folder, place.rank)
-            exits[place.rank] = Exit(end.code, end.signal, end.cause) if end else Exit()
+            exits[place.rank] = end or RankEnd(place.rank)
         return exits
 
     @cached_property
@@ -236,7 +231,22 @@ def _printable(outcome: Outcome) -> Outcome:
     return outcome if escaped == body else Outcome.from_json(escaped)
 
 
-def _failures(of: StoredRound) -> tuple[int, tuple[Failure, ...]]:
+def start_of(of: StoredRound) -> StartFiles:
+    """Return what a round left, as one start of its training."""
+    return StartFiles(of.path.name, of.end, of.first, of.plan.host(0).clock_offset_s, of.plan.shape.nnodes)
+
+
+def earlier_starts(of: StoredRound) -> Iterator[StoredRound]:
+    """Yield the tries of a round that were earlier starts of its training, and that can be read."""
+    for directory in earlier_tries(RoundDir(of.path)):
+        with suppress(FormatError):
+            earlier = StoredRound(directory.path)
+            if earlier.plan.training == of.plan.training:
+                earlier.first  # noqa: B018 - raises for a log that cannot be read
+                yield earlier
+
+
+def _failures(of: StoredRound) -> tuple[int, tuple[RoundFault, ...]]:
     """Return the number of compared pairs of figures, which are compared if nothing else failed, and the failures."""
     failures = failures_of.find(of.plan.round, of.end, of.places, of.exits, of.logs, of.unreadable_end)
     failures += tuple(log_ownership.find(of.plan, of.end, of.places, of.logs, of.milestones, of.clocks))
@@ -244,14 +254,14 @@ def _failures(of: StoredRound) -> tuple[int, tuple[Failure, ...]]:
     return (0, failures) if failures else consistency.check(_compared_ranks(of), of.plan.round)
 
 
-def _wrong_summaries(of: StoredRound) -> Iterator[Failure]:
+def _wrong_summaries(of: StoredRound) -> Iterator[RoundFault]:
     """Yield a failure for each host whose summary is not that of its files."""
     for host in of.plan.hosts:
         if host.folder in of.summaries_to_check:
             found = host_summaries.difference(of.path / host.folder, of.summary_request(host.noderank))
             if found:
                 sentence = f"round {of.plan.round}: {host.name}: its summary differs from its files: {found}"
-                yield Failure(log_ownership.LOG, host.name, None, sentence)
+                yield RoundFault(log_ownership.LOG, host.name, None, sentence)
 
 
 def _compared_ranks(of: StoredRound) -> list[tuple[RankLocation, RankFigures]]:

@@ -17,7 +17,6 @@ from pytest_flagperf import case as case_names
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.kind import kind_of
 from pytest_flagperf.results.figures import targets
-from pytest_flagperf.results.logs.failures import Failure
 from pytest_flagperf.results.measured import consistency, validity, vendor_code
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.phases import Phase
@@ -27,8 +26,9 @@ from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored import FormatError, files, type_check
 from pytest_flagperf.stored.layout import round_folder
 from pytest_flagperf.stored.plan import CaseFacts, check_kind
+from pytest_flagperf.stored.round_dir import RoundFault
 
-__all__ = ["SCHEMA", "Evaluation", "Failure", "MetricValue", "Outcome", "Step", "Target"]
+__all__ = ["SCHEMA", "Evaluation", "MetricValue", "Outcome", "Step", "Target"]
 
 SCHEMA = 1
 UNREADABLE = "unreadable"
@@ -107,7 +107,7 @@ class Outcome(CaseFacts):
     seed: int | None
     state: str
     target: Target
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[RoundFault, ...] = ()
     compared: int = 0
     """The number of compared pairs of figures; contradictions are among the failures."""
     stop_reason: str | None = None
@@ -240,7 +240,7 @@ def unreadable(round_dir: Path, reason: str) -> Outcome:
     folder = round_dir.parent.name
     case = Case.of_folder(folder)
     number_ = whole("".join(filter(str.isdecimal, round_dir.name))) or 1
-    failure = Failure(UNREADABLE, None, None, f"round {number_}: its record cannot be read: {reason}")
+    failure = RoundFault(UNREADABLE, None, None, f"round {number_}: its record cannot be read: {reason}")
     return Outcome(
         case=str(case or folder),
         model=case.model if case else folder,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -15,9 +14,9 @@ from flagperf_driver.perflog import number
 from flagperf_driver.target import Target
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.measured.metrics import MetricValue
-from pytest_flagperf.stored import FormatError, layout
+from pytest_flagperf.stored import layout
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round_dir import RoundDir, RoundRecord, earlier_tries
+from pytest_flagperf.stored.round_dir import RoundFault, RoundRecord
 
 T = TypeVar("T", Step, Evaluation)
 
@@ -48,8 +47,15 @@ class StartFiles:
     folder: str
     end: RoundRecord | None
     log: RankLog
-    offset_s: float
+    offset_s: float = 0.0
     hosts: int = 1
+    error: str = ""
+    """The type of the error that the faulty rank logged, where it was looked for; empty without one."""
+
+    @property
+    def fault(self) -> RoundFault:
+        """What ended it early; without a kind if it finished or left no record."""
+        return self.end.fault if self.end and self.end.fault else RoundFault("")
 
     @property
     def started_s(self) -> float:
@@ -97,20 +103,19 @@ class StartFiles:
     @property
     def log_is_whole(self) -> bool:
         """Return False if the log, or its end, may be lost with its host, or did not fit on its disk."""
-        fault = self.end.fault if self.end else None
-        return self.log.present and not (fault and fault.kind in ("lost", "disk"))
+        return self.log.present and self.fault.kind not in ("lost", "disk")
 
     def described(self) -> Start:
-        fault, begun = self.end.fault if self.end else None, self.first_step
+        begun = self.first_step
         return Start(
             self.folder,
             from_step=None if begun is None else begun - 1,
             last_step=self.last_step,
             started_ms=round(self.started_s * 1000),
             ended_ms=round(self.ended_s * 1000),
-            kind=fault.kind if fault else "",
-            host=fault.host if fault else None,
-            sentence=fault.sentence if fault else "",
+            kind=self.fault.kind,
+            host=self.fault.host,
+            sentence=self.fault.sentence,
         )
 
 
@@ -277,32 +282,13 @@ def _at(point: T) -> Callable[[], T]:
     return lambda: point
 
 
-def chain(
-    directory: RoundDir, plan: StoredPlan, end: RoundRecord | None, log: RankLog, read: Callable[[RoundDir], RankLog]
-) -> Chain | None:
-    """Return the starts of a round's training; None if it was started once, or saves no checkpoints.
-
-    ``read`` returns the first rank's log of an earlier try, which a round without checkpoints does not continue.
-    """
-    if end is None or end.started_ms is None or end.ended_ms is None:
+def chain(plan: StoredPlan, own: StartFiles, earlier: Iterable[StartFiles]) -> Chain | None:
+    """Return the starts of a round's training; None if it was started once, or saves no checkpoints."""
+    if own.end is None or own.end.started_ms is None or own.end.ended_ms is None:
         return None
     if plan.throughput_only or not plan.training or not plan.config.get("checkpoint_dir"):
         return None
-    files, unknown = [], 0
-    for earlier in earlier_tries(directory):
-        with suppress(FormatError):
-            of = earlier.read_plan()
-            if of.training == plan.training:
-                offset_s, hosts = of.host(0).clock_offset_s, of.shape.nnodes
-                one = StartFiles(earlier.path.name, _end_of(earlier), read(earlier), offset_s, hosts)
-                files += [one] if one.has_times else []
-                unknown += not one.has_times
-    own = StartFiles(layout.last_try(directory.path.name), end, log, plan.host(0).clock_offset_s, plan.shape.nnodes)
-    return Chain((*files, own), unknown) if files or unknown else None
-
-
-def _end_of(directory: RoundDir) -> RoundRecord | None:
-    """Return how a try ended; None without a record, as after a killed controller."""
-    with suppress(FormatError):
-        return directory.read_record()
-    return None
+    tries = [*earlier]
+    files = [one for one in tries if one.has_times]
+    own = replace(own, folder=layout.last_try(own.folder))
+    return Chain((*files, own), len(tries) - len(files)) if tries else None

@@ -16,13 +16,13 @@ from pytest_flagperf.commands import main
 from pytest_flagperf.report.page import html as pieces
 from pytest_flagperf.report.page import page
 from pytest_flagperf.results import verdicts
-from pytest_flagperf.results.logs.failures import Failure
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
+from pytest_flagperf.stored.round_dir import RoundFault
 from tests.helpers.results_help import NAMES, edit_json, recorded, with_metric
 from tests.helpers.stored_runs import INFO, add_case, faster, finish
 
@@ -292,7 +292,7 @@ def test_texts_of_logs_and_configs_do_not_become_markup(tmp_path: Path) -> None:
     )  # fmt: skip
     hostile = replace(
         measure(case_dir / "round1"), case=HOSTILE, model=HOSTILE, hardware=HOSTILE,
-        failures=(Failure("crash", HOSTILE, 1, HOSTILE, (HOSTILE,)),), environment={HOSTILE: HOSTILE},
+        failures=(RoundFault("crash", HOSTILE, 1, HOSTILE, (HOSTILE,)),), environment={HOSTILE: HOSTILE},
         machine={HOSTILE: [HOSTILE]}, fingerprint={HOSTILE: HOSTILE},
         validity_warnings=(ValidityWarning(HOSTILE, HOSTILE),), warnings=(HOSTILE, "half a character: \ud800"),
         logs=(f"{HOSTILE}/rank0.out.log",), stop_reason=HOSTILE, phases=(Phase(HOSTILE, 0.0, 1.0),),
