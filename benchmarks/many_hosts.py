@@ -113,11 +113,11 @@ def run(root: Path, cluster: str, hosts: int, cards: int) -> Cost:
     """Run a round in this process and return what it cost."""
     ticks, over = [Tick.now()], threading.Event()
 
-    def watch() -> None:
+    def tick() -> None:
         while not over.wait(_TICK_S):
             ticks.append(Tick.now())
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=tick, daemon=True).start()
     round_ = run_round(root, cluster, hosts, cards)
     over.set()
     return cost(hosts, cards, [*ticks, Tick.now()], round_)

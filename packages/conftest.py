@@ -19,7 +19,7 @@ pytest_plugins = ["pytester"]
 
 def pytest_configure(config: pytest.Config) -> None:
     """Fail a session without the other tests, too, that leaves something outside its own places."""
-    own_places.watch(config)
+    own_places.check_session(config)
 
 
 @pytest.fixture(scope="session")

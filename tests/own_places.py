@@ -142,7 +142,7 @@ def is_alone() -> bool:
     return not any("pytest" in line or "flagperf" in line for line in lines)
 
 
-class Watch:
+class SessionCheck:
     """What was there before a session, and what is there after it; for the process that began the session."""
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ def _say(session: pytest.Session, lines: list[str]) -> None:
         (print if reporter is None else reporter.write_line)(line)
 
 
-def watch(config: pytest.Config) -> None:
+def check_session(config: pytest.Config) -> None:
     """Look in the process that began the session: what its workers and their tests start, others may still need."""
-    if _moved_in and not config.pluginmanager.has_plugin("own-places-watch"):
-        config.pluginmanager.register(Watch(), "own-places-watch")
+    if _moved_in and not config.pluginmanager.has_plugin("own-places"):
+        config.pluginmanager.register(SessionCheck(), "own-places")

@@ -44,7 +44,7 @@ def join(rank: Rank, meeting: Meeting) -> None:
     device.set_device(rank.case.device, world.local_rank)
     if world.world_size > 1:
         ms.communication.init(rank.case.backend)
-        meeting.watch(_end)
+        meeting.call_at_end(_end)
 
 
 def _end() -> None:

@@ -227,7 +227,7 @@ def _run_task(call: Callable[[], Any], writer: int, parent: int) -> None:
 
 
 class Reaper:
-    """A child process that kills the watched sessions if this process dies before ``dismiss``.
+    """A child process that kills the guarded sessions if this process dies before ``dismiss``.
 
     The kernel's parent-death signal reaches only the ranks, not their children. The reaper holds the locks that this
     process had when it was started, until all is killed, and no other files.
@@ -240,21 +240,21 @@ class Reaper:
             _wait_and_clean(reader, locks)
         os.close(reader)
 
-    def watch(self, session: int) -> None:
+    def guard(self, session: int) -> None:
         self._send(f"+{session}\n")
 
     def forget(self, session: int) -> None:
         self._send(f"-{session}\n")
 
-    def watch_container(self, socket: str, container: str) -> None:
+    def guard_container(self, socket: str, container: str) -> None:
         """Remove the container, too, if this process dies before ``dismiss``."""
         self._send("!" + json.dumps([socket, container]) + "\n")
 
-    def watch_folder(self, folder: Path) -> None:
+    def guard_folder(self, folder: Path) -> None:
         """Remove the folder, too, if this process dies before ``dismiss``."""
         self._send("/" + json.dumps(str(folder)) + "\n")
 
-    def watch_shared_memory(self, since_ns: int) -> None:
+    def guard_shared_memory(self, since_ns: int) -> None:
         """Remove what the sessions left in shared memory since then, too, if this process dies before ``dismiss``."""
         self._send(f"m{since_ns}\n")
 

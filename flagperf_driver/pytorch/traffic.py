@@ -98,8 +98,8 @@ class LeastTraffic:
         """By storage: its size, and the sizes of its kept parts by their places in it."""
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Watch what the graphs of forward passes keep; what a checkpoint computes again is not kept."""
+    def observing(self) -> Iterator[None]:
+        """Count what the graphs of forward passes keep; what a checkpoint computes again is not kept."""
         with torch.autograd.graph.saved_tensors_hooks(self._keep, lambda tensor: tensor):
             yield
 

@@ -223,7 +223,7 @@ class TorchTrainer:
 
         self._steps = replace(suites, backward=backward)
         try:
-            with least.watching():
+            with least.observing():
                 step()
         finally:
             self._steps = suites

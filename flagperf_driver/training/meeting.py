@@ -56,7 +56,7 @@ class Meeting:
             who = "rank 0" if self.world.rank else "another rank"
             raise MeetingError(f"{who} ended while rank {self.world.rank} waited for it; see its log") from error
 
-    def watch(self, ended: Callable[[], None]) -> None:
+    def call_at_end(self, ended: Callable[[], None]) -> None:
         """Call ``ended`` in a thread once the connection to another rank is closed at its end."""
         poll = select.poll()
         for link in self.links:

@@ -113,7 +113,7 @@ class _Wire:
         self._writing = False
         return sent
 
-    def watch(self, every_s: float, ping: Callable[[], None]) -> None:
+    def ping_when_silent(self, every_s: float, ping: Callable[[], None]) -> None:
         """From now on, ping the other end when it has been silent for so long."""
         self._every_s, self._ping = every_s, ping
         self._sock.settimeout(every_s)
@@ -190,7 +190,7 @@ class Link:
         self.transport: paramiko.Transport = self.connection.transport
         every_s = silence.ping_s(len(conf.hosts))
         for link, wire in zip(reversed(self._chain), self._wires, strict=True):
-            wire.watch(every_s, partial(_ping, link.transport))
+            wire.ping_when_silent(every_s, partial(_ping, link.transport))
             # paramiko ends the handshake again, and its timer, after each message.
             link.transport.packetizer.complete_handshake = _nothing
 

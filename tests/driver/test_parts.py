@@ -13,8 +13,8 @@ import pytest
 from flagperf_driver import heartbeat, seeds
 from flagperf_driver.heartbeat import Beat, Heartbeat, read_heartbeat
 from flagperf_driver.node import manifest
-from flagperf_driver.node.agent import caches, oom, rank_watch
-from flagperf_driver.node.agent.rank_watch import (
+from flagperf_driver.node.agent import caches, oom, rank_health
+from flagperf_driver.node.agent.rank_health import (
     RankHeartbeat,
     Timeouts,
     find_hung_rank,
@@ -188,7 +188,7 @@ def test_the_line_with_the_reason_is_chosen(lines: list[str], word: str) -> None
 
 def test_a_tail_reads_new_records(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    tail = rank_watch.LogTail(path, None)
+    tail = rank_health.LogTail(path, None)
     assert list(tail.new()) == []
     path.write_text('[PerfLog] {"event": "A"}\n[PerfLog] {"event"')
     assert [record.event for record in tail.new()] == ["A"]

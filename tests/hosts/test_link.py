@@ -98,7 +98,7 @@ def test_a_silent_end_is_pinged_once_and_given_up_for_readers_and_writers(monkey
     for action in (lambda wire: wire.recv(1), lambda wire: wire.send(b"x" * 100_000)):
         here, there = socket.socketpair()
         wire = ssh._Wire(here)
-        wire.watch(0.05, lambda: pings.append(time.monotonic()))
+        wire.ping_when_silent(0.05, lambda: pings.append(time.monotonic()))
         there.sendall(b"12")
         assert (wire.recv(1), wire.recv(1)) == (b"1", b"2")
         began = time.monotonic()

@@ -21,7 +21,7 @@ own_places.move_in()
 own_places._PATIENCE_S = 0.5
 own_places.is_alone = lambda: {alone}
 def pytest_configure(config):
-    own_places.watch(config)
+    own_places.check_session(config)
 """
 # What a test may leave: the user's cache and temporary folder come from the environment as it was.
 SHARED = {

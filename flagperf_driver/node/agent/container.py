@@ -63,7 +63,7 @@ class ContainerSupervisor:
         self.over = False
 
     def start(self) -> None:
-        self._container.watch(self._reaper)
+        self._container.guard_by(self._reaper)
         self._listener = SocketListener(INNER_SOCKET)
         self._link.others.append(self._listener)
         self._task = self._container.start(), self._on_started

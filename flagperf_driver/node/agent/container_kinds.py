@@ -13,7 +13,7 @@ import time
 from typing import Any, Callable, Mapping, Protocol, Sequence
 
 from flagperf_driver.node import processes
-from flagperf_driver.node.agent import rank_watch
+from flagperf_driver.node.agent import rank_health
 from flagperf_driver.node.folder import CONTAINER_LOG, LogFolder
 from flagperf_driver.rank_process import inherited
 
@@ -39,7 +39,7 @@ class Container(Protocol):
     limits_memory: bool
     """Whether a memory limit that its processes see is its own, and not the host's."""
 
-    def watch(self, reaper: processes.Reaper) -> None:
+    def guard_by(self, reaper: processes.Reaper) -> None:
         """Let the reaper remove it if this process dies."""
 
     @property
@@ -81,8 +81,8 @@ class DockerContainer:
         self._socket, self._id = socket, container
         self._engine = DockerEngine(socket)
 
-    def watch(self, reaper: processes.Reaper) -> None:
-        reaper.watch_container(self._socket, self._id)
+    def guard_by(self, reaper: processes.Reaper) -> None:
+        reaper.guard_container(self._socket, self._id)
 
     def start(self) -> ContainerOperation:
         return processes.BackgroundTask(lambda: self._engine.start(self._id))
@@ -125,7 +125,7 @@ class ProgramContainer:
         self._child: subprocess.Popen[bytes] | None = None
         self._kill_at = 0.0
 
-    def watch(self, reaper: processes.Reaper) -> None:
+    def guard_by(self, reaper: processes.Reaper) -> None:
         self._reaper = reaper
 
     def start(self) -> ContainerOperation:
@@ -138,7 +138,7 @@ class ProgramContainer:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise RuntimeError(f"{self._argv[0]}: {getattr(error, 'strerror', None) or error}") from error
         assert self._reaper is not None
-        self._reaper.watch(self._child.pid)
+        self._reaper.guard(self._child.pid)
 
     def state(self) -> ContainerOperation:
         return _Task(self._get_state)
@@ -182,7 +182,7 @@ class ProgramContainer:
             self._reaper.forget(child.pid)
 
     def _get_state(self) -> dict[str, Any]:
-        lines = [line.strip() for line in rank_watch.last_lines(self._folder.path / CONTAINER_LOG) if line.strip()]
+        lines = [line.strip() for line in rank_health.last_lines(self._folder.path / CONTAINER_LOG) if line.strip()]
         if not self._ended:
             return _state(True, "is running", lines)
         self._reap()

@@ -127,7 +127,7 @@ class AgentRound:
         # The reaper keeps the locks: devices are not free while it still kills remaining processes of the ranks.
         locks = [*(self._lease.fds if self._lease is not None else ()), *([self._lock] if self._lock else [])]
         self._reaper = processes.Reaper(locks)
-        self._reaper.watch_shared_memory(self._started_ns)
+        self._reaper.guard_shared_memory(self._started_ns)
         try:
             self._supervisor = self._prepare(order, self._reaper)
         except FolderError as error:
@@ -154,7 +154,7 @@ class AgentRound:
         if order.get("container"):
             return ContainerSupervisor(order, orders, self._messages, self._link, reaper)
         self._temporary = Temporary(bool(order.get("vendor_code")))
-        reaper.watch_folder(self._temporary.path)
+        reaper.guard_folder(self._temporary.path)
         return Ranks(orders, self._messages, reaper, self._temporary, own_limit=bool(order.get("limits_memory")))
 
     def stop(self, reason: str) -> None:

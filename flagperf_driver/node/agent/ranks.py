@@ -17,7 +17,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from flagperf_driver import layout
 from flagperf_driver.node import processes
-from flagperf_driver.node.agent import oom, rank_watch
+from flagperf_driver.node.agent import oom, rank_health
 from flagperf_driver.node.agent.messages import Messages, now_ms
 from flagperf_driver.node.agent.milestones import SCHEMA
 from flagperf_driver.node.agent.timer import Timer
@@ -62,7 +62,7 @@ class Ranks:
         self._reaper = reaper
         self._own_limit = own_limit  # a memory limit is the container's
         self._live: dict[int, Process] = {}
-        self._watched: dict[int, rank_watch.WatchedRank] = {}
+        self._followed: dict[int, rank_health.FollowedRank] = {}
         self._ending = False
         self._timer = Timer()
         self._timer.every(_TICK_S, lambda _: self._read_logs())
@@ -79,8 +79,8 @@ class Ranks:
     def start(self) -> None:
         """Start all ranks; if one cannot be started, end the others."""
         for order in self._orders.ranks:
-            self._watched[order.rank] = rank_watch.WatchedRank(
-                order.rank, self._messages, every_record=not self._watched, show=self._orders.show
+            self._followed[order.rank] = rank_health.FollowedRank(
+                order.rank, self._messages, every_record=not self._followed, show=self._orders.show
             )
         self._confined = ConfinedThread(self._limits())
         for order in self._orders.ranks:
@@ -116,7 +116,7 @@ class Ranks:
             self._end("stopped")
         if self.over:
             self._read_logs(to_the_end=True)
-            ranks = {str(rank): watched.milestones.to_json() for rank, watched in self._watched.items()}
+            ranks = {str(rank): followed.milestones.to_json() for rank, followed in self._followed.items()}
             not_confined = self._confined.problem if self._confined else None
             seen = {"schema": SCHEMA, "ranks": ranks, "not_confined": not_confined}
             self._folder.write(layout.MILESTONE_TIMES, json.dumps(seen) + "\n")
@@ -129,7 +129,7 @@ class Ranks:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._cannot_start(order, error)
             return False
-        self._reaper.watch(child.pid)
+        self._reaper.guard(child.pid)
         self._live[order.rank] = Process(order, child, now_ms())
         self._messages.note(f"rank {order.rank} started, pid {child.pid}: {json.dumps(list(order.argv))}")
         return True
@@ -172,7 +172,7 @@ class Ranks:
             return
         sentence = "the round took longer than {:g} s (round_timeout_s): {}".format(
             self._orders.round_s,
-            ", ".join(f"rank {rank} {self._watched[rank].heartbeat.where}" for rank in [*self._live][:8]),
+            ", ".join(f"rank {rank} {self._followed[rank].heartbeat.where}" for rank in [*self._live][:8]),
         )
         self.fail("timeout", next(iter(self._live), None), sentence)
         self._end("timeout")
@@ -180,19 +180,19 @@ class Ranks:
     # -- what the ranks write ------------------------------------------------------------------------------
 
     def _read_logs(self, to_the_end: bool = False) -> None:
-        for watched in self._watched.values():
-            watched.read_log(to_the_end)
+        for followed in self._followed.values():
+            followed.read_log(to_the_end)
 
     def _check_heartbeats(self, passed_s: float) -> None:
-        alive = {rank: self._watched[rank].heartbeat for rank in self._live}
+        alive = {rank: self._followed[rank].heartbeat for rank in self._live}
         for heartbeat in alive.values():
             heartbeat.read(passed_s)
-        hung = None if self._ending else rank_watch.find_hung_rank(alive, self._orders.limits)
+        hung = None if self._ending else rank_health.find_hung_rank(alive, self._orders.limits)
         if hung is not None:
             self._end_hung(hung)
 
     def _send_beats(self) -> None:
-        heartbeats = {rank: watched.heartbeat for rank, watched in self._watched.items()}
+        heartbeats = {rank: followed.heartbeat for rank, followed in self._followed.items()}
         ranks = {
             str(rank): {"step": beat.step, "phase": beat.phase, "idle_s": round(heartbeat.idle_s, 2)}
             for rank, heartbeat in heartbeats.items()
@@ -200,11 +200,11 @@ class Ranks:
         }
         # Sent also without any rank's beat: the controller considers a silent agent lost.
         if self._messages.connected:
-            slow = rank_watch.find_slow(heartbeats)
+            slow = rank_health.find_slow(heartbeats)
             self._messages.send({"type": "beat", "ranks": ranks, "slow": slow}, expendable=True)
 
-    def _end_hung(self, hung: rank_watch.HungRank) -> None:
-        lines = self._watched[hung.rank].last_lines()
+    def _end_hung(self, hung: rank_health.HungRank) -> None:
+        lines = self._followed[hung.rank].last_lines()
         last_line = f"; its last line: {lines[-1].strip()}" if lines else ""
         self.fail(hung.kind, hung.rank, hung.sentence + last_line)
         self._live[hung.rank].cause = "hang" if hung.kind == "hang" else "timeout"
@@ -230,11 +230,11 @@ class Ranks:
         process.child.wait()
         self._reaper.forget(process.child.pid)
         del self._live[rank]
-        self._watched[rank].read_log(to_the_end=True)
+        self._followed[rank].read_log(to_the_end=True)
 
     def _fault_order(self, process: Process) -> tuple[bool, bool, float]:
         code = process.child.returncode
-        error = self._watched[process.order.rank].error
+        error = self._followed[process.order.rank].error
         return code == 0, code > 0, error.time_ms if error is not None else float("inf")
 
     def _report_end(self, process: Process) -> None:
@@ -252,11 +252,11 @@ class Ranks:
         """Return the kind of fault, the rank and the sentence. A rank that cannot write cannot log that either."""
         rank, code = process.order.rank, process.child.returncode
         how = f"ended with exit code {code}" if code > 0 else f"was killed by {self._signal_with_cause(-code)}"
-        error = self._watched[rank].error
+        error = self._followed[rank].error
         if error is not None:
             reason = f"{error.value.get('type')}: {_one_line(error.value.get('error'))}"
             return "crash", rank, f"rank {rank} {how}: {reason}"
-        sentence = f"rank {rank} {how}: {rank_watch.last_error(self._watched[rank].last_lines()) or 'no output'}"
+        sentence = f"rank {rank} {how}: {rank_health.last_error(self._followed[rank].last_lines()) or 'no output'}"
         if self._folder.free_bytes() < _FULL_DISK_BYTES:
             return "disk", rank, f"{sentence}; the disk of {self._folder.path} is full"
         return "crash", rank, sentence
@@ -296,7 +296,7 @@ class Ranks:
             self._send_exit(process, None, None, process.cause)
 
     def _send_exit(self, process: Process, code: int | None, name: str | None, cause: str | None) -> None:
-        watched = self._watched[process.order.rank]
+        followed = self._followed[process.order.rank]
         self._messages.exit(
             process.order.rank,
             code=code,
@@ -304,9 +304,9 @@ class Ranks:
             cause=cause,
             pid=process.child.pid,
             started_ms=process.started_ms,
-            finished=watched.finished,
+            finished=followed.finished,
             # They explain a failure.
-            last_lines=() if code == 0 and watched.finished else watched.last_lines(),
+            last_lines=() if code == 0 and followed.finished else followed.last_lines(),
         )
 
 
@@ -335,7 +335,7 @@ class RankOrders(NamedTuple):
     """The ranks of the start message and the limits for them."""
 
     ranks: Sequence[RankProcess]
-    limits: rank_watch.Timeouts
+    limits: rank_health.Timeouts
     round_s: float
     grace_s: float
     beat_s: float  # seconds between two reports of the ranks' progress to the controller
@@ -357,7 +357,7 @@ def read_orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
 def _orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
     return RankOrders(
         ranks=[RankProcess.from_json(entry, str(log_dir)) for entry in body["ranks"]],
-        limits=rank_watch.Timeouts(_limit(body.get("init_timeout_s")), _limit(body.get("hang_timeout_s"))),
+        limits=rank_health.Timeouts(_limit(body.get("init_timeout_s")), _limit(body.get("hang_timeout_s"))),
         round_s=_limit(body.get("round_timeout_s")),
         grace_s=float(body.get("grace_s", 3)),
         beat_s=float(body["beat_s"]),

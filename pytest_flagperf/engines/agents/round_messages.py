@@ -11,7 +11,7 @@ from typing import Any
 
 from flagperf_driver import events
 from flagperf_driver.heartbeat import Beat
-from flagperf_driver.node.agent.rank_watch import RankHeartbeat, find_suspect
+from flagperf_driver.node.agent.rank_health import RankHeartbeat, find_suspect
 from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
 from flagperf_driver.perflog import number
 from pytest_flagperf.hosts import Message

@@ -313,7 +313,7 @@ def step_bytes() -> dict[str, Any]:
 
     def counted_by(least: traffic.LeastTraffic, *, again: bool) -> int:
         optimizer.zero_grad(set_to_none=True)
-        with least.watching():
+        with least.observing():
             hidden = checkpoint(nn.Sequential(*layers[:2]), values, use_reentrant=False) if again else model[:2](values)
             loss = nn.functional.cross_entropy(model[2](hidden), labels)
         least.end_forward()

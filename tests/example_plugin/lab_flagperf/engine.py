@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flagperf_driver.layout import CASE, MILESTONE_TIMES, rank_log
 from flagperf_driver.node.agent import milestones
-from flagperf_driver.node.agent.rank_watch import LogTail
+from flagperf_driver.node.agent.rank_health import LogTail
 from flagperf_driver.rank_process import RankProcess
 from pytest_flagperf import stored
 from pytest_flagperf.catalog import Catalog

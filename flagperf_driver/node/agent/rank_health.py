@@ -1,4 +1,4 @@
-"""Watch the ranks: follow their logs, read their heartbeats, and find ranks that hang or are slow."""
+"""The ranks while they run: follow their logs, read their heartbeats, and find ranks that hang or are slow."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def last_error(lines: Sequence[str]) -> str:
     return (errors or list(lines) or [""])[-1].strip()
 
 
-class WatchedRank:
+class FollowedRank:
     """What the agent reads of one rank: its log, with the milestones and the reason of a failure, and its heartbeat."""
 
     def __init__(self, rank: int, messages: Messages, *, every_record: bool, show: bool) -> None:
