@@ -36,7 +36,7 @@ $(DEV_STAMP): $(STAMP)
 	@touch $@
 
 wheel: setup ## build the wheels of pytest-flagperf and its packages in dist/: pip installs them on another machine
-	for folder in . packages/*/; do $(BIN)/uv build --quiet --wheel --out-dir dist $$folder || exit; done
+	for file in pyproject.toml packages/*/pyproject.toml; do $(BIN)/uv build --quiet --wheel --out-dir dist $$(dirname $$file) || exit; done
 
 bench: setup ## train three models at their small scale on the CPU and write a report (BENCH='-k glm' selects)
 	$(BIN)/python -m pytest $(BENCHED) $(FROM_WHEELS) $(BENCH)

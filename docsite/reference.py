@@ -17,7 +17,7 @@ from pytest_flagperf.catalog.suite import (
     SuiteFigure,
 )
 from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, FrameworkNames, VendorToml
-from pytest_flagperf.commands import COMMANDS, parser
+from pytest_flagperf.commands import all_commands, parser
 from pytest_flagperf.engines.agents.slurm.config import SlurmConfig
 from pytest_flagperf.expected import Expected, KnownProblem
 from pytest_flagperf.hosts.cluster import ClusterConfig
@@ -277,11 +277,12 @@ def _files() -> str:
 
 
 def _commands() -> str:
-    main = parser()
+    commands = all_commands()
+    main = parser(commands)
     parts = ["# The flagperf command\n", f"{_NOTE} [Results](../results.md) shows how the commands are used.\n"]
     parts.append(_help(main))
     (choices,) = (action.choices for action in main._actions if isinstance(action, argparse._SubParsersAction))
-    for name in COMMANDS:
+    for name in commands:
         parts.append(f"## flagperf {name}\n")
         parts.append(_help(choices[name]))
     return "\n".join(parts)

@@ -8,9 +8,13 @@ import tomllib
 from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from .problems import Problems
 
+OWN = "pytest-flagperf"
+CHECKOUT = Path(__file__).parents[1]
+"""The folder of the checkout that runs, if one does."""
 OF_ONE_PART = {
     "docker": "--runtime=docker needs",
     "fabric": "--cluster needs",
@@ -66,10 +70,15 @@ def uv_program() -> str:
 
 def requirements_of_this_package() -> list[str]:
     """Return what pytest-flagperf itself requires, one requirement of pip each: of the checkout, else as installed."""
-    project = Path(__file__).parents[1] / "pyproject.toml"
-    if project.is_file():
-        return list(tomllib.loads(project.read_text("utf-8"))["project"]["dependencies"])
-    return [line for line in requires("pytest-flagperf") or () if "extra ==" not in line]
+    if project := project_of_checkout():
+        return list(project["dependencies"])
+    return [line for line in requires(OWN) or () if "extra ==" not in line]
+
+
+def project_of_checkout() -> dict[str, Any] | None:
+    """Return the table [project] of the checkout, installed or not; None if a wheel is installed."""
+    file = CHECKOUT / "pyproject.toml"
+    return tomllib.loads(file.read_text("utf-8"))["project"] if file.is_file() else None
 
 
 def requirement_name(requirement: str) -> str:

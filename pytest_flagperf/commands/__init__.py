@@ -20,12 +20,10 @@ from types import ModuleType
 from pytest_flagperf import __version__
 from pytest_flagperf.commands import (
     accept,
-    bundle,
     compare,
     export,
     report,
     show,
-    verify,
     wheels,
 )
 from pytest_flagperf.commands import list as list_
@@ -42,11 +40,9 @@ COMMANDS: dict[str, ModuleType] = {
     "new-vendor": new_vendor,
     "show": show,
     "report": report,
-    "verify": verify,
     "compare": compare,
     "accept": accept,
     "export": export,
-    "bundle": bundle,
     "wheels": wheels,
 }
 _REMOVED = {
@@ -77,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     first = words[0] if words else ""
     try:
-        commands = COMMANDS if first in COMMANDS else {**COMMANDS, **_of_packages()}
+        commands = COMMANDS if first in COMMANDS else all_commands()
     except Problems as error:
         _print_error(str(error))
         return COMMAND_FAILED
@@ -88,12 +84,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_guarded(arguments.command.run, arguments)
 
 
-def _of_packages() -> dict[str, ModuleType]:
-    """Return the commands of installed packages by name."""
-    from pytest_flagperf.hooks import Command  # the own commands need no package
+def all_commands() -> dict[str, ModuleType]:
+    """Return all commands by name: also those of packages, of our wheel and others."""
+    from pytest_flagperf.hooks import Command  # the other commands need no package
     from pytest_flagperf.hooks.plugins import named
 
-    return {name: command.module for name, (_, command) in named("flagperf_commands", Command, COMMANDS).items()}
+    found = named("flagperf_commands", Command, COMMANDS)
+    return {**COMMANDS, **{name: command.module for name, (_, command) in found.items()}}
 
 
 def run_guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:

@@ -15,6 +15,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import pluggy
 
+from .. import __version__
+from ..packages import CHECKOUT, OWN, project_of_checkout
 from ..problems import Problems, near, shown
 from . import specs
 
@@ -64,8 +66,8 @@ class _Loaded:
 
 
 def installed_plugins() -> tuple[Plugin, ...]:
-    """Return the installed plugins, sorted by name; Problems if one of them is invalid."""
-    return _load().plugins
+    """Return the plugins of other packages, sorted by name; Problems if one of them is invalid."""
+    return tuple(plugin for plugin in _load().plugins if plugin.package != OWN)
 
 
 def has(hook: str) -> bool:
@@ -143,8 +145,7 @@ def _load() -> _Loaded:
     manager.add_hookspecs(specs)
     plugins: dict[str, Plugin] = {}
     problems: list[str] = []
-    for point in sorted(entry_points(group=specs.PROJECT), key=lambda point: (point.name, *_package_of(point))):
-        plugin = Plugin(point.name, *_package_of(point))
+    for plugin, point in [*_own_points(), *_points_of_others()]:
         where = f"{plugin.label}: entry point {point.name} = {point.value!r} of {specs.PROJECT}"
         if not plugin.version:
             why = "the package has no version in its metadata, and results record the versions of plugins"
@@ -159,6 +160,23 @@ def _load() -> _Loaded:
     if problems:
         raise Problems(problems)
     return _Loaded(manager, tuple(plugins.values()))
+
+
+def _own_points() -> Iterator[tuple[Plugin, EntryPoint]]:
+    """Yield the packages of our wheel; in a checkout, installed or not, those of its packages/."""
+    if project := project_of_checkout():
+        own = project["entry-points"][specs.PROJECT]
+        points = [EntryPoint(name, value, specs.PROJECT) for name, value in own.items()]
+        sys.path += [str(CHECKOUT / "packages" / point.name) for point in points]
+    else:
+        points = [point for point in entry_points(group=specs.PROJECT) if _package_of(point)[0] == OWN]
+    yield from ((Plugin(point.name, OWN, __version__), point) for point in points)
+
+
+def _points_of_others() -> Iterator[tuple[Plugin, EntryPoint]]:
+    points = sorted(entry_points(group=specs.PROJECT), key=lambda point: (point.name, *_package_of(point)))
+    others = ((Plugin(point.name, *_package_of(point)), point) for point in points)
+    yield from ((plugin, point) for plugin, point in others if plugin.package != OWN)
 
 
 def _package_of(point: EntryPoint) -> tuple[str, str]:

@@ -282,8 +282,8 @@ def needed_packages(path: Path) -> list[str]:
 
 
 PUBLIC = {
-    "case", "catalog", "commands", "engines", "hooks", "hosts", "plan", "printable", "problems", "progress", "report",
-    "results", "runtime", "settings", "stored",
+    "__version__", "case", "catalog", "commands", "engines", "hooks", "hosts", "plan", "printable", "problems",
+    "progress", "report", "results", "runtime", "settings", "stored",
 }  # fmt: skip
 """The parts of the harness that the packages of packages/ may import."""
 
@@ -294,7 +294,7 @@ def beyond_public(path: Path) -> list[str]:
     return sorted(
         name
         for name in names
-        if part_of(name) not in {*PUBLIC, None} or any(word.startswith("_") for word in name.split("."))
+        if part_of(name) not in {*PUBLIC, None} or any(re.match("_(?!_)", word) for word in name.split("."))
     )
 
 

@@ -15,7 +15,7 @@ from pytest_flagperf_watch.curves import plot, sparkline
 from pytest_flagperf_watch.follow import DIED, ENDED, REMOVED, RUNS, SILENT, FollowedRun
 from pytest_flagperf_watch.state import FAILED, PASSED, RUNNING, UNFINISHED, WAITING
 from pytest_flagperf_watch.view import Frame
-from tests.commands.test_commands import Capture, errors_of, flagperf, output_of
+from tests.helpers.command_line import Capture, errors_of, flagperf, output_of
 from tests.helpers.live_runs import CASES, LiveRun, training_run
 from tests.helpers.stored_runs import run_of
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.commands.test_commands import Capture, errors_of, output_of
+from tests.helpers.command_line import Capture, errors_of, output_of
 from tests.helpers.results_help import edit_json
 from tests.helpers.stored_runs import add_case, faster, finish, run_of
 from tests.report.page.test_page import ParsedPage

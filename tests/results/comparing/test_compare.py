@@ -9,10 +9,12 @@ import pytest
 
 from pytest_flagperf.report.page import compared
 from pytest_flagperf.results.measured.validity import ValidityWarning
-from tests.commands.test_commands import SAME, Capture, errors_of, flagperf, output_of
 from tests.helpers import many_cases
+from tests.helpers.command_line import Capture, errors_of, flagperf, output_of
 from tests.helpers.results_help import with_metric
 from tests.helpers.stored_runs import Change, add_case, cases_of, faster, finish, run_of
+
+SAME = {"suite_code": "s1", "driver_code": "d1"}
 
 
 def dated(day: int, *factors: float) -> list[Change]:

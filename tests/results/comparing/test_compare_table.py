@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.test_commands import Capture, errors_of, output_of
+from tests.helpers.command_line import Capture, errors_of, output_of
 from tests.helpers.stored_runs import add_case, faster, finish, run_of
 
 CODE = {"suite_code": "s1", "vendor_code": "v1", "driver_code": "d1", "precision": "fp32", "key": "k1"}

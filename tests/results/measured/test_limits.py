@@ -29,7 +29,7 @@ from pytest_flagperf.results.measured.outcome import MetricValue, Outcome, Train
 from pytest_flagperf.results.measured.profile import Profile
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored.plan import MeasuredFigure
-from tests.commands.test_commands import flagperf
+from tests.helpers.command_line import flagperf
 from tests.helpers.stored_runs import Change, add_case, finish
 
 HERE = Place("acme", "X9", "pytorch", frozenset(["h1"]), 1, 2)

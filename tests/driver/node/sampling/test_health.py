@@ -27,10 +27,10 @@ def events(*states: Mapping[str, object]) -> list[tuple[str | None, str]]:
 
 def test_a_device_has_all_facts_and_invalid_values_are_unknown() -> None:
     assert len(FACTS) == len(set(FACTS))
-    told = describe_device(2, {"name": "X9", "links": "18", "partitioned": 1, "fan": 3, "power_limit": 700}, error=None)
-    assert told.keys() == {"index", "error", *FACTS}
-    assert {key: its for key, its in told.items() if its is not None} == {"index": 2, "name": "X9", "power_limit": 700}
-    assert valid_facts(told) == {"name": "X9", "power_limit": 700}
+    read = describe_device(2, {"name": "X9", "links": "18", "partitioned": 1, "fan": 3, "power_limit": 700}, error=None)
+    assert read.keys() == {"index", "error", *FACTS}
+    assert {key: its for key, its in read.items() if its is not None} == {"index": 2, "name": "X9", "power_limit": 700}
+    assert valid_facts(read) == {"name": "X9", "power_limit": 700}
 
 
 @pytest.mark.parametrize("value", ["x", 1, 1.5, True, None, float("nan"), [], {}])
