@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _OWN = "pytest_flagperf.kinds"
 
 
-Judge = Callable[["Sequence[Outcome]"], "list[Verdict]"]
+JudgeRounds = Callable[["Sequence[Outcome]"], "list[Verdict]"]
 
 
 class CaseWords(NamedTuple):
@@ -105,7 +105,7 @@ class Kind:
 
     # -- results -----------------------------------------------------------------------------------------------
 
-    def judges(self) -> Mapping[str, Judge]:
+    def judges(self) -> Mapping[str, JudgeRounds]:
         """Return what each test judges of rounds by their outcomes alone.
 
         ``flagperf verify`` judges them again; ``flagperf accept`` does so with the first one.

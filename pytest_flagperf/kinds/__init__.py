@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..kind import Kind
+from ..kind import CaseWords, JudgeRounds, Kind
 from .measurement import MeasurementKind
 from .training import TrainingKind
 
-__all__ = ["Kind", "MeasurementKind", "TrainingKind"]
+__all__ = ["CaseWords", "JudgeRounds", "Kind", "MeasurementKind", "TrainingKind"]
 
 
 def flagperf_kinds() -> list[Kind]:

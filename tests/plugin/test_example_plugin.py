@@ -11,6 +11,7 @@ import pytest
 
 from docsite.blocks import blocks_of_file
 from tests.helpers.plugin_packages import install_package
+from tests.helpers.trees import PLAIN_MEASUREMENT_TOML
 
 from .conftest import Toy
 
@@ -70,3 +71,33 @@ def test_a_run_uses_every_hook_of_the_example(example: Toy) -> None:
         re.MULTILINE,
     )
     assert re.search(r"^lab +Lab +small +lab-flagperf 1\.2 +L1", flagperf(example, "list").stdout, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_a_suite_of_the_examples_kind_runs_and_every_command_reads_it(
+    example: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toml = PLAIN_MEASUREMENT_TOML.replace('kind = "measurement"', 'kind = "transfer"')
+    example.measurement(toml=toml)
+    test = example.root / "suites" / "gamma" / "test_gamma.py"
+    text = test.read_text(encoding="utf-8").replace("pytest_flagperf.benchmark", "lab_flagperf.transfer")
+    test.write_text(text.replace("MeasurementBenchmark", "TransferBenchmark"), encoding="utf-8")
+    case = "gamma:plain:CPU:1:1:1"
+    planned = example.run("suites", f"--case={case}", "--plan")
+    planned.stdout.fnmatch_lines(["*labels    measures transfers"])
+    result = example.run("suites", f"--case={case}")
+    result.stdout.fnmatch_lines([f"*{case}: copy 20 GB/s*"])
+    (run,) = map(str, example.runs)
+    (stored,) = json.loads((example.runs[0] / "results.json").read_text())["cases"]
+    judged = {one["name"]: one["ok"] for verdicts in stored["verdicts"].values() for one in verdicts}
+    assert (stored["ok"], judged["grows copy"], judged["measured copy"]) == (True, True, True)
+    assert ">Transfer</h3>" in (example.runs[0] / "report.html").read_text()
+    assert f"{case}: copy 20 GB/s" in flagperf(example, "show", run).stdout
+    assert "0 differences" in flagperf(example, "verify", run).stdout
+    assert "copy" in flagperf(example, "compare", run, run).stdout
+    assert re.search(r"^gamma:plain +copy and 1 more +reference, small", flagperf(example, "list").stdout, re.MULTILINE)
+    monkeypatch.delenv("PYTHONPATH")  # the package is away
+    shown = flagperf(example, "show", run)
+    assert "kind 'transfer' is unknown: install the package that has it; the kinds are training, measurement" in (
+        shown.stdout + shown.stderr
+    )

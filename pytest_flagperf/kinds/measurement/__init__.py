@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagperf_driver import options
-from pytest_flagperf.kind import CaseWords, Judge, Kind
+from pytest_flagperf.kind import CaseWords, JudgeRounds, Kind
 
 from .suite import MeasurementTable
 
@@ -46,7 +46,7 @@ class MeasurementKind(Kind):
         )
         return next(filter(None, map(measured, alike)), None) or declared(plan) or "no expected_time_s"
 
-    def judges(self) -> Mapping[str, Judge]:
+    def judges(self) -> Mapping[str, JudgeRounds]:
         from pytest_flagperf.results import verdicts
 
         return {"test_measured": verdicts.measured, "test_reaches": verdicts.reaches, "test_uniform": verdicts.uniform}

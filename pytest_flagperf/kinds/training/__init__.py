@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagperf_driver import options
-from pytest_flagperf.kind import CaseWords, Judge, Kind
+from pytest_flagperf.kind import CaseWords, JudgeRounds, Kind
 from pytest_flagperf.stored.plan import MAIN_THROUGHPUT, THROUGHPUTS
 
 from .suite import TrainingTable
@@ -62,7 +62,7 @@ class TrainingKind(Kind):
 
         return convergence(plan, stored_runs, results), list(checkpoints(plan, stored_runs))
 
-    def judges(self) -> Mapping[str, Judge]:
+    def judges(self) -> Mapping[str, JudgeRounds]:
         from pytest_flagperf.results import verdicts
 
         return {
