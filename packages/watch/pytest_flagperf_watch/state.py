@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flagperf_driver.heartbeat import PHASES
+from flagperf_driver.node.logs.ranklog import Curve
 from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
 from flagperf_driver.perflog import number
 from pytest_flagperf.case import folder as folder_of
@@ -17,32 +18,12 @@ from pytest_flagperf.progress import RoundProgress
 from pytest_flagperf.report.terminal.progress import round_title
 from pytest_flagperf.stored import layout, live_record, objects
 
-_MOST_POINTS = 512
 _MOST_NOTES = 50
 _LARGEST = 1e100
 WAITING, RUNNING, PASSED, FAILED, EXPECTED = "waiting", "running", "passed", "failed", "failed as expected"
 UNFINISHED = "not finished"
 _INTERRUPTED_ROUND, _INTERRUPTED_RUN = "interrupted", 2
 _LONGEST_NAME, _LONGEST_TEXT = 100, 500
-
-
-class LiveCurve:
-    """Values by step; of a long training, evenly chosen ones."""
-
-    def __init__(self) -> None:
-        self.values: list[float] = []
-        self._every = 1
-        self._seen = 0
-
-    def add(self, value: float | None) -> None:
-        if value is None or not abs(value) < _LARGEST:  # also NaN
-            return
-        if self._seen % self._every == 0:
-            self.values.append(value)
-        self._seen += 1
-        if len(self.values) > _MOST_POINTS:
-            del self.values[1::2]
-            self._every *= 2
 
 
 @dataclass
@@ -71,10 +52,10 @@ class LiveRound:
     folder: str
     figures: RoundProgress
     began: float
-    loss: LiveCurve = field(default_factory=LiveCurve)
-    throughput: LiveCurve = field(default_factory=LiveCurve)
-    metric: LiveCurve = field(default_factory=LiveCurve)
-    power: LiveCurve = field(default_factory=LiveCurve)
+    loss: Curve[float] = field(default_factory=Curve)
+    throughput: Curve[float] = field(default_factory=Curve)
+    metric: Curve[float] = field(default_factory=Curve)
+    power: Curve[float] = field(default_factory=Curve)
     hosts: dict[str, HostState] = field(default_factory=dict)
     last: float = 0.0
 
@@ -234,10 +215,10 @@ class RunState:
             **numbers,
         )
         if now.step != was.step:
-            here.loss.add(now.loss)
-            here.throughput.add(now.throughput)
+            _add(here.loss, now.loss)
+            _add(here.throughput, now.throughput)
         if now.metric != was.metric:
-            here.metric.add(now.metric)
+            _add(here.metric, now.metric)
         here.figures = now
 
     def _host(self, process: ProcessState, entry: Mapping[str, Any]) -> None:
@@ -260,7 +241,7 @@ class RunState:
             host.devices = {index: _numbers(values) for index, values in _by_number(samples.get("devices")).items()}
             watts = [device["power"] for each in process.round.hosts.values() for device in each.devices.values()
                      if "power" in device]  # fmt: skip
-            process.round.power.add(sum(watts) if watts else None)
+            _add(process.round.power, sum(watts) if watts else None)
 
     def _note(self, _: ProcessState, entry: Mapping[str, Any]) -> None:
         self.notes.append((entry["t"], _text(entry, "text", _LONGEST_TEXT)))
@@ -299,6 +280,11 @@ _TAKE = {
     live_record.TEST: RunState._test,
     live_record.END: RunState._end,
 }
+
+
+def _add(curve: Curve[float], value: float | None) -> None:
+    if value is not None and abs(value) < _LARGEST:  # not NaN
+        curve.add(lambda: value)
 
 
 # -- values of entries, which may be anything --------------------------------------------------------------------

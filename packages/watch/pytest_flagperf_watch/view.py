@@ -11,6 +11,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from flagperf_driver.node.logs.ranklog import Curve
 from pytest_flagperf.results.figures.units import count, plain, quantity
 
 from .curves import plot, sparkline
@@ -24,7 +25,6 @@ from .state import (
     WAITING,
     CaseState,
     HostState,
-    LiveCurve,
     LiveRound,
     ProcessState,
 )
@@ -119,7 +119,7 @@ def _block(process: ProcessState, width: int, height: int, ascii_only: bool, now
     here = process.round
     if here is not None and here.figures.step:
         hosts = _hosts(here, width - 2)
-        curves = [curve for curve in _curves(here) if curve[1].values]
+        curves = [curve for curve in _curves(here) if curve[1].seen]
         side_by_side = curves[: max(1, width // _PLOT_WIDTH)]
         rows = _PLOT_ROWS + 1
         if width >= _MEDIUM and height >= 1 + rows + sum(map(len, hosts[:_MOST_HOSTS])) + 1:
@@ -166,7 +166,7 @@ def _figures(here: LiveRound) -> str:
     return "  ".join(filter(None, texts))
 
 
-def _curves(here: LiveRound) -> Iterator[tuple[str, LiveCurve, str]]:
+def _curves(here: LiveRound) -> Iterator[tuple[str, Curve[float], str]]:
     """Yield the name, the curve and the latest value of each quantity."""
     figures = here.figures
     if figures.loss is not None:
@@ -176,11 +176,11 @@ def _curves(here: LiveRound) -> Iterator[tuple[str, LiveCurve, str]]:
     if figures.metric is not None:
         target = "" if figures.target is None else f" of {plain(figures.target, 3)}"
         yield figures.metric_name or "metric", here.metric, f"{plain(figures.metric, 3)}{target}"
-    if here.power.values:
-        yield POWER, here.power, quantity(here.power.values[-1], "W", 3)
+    if here.power.seen:
+        yield POWER, here.power, quantity(here.power.points()[-1], "W", 3)
 
 
-def _plots(curves: Sequence[tuple[str, LiveCurve, str]], width: int, ascii_only: bool) -> Table:
+def _plots(curves: Sequence[tuple[str, Curve[float], str]], width: int, ascii_only: bool) -> Table:
     """Return the curves beside each other, each under its name and its value."""
     table = Table.grid(padding=(0, len(_BETWEEN)))
     columns = max(12, (width - 2) // max(1, len(curves)) - len(_BETWEEN))
@@ -188,16 +188,16 @@ def _plots(curves: Sequence[tuple[str, LiveCurve, str]], width: int, ascii_only:
         table.add_column(width=columns, no_wrap=True, overflow="crop")
     titles = [(Text("  " if name == THROUGHPUT else f"  {name} "), value) for name, _, value in curves]
     table.add_row(*(title.append(value, style="bold") for title, value in titles))
-    pictures = [plot(curve.values, columns - 2, _PLOT_ROWS, plain=ascii_only) for _, curve, _ in curves]
+    pictures = [plot(curve.points(), columns - 2, _PLOT_ROWS, plain=ascii_only) for _, curve, _ in curves]
     for number in range(_PLOT_ROWS):
         table.add_row(*(Text("  " + picture[number], style="cyan") for picture in pictures))
     return table
 
 
-def _line_of_curve(name: str, curve: LiveCurve, value: str, width: int, ascii_only: bool) -> Text:
+def _line_of_curve(name: str, curve: Curve[float], value: str, width: int, ascii_only: bool) -> Text:
     columns = max(8, min(60, width - 40))
     line = Text(f"  {name[:12]:12}", no_wrap=True, overflow="crop")
-    line.append(f"{sparkline(curve.values, columns, plain=ascii_only):{columns}}", style="cyan")
+    line.append(f"{sparkline(curve.points(), columns, plain=ascii_only):{columns}}", style="cyan")
     return line.append(f" {value}", style="bold")
 
 
