@@ -39,16 +39,15 @@ _NOTE = "Generated from the code of this version."
 
 @dataclass(frozen=True)
 class _Table:
-    """A table of a TOML file: its title, the dataclass that it becomes, and the fields that no file sets."""
+    """A table of a TOML file: its title, and the dataclass that it becomes."""
 
     title: str
     of: type
-    without: tuple[str, ...] = ()
 
 
 _FLAGPERF_TOML = (
-    _Table("[cluster]", ClusterConfig, ("source", "without_effect")),
-    _Table("[slurm]", SlurmConfig, ("source", "without_effect")),
+    _Table("[cluster]", ClusterConfig),
+    _Table("[slurm]", SlurmConfig),
     _Table("[[expected]]", Expected),
 )
 _VENDOR_TOML = (
@@ -158,11 +157,7 @@ def _choices(option: Option) -> str:
 def _tables(tables: Iterable[_Table]) -> Iterator[str]:
     for one in tables:
         keys = dataclass_keys(one.of)
-        rows = (
-            [f"`{key.name}`", type_in_toml(key.type), key.shown_default, _sentence(key.meaning)]
-            for key in keys
-            if key.name not in one.without
-        )
+        rows = ([f"`{key.name}`", type_in_toml(key.type), key.shown_default, _sentence(key.meaning)] for key in keys)
         yield f"## {one.title}\n\n{table(['key', 'type', 'default', 'meaning'], rows)}"
 
 

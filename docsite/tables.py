@@ -11,6 +11,7 @@ import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 _PIPE = "\\|"
 _SECTION = re.compile(r"^# -- (.+?) -+$", re.MULTILINE)
@@ -31,12 +32,20 @@ class Key:
 
 
 def dataclass_keys(of: type) -> list[Key]:
-    """Return the fields of a dataclass, each with its docstring, else with the comment in its line."""
+    """Return the keys of a dataclass, each with its docstring, else with the comment in its line."""
     text = Path(inspect.getfile(of)).read_text(encoding="utf-8")
     (found,) = (node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name == of.__name__)
     defaults = {field.name: field.default for field in fields(of) if field.default is not MISSING}
     keys = [key for key in _keys(found.body, text) if key.name in of.__dataclass_fields__]  # type: ignore[attr-defined]
+    hints, of_code = get_type_hints(of), getattr(of, "NOT_KEYS", ())
+    keys = [replace(key, type=_type_name(hints[key.name])) for key in keys if key.name not in of_code]
     return [replace(key, default=_written(defaults[key.name])) if key.name in defaults else key for key in keys]
+
+
+def _type_name(hint: Any) -> str:
+    """Return a type as it is written without the names of modules: ``tuple[DataItem, ...] | None``."""
+    text = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+    return re.sub(r"[\w.]+\.(\w+)", r"\1", text)
 
 
 def _written(value: object) -> str:

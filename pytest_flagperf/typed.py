@@ -17,6 +17,7 @@ from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_ty
 
 from flagperf_driver.node.logs.whole_numbers import LARGEST_INT
 
+from .problems import kind as a_kind
 from .problems import near, shown
 
 At = tuple[str, ...]
@@ -43,7 +44,7 @@ class Rule:
     """A condition of a made value beside its type, as in ``Annotated[int, Rule("a count", is_count)]``."""
 
     words: str
-    fits: Callable[[Any], bool]
+    fits: Callable[[Any], object]
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,25 @@ class Check:
         return at, f"{dotted(at) or 'the value'} is {self.show(at, value)}; expected {expected}"
 
 
+def read_table(
+    kind: type, table: Mapping[str, Any], name: str, secret: Sequence[str] = ()
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the valid values of a table of the settings by key, and the problems of the others.
+
+    ``kind`` is the dataclass of the table. A value of a ``secret`` key may be a password, so that no message has it.
+    """
+    check = Check(lambda at, value: a_kind(value) if at[1] in secret else shown(value), all_keys=True)
+    values, problems, (known, _) = dict[str, Any](), list[str](), keys_of(kind)
+    for key, value in table.items():
+        if key not in known:
+            problems.append(f"{name}.{key}: unknown setting{near(key, known)}; allowed are {', '.join(known)}")
+        elif found := [problem for _, problem in check.problems(value, known[key], (name, key))]:
+            problems += found
+        else:
+            values[key] = check.made(value, known[key])
+    return values, problems
+
+
 def keys_of(kind: Any) -> tuple[Mapping[str, Any], Sequence[str]]:
     """Return the keys of an object with their kinds, and the keys that it needs."""
     if isinstance(kind, dict):
@@ -196,8 +216,9 @@ def _keys_of_class(kind: Any) -> tuple[Mapping[str, Any], Sequence[str]]:
     hints = get_type_hints(kind, include_extras=True)
     if is_typeddict(kind):
         return get_type_hints(kind), sorted(kind.__required_keys__)
-    needed = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
-    return {one.name: hints[one.name] for one in fields(kind)}, needed
+    keys = [one for one in fields(kind) if one.name not in getattr(kind, "NOT_KEYS", ())]
+    needed = [one.name for one in keys if one.default is MISSING and one.default_factory is MISSING]
+    return {one.name: hints[one.name] for one in keys}, needed
 
 
 def _has_keys(kind: Any) -> bool:

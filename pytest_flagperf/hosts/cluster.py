@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from flagperf_driver.node.agent import archive
 from pytest_flagperf import redaction
-from pytest_flagperf.problems import Problems, kind, near, shown, unusable_path
+from pytest_flagperf.problems import Problems, shown, unusable_path
+from pytest_flagperf.typed import Rule, read_table
 
 # Users, host names and interpreters become words of ssh's and a shell's command lines.
 _USER = re.compile(r"[\w.][\w.@-]*")
@@ -22,7 +23,15 @@ _PORTS = range(1, 65536)
 _SYNTAX = "host, user@host, host:port or [IPv6 address]:port, optionally with name= in front"
 _LONGEST = 200  # characters of a host's name, which names folders
 _LONGEST_LABEL = 63
-_MAY_HOLD_A_PASSWORD = ("hosts", "gateway", "user")
+_Text = Annotated[str, Rule("a string that is not empty", bool)]
+_User = Annotated[str, Rule("a user name of letters, digits, . _ - and @", _USER.fullmatch)]
+_Python = Annotated[
+    str, Rule("the name or path of a program on the hosts, of letters, digits, / . _ + and -", _PYTHON.fullmatch)
+]
+_Hosts = Annotated[tuple[str, ...], Rule("a list of at least one host, each a string", bool)]
+_Port = Annotated[int, Rule("a whole number from 1 to 65535", _PORTS.__contains__)]
+_Count = Annotated[int, Rule("a whole number larger than 0", lambda count: count > 0)]
+_GiB = Annotated[float, Rule("a number of GiB larger than 0", lambda gib: 0 < gib < math.inf)]
 
 
 class ClusterError(Problems):
@@ -43,25 +52,26 @@ class Address:
 class ClusterConfig:
     """The table [cluster]: the hosts in the order in which cases use them; ``source`` is the file."""
 
-    hosts: tuple[str, ...] = ()
+    hosts: _Hosts = ()
     """The hosts: ``[NAME=][USER@]HOST[:PORT]``."""
-    user: str | None = None
+    user: _User | None = None
     """Default: the user of the SSH configuration, else your own name."""
-    port: int | None = None
+    port: _Port | None = None
     """Port of SSH."""
-    key: str | None = None
+    key: _Text | None = None
     """File of the private key; default: the keys of ssh-agent and of the SSH configuration."""
-    known_hosts: str | None = None
+    known_hosts: _Text | None = None
     """File with the host keys; default: the files of the SSH configuration."""
-    gateway: str | None = None
+    gateway: _Text | None = None
     """A jump host through which all other hosts are reached."""
-    python: str = "python3"
+    python: _Python = "python3"
     """The Python >= 3.8 that runs the agent on the hosts."""
     source: str = "--cluster"
     without_effect: tuple[str, ...] = ()  # sentences on settings without effect
-    max_log_gib: float = archive.MAX_GIB  # of a round's logs from one host
-    max_log_entries: int = archive.MAX_ENTRIES  # number of files and folders in these logs
-    max_whole_hosts: int = archive.MAX_WHOLE_HOSTS  # in rounds on more hosts, hosts sum up their logs and keep them
+    max_log_gib: _GiB = archive.MAX_GIB  # of a round's logs from one host
+    max_log_entries: _Count = archive.MAX_ENTRIES  # number of files and folders in these logs
+    max_whole_hosts: _Count = archive.MAX_WHOLE_HOSTS  # in rounds on more hosts, hosts sum up their logs and keep them
+    NOT_KEYS: ClassVar = ("source", "without_effect")
 
     def addresses(self) -> tuple[Address, ...]:
         """Return all hosts; ClusterError with all problems."""
@@ -74,20 +84,8 @@ class ClusterConfig:
 
 def read_cluster(table: Mapping[str, Any], file: Path) -> ClusterConfig:
     """Read the table of a settings file; paths are relative to the file's folder."""
-    problems: list[str] = []
-    known = [field.name for field in fields(ClusterConfig) if field.name not in ("source", "without_effect")]
-    values: dict[str, Any] = {}
-    for name, value in table.items():
-        public = f"is {kind(value)}" if name in _MAY_HOLD_A_PASSWORD else f"= {shown(value)}"
-        where = f"{file}: cluster.{name} {public}"
-        if name not in known:
-            problems.append(
-                f"{file}: unknown setting cluster.{name}{near(name, known)}; allowed are {', '.join(known)}"
-            )
-        elif problem := _problem(name, value):
-            problems.append(f"{where}: {problem}")
-        else:
-            values[name] = tuple(value) if name == "hosts" else value
+    values, wrong = read_table(ClusterConfig, table, "cluster", secret=("hosts", "gateway", "user"))
+    problems = [f"{file}: {problem}" for problem in wrong]
     for name in ("key", "known_hosts"):
         if name in values:
             values[name] = str(file.absolute().parent / Path(values[name]).expanduser())
@@ -152,26 +150,3 @@ def _addresses(hosts: Sequence[str], where: str, problems: list[str]) -> Iterato
         else:
             seen[address.name] = text
             yield address
-
-
-def _problem(name: str, value: object) -> str | None:
-    """Return the problem of a value; None if it is valid."""
-    if name == "hosts":
-        valid = isinstance(value, list) and value and all(isinstance(item, str) for item in value)
-        return None if valid else "expected a list of at least one host, each a string"
-    if name == "port":
-        valid = isinstance(value, int) and not isinstance(value, bool) and value in _PORTS
-        return None if valid else "expected a whole number from 1 to 65535"
-    if name == "max_log_gib":
-        valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
-        return None if valid else "expected a number of GiB larger than 0"
-    if name in ("max_log_entries", "max_whole_hosts"):
-        valid = isinstance(value, int) and not isinstance(value, bool) and value > 0
-        return None if valid else "expected a whole number larger than 0"
-    if not isinstance(value, str) or not value:
-        return "expected a string that is not empty"
-    if name == "user" and not _USER.fullmatch(value):
-        return "expected a user name of letters, digits, . _ - and @"
-    if name == "python" and not _PYTHON.fullmatch(value):
-        return "expected the name or path of a program on the hosts, of letters, digits, / . _ + and -"
-    return None

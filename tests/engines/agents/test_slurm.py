@@ -251,12 +251,12 @@ def test_the_table_is_read() -> None:
 @pytest.mark.parametrize(
     ("table", "problem"),
     [
-        ({"partitoin": "gpu"}, "unknown setting slurm.partitoin; did you mean partition or options?"),
-        ({"partition": "two words"}, "slurm.partition = 'two words': expected the name of a partition"),
-        ({"spares": -1}, "slurm.spares = -1: expected a number of nodes, 0 or more"),
-        ({"spares": True}, "slurm.spares = True: expected a number of nodes, 0 or more"),
+        ({"partitoin": "gpu"}, "slurm.partitoin: unknown setting; did you mean partition or options?"),
+        ({"partition": "two words"}, "slurm.partition is 'two words'; expected the name of a partition"),
+        ({"spares": -1}, "slurm.spares is -1; expected a number of nodes, 0 or more"),
+        ({"spares": True}, "slurm.spares is True; expected a number of nodes, 0 or more"),
         ({"time": 30}, "expected a time limit as for sbatch"),
-        ({"time": "soon"}, "slurm.time = 'soon': expected a time limit"),
+        ({"time": "soon"}, "slurm.time is 'soon'; expected a time limit"),
         ({"gres": "gpu:a100:8"}, "expected the name of a generic resource"),
         ({"options": "--qos=x"}, "expected a list of options of sbatch"),
         ({"options": ["--qos x", "script.sh"]}, "'script.sh': expected one option in each string"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from pytest_flagperf.problems import Problems, kind, near, shown
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.typed import Rule, read_table
 
 NAME = "slurm"
 """The value of --cluster that selects Slurm."""
@@ -25,6 +26,19 @@ _RESERVED = (
 )  # fmt: skip
 
 
+_Partitions = Annotated[str, Rule("the name of a partition, or several with commas", _WORD.fullmatch)]
+_Account = Annotated[str, Rule("the name of an account", _WORD.fullmatch)]
+_Time = Annotated[str, Rule('a time limit as for sbatch, such as "30", "4:00:00" or "1-12:00:00"', _TIME.fullmatch)]
+_Gres = Annotated[str, Rule('the name of a generic resource, such as "gpu" or "gpu:a100"', _GRES.fullmatch)]
+_Python = Annotated[
+    str, Rule("the name or path of a program on the nodes, of letters, digits, / . _ + and -", _PYTHON.fullmatch)
+]
+_Options = Annotated[
+    tuple[str, ...], Rule('a list of options of sbatch, each a string, as in ["--qos=high"]', lambda _: True)
+]
+_Spares = Annotated[int, Rule("a number of nodes, 0 or more", lambda spares: spares >= 0)]
+
+
 class SlurmConfigError(Problems):
     """An invalid table [slurm]."""
 
@@ -33,61 +47,35 @@ class SlurmConfigError(Problems):
 class SlurmConfig:
     """The table [slurm]; None leaves a choice to Slurm. ``source`` is the file."""
 
-    partition: str | None = None
+    partition: _Partitions | None = None
     """The partition of the jobs."""
-    account: str | None = None
+    account: _Account | None = None
     """The account of the jobs."""
-    time: str | None = None  # time limit of a job, as sbatch takes it
-    gres: str = "gpu"  # the name, or name:type, of the accelerators in Slurm
-    options: tuple[str, ...] = ()  # further options of sbatch
-    spares: int = 0
+    time: _Time | None = None  # time limit of a job, as sbatch takes it
+    gres: _Gres = "gpu"  # the name, or name:type, of the accelerators in Slurm
+    options: _Options = ()  # further options of sbatch
+    spares: _Spares = 0
     """Nodes of a job beyond those of its case, which then survives the loss of a node (``--no-kill``)."""
-    python: str = "python3"
+    python: _Python = "python3"
     """The Python >= 3.8 that runs the agent on the nodes."""
     source: str = "--cluster=slurm"
-
-
-_EXPECTED = {
-    "partition": (_WORD, "the name of a partition, or several with commas"),
-    "account": (_WORD, "the name of an account"),
-    "time": (_TIME, 'a time limit as for sbatch, such as "30", "4:00:00" or "1-12:00:00"'),
-    "gres": (_GRES, 'the name of a generic resource, such as "gpu" or "gpu:a100"'),
-    "python": (_PYTHON, "the name or path of a program on the nodes, of letters, digits, / . _ + and -"),
-}
+    NOT_KEYS: ClassVar = ("source",)
 
 
 def read_slurm(table: Mapping[str, Any], file: Path) -> SlurmConfig:
     """Read the table of a settings file; SlurmConfigError with all problems."""
-    known = [field.name for field in fields(SlurmConfig) if field.name != "source"]
-    problems: list[str] = []
-    for name, value in table.items():
-        if name not in known:
-            problems.append(f"{file}: unknown setting slurm.{name}{near(name, known)}; allowed are {', '.join(known)}")
-        elif problem := _problem(name, value):
-            problems.append(f"{file}: slurm.{name} = {shown(value)}: {problem}")
+    values, problems = read_table(SlurmConfig, table, "slurm")
+    problems += [f"slurm.options: {problem}" for problem in _option_problems(values.get("options", ()))]
     if problems:
-        raise SlurmConfigError(problems)
-    values: dict[str, Any] = {name: tuple(value) if name == "options" else value for name, value in table.items()}
+        raise SlurmConfigError([f"{file}: {problem}" for problem in problems])
     return SlurmConfig(**values, source=str(file))
 
 
-def _problem(name: str, value: object) -> str | None:
-    """Return the problem of a value; None if it is valid."""
-    if name == "options":
-        if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-            return 'expected a list of options of sbatch, each a string, as in ["--qos=high"]'
-        for word in value:
-            option = word.partition("=")[0]
-            if not word.startswith("-") or word == "--":
-                return f"{word!r}: expected one option in each string, as in --qos=high"
-            short = option[:2] if not option.startswith("--") else option
-            if option in _RESERVED or short in _RESERVED:
-                return f"{option} is set by the harness or by another key of [slurm]; remove it"
-        return None
-    if name == "spares":
-        whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-        return None if whole else "expected a number of nodes, 0 or more"
-    pattern, expected = _EXPECTED[name]
-    if not isinstance(value, str):
-        return f"expected {expected}, a string; got {kind(value)}"
-    return None if pattern.fullmatch(value) else f"expected {expected}"
+def _option_problems(words: Sequence[str]) -> Iterator[str]:
+    for word in words:
+        option = word.partition("=")[0]
+        short = option[:2] if not option.startswith("--") else option
+        if not word.startswith("-") or word == "--":
+            yield f"{word!r}: expected one option in each string, as in --qos=high"
+        elif option in _RESERVED or short in _RESERVED:
+            yield f"{option} is set by the harness or by another key of [slurm]; remove it"
