@@ -92,7 +92,7 @@ class FollowedRank:
         self.milestones = Milestones(every_record)
         self.error: perflog.Record | None = None
         self.finished = False
-        self._rank, self._messages = rank, messages
+        self.rank, self._messages = rank, messages
         self._log = messages.folder.path / layout.rank_log(rank)
         events_to_read = None if every_record else {*_FINAL_EVENTS, *MILESTONES}
         self._tail = LogTail(self._log, events_to_read, self._show if show else None)
@@ -109,9 +109,9 @@ class FollowedRank:
                 self.error = self.error or record
             self.finished = self.finished or record.event == events.FINISHED
             final = record.event in _FINAL_EVENTS
-            if self._rank == 0 or record.event == events.FAILED:
+            if self.rank == 0 or record.event == events.FAILED:
                 message = {"event": record.event, "value": dict(record.value), "time_ms": record.time_ms}
-                self._messages.send({"type": "perflog", "rank": self._rank, **message}, expendable=not final)
+                self._messages.send({"type": "perflog", "rank": self.rank, **message}, expendable=not final)
         if self._tail.at_the_end:
             self.milestones.read_completely(begin)
 
@@ -120,7 +120,7 @@ class FollowedRank:
         return last_lines(self._log)
 
     def _show(self, lines: list[str]) -> None:
-        self._messages.send({"type": "lines", "rank": self._rank, "lines": lines}, expendable=True)
+        self._messages.send({"type": "lines", "rank": self.rank, "lines": lines}, expendable=True)
 
 
 class RankHeartbeat:

@@ -33,13 +33,13 @@ _KILLED_S = 15.0  # a process that is still alive so long after SIGKILL is stuck
 _FULL_DISK_BYTES = 1 << 16  # a disk with less free space is considered full
 
 
-class Process:
-    """A rank that was started and has not ended yet."""
+class StartedRank:
+    """A rank from its start until its end is reported."""
 
-    def __init__(self, order: RankProcess, child: subprocess.Popen[bytes], started_ms: int) -> None:
-        self.order = order
+    def __init__(self, followed: rank_health.FollowedRank, child: subprocess.Popen[bytes]) -> None:
+        self.followed = followed
         self.child = child
-        self.started_ms = started_ms
+        self.started_ms = now_ms()
         self.cause: str | None = None  # set in advance if the agent ends the rank
 
 
@@ -61,8 +61,8 @@ class Ranks:
         self._folder = messages.folder
         self._reaper = reaper
         self._own_limit = own_limit  # a memory limit is the container's
-        self._live: dict[int, Process] = {}
         self._followed: dict[int, rank_health.FollowedRank] = {}
+        self._live: dict[int, StartedRank] = {}
         self._ending = False
         self._timer = Timer()
         self._timer.every(_TICK_S, lambda _: self._read_logs())
@@ -107,8 +107,8 @@ class Ranks:
 
     def abandon(self) -> None:
         """Kill all processes of all ranks, whatever happened to this process."""
-        for process in self._live.values():
-            processes.kill_session(process.child.pid)
+        for rank in self._live.values():
+            processes.kill_session(rank.child.pid)
 
     def _finish_if_over(self) -> None:
         if self._folder.write_error is not None and not self._ending:
@@ -130,7 +130,7 @@ class Ranks:
             self._cannot_start(order, error)
             return False
         self._reaper.guard(child.pid)
-        self._live[order.rank] = Process(order, child, now_ms())
+        self._live[order.rank] = StartedRank(self._followed[order.rank], child)
         self._messages.note(f"rank {order.rank} started, pid {child.pid}: {json.dumps(list(order.argv))}")
         return True
 
@@ -172,7 +172,7 @@ class Ranks:
             return
         sentence = "the round took longer than {:g} s (round_timeout_s): {}".format(
             self._orders.round_s,
-            ", ".join(f"rank {rank} {self._followed[rank].heartbeat.where}" for rank in [*self._live][:8]),
+            ", ".join(f"rank {number} {rank.followed.heartbeat.where}" for number, rank in [*self._live.items()][:8]),
         )
         self.fail("timeout", next(iter(self._live), None), sentence)
         self._end("timeout")
@@ -184,7 +184,7 @@ class Ranks:
             followed.read_log(to_the_end)
 
     def _check_heartbeats(self, passed_s: float) -> None:
-        alive = {rank: self._followed[rank].heartbeat for rank in self._live}
+        alive = {number: rank.followed.heartbeat for number, rank in self._live.items()}
         for heartbeat in alive.values():
             heartbeat.read(passed_s)
         hung = None if self._ending else rank_health.find_hung_rank(alive, self._orders.limits)
@@ -204,10 +204,11 @@ class Ranks:
             self._messages.send({"type": "beat", "ranks": ranks, "slow": slow}, expendable=True)
 
     def _end_hung(self, hung: rank_health.HungRank) -> None:
-        lines = self._followed[hung.rank].last_lines()
+        rank = self._live[hung.rank]
+        lines = rank.followed.last_lines()
         last_line = f"; its last line: {lines[-1].strip()}" if lines else ""
         self.fail(hung.kind, hung.rank, hung.sentence + last_line)
-        self._live[hung.rank].cause = "hang" if hung.kind == "hang" else "timeout"
+        rank.cause = "hang" if hung.kind == "hang" else "timeout"
         for other in self._live.values():
             processes.signal_session(other.child.pid, signal.SIGUSR1, only_catchers=True)
         self._end("stopped", _TRACES_S)
@@ -216,50 +217,43 @@ class Ranks:
 
     def _handle_ended(self) -> None:
         """Handle the ranks that have ended; report first the rank that most probably made the others fail."""
-        ended = [process for process in self._live.values() if processes.has_ended(process.child.pid)]
-        for process in ended:
-            self._reap(process)
+        ended = [rank for rank in self._live.values() if processes.has_ended(rank.child.pid)]
+        for rank in ended:
+            self._reap(rank)
         if ended:
             self._read_logs()
-        for process in sorted(ended, key=self._fault_order):
-            self._report_end(process)
+        for rank in sorted(ended, key=_fault_order):
+            self._report_end(rank)
 
-    def _reap(self, process: Process) -> None:
-        rank = process.order.rank
-        processes.kill_session(process.child.pid)
-        process.child.wait()
-        self._reaper.forget(process.child.pid)
-        del self._live[rank]
-        self._followed[rank].read_log(to_the_end=True)
+    def _reap(self, rank: StartedRank) -> None:
+        processes.kill_session(rank.child.pid)
+        rank.child.wait()
+        self._reaper.forget(rank.child.pid)
+        del self._live[rank.followed.rank]
+        rank.followed.read_log(to_the_end=True)
 
-    def _fault_order(self, process: Process) -> tuple[bool, bool, float]:
-        code = process.child.returncode
-        error = self._followed[process.order.rank].error
-        return code == 0, code > 0, error.time_ms if error is not None else float("inf")
-
-    def _report_end(self, process: Process) -> None:
-        code = process.child.returncode
-        if code != 0 and process.cause is None:
-            process.cause = "crash"
+    def _report_end(self, rank: StartedRank) -> None:
+        code = rank.child.returncode
+        if code != 0 and rank.cause is None:
+            rank.cause = "crash"
             if not self._ending:
-                self.fail(*self._crash(process))
+                self.fail(*self._crash(rank))
         exit_code, name = (code, None) if code >= 0 else (None, _signal_name(-code))
-        self._send_exit(process, exit_code, name, process.cause if code != 0 else None)
+        self._send_exit(rank, exit_code, name, rank.cause if code != 0 else None)
         if code != 0:
             self._end("stopped")
 
-    def _crash(self, process: Process) -> tuple[str, int, str]:
+    def _crash(self, rank: StartedRank) -> tuple[str, int, str]:
         """Return the kind of fault, the rank and the sentence. A rank that cannot write cannot log that either."""
-        rank, code = process.order.rank, process.child.returncode
+        number, code, error = rank.followed.rank, rank.child.returncode, rank.followed.error
         how = f"ended with exit code {code}" if code > 0 else f"was killed by {self._signal_with_cause(-code)}"
-        error = self._followed[rank].error
         if error is not None:
             reason = f"{error.value.get('type')}: {_one_line(error.value.get('error'))}"
-            return "crash", rank, f"rank {rank} {how}: {reason}"
-        sentence = f"rank {rank} {how}: {rank_health.last_error(self._followed[rank].last_lines()) or 'no output'}"
+            return "crash", number, f"rank {number} {how}: {reason}"
+        sentence = f"rank {number} {how}: {rank_health.last_error(rank.followed.last_lines()) or 'no output'}"
         if self._folder.free_bytes() < _FULL_DISK_BYTES:
-            return "disk", rank, f"{sentence}; the disk of {self._folder.path} is full"
-        return "crash", rank, sentence
+            return "disk", number, f"{sentence}; the disk of {self._folder.path} is full"
+        return "crash", number, sentence
 
     def _signal_with_cause(self, number: int) -> str:
         name = _signal_name(number)
@@ -272,42 +266,47 @@ class Ranks:
         if self._ending:
             return
         self._ending = True
-        for process in self._live.values():
-            process.cause = process.cause or cause
+        for rank in self._live.values():
+            rank.cause = rank.cause or cause
         self._timer.after(delay_s, self._terminate)
         self._timer.after(delay_s + self._orders.grace_s, self._kill)
         self._timer.after(delay_s + self._orders.grace_s + _KILLED_S, self._give_up)
 
     def _terminate(self) -> None:
-        for process in self._live.values():
-            processes.signal_session(process.child.pid, signal.SIGTERM)
+        for rank in self._live.values():
+            processes.signal_session(rank.child.pid, signal.SIGTERM)
             # A stopped process handles SIGTERM only after SIGCONT.
-            processes.signal_session(process.child.pid, signal.SIGCONT)
+            processes.signal_session(rank.child.pid, signal.SIGCONT)
 
     def _kill(self) -> None:
-        for process in self._live.values():
-            self._messages.note(f"rank {process.order.rank} ignored SIGTERM and is killed")
-            processes.kill_session(process.child.pid)
+        for rank in self._live.values():
+            self._messages.note(f"rank {rank.followed.rank} ignored SIGTERM and is killed")
+            processes.kill_session(rank.child.pid)
 
     def _give_up(self) -> None:
-        for process in list(self._live.values()):
-            self._messages.note(f"rank {process.order.rank} cannot be killed: it is stuck in the kernel")
-            del self._live[process.order.rank]
-            self._send_exit(process, None, None, process.cause)
+        for rank in list(self._live.values()):
+            self._messages.note(f"rank {rank.followed.rank} cannot be killed: it is stuck in the kernel")
+            del self._live[rank.followed.rank]
+            self._send_exit(rank, None, None, rank.cause)
 
-    def _send_exit(self, process: Process, code: int | None, name: str | None, cause: str | None) -> None:
-        followed = self._followed[process.order.rank]
+    def _send_exit(self, rank: StartedRank, code: int | None, name: str | None, cause: str | None) -> None:
+        followed = rank.followed
         self._messages.exit(
-            process.order.rank,
+            followed.rank,
             code=code,
             signal=name,
             cause=cause,
-            pid=process.child.pid,
-            started_ms=process.started_ms,
+            pid=rank.child.pid,
+            started_ms=rank.started_ms,
             finished=followed.finished,
             # They explain a failure.
             last_lines=() if code == 0 and followed.finished else followed.last_lines(),
         )
+
+
+def _fault_order(rank: StartedRank) -> tuple[bool, bool, float]:
+    code, error = rank.child.returncode, rank.followed.error
+    return code == 0, code > 0, error.time_ms if error is not None else float("inf")
 
 
 def _signal_name(number: int) -> str:
