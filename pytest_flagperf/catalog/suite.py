@@ -12,8 +12,9 @@ from typing import Any, Protocol
 from flagperf_driver.target import Target
 
 from ..kind import kind_of, kinds
+from ..problems import near
 from ..stored.plan import BEST, TRAINING, LeftOutTimeLimits
-from .toml_reader import CatalogError, choice, raise_if_any, read, read_key
+from .toml_reader import CatalogError, choice, raise_if_any, read, read_key, where
 
 DIRECTIONS = ("higher", "lower")
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
@@ -273,6 +274,9 @@ class Suite:
         file = self.path / "suite.toml"
         table: SuiteTable = read(kind_of(self).table, file)
         problems = [*table.problems(file)]
+        for name in sorted(table.scales.keys() - {*SCALES}):
+            at = where(file, "scales", name)
+            problems.append(f"{at}: [scales.{name}]: allowed: {', '.join(SCALES)}{near(name, list(SCALES))}")
         for name in table.common:
             known = sorted(path.parent.name for path in self._common_folder.glob("*/__init__.py"))
             problems += choice(file, "common", name, tuple(known))

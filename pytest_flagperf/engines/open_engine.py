@@ -32,6 +32,8 @@ _PARTS = [name for name in vars(Engine) if not name.startswith("_")]
 
 def open_engine(settings: Settings, catalog: Catalog, root: Path) -> tuple[Settings, Engine, int]:
     """Return the settings with what the engine adds to them, the engine, and its number of hosts."""
+    if settings.engine_tables:
+        _check_tables(settings.engine_tables)
     if settings.engine in ENGINES:
         allocation, limits = allocate(settings, catalog, root)
         engine: Engine = AgentsEngine(settings, catalog, allocation, limits)
@@ -101,16 +103,8 @@ def _open_further(settings: Settings, catalog: Catalog, root: Path) -> tuple[Set
     for option in ("cluster", "cluster_conf"):
         if settings.commanded(option):
             raise Problems([f"{settings.as_written(option)}: only --engine=agents runs on the hosts of this option"])
-    tables = settings.engine_tables
-    problems = [
-        f"{table.file}: [engines.{other}]: unknown engine{hint}"
-        for other, table in tables.items()
-        if other not in factories and (hint := near(other, factories))
-    ]
-    if problems:
-        raise Problems(problems)
     plugin, factory = factories[name]
-    table = tables.get(name, SiteTable({}, root / "flagperf.toml"))
+    table = settings.engine_tables.get(name, SiteTable({}, root / "flagperf.toml"))
     settings = guard(plugin, f"engine {name}: defaults", lambda: _with_defaults(settings, name, factory.defaults))
     engine = guard(plugin, f"engine {name}", lambda: factory.open(settings, catalog, table))
     missing = [
@@ -120,6 +114,19 @@ def _open_further(settings: Settings, catalog: Catalog, root: Path) -> tuple[Set
         problem = f"{type(engine).__name__} lacks {', '.join(missing)}; derive it from pytest_flagperf.engines.Engine"
         raise Problems([f"{plugin.label}: engine {name}: {problem}"])
     return settings, cast("Engine", _GuardedEngine(plugin, name, engine))
+
+
+def _check_tables(tables: Mapping[str, SiteTable]) -> None:
+    """Raise Problems for misspelled names of [engines.NAME]; another engine may be installed on other machines."""
+    factories = named("flagperf_engines", EngineFactory, ENGINES)
+    problems = []
+    for name, table in tables.items():
+        if name in ENGINES:
+            problems.append(f"{table.file}: [engines.{name}]: the tables of this engine are [cluster] and [slurm]")
+        elif name not in factories and (hint := near(name, factories)):
+            problems.append(f"{table.file}: [engines.{name}]: unknown engine{hint}")
+    if problems:
+        raise Problems(problems)
 
 
 def _with_defaults(settings: Settings, engine: str, defaults: Mapping[str, str]) -> Settings:

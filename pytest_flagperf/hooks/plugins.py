@@ -70,9 +70,9 @@ def installed_plugins() -> tuple[Plugin, ...]:
     return tuple(plugin for plugin in _load().plugins if plugin.package != OWN)
 
 
-def has(hook: str) -> bool:
-    """Return True if any plugin has this hook."""
-    return bool(getattr(_load().manager.hook, hook).get_hookimpls())
+def having(hook: str) -> frozenset[str]:
+    """Return the names of the plugins that have this hook."""
+    return frozenset(impl.plugin_name for impl in getattr(_load().manager.hook, hook).get_hookimpls())
 
 
 def call(hook: str, *types: type[T], **arguments: Any) -> Iterator[Answer[T]]:
@@ -81,10 +81,10 @@ def call(hook: str, *types: type[T], **arguments: Any) -> Iterator[Answer[T]]:
     A plugin that raises an exception or returns something else does not affect the others.
     """
     loaded = _load()
+    with_hook = having(hook)
     modules = {plugin: loaded.manager.get_plugin(plugin.name) for plugin in loaded.plugins}
-    having = {impl.plugin_name for impl in getattr(loaded.manager.hook, hook).get_hookimpls()}
     for plugin in loaded.plugins:
-        if plugin.name not in having:
+        if plugin.name not in with_hook:
             continue
         others = [module for other, module in modules.items() if other != plugin]
         caller = loaded.manager.subset_hook_caller(hook, others)

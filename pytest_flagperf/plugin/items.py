@@ -64,9 +64,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _has_verdicts() -> bool:
-    from pytest_flagperf.hooks.plugins import has
+    from pytest_flagperf.hooks.plugins import having
 
-    return has("flagperf_verdicts")
+    return bool(having("flagperf_verdicts"))
 
 
 def _check_suite(metafunc: pytest.Metafunc, run: Run) -> None:

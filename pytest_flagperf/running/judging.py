@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pytest_flagperf.case import without_repeat
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.catalog.toml_reader import where
 from pytest_flagperf.expected import ExpectedInFile
+from pytest_flagperf.problems import near
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
@@ -17,7 +21,8 @@ from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.results.verdicts.case_result import CaseResult
-from pytest_flagperf.settings import Settings
+from pytest_flagperf.results.verdicts.names import VERDICTS
+from pytest_flagperf.settings import Settings, SettingsError
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import baseline_file
 from pytest_flagperf.stored.plan import MAIN_THROUGHPUT
@@ -111,6 +116,43 @@ def accepted_lines(written: Iterable[Written], refused: Iterable[str]) -> list[s
 
 
 # -- expected failures -----------------------------------------------------------------------------------------
+
+
+def check_expected(settings: Settings, catalog: Catalog) -> None:
+    """Raise SettingsError for each expected failure that can never occur: its verdict or its suite does not exist."""
+    from pytest_flagperf.hooks.plugins import having  # commands that read this module need no plugin
+
+    file, plugins = Path(settings.expected_in), having("flagperf_verdicts")
+    table = ("tool", "flagperf", "expected") if file.name == "pyproject.toml" else ("expected",)
+    problems = []
+    for number, expected in enumerate(settings.expected):
+        unknown = _unknown_verdict(expected.verdict, plugins), _unknown_suite(expected.case, catalog)
+        for key, problem in zip(("verdict", "case"), unknown, strict=True):
+            if problem:
+                at = where(file, *table, str(number), key)
+                problems.append(f"{at}: [[expected]] {number + 1}: {key} = {getattr(expected, key)!r}: {problem}")
+    if problems:
+        raise SettingsError(problems)
+
+
+def _unknown_verdict(pattern: str, plugins: Collection[str]) -> str:
+    """Return why no verdict matches a pattern; the verdicts of an installed plugin have its name as a prefix."""
+    name, plugin = pattern.partition(" ")[0], pattern.partition(".")[0]  # "baseline p_core" judges a figure
+    known = any(fnmatchcase(verdict, name) for verdict in VERDICTS) or any(fnmatchcase(one, plugin) for one in plugins)
+    if known or pattern.startswith("*"):
+        return ""
+    return f"unknown verdict{near(name, VERDICTS) or near(plugin, plugins) or '; choose from ' + ', '.join(VERDICTS)}"
+
+
+def _unknown_suite(pattern: str, catalog: Catalog) -> str:
+    """Return why no suite matches the model and the framework of a pattern, as far as these contain no wildcard."""
+    names = pattern.split(":")[:2]
+    literal = next((at for at, name in enumerate(names) if set(name) & set("*?[")), len(names))
+    name = ":".join(names[:literal])
+    known = sorted({":".join(suite[:literal]) for suite in catalog.suites})
+    of_model = [suite for suite in known if suite.startswith(f"{names[0]}:")]
+    hint = f"; choose from {', '.join(of_model)}" if of_model else near(name, known)
+    return "" if name in known else f"no suite {name}{hint}"
 
 
 def expected_of(settings: Settings, case: str) -> list[ExpectedInFile]:

@@ -105,6 +105,10 @@ class Run:
                 searched = ", ".join(map(str, catalog.roots))
                 raise Problems([f"no suites: suites/<model>/<framework>/suite.toml not found in {searched}"])
             return None
+        if settings.expected:
+            from .judging import check_expected
+
+            check_expected(settings, catalog)
         settings, engine, hosts = open_engine(settings, catalog, root)
         return cls(
             settings,

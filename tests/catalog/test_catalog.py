@@ -82,7 +82,7 @@ def test_a_suite_in_a_framework_that_the_vendor_lacks_is_refused(tmp_path: Path)
     )
     table = '[framework.mindspore]\ndevice = "Ascend"\nbackend = "hccl"\n'
     write_vendor(tmp_path, toml=VENDOR_TOML + table.replace("mindspore]", "mindspor]"))
-    with pytest.raises(CatalogError, match=r"did you mean mindspor\?"):
+    with pytest.raises(CatalogError, match=r"\[framework\.mindspor\]: unknown framework; did you mean mindspore\?"):
         Catalog.scan([tmp_path]).find(case, "acme", "small")
     write_vendor(tmp_path, toml=VENDOR_TOML + table)
     assert make_plan(Catalog.scan([tmp_path]), PlanRequest(case, vendor="acme", scale="small")).device == "Ascend"
@@ -201,6 +201,10 @@ FURTHER = {
         (('direction = "higher"', 'direction = "up"'), "metric.direction is 'up'; allowed: higher, lower"),
         (('kind = "folder"', 'kind = "foldr"'), "'foldr'; allowed: file, folder; did you mean folder"),
         (("target = 0.75", 'target = 0.75\ncounted_on = "gpu"'), "scales.reference.counted_on is 'gpu'; allowed: meta"),
+        (
+            ("[scales.small]", "[scales.smal]"),
+            "suite.toml:14: [scales.smal]: allowed: reference, small; did you",
+        ),
         (("range = [0, 1]\n", ""), "suite.toml:2: metric.range is missing"),
         (("[0, 1]", "[1, 0]"), "suite.toml:6: metric.range is [1.0, 0.0]; expected the lowest and the highest"),
         (("[0, 1]", "[0]"), "metric.range is [0.0]; expected"),

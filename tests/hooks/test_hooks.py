@@ -131,7 +131,7 @@ def test_plugins_are_looked_up_once_per_process(site: Site, monkeypatch: pytest.
 
     monkeypatch.setattr(plugins, "entry_points", counted)
     for number in range(3):
-        assert plugins.has("flagperf_roots")
+        assert plugins.having("flagperf_roots")
         monkeypatch.syspath_prepend(f"/nowhere{number}")  # as pytest does for each suite
     assert groups == ["flagperf"]
 

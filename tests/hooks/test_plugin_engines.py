@@ -99,6 +99,12 @@ def test_unknown_engines_and_tables_are_reported(site: Site, tmp_path: Path) -> 
     assert problem(tmp_path, "[engines.labs]\n") == (
         f"{tmp_path}/flagperf.toml: [engines.labs]: unknown engine; did you mean lab?"
     )
+    assert problem(tmp_path, "[engines.labs]\n", engine="agents").endswith(
+        "[engines.labs]: unknown engine; did you mean lab?"
+    )
+    assert problem(tmp_path, "[engines.agents]\n", engine="agents") == (
+        f"{tmp_path}/flagperf.toml: [engines.agents]: the tables of this engine are [cluster] and [slurm]"
+    )
     assert problem(tmp_path, cluster="h1") == "--cluster=h1: only --engine=agents runs on the hosts of this option"
     assert problem(tmp_path, "[engines]\nlab = 3\n") == (
         f"{tmp_path}/flagperf.toml: engines.lab: expected a table, [engines.lab]; got a number"

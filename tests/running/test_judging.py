@@ -14,11 +14,12 @@ from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.running import judging
 from pytest_flagperf.running.run import check_baseline
-from pytest_flagperf.settings import read_settings
+from pytest_flagperf.settings import SettingsError, read_settings
+from tests.helpers.plugin_packages import Site
 from tests.helpers.recording import Training
 from tests.helpers.results_help import edit_json
 from tests.helpers.stored_runs import add_case, faster, finish, run_of, trained
-from tests.helpers.trees import set_options
+from tests.helpers.trees import set_options, tree, write
 
 SOURCE = ExpectedInFile(Expected("*", "efficiency", "one bus"), "flagperf.toml")
 
@@ -112,6 +113,43 @@ def test_only_an_expected_failure_has_the_reason_and_an_unknown_one_is_reported(
         "warning: flagperf.toml: [[expected]]: unknown verdict 'eficiency'; did you mean efficiency?"
     ]
     assert judging.unknown_verdicts([ExpectedInFile(Expected("*", "learned", "why"), "f")], cases) == []
+
+
+EXPECTED = '[[expected]]\ncase = "{case}"\nreason = "known"\nverdict = "{verdict}"\n'
+
+
+@pytest.mark.parametrize(
+    ("case", "verdict", "message"),
+    [
+        ("toy:*", "efficency", "5: [[expected]] 1: verdict = 'efficency': unknown verdict; did you mean efficiency?"),
+        ("toy:*", "xyz", "5: [[expected]] 1: verdict = 'xyz': unknown verdict; choose from finished, own_log, "),
+        ("toy:*", "lap.power", "5: [[expected]] 1: verdict = 'lap.power': unknown verdict; did you mean lab?"),
+        ("toi:*", "target", "3: [[expected]] 1: case = 'toi:*': no suite toi; did you mean toy?"),
+        (
+            "toy:paddle:*",
+            "target",
+            "3: [[expected]] 1: case = 'toy:paddle:*': no suite toy:paddle; choose from toy:pytorch",
+        ),
+        *[(case, "target", "") for case in ("*", "t*:A100:*", "toy:pytorch:*", "toy:pytorch:X9:1:8")],
+        *[
+            ("*", verdict, "")
+            for verdict in ("*", "p_*", "baseline *", "baseline p_core", "lab.power", "lab.*", "*core")
+        ],
+    ],
+)
+def test_an_expected_failure_that_can_never_occur_is_an_error(
+    site: Site, tmp_path: Path, case: str, verdict: str, message: str
+) -> None:
+    site.install("@hookimpl\ndef flagperf_verdicts(rounds):\n    return []\n", name="lab")
+    catalog = tree(tmp_path)
+    file = write(tmp_path, "flagperf.toml", "repeat = 1\n" + EXPECTED.format(case=case, verdict=verdict))
+    settings = read_settings({}, tmp_path)
+    if not message:
+        judging.check_expected(settings, catalog)
+        return
+    with pytest.raises(SettingsError) as error:
+        judging.check_expected(settings, catalog)
+    assert str(error.value).startswith(f"{file}:{message}")
 
 
 @pytest.mark.parametrize("strict", [False, True])

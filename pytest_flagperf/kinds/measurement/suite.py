@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_flagperf.catalog.suite import BANDWIDTHS, DIRECTIONS, PRECISIONS, SCALES, Goal, MetricTable, SuiteFigure
+from pytest_flagperf.catalog.suite import BANDWIDTHS, DIRECTIONS, PRECISIONS, Goal, MetricTable, SuiteFigure
 from pytest_flagperf.catalog.toml_reader import choice, where
-from pytest_flagperf.problems import near
 from pytest_flagperf.stored.plan import BEST, LAST, WORST
 
 UNITS = ("B/s", "FLOP/s", "OP/s", "1/s", "s", "bytes", "share", "x")
@@ -57,9 +56,6 @@ class MeasurementTable:
             yield f"{where(file, 'figures')}: figures: expected at least one, as in [figures.copy_bandwidth]"
         if self.least_ranks < 1:
             yield f"{where(file, 'least_ranks')}: least_ranks is {self.least_ranks}; expected at least 1"
-        for name in sorted(self.scales.keys() - {*SCALES}):
-            at = where(file, "scales", name)
-            yield f"{at}: [scales.{name}]: allowed: {', '.join(SCALES)}{near(name, list(SCALES))}"
         for name, figure in self.figures.items():
             at = f"figures.{name}"
             for key, allowed in (("unit", UNITS), ("direction", DIRECTIONS), ("pick", PICKS)):
