@@ -51,7 +51,7 @@ gpu: setup ## measure this machine's GPUs, most valuable first, in slices (SLICE
 	$(BIN)/python -m benchmarks.gpu --vendor=$(VENDOR) --slice=$(SLICE) $(FROM_WHEELS) $(if $(ITEMS),--items='$(ITEMS)') $(if $(SITE_PYTHON),--python='$(SITE_PYTHON)')
 
 gpu-publish: setup ## copy what make gpu measured to reports/published, and write the tables of the documents
-	$(BIN)/python -m benchmarks.gpu --publish
+	$(BIN)/python -m benchmarks.gpu --publish; published=$$?; $(BIN)/python -m tools.readme && exit $$published
 
 test: setup-dev ## run all tests, including trainings
 	$(BIN)/python -m tests $(TESTS)

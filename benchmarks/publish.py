@@ -45,9 +45,7 @@ def _has_passed_case(results: Path) -> bool:
 
 
 def publish() -> int:
-    """Copy all that is measured to reports/published, and write the tables of the documents."""
-    from tools import readme
-
+    """Copy all that is measured to reports/published; ``python -m tools.readme`` then writes the tables."""
     problems = []
     for place in sorted(STATE.glob("*/publish/*"), key=lambda place: place.stat().st_mtime):
         try:
@@ -57,7 +55,6 @@ def publish() -> int:
             continue
         shutil.copytree(place, PUBLISHED / place.name, dirs_exist_ok=True)
         print(f"published: {relative(PUBLISHED / place.name)}")
-    problems += readme.write_sections(REPO)
     print("\n".join([*problems, f"read each {RESULTS}, then commit reports, suites, vendors and docs"]))
     return int(bool(problems))
 

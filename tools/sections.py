@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from benchmarks import publish
 from flagperf_driver.target import Target
 from pytest_flagperf.case import Shape
 from pytest_flagperf.catalog import REFERENCE, DataItem, Scale, Suite, Vendor
@@ -104,8 +105,6 @@ def measurements(tree: Tree, document: Path, _: str) -> str:
 
 def items(tree: Tree, document: Path, _: str) -> str:
     """The published items of ``make gpu``, and those that are owed."""
-    from benchmarks import publish  # it uses the tools, too
-
     return publish.published_items(document.parent, tree.catalog)
 
 

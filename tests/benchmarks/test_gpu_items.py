@@ -227,7 +227,6 @@ def test_a_result_that_was_changed_is_not_published(
 ) -> None:
     monkeypatch.setattr(publish, "STATE", tmp_path / "state")
     monkeypatch.setattr(publish, "PUBLISHED", tmp_path / "published")
-    monkeypatch.setattr("tools.readme.write_sections", lambda _: [])
     for name, files in {"changed": ["item.json", "results.json"], "lamb": ["item.json"]}.items():
         (place := tmp_path / "state/H200-1/publish" / name).mkdir(parents=True)
         for file in files:
