@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from flagperf_driver import events, perflog
 from pytest_flagperf.commands import main as flagperf
-from pytest_flagperf.engines.agents.round_messages import Bounds, Tracker
+from pytest_flagperf.engines.agents.round_messages import Tracker
 from pytest_flagperf.progress import RoundProgress
 from pytest_flagperf.report.page import charts, page
 from pytest_flagperf.report.terminal.progress import progress_line
@@ -155,7 +155,7 @@ def test_such_records_are_measured_and_shown(recorded_round: Path, lines: list[t
 @given(st.lists(record, min_size=1, max_size=4), st.dictionaries(st.sampled_from(["max_steps", "max_time_s"]), nasty))
 def test_live_progress_takes_such_records(bodies: list[dict[str, Any]], config: dict[str, Any]) -> None:
     start = RoundProgress(case="alpha:plain:CPU:1:1:1", round=1, metric_name="accuracy", target=0.9)
-    tracker = Tracker(start, Bounds.of(config), 1_700_000_000_000)
+    tracker = Tracker(start, config, 1_700_000_000_000)
     for body in bodies:
         for one in perflog.Reader().feed(f"{log_line(body)}\n".encode()):
             assert progress_line(tracker.take(one.event, one.value, one.time_ms))
@@ -163,7 +163,7 @@ def test_live_progress_takes_such_records(bodies: list[dict[str, Any]], config: 
 
 def test_live_progress_ignores_counts_that_no_training_reaches() -> None:
     start = RoundProgress(case="alpha:plain:CPU:1:1:1", round=1)
-    tracker = Tracker(start, Bounds.of({"max_steps": 100, "max_samples": HUGE}), 1_700_000_000_000)
+    tracker = Tracker(start, {"max_steps": 100, "max_samples": HUGE}, 1_700_000_000_000)
     tracker.take(events.TRAIN_START, {}, 1_700_000_001_000)
     for count in (HUGE, -HUGE, -1, True, "7"):
         now = tracker.take(events.STEP_END, {"step": count, "samples": count, "loss": HUGE}, 1_700_000_002_000)

@@ -29,24 +29,6 @@ _ESTIMATE_AFTER_S = 10.0
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """The bounds at which the training ends at the latest."""
-
-    max_steps: float | None = None
-    max_samples: float | None = None
-    max_time_s: float | None = None
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Bounds:
-        return cls(*(_bound(config.get(name)) for name in ("max_steps", "max_samples", "max_time_s")))
-
-
-def _bound(value: object) -> float | None:
-    bound = number(value)
-    return bound if math.isfinite(bound) else None
-
-
-@dataclass(frozen=True)
 class Mark:
     """A step and when it was complete. The first one warms up: the speed is that of the steps after it."""
 
@@ -55,32 +37,28 @@ class Mark:
     time_ms: int
 
 
-def time_left(bounds: Bounds, now: Mark, since: Mark, elapsed_s: float) -> float | None:
-    """Return the seconds to the nearest bound at the mean speed since a mark; None without a bound.
+def time_left(config: Mapping[str, Any], now: Mark, since: Mark, elapsed_s: float) -> float | None:
+    """Return the seconds to the nearest bound of a config at the mean speed since a mark; None without a bound.
 
     None also while too little was trained for an estimate.
     """
     trained_s = (now.time_ms - since.time_ms) / 1000
     if trained_s < _ESTIMATE_AFTER_S:
         return None
+    done = (("max_steps", now.step, since.step), ("max_samples", now.samples, since.samples))
     times = [
-        max(0.0, (bound - done) * trained_s / (done - before))
-        for bound, done, before in (
-            (bounds.max_steps, now.step, since.step), (bounds.max_samples, now.samples, since.samples),
-        )
-        if bound is not None and done > before
-    ]  # fmt: skip
-    if bounds.max_time_s is not None:
-        times.append(max(0.0, bounds.max_time_s - elapsed_s))
-    return min(times, default=None)
+        (number(config.get(bound)) - now) * trained_s / (now - before) for bound, now, before in done if now > before
+    ]
+    times.append(number(config.get("max_time_s")) - elapsed_s)
+    return min((max(0.0, seconds) for seconds in times if math.isfinite(seconds)), default=None)
 
 
 class Tracker:
     """Keeps the latest progress from a stream of events."""
 
-    def __init__(self, start: RoundProgress, bounds: Bounds, started_ms: int) -> None:
+    def __init__(self, start: RoundProgress, config: Mapping[str, Any], started_ms: int) -> None:
         self.now = start
-        self._bounds = bounds
+        self._config = config
         self._started_ms = started_ms
         self._samples = 0
         self._first_step: Mark | None = None
@@ -104,7 +82,7 @@ class Tracker:
         if self._first_step is not None and mark.step > self._first_step.step:
             trained_s = (time_ms - self._first_step.time_ms) / 1000
             self.step_s = trained_s / (mark.step - self._first_step.step)
-        left = time_left(self._bounds, mark, self._first_step, now.elapsed_s) if self._first_step else None
+        left = time_left(self._config, mark, self._first_step, now.elapsed_s) if self._first_step else None
         self.now = replace(now, time_left_s=left)
         return self.now
 
@@ -143,7 +121,7 @@ def start_tracker(plan: StoredPlan, started_ms: int) -> Tracker:
         target=plan.metric.value,
         sample_unit=plan.sample_unit,
     )
-    return Tracker(start, Bounds.of(plan.config), started_ms)
+    return Tracker(start, plan.config, started_ms)
 
 
 def first_fault(agents: Agents, tracker: Tracker, plan: StoredPlan) -> RoundFault | None:

@@ -19,7 +19,7 @@ from flagperf_driver import events, perflog
 from flagperf_driver.node.deployed_code import module_argv
 from flagperf_driver.node.device_lease import holders
 from pytest_flagperf.engines.agents.agents import MODULE
-from pytest_flagperf.engines.agents.round_messages import Bounds, Mark, Tracker, time_left
+from pytest_flagperf.engines.agents.round_messages import Mark, Tracker, time_left
 from pytest_flagperf.engines.agents.run_round import only_leased
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.local import LocalHost
@@ -262,16 +262,16 @@ def test_two_rounds_at_once_take_different_devices(tmp_path: Path) -> None:
 
 def test_time_left_is_to_the_nearest_bound_and_evaluations_do_not_train() -> None:
     now, first, soon = Mark(11, 88, 50_000), Mark(1, 8, 0), Mark(11, 88, 9_900)
-    assert time_left(Bounds(max_steps=31), now, first, 70.0) == 100.0
-    assert time_left(Bounds(max_steps=31, max_samples=128), now, first, 70.0) == 25.0
-    assert time_left(Bounds(max_steps=31, max_time_s=80.0), now, first, 70.0) == 10.0
-    assert time_left(Bounds(), now, first, 70.0) is None
-    assert time_left(Bounds(max_steps=31, max_time_s=80.0), soon, first, 70.0) is None
-    tracker = Tracker(RoundProgress("c", 1), Bounds(max_samples=100), 0)
+    assert time_left({"max_steps": 31}, now, first, 70.0) == 100.0
+    assert time_left({"max_steps": 31, "max_samples": 128}, now, first, 70.0) == 25.0
+    assert time_left({"max_steps": 31, "max_time_s": 80.0}, now, first, 70.0) == 10.0
+    assert time_left({}, now, first, 70.0) is None
+    assert time_left({"max_steps": 31, "max_time_s": 80.0}, soon, first, 70.0) is None
+    tracker = Tracker(RoundProgress("c", 1), {"max_samples": 100}, 0)
     tracker.take(events.STEP_END, {"step": 1, "samples": 10}, 0)
     assert tracker.take(events.EVALUATE, {"samples": 90}, 20_000).time_left_s is None
     assert tracker.take(events.STEP_END, {"step": 2, "samples": 20}, 20_000).time_left_s == 160.0
-    tracker = Tracker(RoundProgress("c", 1, metric_name="top1"), Bounds(), 0)
+    tracker = Tracker(RoundProgress("c", 1, metric_name="top1"), {}, 0)
     loss = tracker.take(events.STEP_END, {"step": 1, "loss": "nan"}, 1).loss
     assert loss is not None
     assert loss != loss

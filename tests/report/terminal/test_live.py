@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from flagperf_driver import events
-from pytest_flagperf.engines.agents.round_messages import Bounds, Tracker
+from pytest_flagperf.engines.agents.round_messages import Tracker
 from pytest_flagperf.progress import Kind, RoundProgress
 from pytest_flagperf.report.terminal.live import PlainLines, TerminalLines, rank_logs
 from pytest_flagperf.report.terminal.progress import progress_line
@@ -52,7 +52,7 @@ def test_the_line_shows_what_is_known_of_step_loss_metric_throughput_and_time() 
 
 
 def test_the_remaining_time_is_estimated_from_the_steps_after_the_first_when_they_took_a_while() -> None:
-    tracker = Tracker(RoundProgress("toy:plain:CPU:1:1:1", 1), Bounds(max_steps=100, max_time_s=3600), 0)
+    tracker = Tracker(RoundProgress("toy:plain:CPU:1:1:1", 1), {"max_steps": 100, "max_time_s": 3600}, 0)
     tracker.take(events.TRAIN_START, {}, 0)
     # The first step also compiles.
     estimates = [tracker.take(events.STEP_END, {"step": one}, 30_000 + 2000 * one).time_left_s for one in range(1, 9)]
