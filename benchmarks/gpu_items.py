@@ -225,7 +225,7 @@ def make_items(target: Target, folder: Path) -> list[Item]:
     on_cpu = vendor.name == "cpu"
     lamb = [*rank_python, "--model=bert", PROGRAMS[0], *(small_step if on_cpu else [])]
     pictures = [*rank_python, "--model=resnet50", PROGRAMS[1], *(few_pictures if on_cpu else [])]
-    peak = vendor.peak_tflops(target.chip, "bf16")
+    peak = vendor.chip(target.chip).peak_tflops.get("bf16")
     cut = ["--width=64", "--hidden=64", "--words=500", "--length=256", "--steps=3"]
     experts = [*rank_python, "--model=gpt_oss_20b", PROGRAMS[2], *(cut if on_cpu else [])]
     kernels = "" if vendor.name in ("nvidia", "cpu") else "compares NVIDIA's kernels"

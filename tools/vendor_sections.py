@@ -18,11 +18,11 @@ def environment(tree: Tree, document: Path, vendor_case: VendorCase) -> str:
     plans, vendor = vendor_case.plans, vendor_case.vendor
     rows = [["chip", "devices per host", "memory", "dense peaks (TFLOPS)"], ["---"] * 4]
     for hardware in dict.fromkeys(hardware for hardware, _ in plans):
-        chip = vendor.chips.get(hardware)
-        peaks = ", ".join(f"{name} {plain(peak)}" for name, peak in chip.peak_tflops.items()) if chip else ""
-        amounts = ((chip.memory_gib, "GiB"), (chip.memory_gb_s, "GB/s")) if chip else ()
+        chip = vendor.chip(hardware)
+        peaks = ", ".join(f"{name} {plain(peak)}" for name, peak in chip.peak_tflops.items())
+        amounts = ((chip.memory_gib, "GiB"), (chip.memory_gb_s, "GB/s"))
         memory = ", ".join(f"{plain(amount)} {unit}" for amount, unit in amounts if amount) or NONE
-        devices = str(chip.devices_per_host) if chip and chip.devices_per_host else NONE
+        devices = str(chip.devices_per_host) if chip.devices_per_host else NONE
         rows.append([hardware, devices, memory, peaks or "none: no MFU"])
     return "\n".join([*map(row, rows), "", *_surroundings(tree, document, vendor_case, next(iter(plans.values())))])
 

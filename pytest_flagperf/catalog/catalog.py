@@ -187,8 +187,7 @@ def _no_framework(suite: Suite, vendor: Vendor) -> str | None:
 
 
 def _too_many(vendor: Vendor, hardware: str, shape: Shape) -> str | None:
-    chip = vendor.chips.get(hardware)
-    available = chip.devices_per_host if chip else None
+    available = vendor.chip(hardware).devices_per_host
     if available is None or shape.nproc <= available:
         return None
     return f"shape {shape} needs {shape.nproc} cards on each host; a host has at most {available} of {hardware}"

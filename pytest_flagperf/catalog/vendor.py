@@ -168,9 +168,9 @@ class Vendor:
         usual = _usual_efficiency(self.toml.framework[framework]) if suites is None else suites
         return max(usual, self.toml.min_efficiency or 0)
 
-    def peak_tflops(self, hardware: str, precision: str) -> float | None:
-        chip = self.chips.get(hardware)
-        return chip.peak_tflops.get(precision) if chip else None
+    def chip(self, hardware: str) -> Chip:
+        """Return what the vendor declares of a chip, nothing of a variant that only config files name."""
+        return self.chips.get(hardware, Chip())
 
     @cached_property
     def toml(self) -> VendorToml:

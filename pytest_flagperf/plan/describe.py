@@ -146,8 +146,7 @@ def _figure(figure: MeasuredFigure) -> str:
 def _host_requirements(plan: Plan, vendor: Vendor, lease: str) -> Iterator[str]:
     """Yield the requirements of each host, and the monitors that sample it during the round."""
     probes = [*(["NVML"] if vendor.toml.nvml else []), *([f"vendors/{vendor.name}/probe.py"] if vendor.probe else [])]
-    chip = vendor.chips.get(plan.case.hardware)
-    names = f" ({' or '.join(chip.names)})" if chip and chip.names else ""
+    names = f" ({' or '.join(plan.chip_names)})" if plan.chip_names else ""
     called = f" called {plan.case.hardware}{names}" if probes else ""
     devices = ", the whole host" if lease == "host" else f", {_count(plan.case.nproc, 'free device')}{called}"
     needs = "".join(f", {need}" for need in [runtimes()[plan.runtime].needs] if need)

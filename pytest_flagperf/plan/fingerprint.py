@@ -26,6 +26,8 @@ NOT_COMPARED = frozenset([
 ])  # fmt: skip
 _SCHEDULE = "lr_"
 _CARDS = ("nnodes", "nproc")
+_COMPUTED = ("schema", "precision", "batch_per_card", "config", "key", "one_card_key", "deviations")
+"""The values that are computed from the config."""
 
 
 def fingerprint(
@@ -54,7 +56,13 @@ def _config(config: Mapping[str, object], parallel: Parallel) -> str:
     compared = {k: value for k, value in config.items() if k not in NOT_COMPARED and not k.startswith(_SCHEDULE)}
     if "parallel" in compared:
         compared["parallel"] = parallel.name
-    return _digest(json.dumps(compared, sort_keys=True).encode())
+    return digest(json.dumps(compared, sort_keys=True).encode())
+
+
+def of_one_card(whole: Mapping[str, object], config: Mapping[str, object], scaling: str) -> dict[str, object]:
+    """Return the fingerprint of a case's one-card round, which has this config, from the fingerprint of the case."""
+    facts = {name: value for name, value in whole.items() if name not in _COMPUTED} | dict.fromkeys(_CARDS, 1)
+    return fingerprint(facts, config, cards=1, scaling=scaling)
 
 
 def one_card_batch(batch: object, data_ranks: int, scaling: str) -> object:
@@ -69,7 +77,7 @@ def code_hash(*trees: Path) -> str:
 
 def digest_of(manifest: Sequence[DataItem]) -> str | None:
     """Hash the list of required data files; None if the case reads no data."""
-    return _digest(json.dumps([asdict(item) for item in manifest], sort_keys=True).encode()) if manifest else None
+    return digest(json.dumps([asdict(item) for item in manifest], sort_keys=True).encode()) if manifest else None
 
 
 def _stamped(trees: tuple[Path, ...]) -> Iterator[tuple[str, Path, int, int]]:
@@ -97,8 +105,8 @@ def _hash_files(files: tuple[tuple[str, Path, int, int], ...]) -> str:
 
 
 def _key(values: Mapping[str, object]) -> str:
-    return _digest(json.dumps(values, sort_keys=True).encode())
+    return digest(json.dumps(values, sort_keys=True).encode())
 
 
-def _digest(content: bytes) -> str:
+def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]

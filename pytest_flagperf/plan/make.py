@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -16,17 +15,17 @@ from flagperf_driver.driver import RunCase
 from flagperf_driver.training.parallel import DDP, ParallelError
 
 from ..case import Case, Shape
-from ..catalog import REFERENCE, Catalog, DataItem, Suite, Vendor
+from ..catalog import REFERENCE, Catalog, Chip, DataItem, Suite, Vendor
 from ..config import DATA_KEYS, ConfigError, Resolved, TranslatedName, Value, parse_settings, resolve
 from ..kind import kind_named, kind_of
 from ..problems import Problems
-from ..runtime import runtimes
+from ..runtime import environment_file, runtimes
 from ..settings import COMMAND_LINE
 from ..stored import to_json_types
 from ..stored.plan import SCHEMA, TRAINING, Addition, MeasuredFigure, PlanFacts, metric_json
 from . import vendor_settings
 from .additions import find_additions
-from .fingerprint import code_hash, digest_of, fingerprint, one_card_batch
+from .fingerprint import code_hash, digest, digest_of, fingerprint, of_one_card, one_card_batch
 from .memory import ONE_CARD, ShapeEstimates, estimates
 
 
@@ -47,6 +46,11 @@ class Plan(PlanFacts):
     """The memory of each rank, first of the case's shape, then of others; empty if the suite estimates none."""
     memory_gib: float | None = None
     """The memory of a device, if the vendor declares it."""
+
+    def with_values(self, source: str, **values: object) -> Plan:
+        """Return the plan with other values of the config, which ``source`` sets."""
+        own = {key: Value(value, source, 0, "case") for key, value in values.items()}
+        return replace(self, values={**self.values, **own})
 
     @property
     def data_dir(self) -> str | None:
@@ -106,7 +110,6 @@ class Plan(PlanFacts):
 
 
 _DRIVER = Path(flagperf_driver.__file__).parent
-_PLACES = ("data_dir", "checkpoint_dir")
 
 
 class PlanError(Problems):
@@ -164,33 +167,26 @@ def is_throughput_shape(shape: Shape, scale: str) -> bool:
 
 def short_plan(plan: Plan) -> Plan:
     """Return a plan with the same cards and the same work per card, for throughput only."""
-    values = {**plan.values, "throughput_only": Value(True, f"short round of {plan.case}", 0, "case")}
-    return replace(plan, case=replace(plan.case, repeat=1), throughput_only=True, values=values)
+    changed = plan.with_values(f"short round of {plan.case}", throughput_only=True)
+    return replace(changed, case=replace(plan.case, repeat=1), throughput_only=True)
 
 
 def one_card_plan(plan: Plan) -> Plan:
     """Return a plan for one card with the work of one of the plan's cards, to measure the speed-up."""
-    one_card = replace(plan.case, nnodes=1, nproc=1, repeat=1)
-    source = f"one card of {plan.case}"
-    batch = one_card_batch(plan.config["train_batch_size"], plan.data_ranks, plan.scaling)
-    values = dict(plan.values)
-    if plan.config.get("parallel", DDP) != DDP:
-        values["parallel"] = Value(DDP, source, 0, "case")
-    values["throughput_only"] = Value(True, source, 0, "case")
-    if batch != plan.config["train_batch_size"]:
-        values["train_batch_size"] = Value(batch, source, 0, "case")
-    same_batch = batch == plan.config["train_batch_size"]
-    own = tuple(row for row in plan.estimates if row.shape == ONE_CARD and same_batch)
-    config = {key: value.value for key, value in values.items()}
-    facts = _facts_of(plan.fingerprint) | {"nnodes": 1, "nproc": 1}
+    batch = plan.config["train_batch_size"]
+    alone = one_card_batch(batch, plan.data_ranks, plan.scaling)
+    own: dict[str, object] = {"throughput_only": True}
+    own |= {"parallel": DDP} if plan.config.get("parallel", DDP) != DDP else {}
+    own |= {"train_batch_size": alone} if alone != batch else {}
+    changed = plan.with_values(f"one card of {plan.case}", **own)
+    estimate = tuple(row for row in plan.estimates if row.shape == ONE_CARD and alone == batch)
     return replace(
-        plan,
-        case=one_card,
+        changed,
+        case=replace(plan.case, nnodes=1, nproc=1, repeat=1),
         throughput_only=True,
-        values=values,
-        memory=_estimated(own),
-        estimates=own,
-        fingerprint=fingerprint(facts, config, cards=1, scaling=plan.scaling),
+        memory=_estimated(estimate),
+        estimates=estimate,
+        fingerprint=of_one_card(plan.fingerprint, changed.config, plan.scaling),
     )
 
 
@@ -209,9 +205,7 @@ def plan_on_fewer_hosts(plan: Plan, nnodes: int) -> Plan | None:
         return None
     parts = next(parts for parts in range(-(-samples // batch), samples + 1) if samples % parts == 0)
     source = f"{nnodes} of {plan.case.nnodes} hosts"
-    own = {"train_batch_size": samples // parts, "gradient_accumulation_steps": parts}
-    values = {**plan.values, **{key: Value(value, source, 0, "case") for key, value in own.items()}}
-    return replace(smaller, values=values)
+    return smaller.with_values(source, train_batch_size=samples // parts, gradient_accumulation_steps=parts)
 
 
 def _plan(
@@ -222,64 +216,56 @@ def _plan(
     resolved: Resolved,
     additions: tuple[Addition, ...],
 ) -> Plan:
-    case, scale = asked.case, asked.scale
-    config = resolved.config
-    declared, own = suite.scales[scale], catalog.case_folder(suite, vendor)
-    manifest = _manifest(declared.data, resolved)
-    facts = (
-        _facts(asked)
-        | _code(suite, vendor, own)
-        | _environment(vendor, own)
-        | _settings(additions)
-        | {"data": digest_of(manifest)}
-    )
-    names, module = vendor.toml.framework[suite.framework], vendor.device_module(suite.framework)
-    chip, memory = vendor.chips.get(case.hardware), estimates(suite, config, case.shape)
+    """Return the plan: a table of its facts, each with its source."""
+    case, scale, config = asked.case, suite.scales[asked.scale], resolved.config
+    chip, names = vendor.chip(case.hardware), vendor.toml.framework[suite.framework]
+    own, module = catalog.case_folder(suite, vendor), vendor.device_module(suite.framework)
+    manifest, memory = _manifest(scale.data, resolved), estimates(suite, config, case.shape)
+    facts = _facts(asked, suite, vendor, own, additions, manifest)
     return Plan(
         case=case,
-        vendor=vendor.name,
-        scale=scale,
+        scale=scale.name,
+        runtime=asked.runtime,
         synthetic=asked.synthetic,
+        # the suite
         kind=suite.kind,
         figures=figures_of(suite, vendor, case),
-        throughput_only=bool(config.get("throughput_only")),
-        metric=declared.target,
+        metric=scale.target,
         sample_unit=suite.sample_unit,
-        left_out=declared.left_out,
+        reference=suite.reference(scale.name),
+        left_out=scale.left_out,
+        flops_per_sample=scale.flops_per_sample,
+        manifest=manifest,
+        # the vendor
+        vendor=vendor.name,
+        replaced_vendor=catalog.replaced.get(vendor.name, ""),
+        visible_devices=vendor.toml.visible_devices,
         device=names.device,
         backend=names.backend,
         modules=names.modules,
         device_module=f"vendors/{vendor.name}/{module.name}" if module else None,
-        chip_names=chip.names if chip else (),
-        replaced_vendor=catalog.replaced.get(vendor.name, ""),
-        visible_devices=vendor.toml.visible_devices,
-        runtime=asked.runtime,
         extern=f"vendors/{vendor.name}/{suite.folder}/extern" if (own / "extern").is_dir() else None,
+        additions=additions,
+        chip_names=chip.names,
+        memory_gib=chip.memory_gib,
+        peak_tflops=chip.peak_tflops.get(str(config["precision"])),
+        peaks=_peaks(chip, case),
+        # the config
         values=resolved.values,
         deviations=resolved.deviations,
-        additions=additions,
-        manifest=manifest,
-        flops_per_sample=declared.flops_per_sample,
-        peak_tflops=vendor.peak_tflops(case.hardware, str(config["precision"])),
-        peaks=_peaks(vendor, case),
+        translated=resolved.translated,
+        throughput_only=bool(config.get("throughput_only")),
         min_efficiency=_min_efficiency(vendor, suite, resolved.values.get("min_efficiency")),
+        memory=_estimated(memory),
+        estimates=memory,
         fingerprint={
             **fingerprint(facts, config, cards=case.shape.cards, scaling=str(config.get("scaling", ""))),
             # Values that differ from the suite's, for readers; the key contains hashes of all of them.
             "deviations": {
-                **{
-                    deviation.key: [deviation.value, deviation.reference]
-                    for deviation in resolved.deviations
-                    if deviation.key not in _PLACES
-                },
-                **{addition.name: [addition.value, addition.reference] for addition in additions},
+                **{one.key: [one.value, one.reference] for one in resolved.deviations if one.key != "checkpoint_dir"},
+                **{one.name: [one.value, one.reference] for one in additions},
             },
         },
-        reference=suite.reference(scale),
-        translated=resolved.translated,
-        memory=_estimated(memory),
-        estimates=memory,
-        memory_gib=chip.memory_gib if chip else None,
     )
 
 
@@ -288,21 +274,22 @@ def _estimated(shapes: Sequence[ShapeEstimates]) -> Mapping[str, float]:
     return shapes[0].estimate.bytes if shapes and shapes[0].estimate else {}
 
 
-def _peaks(vendor: Vendor, case: Case) -> Mapping[str, float]:
+def _peaks(chip: Chip, case: Case) -> Mapping[str, float]:
     """Return the declared peaks that bound a case; the links between devices of a host bound one host with several."""
-    chip, within_a_host = vendor.chips.get(case.hardware), case.nproc > 1 and case.nnodes == 1
-    return {key: peak for key, peak in (chip.peaks if chip else {}).items() if within_a_host or key != "link_gb_s"}
+    within_a_host = case.nproc > 1 and case.nnodes == 1
+    return {key: peak for key, peak in chip.peaks.items() if within_a_host or key != "link_gb_s"}
 
 
 def figures_of(suite: Suite, vendor: Vendor, case: Case) -> tuple[MeasuredFigure, ...]:
     """Return the figures that the suite declares, with the peaks and the promises of the vendor."""
-    chip, peaks = vendor.chips.get(case.hardware), _peaks(vendor, case)
+    chip = vendor.chip(case.hardware)
+    peaks = _peaks(chip, case)
     figures = []
     for name, figure in suite.figures.items():
-        peak = peaks.get(figure.peak or "")
-        promised = chip.promised.get(figure.peak or "") if chip and peak is not None else None
         declared = {key: value for key, value in vars(figure).items() if key != "original"}
-        figures.append(MeasuredFigure(name, **{**declared, "peak": peak}, promised=promised))
+        declared["peak"] = peaks.get(figure.peak or "")
+        promised = chip.promised.get(figure.peak or "") if declared["peak"] is not None else None
+        figures.append(MeasuredFigure(name, **declared, promised=promised))
     return tuple(figures)
 
 
@@ -332,10 +319,24 @@ def _given(asked: PlanRequest) -> dict[str, Value]:
     return given
 
 
-def _facts(asked: PlanRequest) -> dict[str, object]:
-    case = asked.case
+def _facts(
+    asked: PlanRequest,
+    suite: Suite,
+    vendor: Vendor,
+    own: Path,
+    additions: Sequence[Addition],
+    manifest: Sequence[DataItem],
+) -> dict[str, object]:
+    """Return what the fingerprint has of a case besides its config: a table."""
+    case, module, variables = asked.case, vendor.device_module(suite.framework), _variables(vendor, own)
+    # The settings in vendor.toml that change the training, and the modules that ranks import.
+    settings = [
+        [one.name, one.value]
+        for one in additions
+        if one.name.startswith("module ") or (one.name.startswith("setting ") and vendor_settings.in_key(one.name))
+    ]
     return {
-        "vendor": asked.vendor,
+        "vendor": vendor.name,
         "hardware": case.hardware,
         "nnodes": case.nnodes,
         "nproc": case.nproc,
@@ -345,15 +346,13 @@ def _facts(asked: PlanRequest) -> dict[str, object]:
         "scale": asked.scale,
         "synthetic": asked.synthetic,
         "runtime": asked.runtime,
-    }
-
-
-def _code(suite: Suite, vendor: Vendor, own: Path) -> dict[str, object]:
-    return {
         "suite_code": code_hash(*suite.code),
-        "vendor_code": code_hash(own, *filter(None, [vendor.device_module(suite.framework)])),
+        "vendor_code": code_hash(own, *([module] if module else [])),
         "driver_code": code_hash(*driver_code(suite.framework, suite.kind)),
         "requirements": code_hash(suite.path / "requirements.txt", own / "config" / "requirements.txt"),
+        **({"environment": digest(variables)} if variables else {}),
+        "vendor_settings": digest(json.dumps(settings).encode()),
+        "data": digest_of(manifest),
     }
 
 
@@ -363,28 +362,10 @@ def driver_code(framework: str, kind: str = TRAINING) -> list[Path]:
     return [*sorted(_DRIVER.glob("*.py")), *(_DRIVER / name for name in folders)]
 
 
-def _environment(vendor: Vendor, own: Path) -> dict[str, object]:
-    """Return a hash of the vendor's environment variables: some select other kernels or collectives."""
-    file = own / "config" / "environment_variables.sh"
+def _variables(vendor: Vendor, own: Path) -> bytes:
+    """Return the vendor's environment variables, some of which select other kernels or collectives."""
+    file = own / "config" / environment_file.NAME
     if not vendor.toml.environment and not file.is_file():
-        return {}
-    variables = json.dumps(sorted(vendor.toml.environment.items())).encode() + (
-        file.read_bytes() if file.is_file() else b""
-    )
-    return {"environment": hashlib.sha256(variables).hexdigest()[:16]}
-
-
-def _settings(additions: Sequence[Addition]) -> dict[str, object]:
-    """Return a hash of the settings in vendor.toml that change the training, and of the modules that ranks import."""
-    listed = [
-        [one.name, one.value]
-        for one in additions
-        if one.name.startswith("module ") or (one.name.startswith("setting ") and vendor_settings.in_key(one.name))
-    ]
-    return {"vendor_settings": hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]}
-
-
-def _facts_of(fingerprint: Mapping[str, object]) -> dict[str, object]:
-    """Return a fingerprint without the values that are computed from the config."""
-    computed = ("schema", "precision", "batch_per_card", "config", "key", "one_card_key", "deviations")
-    return {name: value for name, value in fingerprint.items() if name not in computed}
+        return b""
+    text = json.dumps(sorted(vendor.toml.environment.items())).encode()
+    return text + (file.read_bytes() if file.is_file() else b"")

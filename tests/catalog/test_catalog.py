@@ -39,16 +39,16 @@ def test_folders_with_their_toml_are_suites_and_vendors_with_its_values(tmp_path
     vendor = catalog.vendor("acme")
     assert (vendor.toml.name, vendor.hardware, vendor.toml.runtime) == ("Acme", "X9", "venv")
     assert vendor.shapes == (Shape(1, 1), Shape(1, 8))
-    assert vendor.peak_tflops("X9", "bf16") == 80.5
-    assert vendor.peak_tflops("X9", "fp8") is None
-    assert vendor.peak_tflops("A1x2", "bf16") is None
+    assert vendor.chip("X9").peak_tflops.get("bf16") == 80.5
+    assert vendor.chip("X9").peak_tflops.get("fp8") is None
+    assert vendor.chip("A1x2").peak_tflops.get("bf16") is None
 
 
 def test_the_vendors_of_this_repository_are_readable(repo: Path) -> None:
     vendors = Catalog.scan([repo]).vendors
     assert {"cpu", "nvidia"} <= vendors.keys()
     assert vendors["cpu"].hardware == "CPU"
-    assert vendors["nvidia"].peak_tflops("A100", "bf16") == 312
+    assert vendors["nvidia"].chip("A100").peak_tflops.get("bf16") == 312
     peaks = vendors["nvidia"].chips["H100"].peaks
     assert (peaks["peak_tflops.int8"], peaks["memory_gb_s"], peaks["link_gb_s"]) == (1979e12, 3.35e12, 4.5e11)
     assert vendors["nvidia"].chips["L40S"].peaks.get("link_gb_s") is None

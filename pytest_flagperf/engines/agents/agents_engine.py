@@ -206,7 +206,7 @@ class AgentsEngine(Engine):
 
     def _host_requirements(self, plans: Sequence[Plan]) -> preflight.HostRequirements:
         vendor, allowed = self._vendor(plans[0]), self._allocation.devices(plans[0])
-        chip = vendor.chips.get(plans[0].case.hardware)
+        chip = vendor.chip(plans[0].case.hardware)
         engines = (self._engine_requirements(plan) for plan in plans)
         data = (
             Data(plan.data_dir, plan.manifest)
@@ -219,7 +219,7 @@ class AgentsEngine(Engine):
             nproc=max(plan.case.nproc for plan in plans),
             hardware=plans[0].case.hardware,
             chips={name: chip.names for name, chip in vendor.chips.items()},
-            devices_per_host=chip.devices_per_host if chip and not allowed else None,
+            devices_per_host=None if allowed else chip.devices_per_host,
             allowed=allowed,
             held_by=self._allocation.held_by(),
             **_device_source(vendor),
@@ -416,10 +416,9 @@ class AgentsEngine(Engine):
 
         A process that sees all devices of the host uses the first ones, so the round must lease these.
         """
-        chip = self._vendor(plan).chips.get(plan.case.hardware)
         if self._sees_all(plan):
             return plan.case.nproc
-        return chip.devices_per_host if chip else None
+        return self._vendor(plan).chip(plan.case.hardware).devices_per_host
 
     def _sees_all(self, plan: Plan) -> bool:
         """Return True if ranks see devices that their round has not leased. On CPUs, ranks are bound to their cores."""

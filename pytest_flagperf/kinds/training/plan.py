@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,9 +16,7 @@ from pytest_flagperf.plan import Plan, is_throughput_shape
 
 def check(suite: Suite, scale: str, shape: Shape, resolved: Resolved) -> tuple[Resolved, list[str]]:
     """Return the config with the shape's default of ``throughput_only``, and the problems of its values."""
-    problems = _check_reference(suite, scale, resolved.values["parity_samples"])
-    problems += _check_end(resolved) + _check_schedule(resolved)
-    return _with_shape(resolved, shape, scale), problems
+    return _with_shape(resolved, shape, scale), list(_problems(suite, scale, resolved))
 
 
 def _with_shape(resolved: Resolved, shape: Shape, scale: str) -> Resolved:
@@ -28,28 +27,18 @@ def _with_shape(resolved: Resolved, shape: Shape, scale: str) -> Resolved:
     return replace(resolved, values={**resolved.values, "throughput_only": value})
 
 
-def _check_reference(suite: Suite, scale: str, parity: Value) -> list[str]:
-    file = suite.reference_file(scale)
-    if parity.value is None or file.is_file():
-        return []
-    missing = file.relative_to(suite.root)
-    return [
-        f"{parity.where}: parity_samples needs the suite's reference, {missing}; python -m tools.calibrate creates it"
-    ]
-
-
-def _check_end(resolved: Resolved) -> list[str]:
-    """Return a problem if the training would never end."""
-    stops, limits = resolved.values["stop_at_target"], ("max_steps", "max_epochs", "max_samples")
-    if stops.value or any(resolved.values[name].value is not None for name in limits):
-        return []
-    return [f"{stops.where}: stop_at_target = False needs a limit; set one of {', '.join(limits)}"]
-
-
-def _check_schedule(resolved: Resolved) -> list[str]:
-    """Return the problems of the learning-rate schedule, with the line that selects it."""
-    config = SimpleNamespace(**{key: value.value for key, value in resolved.values.items()})
-    return [f"{resolved.values['lr_schedule'].where}: {problem}" for problem in schedules.problems(config)]
+def _problems(suite: Suite, scale: str, resolved: Resolved) -> Iterator[str]:
+    """Yield what makes a training impossible, with the line that sets it."""
+    values, file = resolved.values, suite.reference_file(scale)
+    parity, stops = values["parity_samples"], values["stop_at_target"]
+    limits = ("max_steps", "max_epochs", "max_samples")
+    if parity.value is not None and not file.is_file():
+        missing = f"{file.relative_to(suite.root)}; python -m tools.calibrate creates it"
+        yield f"{parity.where}: parity_samples needs the suite's reference, {missing}"
+    if not stops.value and all(values[name].value is None for name in limits):
+        yield f"{stops.where}: stop_at_target = False needs a limit; set one of {', '.join(limits)}"
+    for problem in schedules.problems(SimpleNamespace(**resolved.config)):
+        yield f"{values['lr_schedule'].where}: {problem}"
 
 
 def describe(plan: Plan) -> CaseWords:
