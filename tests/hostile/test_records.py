@@ -25,6 +25,7 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts.case_result import CaseResult
+from pytest_flagperf.stored import layout
 from tests.helpers.results_help import replay_dir
 from tests.helpers.stored_runs import add_case, finish
 from tests.plugin.conftest import toy as toy  # a fixture
@@ -146,6 +147,8 @@ def test_such_records_are_measured_and_shown(recorded_round: Path, lines: list[t
     for body, place in lines:
         good.insert(place, log_line(body))
     log.write_text("\n".join(good) + "\n")
+    for name in (layout.RESULTS, layout.SUMS):  # of the round with the lines before, as --resume removes them
+        (recorded_round.parent.parent / name).unlink(missing_ok=True)
     store.save_outcome(recorded_round, measure(recorded_round))
     (case,) = assert_reported(recorded_round.parent.parent).cases
     assert case.outcomes[0].state == "finished"
