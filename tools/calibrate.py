@@ -21,12 +21,13 @@ from pathlib import Path
 from pytest_flagperf.catalog import REFERENCE, CatalogError, Suite, line_of
 from pytest_flagperf.commands import common
 from pytest_flagperf.commands.source_tree import tree
+from pytest_flagperf.kinds.training.verdicts import converges
+from pytest_flagperf.kinds.training.verdicts.reference import FEWEST
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured.outcome import Outcome, Target
 from pytest_flagperf.results.tables.store import StoredRun
-from pytest_flagperf.results.verdicts import converges, failed
-from pytest_flagperf.results.verdicts.reference import FEWEST
+from pytest_flagperf.results.verdicts import failed
 from pytest_flagperf.stored import write_texts
 from pytest_flagperf.stored.round_dir import RoundDir
 from tools import calibration, markers, readme, reference_curves, run_tool

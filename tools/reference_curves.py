@@ -9,10 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.target import Target
+from pytest_flagperf.kinds.training.verdicts.reference import (
+    EVALUATIONS,
+    FEWEST,
+    Batch,
+    Reference,
+    global_batch,
+    of_rounds,
+)
 from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.figures.units import count, plain
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts.reference import EVALUATIONS, FEWEST, Batch, Reference, global_batch, of_rounds
 from pytest_flagperf.stored import read_printable
 
 _TIMES = ("init_timeout_s", "hang_timeout_s", "round_timeout_s")

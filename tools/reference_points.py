@@ -17,8 +17,8 @@ from typing import Any
 from pytest_flagperf.catalog import REFERENCE, Suite
 from pytest_flagperf.commands.source_tree import tree
 from pytest_flagperf.config.module import load
+from pytest_flagperf.kinds.training.verdicts.reference import Batch, Curves, Reference
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.results.verdicts.reference import Batch, Curves, Reference
 from pytest_flagperf.stored import write_text
 from tools import run_tool
 from tools.reference_curves import describe

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from docsite import reference, tables
-from pytest_flagperf.results import verdicts
+from pytest_flagperf.kinds.training import verdicts as training_verdicts
 from pytest_flagperf.results.figures.kinds import FIGURES, RATE
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables.columns import FIGURES as COLUMNS
@@ -60,7 +60,11 @@ def named_verdicts() -> set[str]:
 def test_every_verdict_and_every_file_of_a_run_has_a_meaning(outcomes: list[Outcome]) -> None:
     assert len(named_verdicts()) >= 12
     assert named_verdicts() - VERDICTS.keys() == set()
-    judged = [verdict for one in outcomes for verdict in (*verdicts.converges(one), *verdicts.throughput([one]))]
+    judged = [
+        verdict
+        for one in outcomes
+        for verdict in (*training_verdicts.converges(one), *training_verdicts.throughput([one]))
+    ]
     assert {verdict.name for verdict in judged} - VERDICTS.keys() == set()
     assert {(one.name, one.kind) for one in judged} - {(name, one.kind) for name, one in VERDICTS.items()} == set()
     described = {name for files in layout.FILES.values() for name in files}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver import defaults
+from pytest_flagperf.kinds.training import verdicts as training_verdicts
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline, Figure, judge
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -88,7 +89,7 @@ def make(run_dir: Path, cases: int, log_factor: int = 1) -> Path:
 def _judge(
     case: PlannedCase, case_dir: Path, outcomes: Sequence[Outcome], one_card: dict[tuple[str, str], float]
 ) -> None:
-    found = [*verdicts.throughput(outcomes), *(verdicts.valid(outcome, strict=False) for outcome in outcomes)]
+    found = [*training_verdicts.throughput(outcomes), *(verdicts.valid(outcome, strict=False) for outcome in outcomes)]
     store.save_verdicts(case_dir, f"test_throughput[{case.case}]", [*found, *_against_baseline(case, outcomes)])
     p_core = outcomes[0].value("p_core")
     machine = (case.model, case.chip)

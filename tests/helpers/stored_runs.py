@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.layout import MONITORS
-from pytest_flagperf.results import verdicts
+from pytest_flagperf.kinds.training import verdicts as training_verdicts
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
@@ -53,8 +53,10 @@ def add_case(run_dir: Path, replay: str, rounds: list[Change] | None = None, **p
         outcomes.append(change(replace(measure(round_dir), unverified_chip="")))
         store.save_outcome(round_dir, outcomes[-1])
         if not outcomes[-1].throughput_only:
-            store.save_verdicts(case_dir, f"test_converges[{case}-round{number}]", verdicts.converges(outcomes[-1]))
-    store.save_verdicts(case_dir, f"test_throughput[{case}]", verdicts.throughput(outcomes))
+            store.save_verdicts(
+                case_dir, f"test_converges[{case}-round{number}]", training_verdicts.converges(outcomes[-1])
+            )
+    store.save_verdicts(case_dir, f"test_throughput[{case}]", training_verdicts.throughput(outcomes))
     return case_dir
 
 
@@ -99,7 +101,7 @@ def trained(run_dir: Path, *rounds: Training) -> Path:
     """A finished run of one case, whose figures follow from its logs."""
     case_dir = run_dir / rounds[0].case.replace(":", "_")
     outcomes = store_rounds(case_dir, *rounds)
-    store.save_verdicts(case_dir, f"test_throughput[{rounds[0].case}]", verdicts.throughput(outcomes))
+    store.save_verdicts(case_dir, f"test_throughput[{rounds[0].case}]", training_verdicts.throughput(outcomes))
     return finish(run_dir)
 
 
@@ -115,7 +117,7 @@ def store_rounds(case_dir: Path, *rounds: Training) -> list[Outcome]:
         store.save_outcome(round_dir, outcomes[-1])
         if not training.throughput_only:
             test = f"test_converges[{training.case}-round{training.round}]"
-            store.save_verdicts(case_dir, test, verdicts.converges(outcomes[-1]))
+            store.save_verdicts(case_dir, test, training_verdicts.converges(outcomes[-1]))
     return outcomes
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from flagperf_driver.target import Target
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.kinds.training.verdicts.reference import FEWEST
 from pytest_flagperf.plan import PlanRequest, make_plan
-from pytest_flagperf.results.verdicts.reference import FEWEST
 from tools import markers
 from tools.calibration import DEVIATIONS, LATEST, FullTraining, table
 

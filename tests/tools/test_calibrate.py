@@ -11,10 +11,10 @@ import pytest
 
 from pytest_flagperf.catalog import Catalog, CatalogError
 from pytest_flagperf.commands.source_tree import tree
-from pytest_flagperf.results import verdicts
+from pytest_flagperf.kinds.training import verdicts as training_verdicts
+from pytest_flagperf.kinds.training.verdicts import converges, reference
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.verdicts import converges, reference
 from tests.helpers.recording import CONFIG, Entry, Training, write
 from tests.helpers.stored_runs import finish
 from tests.helpers.trees import SUITE_TOML, write_suite
@@ -67,7 +67,7 @@ def stored(run: Path, trainings: Iterable[Training]) -> Path:
             directory = write(replace(one, round=number, rounds=len(rounds)), folder / f"round{number}")
             outcome = measure(directory)
             store.save_outcome(directory, outcome)
-            store.save_verdicts(folder, f"test_converges[round{number}]", verdicts.converges(outcome))
+            store.save_verdicts(folder, f"test_converges[round{number}]", training_verdicts.converges(outcome))
     return finish(run)
 
 

@@ -19,13 +19,13 @@ from mlperf_logging.mllog import mllog as official
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.commands import main
+from pytest_flagperf.kinds.training.verdicts.reference import Reference
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Target
 from pytest_flagperf.results.measured.starts import Start
 from pytest_flagperf.results.tables.store import load_run
-from pytest_flagperf.results.verdicts.reference import Reference
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.round_dir import RoundDir
 from pytest_flagperf_mlperf import mllog

@@ -16,10 +16,10 @@ from flagperf_driver.layout import rank_log
 from flagperf_driver.node.logs.ranklog import whole
 from flagperf_driver.perflog import Record, number
 from pytest_flagperf.catalog import REFERENCE
+from pytest_flagperf.kinds.training.verdicts.reference import global_batch
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import has_converged
-from pytest_flagperf.results.verdicts.reference import global_batch
 from pytest_flagperf.stored.plan import StoredPlan, Value
 
 MARK = ":::MLLOG "

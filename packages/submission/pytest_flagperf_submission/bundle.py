@@ -25,6 +25,7 @@ from typing import Any
 
 from pytest_flagperf.case import Shape
 from pytest_flagperf.commands import common
+from pytest_flagperf.kinds.training.verdicts import converges
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export import markdown
 from pytest_flagperf.results.figures.units import count
@@ -32,7 +33,7 @@ from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.runs import age, find_runs
 from pytest_flagperf.results.tables.store import StoredRun
-from pytest_flagperf.results.verdicts import converges, failed, has_converged
+from pytest_flagperf.results.verdicts import failed, has_converged
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.results.verification import verify
 from pytest_flagperf.stored import FormatError, to_json_types

@@ -47,7 +47,7 @@ class MeasurementKind(Kind):
         return next(filter(None, map(measured, alike)), None) or declared(plan) or "no expected_time_s"
 
     def judges(self) -> Mapping[str, JudgeRounds]:
-        from pytest_flagperf.results import verdicts
+        from . import verdicts
 
         return {"test_measured": verdicts.measured, "test_reaches": verdicts.reaches, "test_uniform": verdicts.uniform}
 

@@ -22,18 +22,18 @@ class MeasurementBenchmark(Benchmark):
 
     def test_measured(self, measurements: Sequence[Outcome], judge: Judge, gates: Gates) -> None:
         """The figures of all rounds are complete, possible, repeatable, and as good as the accepted baseline."""
-        from pytest_flagperf.results import verdicts  # not loaded while tests are collected
+        from . import verdicts  # not loaded while tests are collected
 
         judge([*verdicts.measured(measurements), *gates.figures(measurements)])
 
     def test_reaches(self, promised: Sequence[Outcome], judge: Judge) -> None:
         """The chip reaches the shares of its peaks that the vendor promises; not collected without a promise."""
-        from pytest_flagperf.results import verdicts
+        from . import verdicts
 
         judge(verdicts.reaches(promised))
 
     def test_uniform(self, siblings: Sequence[Outcome], judge: Judge) -> None:
         """No device and no host is slower than its like; not collected for one process."""
-        from pytest_flagperf.results import verdicts
+        from . import verdicts
 
         judge(verdicts.uniform(siblings))

@@ -63,7 +63,7 @@ class TrainingKind(Kind):
         return convergence(plan, stored_runs, results), list(checkpoints(plan, stored_runs))
 
     def judges(self) -> Mapping[str, JudgeRounds]:
-        from pytest_flagperf.results import verdicts
+        from . import verdicts
 
         return {
             "test_throughput": verdicts.throughput,

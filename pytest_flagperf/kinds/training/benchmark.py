@@ -23,14 +23,14 @@ class TrainingBenchmark(Benchmark):
     @pytest.mark.converges
     def test_converges(self, training: Outcome, judge: Judge, gates: Gates) -> None:
         """Every round reaches the suite's target."""
-        from pytest_flagperf.results import verdicts  # not loaded while tests are collected
+        from . import verdicts  # not loaded while tests are collected
 
         judge([*verdicts.converges(training), *gates.valid(training)])
 
     @pytest.mark.throughput
     def test_throughput(self, trainings: Sequence[Outcome], judge: Judge, gates: Gates) -> None:
         """The throughputs of all rounds are valid and as good as the accepted baseline."""
-        from pytest_flagperf.results import verdicts
+        from . import verdicts
 
         judge([*verdicts.throughput(trainings), *gates.figures(trainings)])
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flagperf_driver.node.logs.points import Turn
-from pytest_flagperf.results.verdicts.uniform import SLOW, WAITS, slow_ranks
+from pytest_flagperf.kinds.measurement.uniform import SLOW, WAITS, slow_ranks
 from tests.driver.measuring import live_ranks
 
 RECORDED: list[dict[str, Any]] = json.loads(Path(__file__).with_name("recorded_ranks.json").read_text())

@@ -13,9 +13,9 @@ import pytest
 from flagperf_driver.addresses import HIDDEN
 from flagperf_driver.node.sampling import devices
 from pytest_flagperf.commands import main
+from pytest_flagperf.kinds.training import verdicts as training_verdicts
 from pytest_flagperf.report.page import html as pieces
 from pytest_flagperf.report.page import page
-from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.validity import ValidityWarning
@@ -298,7 +298,9 @@ def test_texts_of_logs_and_configs_do_not_become_markup(tmp_path: Path) -> None:
         logs=(f"{HOSTILE}/rank0.out.log",), stop_reason=HOSTILE, phases=(Phase(HOSTILE, 0.0, 1.0),),
     )  # fmt: skip
     store.save_outcome(case_dir / "round1", hostile)
-    save_verdicts(case_dir, Verdict(HOSTILE, False, HOSTILE, HOSTILE, HOSTILE, HOSTILE), *verdicts.converges(hostile))
+    save_verdicts(
+        case_dir, Verdict(HOSTILE, False, HOSTILE, HOSTILE, HOSTILE, HOSTILE), *training_verdicts.converges(hostile)
+    )
     store.write_run(tmp_path, RunInfo((HOSTILE,), {HOSTILE: HOSTILE}, not_run=(HOSTILE,)), ())
     text = page.body(tmp_path, tmp_path)
     parsed = ParsedPage(text)

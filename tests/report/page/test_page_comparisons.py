@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flagperf.kinds.training import verdicts as training_verdicts
 from pytest_flagperf.report.page import comparisons, page
 from pytest_flagperf.report.page.failures import excerpts
 from pytest_flagperf.report.page.rows import Row, row_of
-from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.figures.kinds import FIGURES
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
@@ -231,4 +231,4 @@ def test_a_failed_round_shows_the_failed_ranks_log_first(tmp_path: Path) -> None
         (tmp_path / name).write_text(f"this is {Path(name).name}\n")
     text = text_of(excerpts(tmp_path, outcome))
     assert text.index("rank1.out.log") < text.index("rank0.out.log")
-    assert not verdicts.converges(outcome)[0].ok
+    assert not training_verdicts.converges(outcome)[0].ok

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.kinds.training import verdicts as training_verdicts
 from pytest_flagperf.report.terminal.summary import RunSummary, all_lines
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
@@ -75,7 +76,7 @@ def test_a_case_that_an_interrupted_run_did_not_finish_has_not_failed(result: Ca
 
 def test_each_failure_is_listed_once_an_expected_one_with_its_reason() -> None:
     outcome = recorded("crashed_rank")
-    failures = tuple(verdicts.converges(outcome))
+    failures = tuple(training_verdicts.converges(outcome))
     crashed = summarize_case(CaseResult(BERT, (outcome,), {"test_converges": failures, "test_throughput": failures}))
     assert len(crashed.failures) == len(set(crashed.failures)) == len(crashed.short)
     speedup = verdicts.speedup([recorded("converged_1x2")], OneCard(4000.0, "this run"), 2, 0.5, "weak")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver import events
+from pytest_flagperf.kinds.training.verdicts import converges, throughput
 from pytest_flagperf.results.measured.measure import measure
-from pytest_flagperf.results.verdicts import converges, failed, throughput
+from pytest_flagperf.results.verdicts import failed
 from tests.helpers.recording import START_MS, Entry, Training, given, write
 
 GOOD = Training("good", nproc=2, token="0f1e")

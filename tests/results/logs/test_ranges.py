@@ -17,11 +17,12 @@ from flagperf_driver.node.logs.ranklog import RangeChecker
 from flagperf_driver.node.logs.samples import Samples
 from flagperf_driver.node.sampling import devices, host_counters
 from flagperf_driver.target import Target
+from pytest_flagperf.kinds.training.verdicts import converges, throughput
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.logs.range_texts import impossible_figure, range_text
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts import converges, failed, throughput
+from pytest_flagperf.results.verdicts import failed
 from tests.helpers.results_help import edit_json, recorded, replay_dir
 
 START = 1_700_000_000.0

@@ -11,12 +11,13 @@ import pytest
 
 from flagperf_driver import events
 from flagperf_driver.node.logs.ranklog import RankLog
+from pytest_flagperf.kinds.training.verdicts import converges, throughput
 from pytest_flagperf.results.measured.consistency import CONTRADICTION, PAIRS
 from pytest_flagperf.results.measured.consistency_pairs import RankFigures
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.sampled import Counted
-from pytest_flagperf.results.verdicts import converges, failed, speedup, throughput
+from pytest_flagperf.results.verdicts import failed, speedup
 from pytest_flagperf.results.verdicts.speedup import OneCard
 from tests.helpers.recording import CONFIG, START_MS, Entry, Json, Sampling, Training, write
 from tests.helpers.results_help import edit_json

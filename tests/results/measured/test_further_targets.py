@@ -12,13 +12,14 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
 from pytest_flagperf.kinds.training import charts
+from pytest_flagperf.kinds.training.verdicts import converges
 from pytest_flagperf.plan import PlanRequest, describe, make_plan
 from pytest_flagperf.report.export.junit import properties
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.logs.range_texts import impossible_figure
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts import Verdict, converges
+from pytest_flagperf.results.verdicts import Verdict
 from tests.helpers.recording import Entry, Training, write
 from tests.helpers.trees import SUITE_TOML, write_suite, write_vendor
 from tools import sections

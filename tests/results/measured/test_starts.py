@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from flagperf_driver import events
+from pytest_flagperf.kinds.training.verdicts import converges
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts import converges
 from pytest_flagperf.stored.round_dir import RoundDir
 from tests.helpers.recording import CONFIG, START_MS, Entry, Json, Sampling, Training, write
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flagperf.kinds.training import verdicts as training_verdicts
 from pytest_flagperf.printable import printable
 from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.comparing.one_card import find_one_card
@@ -41,7 +42,7 @@ def stored(run_dir: Path, name: str) -> Outcome:
 
 
 def case_of(outcome: Outcome) -> CaseResult:
-    judged = {"test_converges": tuple(verdicts.converges(outcome))}
+    judged = {"test_converges": tuple(training_verdicts.converges(outcome))}
     return CaseResult(outcome.case, (outcome,), judged, OneCard(1000.0, "this run", "images/s"))
 
 
@@ -129,21 +130,21 @@ def test_of_a_run_killed_midway_is_read_what_is_there(tmp_path: Path) -> None:
 
 
 def test_verdict_files_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
-    path = store.save_verdicts(tmp_path, "test_converges[a/b]", verdicts.converges(None))
+    path = store.save_verdicts(tmp_path, "test_converges[a/b]", training_verdicts.converges(None))
     assert path.parent == tmp_path / "verdicts"
-    assert store.load_verdicts(tmp_path)["test_converges[a/b]"] == tuple(verdicts.converges(None))
+    assert store.load_verdicts(tmp_path)["test_converges[a/b]"] == tuple(training_verdicts.converges(None))
     edit_json(path, verdicts=[{"name": "x"}])
-    store.save_verdicts(tmp_path, "test_throughput[a/b]", verdicts.converges(None))
+    store.save_verdicts(tmp_path, "test_throughput[a/b]", training_verdicts.converges(None))
     found = store.load_verdicts(tmp_path)
     (failed,) = found[path.stem]
     assert not failed.ok
     assert failed.sentence == f"{path}: verdicts: ok is missing"
-    assert found["test_throughput[a/b]"] == tuple(verdicts.converges(None))
+    assert found["test_throughput[a/b]"] == tuple(training_verdicts.converges(None))
 
 
 def test_a_case_that_was_interrupted_is_not_ok(tmp_path: Path) -> None:
     good, cut = recorded("converged_1x1"), replace(recorded("interrupted"), round=2)
-    judged = {"test_converges": tuple(verdicts.converges(good))}
+    judged = {"test_converges": tuple(training_verdicts.converges(good))}
     expected = {"test_converges": (replace(judged["test_converges"][0], ok=False, expected_failure="known"),)}
     assert CaseResult(good.case, (good,), judged).ok
     assert CaseResult(good.case, (good,), expected).ok

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_flagperf.kinds.training.verdicts import converges
+from pytest_flagperf.kinds.training.verdicts.learning import FEWEST, MANY, fall, learned
 from pytest_flagperf.results.measured.outcome import Evaluation, Outcome, Step
 from pytest_flagperf.results.measured.starts import Start
-from pytest_flagperf.results.verdicts import converges, failed
-from pytest_flagperf.results.verdicts.learning import FEWEST, MANY, fall, learned
+from pytest_flagperf.results.verdicts import failed
 from tests.helpers.results_help import recorded
 
 SIZES = [FEWEST, 8, MANY - 1, MANY, 200]

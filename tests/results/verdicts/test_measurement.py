@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 
 from flagperf_driver.node.logs.points import LeftOutPoint, MeasuredPoint, Turn, measured_point
-from pytest_flagperf.kinds.measurement import charts
+from pytest_flagperf.kinds.measurement import charts, machine_check
+from pytest_flagperf.kinds.measurement import verdicts as measurement_verdicts
+from pytest_flagperf.kinds.measurement.machine_check import slow_devices
 from pytest_flagperf.report.page import pairs, points
 from pytest_flagperf.report.page.rows import overview, row_of
 from pytest_flagperf.report.terminal.table import console_table
-from pytest_flagperf.results import verdicts
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.logs.points import of_ranks, point_of
 from pytest_flagperf.results.measured.metrics import MetricValue
@@ -22,8 +23,6 @@ from pytest_flagperf.results.measured.outcome import Outcome, Target
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
-from pytest_flagperf.running import machine_check
-from pytest_flagperf.running.machine_check import slow_devices
 from pytest_flagperf.stored.plan import MEASUREMENT, MeasuredFigure
 from tests.helpers.rounds import tiny_plan
 
@@ -104,9 +103,9 @@ def test_a_record_that_is_not_a_point_is_none(change: Mapping[str, Any]) -> None
 
 def test_a_complete_measurement_passes() -> None:
     rounds = [outcome(point("a", {"copy": rate, "wait": 1e-6}), number=n) for n, rate in enumerate((80e9, 82e9), 1)]
-    assert failures(verdicts.measured(rounds)) == []
-    assert failures(verdicts.reaches(rounds)) == []
-    assert {one.name for one in verdicts.measured(rounds)} >= {
+    assert failures(measurement_verdicts.measured(rounds)) == []
+    assert failures(measurement_verdicts.reaches(rounds)) == []
+    assert {one.name for one in measurement_verdicts.measured(rounds)} >= {
         "finished", "in_range", "points", "measured copy", "measured wait", "possible copy", "repeatable copy",
     }  # fmt: skip
 
@@ -133,18 +132,18 @@ def test_a_complete_measurement_passes() -> None:
     ],
 )
 def test_a_figure_that_is_missing_impossible_or_unfinished_fails(broken: Outcome | None, expected: list[str]) -> None:
-    found = failures(verdicts.measured([broken]))
+    found = failures(measurement_verdicts.measured([broken]))
     assert len(found) == len(expected), found
     assert all(text.startswith(start) for text, start in zip(found, expected, strict=True)), found
 
 
 def test_no_round_fails() -> None:
-    assert failures(verdicts.measured([])) == ["finished: no figure: no round ran"]
+    assert failures(measurement_verdicts.measured([])) == ["finished: no figure: no round ran"]
 
 
 def test_a_single_round_with_too_few_windows_is_not_judged_as_repeatable() -> None:
     def judged(one: MeasuredPoint, unit: str = "B/s") -> list[tuple[bool, bool, bool]]:
-        found = verdicts.measured([outcome(one, figures=[replace(COPY, unit=unit)])])
+        found = measurement_verdicts.measured([outcome(one, figures=[replace(COPY, unit=unit)])])
         return [(each.ok, each.judged, each.warning) for each in found if each.name == "repeatable copy"]
 
     few = replace(point("a", {"copy": 80e9}), interval=None, windows=3)
@@ -157,18 +156,18 @@ def test_a_single_round_with_too_few_windows_is_not_judged_as_repeatable() -> No
 
 def test_rounds_that_differ_fail_unless_none_of_them_is_valid() -> None:
     rounds = [outcome(point("a", {"copy": rate}), number=n) for n, rate in enumerate((60e9, 80e9, 81e9), 1)]
-    (sentence,) = failures(verdicts.measured(rounds))
+    (sentence,) = failures(measurement_verdicts.measured(rounds))
     assert sentence.startswith("repeatable copy: copy varies by 26.2 % in 3 rounds (60 GB/s to 81 GB/s)")
     warning = (ValidityWarning("busy", "a rank waited"),)
-    judged = verdicts.measured([replace(one, validity_warnings=warning) for one in rounds])
+    judged = measurement_verdicts.measured([replace(one, validity_warnings=warning) for one in rounds])
     assert failures(judged) == []
     assert [one.name for one in judged if not one.judged] == ["repeatable"]
 
 
 def test_a_chip_below_the_promise_fails() -> None:
-    (sentence,) = failures(verdicts.reaches([outcome(point("a", {"copy": 79e9}))]))
+    (sentence,) = failures(measurement_verdicts.reaches([outcome(point("a", {"copy": 79e9}))]))
     assert "copy is 79 GB/s; the vendor promises at least 80 GB/s, 80.0 % of the declared peak of 100 GB/s" in sentence
-    assert failures(verdicts.reaches([outcome(point("a", {"wait": 1.0}))])), "a missing figure"
+    assert failures(measurement_verdicts.reaches([outcome(point("a", {"wait": 1.0}))])), "a missing figure"
 
 
 def turns(slow: Mapping[int, float], ranks: int = 4) -> dict[str, tuple[Turn, ...]]:
@@ -179,7 +178,7 @@ def turns(slow: Mapping[int, float], ranks: int = 4) -> dict[str, tuple[Turn, ..
 
 def judged_uniform(slow: Mapping[int, float], **more: Any) -> list[Verdict]:
     one = point("a", {"copy": 80e9}, turns=turns(slow), **more)
-    return [each for each in verdicts.uniform([outcome(one, nnodes=2)]) if each.name.startswith("uniform")]
+    return [each for each in measurement_verdicts.uniform([outcome(one, nnodes=2)]) if each.name.startswith("uniform")]
 
 
 def test_even_ranks_pass_and_a_slow_one_is_named_with_its_host() -> None:
@@ -197,18 +196,20 @@ def test_a_slow_host_is_named_instead_of_its_ranks() -> None:
 def test_ranks_without_turns_of_their_own_are_not_accused() -> None:
     (together,) = judged_uniform({1: 1.3}, together=True)
     assert (together.ok, together.judged, together.warning) == (True, False, False)
-    (unknown,) = [v for v in verdicts.uniform([outcome(point("a", {"copy": 80e9}))]) if v.name.startswith("uniform")]
+    (unknown,) = [
+        v for v in measurement_verdicts.uniform([outcome(point("a", {"copy": 80e9}))]) if v.name.startswith("uniform")
+    ]
     assert (unknown.ok, unknown.judged, unknown.warning) == (True, False, True)
 
 
 def test_on_a_busy_host_a_slow_rank_is_named_but_not_judged() -> None:
     one = point("a", {"copy": 80e9}, turns=turns({1: 1.3}))
     busy = outcome(one, nnodes=2, validity_warnings=(ValidityWarning("busy", "a rank waited for a core"),))
-    (judged,) = [each for each in verdicts.uniform([busy]) if each.name.startswith("uniform")]
+    (judged,) = [each for each in measurement_verdicts.uniform([busy]) if each.name.startswith("uniform")]
     assert (judged.ok, judged.judged, judged.warning) == (True, False, True)
     assert "rank 1 on h1 is 30.0 % slower" in judged.sentence
     hot = replace(busy, validity_warnings=(ValidityWarning("throttled", "a device was slowed down"),))
-    assert failures(verdicts.uniform([hot])), "a throttled device is slow itself"
+    assert failures(measurement_verdicts.uniform([hot])), "a throttled device is slow itself"
 
 
 def test_the_terminal_lists_every_figure_with_its_share_of_the_peak() -> None:
@@ -298,8 +299,8 @@ def test_the_hosts_of_a_measurement_before_the_run_are_given_back(
     engine = SimpleNamespace(run=lambda *_: lambda: given_back.append(True))
     run = SimpleNamespace(directory=SimpleNamespace(path=tmp_path), engine=engine)
     monkeypatch.setattr(
-        "pytest_flagperf.running.machine_check.measure.measured", lambda _: SimpleNamespace(ended_well=True)
+        "pytest_flagperf.kinds.measurement.machine_check.measure.measured", lambda _: SimpleNamespace(ended_well=True)
     )
-    monkeypatch.setattr("pytest_flagperf.running.machine_check.store.save_outcome", lambda *_: None)
+    monkeypatch.setattr("pytest_flagperf.kinds.measurement.machine_check.store.save_outcome", lambda *_: None)
     machine_check._measure(cast("Any", run), tiny_plan())
     assert given_back == [True]

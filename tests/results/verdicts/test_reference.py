@@ -12,11 +12,12 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.kinds.training.verdicts import converges, reference
+from pytest_flagperf.kinds.training.verdicts.reference import Reference
 from pytest_flagperf.plan import PlanRequest, make_plan
 from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.measured.outcome import Evaluation, Outcome, Step, Target
-from pytest_flagperf.results.verdicts import Verdict, converges, failed, reference
-from pytest_flagperf.results.verdicts.reference import Reference
+from pytest_flagperf.results.verdicts import Verdict, failed
 from pytest_flagperf.stored import FormatError
 from tests.helpers.results_help import recorded
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.results.verdicts import converges, failed, throughput
+from pytest_flagperf.kinds.training.verdicts import converges, throughput
+from pytest_flagperf.results.verdicts import failed
 from tests.helpers.results_help import NAMES, REPLAYS, recorded, replay_dir
 from tests.replays.make import GOLDEN
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.kinds.training.verdicts import converges, throughput
+from pytest_flagperf.kinds.training.verdicts.throughput import MIN_MEASURED_STEPS
 from pytest_flagperf.results.measured.outcome import Losses, Outcome, Quality, Target
 from pytest_flagperf.results.measured.starts import Start
 from pytest_flagperf.results.measured.validity import ValidityWarning
-from pytest_flagperf.results.verdicts import OneCard, Verdict, converges, failed, speedup, throughput, valid
-from pytest_flagperf.results.verdicts.throughput import MIN_MEASURED_STEPS
+from pytest_flagperf.results.verdicts import OneCard, Verdict, failed, speedup, valid
 from tests.helpers.results_help import recorded, with_metric
 
 NAN, INF = math.nan, math.inf

@@ -8,11 +8,11 @@ from functools import partial
 from statistics import median, median_low
 
 from flagperf_driver.node.logs.points import MeasuredPoint, Turn
+from pytest_flagperf.kinds.measurement.uniform import BOUND, WAITS, Slow, slow_ranks
 from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.logs.points import point_of
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts.uniform import BOUND, WAITS, Slow, slow_ranks
 from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind, finished, in_range
 from pytest_flagperf.stored.plan import MOST_OF_PEAK, MeasuredFigure
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from pytest_flagperf.kinds.training.verdicts.reference import loss_points, metric_points
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.statistics import student_tail
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts.reference import loss_points, metric_points
 from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind
 
 CHANCE = 0.01

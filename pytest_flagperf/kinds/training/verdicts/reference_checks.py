@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pytest_flagperf.results.figures import targets
-from pytest_flagperf.results.figures.units import compared, count, plain, quantity
-from pytest_flagperf.results.logs import curves
-from pytest_flagperf.results.measured.outcome import Evaluation, Outcome
-from pytest_flagperf.results.verdicts.reference import (
+from pytest_flagperf.kinds.training.verdicts.reference import (
     EVALUATIONS,
     Batch,
     Reference,
@@ -16,6 +12,10 @@ from pytest_flagperf.results.verdicts.reference import (
     loss_points,
     step_samples,
 )
+from pytest_flagperf.results.figures import targets
+from pytest_flagperf.results.figures.units import compared, count, plain, quantity
+from pytest_flagperf.results.logs import curves
+from pytest_flagperf.results.measured.outcome import Evaluation, Outcome
 from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind
 from pytest_flagperf.stored import FormatError
 

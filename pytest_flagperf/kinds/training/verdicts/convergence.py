@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from pytest_flagperf.kinds.training.verdicts.reference import step_samples
 from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.figures.units import compared, count, plain, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts.reference import step_samples
 from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind
 
 _KIND = VerdictKind.CONVERGENCE

@@ -17,6 +17,7 @@ from flagperf_driver.node.logs.points import MeasuredPoint
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Suite
 from pytest_flagperf.engines import Engine
+from pytest_flagperf.kinds.measurement.uniform import BOUND, slow_ranks
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.progress import note
@@ -26,15 +27,13 @@ from pytest_flagperf.results.logs.points import point_of
 from pytest_flagperf.results.measured import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.verdicts.uniform import BOUND, slow_ranks
+from pytest_flagperf.running.judging import stored_baseline
 from pytest_flagperf.selection import Selected
 from pytest_flagperf.stored import layout
 from pytest_flagperf.stored.plan import MeasuredFigure
 
-from .judging import stored_baseline
-
 if TYPE_CHECKING:
-    from .run import Run
+    from pytest_flagperf.running.run import Run
 
 LEAVE_OUT = "leave-out"
 FOLDER = "preflight"
