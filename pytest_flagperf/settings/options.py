@@ -65,6 +65,8 @@ class Option:
     alone: str = ""
     """The value of the option without a value; each other value is written with ``=``."""
     public: Callable[[str], str] = redaction.hidden
+    least: float | None = None
+    """The least allowed number."""
 
     def shown(self, value: object) -> str:
         """Return the part of a value that may be stored and shown."""
@@ -110,7 +112,7 @@ class Settings:
         "NxP[,NxP...]",
         public=redaction.as_given,
     )
-    repeat: int = option(RUNS, "rounds of each case", "N", 1)
+    repeat: int = option(RUNS, "rounds of each case", "N", 1, least=1)
     case: tuple[str, ...] = option(
         RUNS,
         "run this case, model:framework:hardware:nnodes:nproc:repeat; may be repeated",
@@ -230,15 +232,17 @@ class Settings:
         public=redaction.as_given,
     )
     clear_caches: bool = option(SITE, "drop the hosts' file caches before each round", default=False, flag=True)
-    sample: float = option(SITE, "seconds between two samples of the devices, at least 0.01", "SECONDS", DEVICES_S)
+    sample: float = option(
+        SITE, "seconds between two samples of the devices, at least 0.01", "SECONDS", DEVICES_S, least=0.01
+    )
     lease_time: float = option(
-        SITE, "seconds after which ranks on other hosts stop if this machine does not answer", "SECONDS", 600.0
+        SITE, "seconds after which ranks on other hosts stop if this machine does not answer", "SECONDS", 600.0, least=0
     )
     restart_wait: float = option(
-        SITE, "seconds for which another start of --restarts waits for its hosts", "SECONDS", 1800.0
+        SITE, "seconds for which another start of --restarts waits for its hosts", "SECONDS", 1800.0, least=0
     )
     fewest_hosts: int = option(
-        SITE, "after this wait a training goes on with fewer hosts, at least so many; 0: never", "N", 0
+        SITE, "after this wait a training goes on with fewer hosts, at least so many; 0: never", "N", 0, least=0
     )
     preflight: str | None = option(
         RUNS,
@@ -253,6 +257,7 @@ class Settings:
         " or a device error (docs/days.md)",
         "N",
         0,
+        least=0,
     )
     resume: str | None = option(
         RUNS,

@@ -13,7 +13,6 @@ from flagperf_driver.node.logs.whole_numbers import LARGEST_INT
 
 from .. import expected as expectations
 from .. import redaction
-from ..expected import Expected
 from ..packages import advice
 from ..problems import kind, near, shown, unusable_path
 from .options import COMMAND_LINE, DEFAULT, OPTIONS, REMOVED, RENAMED, SITE, Option, Settings, SettingsError, SiteTable
@@ -221,88 +220,76 @@ def wrong_value(option: Option, value: Any) -> str | None:
     return None
 
 
-def check_numbers(values: Mapping[str, Any], sources: Mapping[str, str], problems: list[str]) -> None:
-    limits = {"repeat": (1, "expected at least 1"), "sample": (0.01, "expected at least 0.01 s")}
-    limits |= dict.fromkeys(("lease_time", "restart_wait"), (0.0, "expected at least 0 s"))
-    limits |= dict.fromkeys(("restarts", "fewest_hosts"), (0, "expected at least 0"))
-    for key, (minimum, expected) in limits.items():
+def _impossible_values(values: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[str]:
+    """Yield the problems of values that every source may give, each with its source."""
+    for option in OPTIONS:
+        value = values[option.key]
         # Not `<`, which is false for NaN.
-        if not values[key] >= minimum:
-            problems.append(f"{key.replace('_', '-')} = {values[key]} ({sources[key]}): {expected}")
+        if option.least is not None and not value >= option.least:
+            expected = f"expected at least {option.least:g}{' s' if option.metavar == 'SECONDS' else ''}"
+            yield f"{option.name} = {value} ({sources[option.key]}): {expected}"
+    wheels, image = values["wheels"], values["image"]
+    if wheels is not None and not os.path.isdir(wheels):  # noqa: PTH112 - also a name that is too long
+        yield f"wheels = {wheels} ({sources['wheels']}): no such folder; flagperf wheels fills one"
+    if image is not None and not (redaction.is_image(image) or redaction.is_image_file(image)):
+        expected = "expected an image name for docker pull, a path, or docker://NAME"
+        yield f"image = {shown(redaction.image(image))} ({sources['image']}): {expected}"
 
 
 def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None = None) -> Settings:
     """Return the settings with absolute paths; the command line overrides the file, the file overrides the defaults."""
-    root = root.absolute()
+    root, cwd = root.absolute(), cwd or Path.cwd()
     values: dict[str, Any] = {option.key: option.default for option in OPTIONS}
     values |= {key: located(values[key], root) for key in ("reports", "baselines")}
     sources = dict.fromkeys(values, DEFAULT)
     problems: list[str] = []
-    located_table = settings_file(root)
     roots: tuple[str, ...] = (str(root),)
-    cluster_table = slurm_table = None
-    engine_tables: dict[str, SiteTable] = {}
-    expected: tuple[Expected, ...] = ()
-    if located_table is not None:
-        path, table = located_table
-        table = dict(table)
-        if "expected" in table:
-            expected = expectations.of_tables(table.pop("expected"), str(path), problems)
-        if "cluster" in table and not isinstance(table["cluster"], str):
-            cluster_table = _site_table("cluster", table, path, problems)
-        if "slurm" in table:
-            slurm_table = _site_table("slurm", table, path, problems)
-        for name in [name for name in table if advice(name)]:
-            problems.append(f"{path}: [{name}]: {advice(name)}")
-            del table[name]
-        if "engines" in table:
-            engine_tables = _engine_tables(table.pop("engines"), path, problems)
+    tables: dict[str, Any] = {}
+    if (found := settings_file(root)) is not None:
+        path, table = found[0], dict(found[1])
+        tables = _take_tables(table, path, problems)
         if "roots" in table:
-            roots = roots_of(table.pop("roots"), path, problems)
-            sources["roots"] = str(path)
+            roots, sources["roots"] = roots_of(table.pop("roots"), path, problems), str(path)
         in_file = checked(table, path, problems)
         problems += [f"{path}: {problem}" for problem in unusable_paths(in_file, path.parent)]
-        _take(values, sources, located_in(in_file, path.parent), str(path))
+        values |= located_in(in_file, path.parent)
+        sources |= dict.fromkeys(in_file, str(path))
     given = given_options(command_line)
-    problems += [f"--{problem}" for problem in unusable_paths(given, cwd or Path.cwd())]
-    _take(values, sources, located_in(given, cwd or Path.cwd()), COMMAND_LINE)
+    problems += [f"--{problem}" for problem in unusable_paths(given, cwd)]
+    values |= located_in(given, cwd)
+    sources |= dict.fromkeys(given, COMMAND_LINE)
     # --resume passes the stored roots, which include the tree.
     if not problems:
         others = (folder for folder in values["roots"] if Path(folder) != root)
         problems += [f"--roots={folder}: {problem}" for folder in others if (problem := no_root(folder))]
     values["roots"] = dict.fromkeys((*roots, *values["roots"]))
-    check_numbers(values, sources, problems)
-    if values["wheels"] is not None and not os.path.isdir(values["wheels"]):  # noqa: PTH112 - also a name that is too long
-        problems.append(f"wheels = {values['wheels']} ({sources['wheels']}): no such folder; flagperf wheels fills one")
-    if values["image"] is not None and not (
-        redaction.is_image(values["image"]) or redaction.is_image_file(values["image"])
-    ):
-        image = shown(redaction.image(values["image"]))
-        problems.append(
-            f"image = {image} ({sources['image']}): expected an image name for docker pull, a path, or docker://NAME"
-        )
+    problems += _impossible_values(values, sources)
     if problems:
         raise SettingsError(problems)
-    for option in OPTIONS:
-        if option.many:
-            values[option.key] = tuple(values[option.key])
-    file = str(located_table[0]) if located_table is not None else ""
-    return Settings(
-        **values,
-        cluster_table=cluster_table,
-        slurm_table=slurm_table,
-        engine_tables=engine_tables,
-        expected=expected,
-        expected_in=file,
-        sources=sources,
-    )
+    values |= {option.key: tuple(values[option.key]) for option in OPTIONS if option.many}
+    return Settings(**values, **tables, sources=sources)
 
 
-def _site_table(name: str, table: dict[str, Any], path: Path, problems: list[str]) -> SiteTable | None:
-    """Remove a table and return it, without keys that are reported as removed settings."""
-    given = table.pop(name)
+def _take_tables(table: dict[str, Any], path: Path, problems: list[str]) -> dict[str, Any]:
+    """Remove the tables from those of a settings file; return them by the fields of ``Settings``."""
+    tables: dict[str, Any] = {"expected_in": str(path)}
+    if "expected" in table:
+        tables["expected"] = expectations.of_tables(table.pop("expected"), str(path), problems)
+    for name in [name for name in ("cluster", "slurm") if name in table]:
+        if name == "slurm" or not isinstance(table[name], str):
+            tables[f"{name}_table"] = _site_table(name, table.pop(name), path, problems)
+    if "engines" in table:
+        tables["engine_tables"] = _engine_tables(table.pop("engines"), path, problems)
+    for part in [part for part in table if advice(part)]:
+        problems.append(f"{path}: [{part}]: {advice(part)}")
+        del table[part]
+    return tables
+
+
+def _site_table(name: str, given: Any, path: Path, problems: list[str]) -> SiteTable | None:
+    """Return a table, and report the keys that are removed settings."""
     if isinstance(given, dict):
-        table |= {key: value for key, value in given.items() if key in REMOVED}
+        checked({key: value for key, value in given.items() if key in REMOVED}, path, problems)
         return SiteTable({key: value for key, value in given.items() if key not in REMOVED}, path)
     text = ", or a string, as in cluster = 'gpu1,gpu2'" if name == "cluster" else ""
     problems.append(f"{path}: {name}: expected a table, [{name}]{text}; got {kind(given)}")
@@ -320,9 +307,3 @@ def _engine_tables(given: Any, path: Path, problems: list[str]) -> dict[str, Sit
         if not isinstance(table, dict)
     ]
     return {name: SiteTable(table, path) for name, table in given.items() if isinstance(table, dict)}
-
-
-def _take(values: dict[str, Any], sources: dict[str, str], given: Mapping[str, Any], source: str) -> None:
-    for key, value in given.items():
-        values[key] = value
-        sources[key] = source
