@@ -178,7 +178,7 @@ def _check_together(file: str, values: Mapping[str, Any], problems: list[str]) -
         problems.append(f"{where}.code = {code.url}: expected a folder in the bucket; files in it are removed")
     for name in ("data", "output"):
         other = values.get(name)
-        if code and other and other.bucket == code.bucket and (other.key + "\0").startswith(code.key):
+        if code and other and other.bucket == code.bucket and other.key.startswith(code.key):
             problems.append(f"{where}.{name} = {other.url}: is in the code folder {code.url}, whose files are removed")
     if values.get("pool") and values.get("flavor"):
         problems.append(

@@ -12,6 +12,10 @@ from collections.abc import Callable, Mapping
 
 DIGITS = 4
 _MOST_DIGITS = 12
+_LARGEST_PLAIN = 1e15
+"""Larger numbers have an exponent: a float does not have all their digits."""
+_LEAST_WITH_DECIMAL = 0.0095
+"""The least share whose per cent have two significant digits with one decimal: 0.95 % becomes 1.0 %."""
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 _POWERS = ("", "k", "M", "G", "T", "P")
 _RATES = ("B/s", "FLOP/s", "OP/s")  # of networks, memories and chips, which are counted in tens
@@ -49,7 +53,7 @@ def plain(value: float, digits: int = DIGITS) -> str:
         return quantity(value)
     if value == 0:
         return "0"
-    if not 1e-4 <= abs(value) < 1e15:
+    if not 1e-4 <= abs(value) < _LARGEST_PLAIN:
         return f"{value:.{digits - 1}g}"
     decimals = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
     text = f"{value:,.{decimals}f}"
@@ -62,7 +66,7 @@ def count(number: int, noun: str) -> str:
 
 
 def _share(value: float, digits: int) -> str:
-    if 0 < abs(value) < 0.0095:
+    if 0 < abs(value) < _LEAST_WITH_DECIMAL:
         return f"{plain(value * 100, digits - 2)} %"
     return f"{value * 100:,.{max(digits - 3, 0)}f} %"
 

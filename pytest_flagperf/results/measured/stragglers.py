@@ -58,15 +58,11 @@ def medians_of_others(times: Sequence[float]) -> list[float]:
     if len(times) < 2:
         return list(times)
     in_order = sorted(times)
-    low, high = (len(times) - 2) // 2, (len(times) - 1) // 2  # the middle of the others, if one from behind is left out
-    middle = [in_order[low + behind] + in_order[high + behind] for behind in (0, 1)]
-    straddled = in_order[low] + in_order[high + 1]
+    middle = (len(times) - 2) // 2, (len(times) - 1) // 2  # the places of the median in a list without one value
     medians = []
     for time in times:
-        # Which of the sorted values is left out: one before the middle, one in it, or one behind it.
-        place = bisect_left(in_order, time)
-        total = middle[1] if place <= low else straddled if place <= high else middle[0]
-        medians.append(total / 2)
+        own = bisect_left(in_order, time)
+        medians.append(sum(in_order[place + (place >= own)] for place in middle) / 2)
     return medians
 
 
