@@ -67,6 +67,8 @@ class Kind:
     """The figures that are judged against earlier rounds, if suites declare none."""
     main: ClassVar[str] = ""
     """The one of these figures that is shown where only one is."""
+    verdicts: ClassVar[tuple[str, ...]] = ()
+    """The names of its verdicts beside those of pytest-flagperf; [[expected]] may have them."""
     guide: ClassVar[str] = ""
     """The document that describes how to add a suite of this kind."""
 

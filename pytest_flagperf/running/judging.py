@@ -13,6 +13,7 @@ from pytest_flagperf.case import without_repeat
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.catalog.toml_reader import where
 from pytest_flagperf.expected import ExpectedInFile
+from pytest_flagperf.kind import kinds
 from pytest_flagperf.problems import near
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline
@@ -138,10 +139,11 @@ def check_expected(settings: Settings, catalog: Catalog) -> None:
 def _unknown_verdict(pattern: str, plugins: Collection[str]) -> str:
     """Return why no verdict matches a pattern; the verdicts of an installed plugin have its name as a prefix."""
     name, plugin = pattern.partition(" ")[0], pattern.partition(".")[0]  # "baseline p_core" judges a figure
-    known = any(fnmatchcase(verdict, name) for verdict in VERDICTS) or any(fnmatchcase(one, plugin) for one in plugins)
+    verdicts = [*VERDICTS, *(verdict for kind in kinds().values() for verdict in kind.verdicts)]
+    known = any(fnmatchcase(verdict, name) for verdict in verdicts) or any(fnmatchcase(one, plugin) for one in plugins)
     if known or pattern.startswith("*"):
         return ""
-    return f"unknown verdict{near(name, VERDICTS) or near(plugin, plugins) or '; choose from ' + ', '.join(VERDICTS)}"
+    return f"unknown verdict{near(name, verdicts) or near(plugin, plugins) or '; choose from ' + ', '.join(verdicts)}"
 
 
 def _unknown_suite(pattern: str, catalog: Catalog) -> str:

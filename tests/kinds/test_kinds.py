@@ -8,6 +8,7 @@ import pytest
 from pytest_flagperf.kind import kind_named, kinds
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.running.judging import _unknown_verdict
 from pytest_flagperf.stored import FormatError
 from tests.helpers.plugin_packages import Site
 from tests.helpers.results_help import recorded
@@ -16,6 +17,7 @@ KIND = """
 from pytest_flagperf.kinds import MeasurementKind
 class Made(MeasurementKind):
     name = "{name}"
+    verdicts = ("grows",)
 @hookimpl
 def flagperf_kinds():
     return [Made()]
@@ -26,6 +28,8 @@ def test_a_package_brings_a_kind(site: Site) -> None:
     site.install(KIND.format(name="made"))
     assert [*kinds()] == ["training", "measurement", "made"]
     assert kind_named("made").judges() == kind_named("measurement").judges() != {}
+    assert _unknown_verdict("grows *", ()) == ""
+    assert _unknown_verdict("grow", ()) == "unknown verdict; did you mean grows?"
 
 
 def test_a_package_cannot_replace_a_kind(site: Site) -> None:

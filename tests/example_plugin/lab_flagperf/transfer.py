@@ -15,6 +15,7 @@ LEAST = 0.9
 
 class TransferKind(MeasurementKind):
     name = "transfer"
+    verdicts = ("grows",)
 
     def describe(self, plan: Plan) -> CaseWords:
         return CaseWords(plan.figures[0].name, ["measures transfers"])
