@@ -167,13 +167,13 @@ class _Draft:
     def folder(self) -> Path:
         return self.suite.path / "config"
 
-    def load(self, file: Path, layer: str, read: Callable[[Path, str, Path], Module] = load) -> Module | None:
+    def load(self, file: Path, layer: str, read: Callable[[Path, str, str], Module] = load) -> Module | None:
         """Return the names of a file, with its path relative to its root; None if it is unreadable."""
         if not file.is_file():
             self.problems.append(f"{self.shown(file)}: no such file")
             return None
         try:
-            module = read(file, layer, Path(self.shown(file.parent)))
+            module = read(file, layer, self.shown(file.parent))
         except ConfigError as error:
             self.problems += error.problems
             return None
