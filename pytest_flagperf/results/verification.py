@@ -24,6 +24,8 @@ from pytest_flagperf.stored.round_dir import RoundDir, case_folders, planned_rou
 _MAX_DIFFERENCES = 20
 """The maximum number of differences that are listed for one file."""
 _SHOWN = 60
+_OF_VERSION = frozenset({"compared", digests.MADE_FROM, digests.DIGEST})
+"""Fields of an outcome that follow from the version that measured: how much it compares, and digests of version 0.1."""
 _EMPTY: tuple[object, ...] = (None, "", [], {})
 """The values of fields that a run of an older version does not have."""
 _ROUND_OF_TEST = re.compile(r"round(\d+)\]?$")
@@ -62,8 +64,7 @@ def _of_round(round_dir: RoundDir, derived: dict[Path, Outcome]) -> Iterator[str
     except FormatError as error:
         yield str(error)
         return
-    own = {name: value for name, value in body.items() if name not in (digests.MADE_FROM, digests.DIGEST)}
-    yield from _limited(path, _differences(own, outcome.to_json(), round_dir.path))
+    yield from _limited(path, _differences(body, outcome.to_json(), round_dir.path))
 
 
 # -- a case --------------------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def _differences(stored: Any, derived: Any, folder: Path, at: str = "") -> Itera
     """Yield a sentence for each value that differs, with its place in the file."""
     stored, derived = _by_name(stored), _by_name(derived)
     if isinstance(stored, dict) and isinstance(derived, dict):
-        for key in sorted({*stored, *derived}):
+        for key in sorted({*stored, *derived} - _OF_VERSION):
             if key in stored or derived[key] not in _EMPTY:
                 yield from _differences(stored.get(key), derived.get(key), folder, f"{at}.{key}".lstrip("."))
     elif isinstance(stored, list) and isinstance(derived, list) and len(stored) == len(derived):

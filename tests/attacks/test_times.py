@@ -137,7 +137,7 @@ def test_an_honest_vendor_passes(repo: Path, torch_python: str, tmp_path: Path) 
     assert honest.directory is not None
     (outcome,) = honest.directory.glob("*/round1/outcome.json")
     # All pairs except those of several ranks and of energy: one rank, no sampled devices.
-    assert json.loads(outcome.read_text())["compared"] >= 28
+    assert json.loads(outcome.read_text())["compared"] >= 15
 
 
 def test_a_slowed_clock_fails_by_the_agents_times(repo: Path, torch_python: str, tmp_path: Path) -> None:

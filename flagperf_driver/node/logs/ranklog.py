@@ -86,64 +86,11 @@ class Curve(Generic[T]):
 
 @dataclass
 class LogTotals:
-    """Seconds, steps and samples since TRAIN_START; a window is the time between two STEP_END records."""
+    """What is known of all records, also of those that the curves leave out."""
 
-    windows: int = 0
-    windows_s: float = 0.0
-    waited_s: float = 0.0
-    measured_s: float = 0.0
-    """Seconds of the windows that lie wholly after the warm-up."""
-    straddling_s: float = 0.0
-    """Seconds of the window in which the warm-up ends."""
-    measured_wait_s: float = 0.0
-    """Seconds of waiting for input in both."""
-    rated_samples: float = 0.0
-    """The samples by the logged throughputs and the windows' seconds."""
     step: int = 0
-    samples: int = 0
-    evaluations: int = 0
-    evaluated_s: float = 0.0
+    """The last step that was logged; before the first one the step from which the training continues."""
     longest_evaluation_s: float = 0.0
-    evaluated_between_s: float = 0.0
-    """Seconds from the record before each evaluation to the evaluation's record."""
-    _before: int = 0
-    _last_ms: int | None = None
-
-    def begin(self, step: int) -> None:
-        """Set the first step of this training; after a checkpoint it is not step 1."""
-        if not self.windows:
-            self._before = self.step = step - 1
-
-    def at(self, time_ms: int) -> None:
-        """Set the time of the last record."""
-        self._last_ms = time_ms
-
-    def end_step(self, value: Mapping[str, Any], warmup: int) -> None:
-        last = number(value.get("step"))
-        samples = number(value.get("samples"))
-        if not math.isfinite(last) or not math.isfinite(samples):
-            return
-        seconds = _finite(value.get("step_time")) * (last - self.step)
-        waited = _finite(value.get("input_wait"))
-        self.windows += 1
-        self.windows_s += seconds
-        self.waited_s += waited
-        self.rated_samples += _finite(value.get("throughput")) * seconds
-        if last - self._before > warmup:
-            self.measured_wait_s += waited
-            if self.step - self._before >= warmup:
-                self.measured_s += seconds
-            else:
-                self.straddling_s += seconds
-        self.step, self.samples = int(last), int(samples)
-
-    def evaluate(self, value: Mapping[str, Any], time_ms: int) -> None:
-        seconds = _finite(value.get("time"))
-        self.evaluations += 1
-        self.evaluated_s += seconds
-        self.longest_evaluation_s = max(self.longest_evaluation_s, seconds)
-        if self._last_ms is not None:
-            self.evaluated_between_s += (time_ms - self._last_ms) / 1000
 
 
 @dataclass(frozen=True)
@@ -345,10 +292,6 @@ class _RankLogReader:
         self.evaluations: Curve[Evaluation] = Curve()
 
     def take(self, record: perflog.Record) -> None:
-        self._take(record)
-        self.log.totals.at(record.time_ms)
-
-    def _take(self, record: perflog.Record) -> None:
         log = self.log
         log.last_ms = record.time_ms
         if record.rank != log.rank and log.other_rank is None:
@@ -363,7 +306,7 @@ class _RankLogReader:
         elif record.event == events.STEP_BEGIN:
             if log.first_step is None:
                 log.first_step = whole(record.value.get("step"))
-                log.totals.begin(log.first_step)
+                log.totals.step = log.totals.step if self.steps.seen else log.first_step - 1
         elif record.event == events.EVALUATE:
             self._evaluation(record)
         elif record.event == events.CHECKPOINT:
@@ -412,7 +355,8 @@ class _RankLogReader:
             self._bad_loss(value, loss)
         if self.log.warm_ms is None:
             self._warm(record)
-        self.log.totals.end_step(value, self._warmup)
+        if all(math.isfinite(number(value.get(name))) for name in ("step", "samples")):
+            self.log.totals.step = int(number(value.get("step")))
         self.steps.add(partial(self._make_step, record, loss))
 
     def _warm(self, record: perflog.Record) -> None:
@@ -443,7 +387,8 @@ class _RankLogReader:
     def _evaluation(self, record: perflog.Record) -> None:
         log, target = self.log, self.target
         evaluation = self._evaluated(record)
-        log.totals.evaluate(record.value, record.time_ms)
+        if math.isfinite(evaluation.seconds):
+            log.totals.longest_evaluation_s = max(log.totals.longest_evaluation_s, evaluation.seconds)
         values = {name: evaluation.metrics.get(name, math.nan) for name in target.values}
         if not all(map(math.isfinite, values.values())):
             log.bad_metrics += 1
@@ -489,8 +434,3 @@ def whole(value: object) -> int:
     """Return a count from a log; 0 for other values, and for counts above LARGEST_COUNT."""
     count = number(value)
     return int(count) if abs(count) <= LARGEST_COUNT else 0
-
-
-def _finite(value: object) -> float:
-    finite = number(value)
-    return finite if math.isfinite(finite) else 0.0

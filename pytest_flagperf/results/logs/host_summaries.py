@@ -11,7 +11,7 @@ from typing import Any
 
 from flagperf_driver.layout import rank_log
 from flagperf_driver.node.folder import SUMMARY
-from flagperf_driver.node.logs.summary import WHOLE_ROUND, HostSummary, LongFile, Request, digest_of, summarize
+from flagperf_driver.node.logs.summary import WHOLE_ROUND, HostSummary, LongFile, Request, digest_of, summarize, to_json
 from pytest_flagperf.printable import printable_in
 from pytest_flagperf.stored import FormatError, files, type_check
 
@@ -51,7 +51,9 @@ def has_long_files(folder: Path, summary: HostSummary) -> bool:
 def difference(folder: Path, request: Request) -> str | None:
     """Sum up the files in a host's folder, and return the first difference of the host's own summary from it."""
     own = printable_in(json.loads(json.dumps(summarize(folder, request))))
-    return _difference(files.read_printable(folder / SUMMARY), own)
+    # Without figures that only an older version sums up.
+    theirs = to_json(type_check.typed(HostSummary, files.read_printable(folder / SUMMARY), SUMMARY))
+    return _difference(theirs, own)
 
 
 def unlike(folder: Path, listed: Mapping[str, LongFile]) -> str | None:

@@ -1,4 +1,4 @@
-"""Pairs of ways to measure the same figure of a rank, with their tolerance."""
+"""A figure of a rank beside what another saw of it, with the tolerance."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from flagperf_driver.node.logs.ranklog import RankLog, whole
+from flagperf_driver.node.logs.ranklog import RankLog
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.figures.units import compared, quantity
 from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
@@ -55,14 +55,13 @@ class RankFigures:
 
     get: Callable[[str], float] = field(init=False)
     """A figure of FINISHED."""
-    step_time: Callable[[str], float] = field(init=False)
     earlier: Callable[[str], float] = field(init=False)
     """The part of a figure before the checkpoint from which the training resumed."""
 
     def __post_init__(self) -> None:
         finished = self.log.finished or {}
-        self.get = get = _Figures(finished).__getitem__
-        self.step_time = _Figures(finished.get("step_time")).__getitem__
+        self.get = _Figures(finished).__getitem__
+        self.mean_step_s = _Figures(finished.get("step_time"))["mean"]
         resumed = finished.get("resumed") if self.config.get("checkpoint_dir") else None
         self.earlier = _Figures(resumed).__getitem__ if resumed and isinstance(resumed, dict) else lambda _: 0.0
         self.train_s = self.here("raw_train_time", "train_time")
@@ -70,42 +69,10 @@ class RankFigures:
         self.compute_s = self.here("pure_training_computing_time", "compute_time")
         # The seconds of steps and of their waiting for input.
         self.windows_s = self.compute_s + self.here("input_wait_time", "input_wait_time")
-        # The items of a step of all cards; 0 if the config has no batch size.
-        accumulation = max(self.configured("gradient_accumulation_steps"), 1)
-        self.per_step = self.configured("train_batch_size") * self.data_ranks * accumulation
-        # The largest possible share of steps without a readable STEP_END record.
-        steps, totals = get("steps"), self.log.totals
-        unlogged = max(1 - totals.step / steps, 0.0) if steps > 0 else 0.0
-        self.lost_share = min(self.log.broken_lines / max(totals.windows, 1) + unlogged, 1.0)
 
     def here(self, name: str, earlier: str) -> float:
         """A figure of FINISHED without the part before the checkpoint from which the training resumed."""
         return self.get(name) - self.earlier(earlier)
-
-    def knows(self, name: str) -> bool:
-        """Return True if the plan's config has this value."""
-        return name in self.config
-
-    def configured(self, name: str) -> int:
-        value = self.config.get(name)
-        return max(whole(value), 0) if value else 0
-
-    def items(self, steps: float, passes: float) -> tuple[float, float]:
-        """The least and the most samples of these steps: an epoch may end with a smaller step, an item have several."""
-        smaller = min(math.ceil(passes) + 1, steps)
-        most = steps * self.per_step
-        return most - smaller * (self.per_step - 1), most * max(self.configured("samples_per_item"), 1)
-
-    def between(self, begin: str, end: str) -> float:
-        """Seconds between two records."""
-        times = self.log.milestones_ms
-        return (times[end] - times[begin]) / 1000 if begin in times and end in times else math.nan
-
-    @property
-    def lost_evaluations_s(self) -> float:
-        """The most seconds of evaluations whose record cannot be read."""
-        totals = self.log.totals
-        return min(self.log.broken_lines * totals.longest_evaluation_s, totals.evaluated_s)
 
 
 class FigureBounds(NamedTuple):
@@ -137,7 +104,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two ways to measure the same figure."""
+    """A figure of a rank, and what another saw of it."""
 
     name: str
     figure: str

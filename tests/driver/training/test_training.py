@@ -40,6 +40,7 @@ from flagperf_driver.training.timeline import EventMarks, HostMarks, Marks, Step
 from flagperf_driver.training.trainer import EvaluationError, RankEvaluation, Trainer
 from flagperf_driver.training.weight_decay import without_decay
 from tests.driver.frameworks.toy_data import case
+from tests.helpers.loop_figures import contradictions
 
 BATCHES = 10
 """Batches in an epoch, of 32 samples each."""
@@ -92,10 +93,11 @@ class CountingTrainer:
         damaged_at: int | None = None,
         loads: Iterable[list[list[float]]] = (),
         any_ranks: bool = False,
+        marks: Marks | None = None,
     ) -> None:
         self._loads, self._any_ranks = iter(loads), any_ranks
         self.progress = TrainingProgress()
-        self.marks: Marks = Clock()
+        self.marks: Marks = marks or Clock()
         self.learning_rate = 0.0
         self.compiles = False
         self.comparison: Comparison | None = None
@@ -212,8 +214,8 @@ class Run:
             Training(rank, trainer).run()
         except (ArithmeticError, ValueError, RuntimeError) as error:
             self.error = error
-        records = perflog.read_records(io.BytesIO(stream.getvalue().encode()))
-        self.records = [(record.event, dict(record.value)) for record in records]
+        self.log = list(perflog.read_records(io.BytesIO(stream.getvalue().encode())))
+        self.records = [(record.event, dict(record.value)) for record in self.log]
 
     def of(self, event: str) -> list[dict[str, Any]]:
         return [value for name, value in self.records if name == event]
@@ -273,6 +275,22 @@ def test_steps_have_their_samples_and_throughput_only_and_synthetic_data_never_c
     settings: dict[str, Any] = {"target": 0.003, "eval_steps": 6}
     assert Run(**settings).finished["converged"] is True, "the control"
     assert Run(synthetic=True, **settings).finished["converged"] is False
+
+
+def test_its_figures_agree_with_its_other_records(tmp_path: Path) -> None:
+    """Also those of a training that continues from a checkpoint; test_loop_figures.py has what would be found."""
+    settings: dict[str, Any] = {"eval_steps": 4, "log_freq": 3, "max_steps": 25, "timing_warmup_steps": 2}
+    settings |= {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 7}
+    first = Run(nan_at=18, marks=HostMarks(), **settings)
+    assert isinstance(first.error, NonFiniteLoss)
+    again, whole = (
+        Run(marks=HostMarks(), **settings),
+        Run(marks=HostMarks(), **{**settings, "checkpoint_dir": str(tmp_path / "b")}),
+    )
+    assert (bool(again.finished["resumed"]), bool(whole.finished["resumed"])) == (True, False)
+    for run in (again, whole):
+        assert run.finished["steps"] == 25
+        assert contradictions(run.log, case("pytorch", **settings)["config"]) == []
 
 
 def test_the_load_of_experts_is_logged_and_that_of_the_last_log_point_is_kept() -> None:

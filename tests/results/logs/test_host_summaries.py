@@ -169,11 +169,13 @@ def test_a_summary_that_differs_from_its_files_fails_the_round(
 
 def test_numbers_that_only_the_slower_parser_reads_are_read(whole: Path, tmp_path: Path) -> None:
     round_dir = summed_up(whole, tmp_path / "round1")
-    edit_summary(round_dir / "h2_noderank1", lambda body: body["ranks"][0]["totals"].update(waited_s=math.nan))
+    edit_summary(
+        round_dir / "h2_noderank1", lambda body: body["ranks"][0]["totals"].update(longest_evaluation_s=math.nan)
+    )
     assert "NaN" in (round_dir / "h2_noderank1" / SUMMARY).read_text()
     summary = host_summaries.read(round_dir / "h2_noderank1")
     assert summary is not None
-    assert math.isnan(summary.ranks[0].totals.waited_s)
+    assert math.isnan(summary.ranks[0].totals.longest_evaluation_s)
 
 
 def test_other_files_than_those_summed_up_are_found(whole: Path, tmp_path: Path) -> None:

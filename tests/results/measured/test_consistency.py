@@ -1,4 +1,4 @@
-"""Two ways to the same figure: for each pair one recorded round at the tolerance passes, and one beyond it fails."""
+"""A figure and what another saw of it: for each pair one round at the tolerance passes, and one beyond it fails."""
 
 import json
 import re
@@ -27,7 +27,6 @@ GOOD = Training("good", nproc=2, token="0f1e", sampling=Sampling(devices=2, ever
 Change = Callable[[float], Training]
 OF_STARTS = {"resumed_step", "resumed_time"}
 """Pairs of trainings that were started several times, which test_starts.py tests."""
-OF_MIXTURES = {"expert_load"}
 
 
 def finished(name: str, of: str | None = None) -> Change:
@@ -45,18 +44,6 @@ def finished(name: str, of: str | None = None) -> Change:
 def with_records(change: Callable[[int, float, str, Json], Entry], training: Training = GOOD) -> Training:
     """Each record is what is made of it, of its rank, time, event and figures."""
     return replace(training, edit=lambda rank, found: [change(rank, *entry) for entry in found])
-
-
-def logged(event: str, name: str, factor: bool = False) -> Change:
-    """A figure of all records of an event."""
-
-    def change(value: float) -> Training:
-        def record(_: int, at: float, what: str, its: Json) -> Entry:
-            return at, what, {**its, name: its[name] * value if factor else value} if what == event else its
-
-        return with_records(record)
-
-    return change
 
 
 def written(name: str) -> Change:
@@ -98,33 +85,16 @@ def second_rank(name: str) -> Change:
     return change
 
 
-def measuring(name: str = "", of: int = 1) -> Change:
-    """Each rank measures two points and leaves one out; a figure of a rank's FINISHED, or its second point, differs."""
+def measuring(value: float) -> Training:
+    """Each rank measures two points; the second one of the second rank may be another."""
 
-    def change(value: float) -> Training:
-        def edit(rank: int, found: list[Entry]) -> list[Entry]:
-            *before, (at, event, end) = found
-            its = {"points": 2, "left_out": 1} | ({name: value} if name and rank == of else {})
-            points = ["copy 1", f"copy {value:g}" if not name and rank == of else "copy 2"]
-            logged = [(at, events.MEASURED, {"point": point, "figures": {"copy": 1.0}}) for point in points]
-            left_out = {"point": "copy 3", "expected_s": 60.0}
-            return [*before, *logged, (at, events.LEFT_OUT, left_out), (at, event, {**end, **its})]
+    def edit(rank: int, found: list[Entry]) -> list[Entry]:
+        *before, end = found
+        points = ["copy 1", f"copy {value:g}" if rank == 1 else "copy 2"]
+        logged = [(end[0], events.MEASURED, {"point": point, "figures": {"copy": 1.0}}) for point in points]
+        return [*before, *logged, end]
 
-        return replace(GOOD, edit=edit)
-
-    return change
-
-
-def of_mixture(load: float) -> Training:
-    """All STEP_END records have an expert's load of 1.5, FINISHED another one."""
-    logged = {events.STEP_END: 1.5, events.FINISHED: load}
-    return with_records(
-        lambda _, at, what, its: (at, what, {**its, "expert_load": logged[what]} if what in logged else its)
-    )
-
-
-def with_log_freq(change: Change) -> Change:
-    return lambda value: replace(change(value), plan_fields={"config": {**CONFIG, "log_freq": 10}})
+    return replace(GOOD, edit=edit)
 
 
 @dataclass(frozen=True)
@@ -142,24 +112,14 @@ CASES = [
     Case("original_names", written("img/s"), 1, 1.001),
     Case("original_names", written("eval_top1"), 1, 1.002),
     Case("original_names", written("final_top1"), 1, 1.003),
-    Case("train_time", finished("raw_train_time"), 6.211, 6.213),
-    Case("train_time", finished("raw_train_time"), 5.789, 5.787),
     # Seen within 5.8 s to 6.2 s.
     Case("train_time_seen", finished("raw_train_time"), 6.412, 6.413),
     Case("train_time_seen", finished("raw_train_time"), 5.588, 5.587),
-    Case("init_time", finished("init_time"), 2.795, 2.793),
     Case("init_time_seen", finished("init_time"), 3.356, 3.357),
-    Case("e2e_time", finished("e2e_time"), 9.318, 9.319),
     Case("e2e_time_seen", finished("e2e_time"), 9.468, 9.469),
     Case("e2e_time_round", finished("e2e_time"), 9.919, 9.920),
     Case("record_times", moved(events.TRAIN_START), 0.3, 0.301),
     Case("all_record_times", moved(events.EVALUATE, 150), 1.099, 1.101),
-    Case("time_to_target", moved(events.EVALUATE, 150), 1.712, 1.713),
-    # Here the target ends the training, after 4.5 s.
-    Case("time_to_target", moved(events.EVALUATE, 150, replace(GOOD, steps=150)), -0.209, -0.21),
-    Case("train_no_eval_time", finished("train_no_eval_time"), 4.0139, 4.0141),
-    Case("eval_time", finished("eval_time"), 2.0139, 2.0141),
-    Case("evaluations", logged(events.EVALUATE, "time"), 0.5374, 0.5376),
     # What the suite allows of 6 s, 4 s of them without evaluations, and 0.2 s.
     Case("warm_up", finished("pure_training_computing_time"), 64.399, 64.401),
     Case("waiting", finished("input_wait_time"), 1.2, 1.201),
@@ -172,33 +132,10 @@ CASES = [
     Case("steps_seen", finished("pure_training_computing_time"), 2.491, 2.49),
     Case("eval_time_seen", finished("eval_time"), 2.704, 2.706),
     Case("device_clock", finished("windows_time"), 4.2244, 4.2246),
-    Case("computing_time", finished("pure_training_computing_time"), 3.9199, 3.9201),
-    Case("step_times", finished("pure_training_computing_time"), 3.818, 3.8181),
-    Case("input_wait", finished("input_wait_time"), 0.2104, 0.2105),
-    Case("step_time_mean", finished("mean", "step_time"), 0.0206, 0.02061),
-    Case("step_time_mean", finished("mean", "step_time"), 0.01942, 0.01938),
-    Case("step_time_percentiles", finished("p50", "step_time"), 0.0443, 0.04431),
-    Case("forward_time", finished("forward_time"), 0.02002, 0.02003),
-    Case("p_whole", finished("p_whole"), 12800 / 6 * 1.00099, 12800 / 6 * 1.0011),
-    Case("p_train", finished("p_train"), 12800 / 4 * 1.00099, 12800 / 4 * 1.0011),
-    Case("p_core", finished("p_core"), 3389.8, 3389.9),
-    Case("p_core", finished("p_core"), 3267.4, 3267.3),
-    Case("throughputs", logged(events.STEP_END, "throughput", factor=True), 1.0019, 1.0021),
-    Case("samples", finished("samples"), 12800 - 3 * 63, 12800 - 3 * 63 - 1),
-    Case("samples", finished("samples"), 12800, 12801),
-    Case("measured_samples", finished("measured_samples"), 12480 - 3 * 63, 12480 - 3 * 63 - 1),
-    Case("logged_samples", finished("samples"), 12800, 12799),
-    Case("logged_steps", with_log_freq(finished("steps")), 209, 210),
-    Case("measured_steps", finished("measured_steps"), 195, 196),
-    Case("warmup_steps", finished("warmup_steps"), 5, 4),
     Case("ranks_steps", second_rank("steps"), 200, 199),
     Case("ranks_samples", second_rank("samples"), 12800, 12799),
     Case("ranks_time", second_rank("raw_train_time"), 6.559, 6.561),
-    Case("expert_load", of_mixture, 1.501, 1.502),
-    Case("points", measuring("points", of=0), 2, 3),
-    Case("points", measuring("points"), 2, 1),
-    Case("left_out_points", measuring("left_out"), 1, 0),
-    Case("ranks_points", measuring(), 2, 4),
+    Case("ranks_points", measuring, 2, 4),
 ]
 
 
@@ -212,7 +149,7 @@ def test_a_good_round_has_no_contradiction(tmp_path: Path) -> None:
     assert outcome.failures == ()
     # Of both ranks all but those of points and of other trainings; of the first all but three that compare it with
     # itself, of the second all but the energy and the sums of the agent, which reads the first rank's records only.
-    assert outcome.compared == 2 * (len(PAIRS) - len(OF_STARTS | OF_MIXTURES) - 3) - 3 - 1 - 3
+    assert outcome.compared == 2 * (len(PAIRS) - len(OF_STARTS) - 1) - 3 - 1 - 3
     for found in (converges(outcome), throughput([outcome])):
         assert failed(found) == []
         (consistent,) = [verdict for verdict in found if verdict.name == "consistent"]
@@ -256,11 +193,11 @@ def test_each_pair_has_a_round_that_fails() -> None:
 
 
 def test_a_contradiction_is_a_sentence(tmp_path: Path) -> None:
-    outcome = measure(write(finished("p_core")(9999.0), tmp_path / "round1"))
+    outcome = measure(write(finished("windows_time")(5.0), tmp_path / "round1"))
     assert [failure.sentence for failure in outcome.failures] == [
-        f"round 1: rank {rank} on localhost: `p_core` is 9,999 samples/s, expected 3,284 samples/s to 3,373 samples/s"
-        " (tolerance 16.86 samples/s) by measured samples / `pure_training_computing_time` at least,"
-        " / (`step_time_mean` x measured steps - their waiting) at most (pair p_core)"
+        f"round 1: rank {rank} on localhost: `pure_training_computing_time` + `input_wait_time`, by the clock"
+        " of the steps is 4 s, expected 5 s (tolerance 240 ms) by `windows_time`: the same by the host's clock"
+        " (pair device_clock)"
         for rank in (0, 1)
     ]
 
@@ -320,4 +257,4 @@ def test_what_a_checkpoint_brought_is_taken_off(tmp_path: Path) -> None:
     assert outcome.quality.reached is not None
     assert outcome.value("time_to_target") == pytest.approx(50.0 + outcome.quality.reached.time)
     # Who has no checkpoints went on from none.
-    assert "train_time" in contradicted(measure(write(replace(training, plan_fields={}), tmp_path / "round2")))
+    assert "train_time_seen" in contradicted(measure(write(replace(training, plan_fields={}), tmp_path / "round2")))
