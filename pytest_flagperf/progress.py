@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 TICK_S = 1.0
-Kind = Literal[
+NoteKind = Literal[
     "cases", "round", "progress", "host", "log", "round_end", "line", "phase", "activity", "phase_end", "waited",
     "test", "end", "tick",
 ]  # fmt: skip
-Subscriber = Mapping[Kind, Callable[..., object]]
+Subscriber = Mapping[NoteKind, Callable[..., object]]
 """The kinds of notes that somebody takes, each with the function that takes the values."""
 
 
@@ -81,12 +81,12 @@ def note(kind: Literal["test"], /, *, case: str, test: str, outcome: str, senten
 def note(kind: Literal["end"], /, *, exit_status: int | None) -> None: ...
 
 
-def note(kind: Kind, /, **values: Any) -> None:
+def note(kind: NoteKind, /, **values: Any) -> None:
     """Bring a note to all who subscribe to its kind."""
     _bring(_subscribers, kind, **values)
 
 
-def has_subscriber(kind: Kind) -> bool:
+def has_subscriber(kind: NoteKind) -> bool:
     """Return True if somebody subscribes to notes of this kind."""
     return any(kind in subscriber for subscriber in _subscribers)
 
@@ -112,7 +112,7 @@ def subscribed(*subscribers: Subscriber) -> Iterator[None]:
         ticking.join(TICK_S)
 
 
-def _bring(subscribers: Sequence[Subscriber], kind: Kind, **values: Any) -> None:
+def _bring(subscribers: Sequence[Subscriber], kind: NoteKind, **values: Any) -> None:
     for subscriber in subscribers:
         if take := subscriber.get(kind):
             take(**values)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.progress import Kind, RoundProgress
+from pytest_flagperf.progress import NoteKind, RoundProgress
 from pytest_flagperf.stored import layout
 from pytest_flagperf.stored.live_record import LiveRecord
 
@@ -48,7 +48,7 @@ class Process:
     def __init__(self, path: Path, clock: Clock) -> None:
         self.record = LiveRecord(path, clock)
 
-    def note(self, kind: Kind, **values: Any) -> None:
+    def note(self, kind: NoteKind, **values: Any) -> None:
         self.record.subscriber[kind](**values)
 
 

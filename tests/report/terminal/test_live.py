@@ -6,7 +6,7 @@ from typing import Any
 
 from flagperf_driver import events
 from pytest_flagperf.engines.agents.round_messages import Tracker
-from pytest_flagperf.progress import Kind, RoundProgress
+from pytest_flagperf.progress import NoteKind, RoundProgress
 from pytest_flagperf.report.terminal.live import PlainLines, TerminalLines, rank_logs
 from pytest_flagperf.report.terminal.progress import progress_line
 
@@ -27,7 +27,7 @@ class Terminal:
         kind = PlainLines if plain else partial(TerminalLines, width=80)
         self._subscriber = kind(write, name, lambda: self.now).subscriber
 
-    def note(self, kind: Kind, **values: Any) -> None:
+    def note(self, kind: NoteKind, **values: Any) -> None:
         if take := self._subscriber.get(kind):
             take(**values)
 
