@@ -20,7 +20,6 @@ from types import ModuleType
 from pytest_flagperf import __version__
 from pytest_flagperf.commands import (
     accept,
-    compare,
     export,
     report,
     show,
@@ -40,7 +39,6 @@ COMMANDS: dict[str, ModuleType] = {
     "new-vendor": new_vendor,
     "show": show,
     "report": report,
-    "compare": compare,
     "accept": accept,
     "export": export,
     "wheels": wheels,

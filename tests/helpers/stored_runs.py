@@ -72,6 +72,27 @@ def run_of(run_dir: Path, replay: str = "converged_1x1", rounds: list[Change] | 
     return finish(run_dir)
 
 
+def dated(day: int, *factors: float) -> list[Change]:
+    """Rounds of a day: what the same rounds did at another time is a copy."""
+    return [
+        lambda one, change=change, number=number: replace(change(one), started_ms=1000 * day + number)  # type: ignore[misc]
+        for number, change in enumerate(faster(*factors))
+    ]
+
+
+def history(folder: Path) -> list[Path]:
+    """Sixteen runs, each of another commit; the last six are 20 % slower."""
+    runs = []
+    for number in range(16):
+        factor = (0.8 if number >= 10 else 1.0) * (1 + 0.01 * (-1) ** number)
+        rounds: list[Change] = [
+            lambda one, change=change, number=number: replace(change(one), machine={"commit": f"{number:040}"})  # type: ignore[misc]
+            for change in dated(number + 1, factor)
+        ]
+        runs.append(run_of(folder / f"run202611{number + 1:02}", rounds=rounds, fingerprint={"key": "k"}))
+    return runs
+
+
 def submission(root: Path, of_shape: Mapping[str, Mapping[str, Any]] | None = None) -> list[Path]:
     """Runs of 1x1, 1x8 and 2x8 at the reference scale, all well; ``of_shape``: where a shape's training differs."""
     return [_submitted(root, nnodes, nproc, of_shape or {}) for nnodes, nproc in ((1, 1), (1, 8), (2, 8))]

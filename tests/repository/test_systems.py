@@ -23,7 +23,7 @@ FOR_ROUNDS = tuple(
     )
 )
 """The modules that only rounds import."""
-OURS = ("pytest_flagperf", "flagperf_driver", "pytest_flagperf_watch", "planted")
+OURS = ("pytest_flagperf", "flagperf_driver", "pytest_flagperf_watch", "pytest_flagperf_compare", "planted")
 LACKING = """
 import builtins, os, pkgutil, signal, sys
 import pytest, flagperf_driver.node
@@ -69,7 +69,8 @@ def import_all(folder: Path, *planted: str) -> str:
 
 
 def test_all_modules_of_the_controller_can_be_imported_on_windows(tmp_path: Path) -> None:
-    assert import_all(REPO / "packages" / "watch", "pytest_flagperf_watch.command") == ""
+    for name in ("watch", "compare"):
+        assert import_all(REPO / "packages" / name, f"pytest_flagperf_{name}.command") == ""
     (tmp_path / "planted.py").write_text("import fcntl\n")
     assert "this system has no module fcntl" in import_all(tmp_path, "planted")
     (tmp_path / "planted.py").write_text("from os import killpg\n")

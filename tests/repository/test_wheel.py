@@ -83,8 +83,9 @@ def empty(tmp_path: Path) -> Path:
 
 def test_the_wheel_and_the_sdist_contain_what_belongs_to_them(wheel: Wheel) -> None:
     code = wheel.below("pytest_flagperf", "flagperf_driver")
-    of_packages = [name for name in wheel.below("packages/submission") if "/pytest_flagperf_submission/" in name]
-    code += [name.removeprefix("packages/submission/") for name in of_packages]
+    for name in ("compare", "submission"):
+        packed = wheel.below(f"packages/{name}/pytest_flagperf_{name}")
+        code += [file.removeprefix(f"packages/{name}/") for file in packed]
     data = [f"{BUNDLED}/{name}" for name in wheel.below("suites", "vendors") if "/tests/" not in name]
     assert [name for name in wheel.names if ".dist-info/" not in name] == sorted(code + data)
     assert f"{BUNDLED}/suites/common/language/wikipedia-cc-by-sa-3.0.txt.xz" in wheel.names
@@ -225,7 +226,8 @@ def models(tests: list[str]) -> set[str]:
 
 
 def test_packages_in_the_wheel_add_their_commands(wheel: Wheel, empty: Path) -> None:
-    assert "submission" in wheel.run(empty, "pytest_flagperf", "bundle", "--help").stdout
+    for name, word in (("bundle", "submission"), ("compare", "regression")):
+        assert word in wheel.run(empty, "pytest_flagperf", name, "--help").stdout
 
 
 def test_starting_imports_no_large_package() -> None:

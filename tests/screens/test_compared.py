@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_flagperf.commands import main
-from tests.helpers.stored_runs import faster, run_of
-from tests.results.comparing.test_compare import dated
+from tests.helpers.stored_runs import dated, faster, run_of
 from tests.screens.browser import DESK, PHONE, TABLET, shown
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from typing import Annotated, Any
 from pytest_flagperf.kind import kind_of
 from pytest_flagperf.problems import near
 from pytest_flagperf.results.comparing.comparable import is_code, outcome_differences
-from pytest_flagperf.results.comparing.comparison import THRESHOLD
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.noise import Judgement, Level, Noise
 from pytest_flagperf.results.figures.statistics import finite
@@ -312,7 +311,7 @@ def _figure(
     accepted = noise.level(values, [*runs, values])
     if accepted is None:
         return None
-    lower, upper = (kept.lower, kept.upper) if kept is not None else (-THRESHOLD, THRESHOLD)
+    lower, upper = (kept.lower, kept.upper) if kept is not None else (-noise.THRESHOLD, noise.THRESHOLD)
     value, record = float(f"{accepted.value:.{_DIGITS}g}"), records[0]
     deviation = None if accepted.deviation is None else round(accepted.deviation, _DIGITS)
     return Figure(value, lower, upper, record.unit, record.direction, accepted.rounds, deviation, accepted.from_runs)

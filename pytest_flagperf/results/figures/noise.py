@@ -35,6 +35,8 @@ CHANCE = 0.01
 """The probability that an unchanged run is judged worse by one metric; the same for better."""
 LEAST = 0.01
 """The smallest change that counts, as a share, however small the noise is."""
+THRESHOLD = 0.05
+"""The smallest change for the worse that counts, unless the user sets another one."""
 NO_OLD, MISSING = "no old value", "missing"
 WITHIN, BETTER, WORSE, CHANGED = "within noise", "better", "worse", "changed"
 IMPLAUSIBLE = "not comparable"

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from tests.helpers.command_line import Capture, errors_of, output_of
 from tests.helpers.results_help import edit_json
-from tests.helpers.stored_runs import add_case, faster, finish, run_of
+from tests.helpers.stored_runs import add_case, dated, faster, finish, history, run_of
 from tests.report.page.test_page import ParsedPage
-from tests.results.comparing.test_compare import dated, history
 
 
 def test_each_case_has_its_newest_run_and_its_trend(tmp_path: Path, capsys: Capture) -> None:

@@ -18,9 +18,8 @@ from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import OneCard, Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
 from tests.helpers.results_help import edit_json, recorded, with_metric
-from tests.helpers.stored_runs import INFO, Change, add_case, faster, finish, run_of
+from tests.helpers.stored_runs import INFO, Change, add_case, dated, faster, finish, run_of
 from tests.report.page.test_page import HOSTILE, ParsedPage, of
-from tests.results.comparing.test_compare import dated
 
 
 def row(*outcomes: Outcome, one_card: float | None = None) -> Row:

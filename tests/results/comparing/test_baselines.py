@@ -1,7 +1,6 @@
 """Baselines: what is accepted and refused, what is a regression, and files that cannot be read."""
 
 import json
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,6 @@ import pytest
 
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline, Figure
-from pytest_flagperf.results.comparing.comparison import CaseRuns
-from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
@@ -130,24 +127,6 @@ def test_an_edited_unit_is_no_other_figure_and_fewer_rounds_are_held_no_closer()
     assert baseline.metrics["p_core"].noise == pytest.approx(0.03, rel=0.1)
     assert p_core(rounds(0.93), baseline).ok
     assert not p_core(rounds(*[0.93] * 10), baseline).ok
-
-
-@pytest.mark.parametrize("earlier_runs", [0, 8])
-def test_a_baseline_and_a_comparison_of_the_same_runs_give_the_same_answer(earlier_runs: int) -> None:
-    rng = random.Random(37)
-    words = []
-    for _ in range(60):
-        slower = rng.uniform(0.8, 1.0)
-        earlier = [rounds(*(rng.gauss(1, 0.03) for _ in range(3))) for _ in range(earlier_runs)]
-        old, new = (rounds(*(level * rng.gauss(1, 0.03) for _ in range(3))) for level in (1.0, slower))
-        baseline = baselines.accept(case_of(old), earlier, ACCEPTED)
-        row = CaseRuns(("old", "new"), case_of(old), case_of(new))
-        (compared,) = [one for one in row.changes(like=[*earlier, old]) if one.name == "p_core"]
-        verdict = p_core(new, baseline)
-        assert (verdict.ok, compared.word == noise.WORSE) in ((True, False), (False, True)), verdict.sentence
-        assert compared.judgement.rule(baselines.BOUND) in verdict.sentence
-        words.append(compared.judgement.word)
-    assert set(words) >= {noise.WORSE, noise.WITHIN}
 
 
 def test_a_figure_without_noise_has_its_bound_and_an_edited_bound_is_at_least_the_noise() -> None:

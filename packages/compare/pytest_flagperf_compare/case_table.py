@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_flagperf.results.comparing.comparison import Change, Compared, Matched
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.units import count, quantity, signed
+
+from .comparison import Change, Compared, Matched
 
 HEAD = ("case", "metric", "old", "new", "change", "limit", "verdict")
 """``limit``: the smallest change for the worse that counts."""

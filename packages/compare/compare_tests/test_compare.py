@@ -7,22 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.report.page import compared
 from pytest_flagperf.results.measured.validity import ValidityWarning
+from pytest_flagperf_compare import page as page_module
 from tests.helpers import many_cases
 from tests.helpers.command_line import Capture, errors_of, flagperf, output_of
 from tests.helpers.results_help import with_metric
-from tests.helpers.stored_runs import Change, add_case, cases_of, faster, finish, run_of
+from tests.helpers.stored_runs import Change, add_case, cases_of, dated, faster, finish, history, run_of
 
 SAME = {"suite_code": "s1", "driver_code": "d1"}
-
-
-def dated(day: int, *factors: float) -> list[Change]:
-    """Rounds of a day: what the same rounds did at another time is a copy."""
-    return [
-        lambda one, change=change, number=number: replace(change(one), started_ms=1000 * day + number)  # type: ignore[misc]
-        for number, change in enumerate(faster(*factors))
-    ]
 
 
 def test_like_runs_are_compared_and_nothing_regressed(tmp_path: Path, capsys: Capture) -> None:
@@ -239,9 +231,9 @@ def test_the_page_of_many_cases_stays_small_and_says_what_it_leaves_out(tmp_path
     for name in ("old", "new"):
         many_cases.make(tmp_path / name, 6)
     sizes = {}
-    for name, most in (("wide", compared._CHART_BYTES), ("narrow", 40_000)):
+    for name, most in (("wide", page_module._CHART_BYTES), ("narrow", 40_000)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compared, "_CHART_BYTES", most)
+            patch.setattr(page_module, "_CHART_BYTES", most)
             flagperf("compare", tmp_path / "old", tmp_path / "new", "--ignore-differences", "--html", tmp_path / name)
         page = (tmp_path / name).read_text()
         sizes[name] = len(page)
@@ -249,19 +241,6 @@ def test_the_page_of_many_cases_stays_small_and_says_what_it_leaves_out(tmp_path
     capsys.readouterr()
     assert sizes["wide"] < 3_000_000
     assert sizes["narrow"] < sizes["wide"] / 2
-
-
-def history(folder: Path) -> list[Path]:
-    """Sixteen runs, each of another commit; the last six are 20 % slower."""
-    runs = []
-    for number in range(16):
-        factor = (0.8 if number >= 10 else 1.0) * (1 + 0.01 * (-1) ** number)
-        rounds: list[Change] = [
-            lambda one, change=change, number=number: replace(change(one), machine={"commit": f"{number:040}"})  # type: ignore[misc]
-            for change in dated(number + 1, factor)
-        ]
-        runs.append(run_of(folder / f"run202611{number + 1:02}", rounds=rounds, fingerprint={"key": "k"}))
-    return runs
 
 
 def test_the_change_of_the_level_is_named_with_its_run_and_commit(tmp_path: Path, capsys: Capture) -> None:

@@ -31,14 +31,15 @@ from pytest_flagperf.report.page.html import (
 )
 from pytest_flagperf.report.page.section import MAX_SERIES_BYTES
 from pytest_flagperf.report.page.small_charts import POINTS, small
-from pytest_flagperf.results.comparing.case_table import ADDED, BAD, CHECK, LEFT_OUT, NOT_JUDGED, CaseRow, limit
-from pytest_flagperf.results.comparing.comparison import Compared, certainty
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import meaning
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.case_result import CaseResult
+
+from .case_table import ADDED, BAD, CHECK, LEFT_OUT, NOT_JUDGED, CaseRow, limit
+from .comparison import Compared, certainty
 
 _MAX_POINTS, _MIN_POINTS = 200, 15
 _CHART_BYTES = 2_000_000

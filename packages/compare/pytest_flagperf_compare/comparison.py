@@ -17,7 +17,6 @@ from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored.plan import THROUGHPUTS
 
 SHOWN = (*THROUGHPUTS, "mfu", "step_time_p50", "time_to_target", "e2e_time", "peak_memory")
-THRESHOLD = 0.05
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ class CaseRuns:
     def changes(
         self,
         judged: Sequence[str] = (),
-        threshold: float = THRESHOLD,
+        threshold: float = noise.THRESHOLD,
         like: Sequence[Sequence[Outcome]] = (),
         *,
         every: bool = False,

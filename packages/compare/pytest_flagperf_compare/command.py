@@ -18,10 +18,18 @@ from pathlib import Path
 from pytest_flagperf.commands import common
 from pytest_flagperf.commands.common import is_rate, width, wrapped
 from pytest_flagperf.problems import Problems, near
-from pytest_flagperf.report.export import comment
-from pytest_flagperf.report.page.compared import ComparisonPage, standalone
 from pytest_flagperf.report.terminal.table import NOTHING, aligned
-from pytest_flagperf.results.comparing.case_table import (
+from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns, first_start_ms, without_copies
+from pytest_flagperf.results.comparing.trend import trend_of
+from pytest_flagperf.results.figures import noise
+from pytest_flagperf.results.figures.units import count
+from pytest_flagperf.results.measured import limits
+from pytest_flagperf.results.tables.store import StoredRun
+from pytest_flagperf.stored import write_text
+from pytest_flagperf.stored.plan import THROUGHPUTS
+
+from . import comment
+from .case_table import (
     HEAD,
     CaseRow,
     case_rows,
@@ -30,21 +38,14 @@ from pytest_flagperf.results.comparing.case_table import (
     limit,
     not_judged,
 )
-from pytest_flagperf.results.comparing.comparison import (
-    THRESHOLD,
+from .comparison import (
     CaseRuns,
     Compared,
     Matched,
     certainty,
     match,
 )
-from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns, first_start_ms, without_copies
-from pytest_flagperf.results.comparing.trend import trend_of
-from pytest_flagperf.results.figures.units import count
-from pytest_flagperf.results.measured import limits
-from pytest_flagperf.results.tables.store import StoredRun
-from pytest_flagperf.stored import write_text
-from pytest_flagperf.stored.plan import THROUGHPUTS
+from .page import ComparisonPage, standalone
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,9 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threshold",
         type=_share,
-        default=THRESHOLD,
+        default=noise.THRESHOLD,
         metavar="PERCENT",
-        help=f"smallest change for the worse that counts as a regression (default: {THRESHOLD:.0%})".replace(
+        help=f"smallest change for the worse that counts as a regression (default: {noise.THRESHOLD:.0%})".replace(
             "%", " %%"
         ),
     )

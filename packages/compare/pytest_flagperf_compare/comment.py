@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pytest_flagperf.report.export import blocks
-from pytest_flagperf.report.page.compared import ComparisonPage
-from pytest_flagperf.results.comparing.case_table import ADDED, BAD, CHECK, HEAD, LEFT_OUT, NOT_JUDGED, CaseRow
-from pytest_flagperf.results.comparing.comparison import Compared, certainty
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.units import count
+
+from .case_table import ADDED, BAD, CHECK, HEAD, LEFT_OUT, NOT_JUDGED, CaseRow
+from .comparison import Compared, certainty
+from .page import ComparisonPage
 
 MARK = "<!-- flagperf compare -->"
 """The first line, by which a CI job finds its earlier comment and replaces it."""
