@@ -190,9 +190,14 @@ def read_table(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the valid values of a table of the settings by key, and the problems of the others.
 
-    ``kind`` is the dataclass of the table. A value of a ``secret`` key may be a password, so that no message has it.
+    ``kind`` is the dataclass of the table. No message has a value of a ``secret`` key, or one with an @, which may
+    follow a password.
     """
-    check = Check(lambda at, value: a_kind(value) if at[1] in secret else shown(value), all_keys=True)
+
+    def show(at: At, value: object) -> str:
+        return a_kind(value) if at[1] in secret or (isinstance(value, str) and "@" in value) else shown(value)
+
+    check = Check(show, all_keys=True)
     values, problems, (known, _) = dict[str, Any](), list[str](), keys_of(kind)
     for key, value in table.items():
         if key not in known:

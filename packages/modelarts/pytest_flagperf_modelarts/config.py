@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
-from pytest_flagperf.problems import Problems, kind, near, shown, unusable_path
+from pytest_flagperf.problems import Problems, unusable_path
 from pytest_flagperf.settings.options import SiteTable
+from pytest_flagperf.typed import Rule, read_table
 
 from .keys import Keys, read_keys
 from .obs_path import EXPECTED, ObsFolder
 from .original_files import OriginalFiles, read_original
 
+NAME = "engines.modelarts"
 VERSIONS = ("v1", "v2")
 LEAST_RELEASE = (21, 9, 0)
 """The oldest release of ModelArts that ais-bench was verified with."""
@@ -25,6 +27,7 @@ LONGEST_NAME = 40
 _LONGEST_DESCRIPTION = 200
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
+_VARIABLES = "expected a variable's name that does not start with MA_"
 _WORD = re.compile(r"[\w.-]+")
 _PUBLIC = "myhuaweicloud.com"
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
@@ -32,69 +35,118 @@ _ADDRESS = re.compile(r"[0-9a-fA-F.:]+")
 GLOG_LEVELS, DEVICE_LOG_LEVELS = ("INFO", "WARNING", "ERROR", "FATAL"), ("DEBUG", "INFO", "WARNING", "ERROR", "NULL")
 
 
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return False
+    plain = not (parts.username or parts.password or parts.query or parts.fragment)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and plain and parts.path in ("", "/")
+
+
+def _are_addresses(table: Mapping[str, str]) -> bool:
+    return all(_HOST.fullmatch(name) and _ADDRESS.fullmatch(address) for name, address in table.items())
+
+
+def _levels(names: tuple[str, ...]) -> Rule:
+    words = ", ".join(f"{number} {name}" for number, name in enumerate(names))
+    return Rule(f"one of {words}", range(len(names)).__contains__)
+
+
+def _whole(least: int, most: int) -> Rule:
+    return Rule(f"a whole number from {least} to {most}", lambda value: least <= value <= most)
+
+
+_Text = Annotated[str, Rule("a string that is not empty", lambda text: text and text.isprintable())]
+_Path = Annotated[str, Rule("ais-bench's folder code/config", lambda text: not unusable_path(text))]
+_Url = Annotated[str, Rule("http:// or https:// with a host and nothing else", _is_url)]
+_Folder = Annotated[ObsFolder, Rule(EXPECTED.removeprefix("expected "), lambda _: True)]
+_Version = Annotated[str, Rule(f"one of {', '.join(VERSIONS)}", VERSIONS.__contains__)]
+_Region = Annotated[str, Rule("a region, as in cn-north-4", _WORD.fullmatch)]
+_Project = Annotated[str, Rule("the project's id", _WORD.fullmatch)]
+_Name = Annotated[str, Rule(f"1 to {LONGEST_NAME} letters, digits, _ and -", _NAME.fullmatch)]
+_Description = Annotated[
+    str, Rule(f"at most {_LONGEST_DESCRIPTION} characters", lambda text: len(text) <= _LONGEST_DESCRIPTION)
+]
+_Release = Annotated[str, Rule("a release, as in 21.9.0", re.compile(r"\d{1,4}(\.\d{1,4}){1,3}").fullmatch)]
+_Addresses = Annotated[
+    Mapping[str, str],
+    Rule("a table of host names with IP addresses, as in 'obs.example.org' = '10.0.0.2'", _are_addresses),
+]
+_Instances = Annotated[int, _whole(1, 10_000)]
+_Cards = Annotated[int, _whole(1, 64)]
+_GlogLevel = Annotated[int, _levels(GLOG_LEVELS)]
+_DeviceLogLevel = Annotated[int, _levels(DEVICE_LOG_LEVELS)]
+_Poll = Annotated[float, Rule("a number of seconds from 0.05 to 45", lambda poll: 0.05 <= poll <= 45)]
+
+
 @dataclass(frozen=True)
 class ModelArtsConfig:
     """The checked table; ``source`` is the file."""
 
-    code: ObsFolder
+    code: _Folder
     """Folder of the code in OBS, which belongs to pytest-flagperf: other files in it are removed."""
-    output: ObsFolder
+    output: _Folder
     """Folder of the results in OBS; each job has a new folder below it."""
-    project: str = ""
+    project: _Project = ""
     """Number of the project; default: the region's project."""
-    data: ObsFolder | None = None
+    data: _Folder | None = None
     """Folder of the training data in OBS."""
-    version: str = "v2"
+    version: _Version = "v2"
     """Version of the REST interface: v2, or v1, the older one."""
-    region: str = ""
+    region: _Region = ""
     """Region of the public cloud."""
-    obs_endpoint: str = ""
+    obs_endpoint: _Url = ""
     """Endpoint of the storage, of a computing centre with its own."""
-    modelarts_endpoint: str = ""
+    modelarts_endpoint: _Url = ""
     """Endpoint of ModelArts, of a computing centre with its own."""
-    iam_endpoint: str = ""
+    iam_endpoint: _Url = ""
     """Endpoint of the identity service; needed only without project."""
-    addresses: Mapping[str, str] = field(default_factory=dict)
+    addresses: _Addresses = field(default_factory=dict)
     """IP addresses of host names that no DNS server knows."""
-    ca: str | None = None
+    ca: _Text | None = None
     """File with certificates, if the centre has its own."""
-    keys: str | None = None
+    keys: _Text | None = None
     """File with the keys of the account; default: environment variables."""
-    job_name: str = "flagperf"
+    job_name: _Name = "flagperf"
     """Begin of the name of each job; the time is added."""
-    description: str = ""
+    description: _Description = ""
     """Description of each job."""
-    framework: str = ""
+    framework: _Text = ""
     """Name of an image of ModelArts."""
-    framework_version: str = ""
+    framework_version: _Text = ""
     """Version of this image."""
-    image: str = ""
+    image: _Text = ""
     """Your own image instead (v2 only)."""
-    pool: str = ""
+    pool: _Text = ""
     """A dedicated pool; never with flavor."""
-    flavor: str = ""
+    flavor: _Text = ""
     """An instance of the public pool."""
-    instances: int = 1
+    instances: _Instances = 1
     """Number of hosts that cases may use."""
-    cards: int = 8
+    cards: _Cards = 8
     """Cards of each instance."""
     single_server: bool = False
     """True: each instance trains alone."""
-    release: str = ""
+    release: _Release = ""
     """Release of a computing centre."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of every rank."""
-    packages: str | None = None
+    packages: _Text | None = None
     """Folder with wheels and installers for the image."""
-    glog_level: int | None = None
+    glog_level: _GlogLevel | None = None
     """GLOG_v: 0 INFO, 1 WARNING, 2 ERROR, 3 FATAL."""
-    device_log_level: int | None = None
+    device_log_level: _DeviceLogLevel | None = None
     """ASCEND_GLOBAL_LOG_LEVEL: 0 DEBUG, 1 INFO, 2 WARNING, 3 ERROR, 4 NULL."""
-    poll: float = 10.0
+    poll: _Poll = 10.0
     """Seconds between two requests to the service."""
+    original: _Path | None = None
+    """The folder code/config of ais-bench, whose settings hold where the table has none."""
     source: str = "[engines.modelarts]"
     without_effect: tuple[str, ...] = ()
     original_keys: Keys | None = field(default=None, repr=False)
+    NOT_KEYS: ClassVar = ("source", "without_effect", "original_keys")
 
     def endpoint(self, service: str) -> str:
         """Return the URL of a service: ``obs``, ``modelarts`` or ``iam``."""
@@ -117,8 +169,9 @@ def read_config(given: SiteTable) -> ModelArtsConfig:
     original = _original(own, given.file, problems)
     values: dict[str, Any] = {}
     for where, table in ((f"{given.file}: original", original.table), (str(given.file), own)):
-        for name, value in table.items():
-            _take(f"{where}: engines.modelarts.{name}", name, value, values, problems)
+        found, wrong = read_table(ModelArtsConfig, _parsed(table), NAME, secret=("keys", "environment"))
+        values |= found
+        problems += [f"{where}: {problem}" for problem in wrong]
     for name in ("ca", "keys", "packages"):
         if name in values:
             values[name] = _path(f"{given.file}: engines.modelarts.{name}", given.file, values[name], name, problems)
@@ -131,14 +184,9 @@ def read_config(given: SiteTable) -> ModelArtsConfig:
 
 
 def _original(own: dict[str, Any], file: Path, problems: list[str]) -> OriginalFiles:
-    """Remove the key ``original`` from the table and read ais-bench's files in the folder that it names."""
-    folder = own.pop("original", None)
-    if folder is None:
-        return OriginalFiles()
+    """Read ais-bench's files in the folder that ``original`` names."""
+    folder = own.get("original")
     if not isinstance(folder, str) or unusable_path(folder):
-        problems.append(
-            f"{file}: engines.modelarts.original is {kind(folder)}: expected ais-bench's folder code/config"
-        )
         return OriginalFiles()
     try:
         return read_original(file.absolute().parent / Path(folder).expanduser())
@@ -147,19 +195,15 @@ def _original(own: dict[str, Any], file: Path, problems: list[str]) -> OriginalF
         return OriginalFiles()
 
 
-def _take(where: str, name: str, value: Any, values: dict[str, Any], problems: list[str]) -> None:
-    check = _CHECKS.get(name)
-    if check is None:
-        problems.append(f"{where}: unknown setting{near(name, [*_CHECKS, 'original'])}")
-    elif problem := check(value):
-        # An address may contain a password, and a variable a token.
-        is_public = name not in ("keys", "environment") and not (isinstance(value, str) and "@" in value)
-        public = f"= {shown(value)}" if is_public else f"is {kind(value)}"
-        problems.append(f"{where} {public}: {problem}")
-    elif name in ("code", "data", "output"):
-        values[name] = ObsFolder.parse(value)
-    else:
-        values[name] = value.rstrip("/") if name.endswith("_endpoint") else value
+def _parsed(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with the folders that have their form, and with endpoints without a slash at the end."""
+    return {name: _parse(name, value) if isinstance(value, str) else value for name, value in table.items()}
+
+
+def _parse(name: str, text: str) -> str | ObsFolder:
+    if name in ("code", "data", "output"):
+        return ObsFolder.parse(text) or text
+    return text.rstrip("/") if name.endswith("_endpoint") else text
 
 
 def _path(where: str, file: Path, text: str, name: str, problems: list[str]) -> str:
@@ -173,6 +217,8 @@ def _check_together(file: str, values: Mapping[str, Any], problems: list[str]) -
     """Check the settings that depend on each other."""
     where = f"{file}: engines.modelarts"
     problems += [f"{where}.{name}: missing; {EXPECTED}" for name in ("code", "output") if name not in values]
+    bad = [name for name in values.get("environment", ()) if not _VARIABLE.fullmatch(name) or name.startswith("MA_")]
+    problems += [f"{where}.environment: {bad[0]!r}: {_VARIABLES}"] if bad else []
     code = values.get("code")
     if code is not None and not code.key:
         problems.append(f"{where}.code = {code.url}: expected a folder in the bucket; files in it are removed")
@@ -212,101 +258,3 @@ def _release_note(values: Mapping[str, Any]) -> list[str]:
         return []
     least = ".".join(map(str, LEAST_RELEASE))
     return [f"engines.modelarts.release = {release!r}: jobs were verified with ModelArts {least} and later only"]
-
-
-# -- one value -------------------------------------------------------------------------------------------------
-
-Check = Callable[[Any], str | None]
-
-
-def _text(expected: str, fits: Callable[[str], object] = bool) -> Check:
-    return lambda value: None if isinstance(value, str) and fits(value) else f"expected {expected}"
-
-
-def _whole(least: int, most: int) -> Check:
-    def check(value: Any) -> str | None:
-        fits = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-        return None if fits else f"expected a whole number from {least} to {most}"
-
-    return check
-
-
-def _level(names: tuple[str, ...]) -> Check:
-    words = ", ".join(f"{number} {name}" for number, name in enumerate(names))
-    check = _whole(0, len(names) - 1)
-    return lambda value: f"expected one of {words}" if check(value) else None
-
-
-def _choice(*choices: str) -> Check:
-    return lambda value: (
-        None if value in choices else f"expected one of {', '.join(choices)}{near(str(value), choices)}"
-    )
-
-
-def _truth(value: Any) -> str | None:
-    return None if isinstance(value, bool) else "expected true or false"
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError:
-        return False
-    plain = not (parts.username or parts.password or parts.query or parts.fragment)
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and plain and parts.path in ("", "/")
-
-
-def _poll(value: Any) -> str | None:
-    valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0.05 <= value <= 45
-    return None if valid else "expected a number of seconds from 0.05 to 45"
-
-
-def _addresses(value: Any) -> str | None:
-    valid = isinstance(value, dict) and all(
-        _HOST.fullmatch(name) and isinstance(address, str) and _ADDRESS.fullmatch(address)
-        for name, address in value.items()
-    )
-    return None if valid else "expected a table of host names with IP addresses, as in 'obs.example.org' = '10.0.0.2'"
-
-
-def _environment(value: Any) -> str | None:
-    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        return "expected a table of strings"
-    bad = [name for name in value if not _VARIABLE.fullmatch(name) or name.startswith("MA_")]
-    return f"{shown(bad[0])}: expected a variable's name that does not start with MA_" if bad else None
-
-
-_OBS = _text(EXPECTED.removeprefix("expected "), ObsFolder.parse)
-_URL = _text("http:// or https:// with a host and nothing else", _is_url)
-_ANY = _text("a string that is not empty", lambda text: text and text.isprintable())
-_CHECKS: Mapping[str, Check] = {
-    "version": _choice(*VERSIONS),
-    "region": _text("a region, as in cn-north-4", _WORD.fullmatch),
-    "project": _text("the project's id", _WORD.fullmatch),
-    "obs_endpoint": _URL,
-    "modelarts_endpoint": _URL,
-    "iam_endpoint": _URL,
-    "addresses": _addresses,
-    "ca": _ANY,
-    "keys": _ANY,
-    "code": _OBS,
-    "data": _OBS,
-    "output": _OBS,
-    "job_name": _text(f"1 to {LONGEST_NAME} letters, digits, _ and -", _NAME.fullmatch),
-    "description": _text(f"at most {_LONGEST_DESCRIPTION} characters", lambda text: len(text) <= _LONGEST_DESCRIPTION),
-    "framework": _ANY,
-    "framework_version": _ANY,
-    "image": _ANY,
-    "pool": _ANY,
-    "flavor": _ANY,
-    "instances": _whole(1, 10_000),
-    "cards": _whole(1, 64),
-    "single_server": _truth,
-    "release": _text("a release, as in 21.9.0", re.compile(r"\d{1,4}(\.\d{1,4}){1,3}").fullmatch),
-    "environment": _environment,
-    "packages": _ANY,
-    "glog_level": _level(GLOG_LEVELS),
-    "device_log_level": _level(DEVICE_LOG_LEVELS),
-    "poll": _poll,
-}
