@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.settings import OPTIONS
 from pytest_flagperf.stored import layout
 from tests.helpers.trees import write, write_suite
 
@@ -593,58 +592,6 @@ def test_what_belongs_together_is_one_module(monkeypatch: pytest.MonkeyPatch, tm
         write(tmp_path, f"pytest_flagperf/docker/{file}", text)
     found = parts_of_neighbours(import_graph(top_level_only=False))
     assert found == ["pytest_flagperf.docker.mounts belongs into pytest_flagperf.docker.containers"]
-
-
-# -- ceilings: these numbers only fall ------------------------------------------------------------------------
-
-MOST_OPTIONS = 36
-MOST_MODULES = {
-    "`--nodes=2x8` to a rank's environment": 20,
-    "A value of a suite's `_base.py` to a rank's config": 12,
-    "A [PerfLog] line with a loss to the page": 18,
-}
-"""The most modules on each walk of docs/architecture.md."""
-
-
-def walks(text: str) -> Iterator[tuple[str, int, list[Path]]]:
-    """The title of each walk in a text, the number of modules in it, and the modules of the table below.
-
-    A name without a folder is beside the one before it, else at the top of a package.
-    """
-    core = [*modules("pytest_flagperf"), *modules("flagperf_driver")]
-    for title, number, table in re.findall(r"\*\*(.+): (\d+) modules\.\*\*\n\n((?:\|.*\n)+)", text):
-        passed: list[Path] = []
-        for name in (name for row in table.splitlines() for name in re.findall(r"`([\w/]+)`", row.split("|")[1])):
-            beside = [passed[-1].with_name(f"{name}.py")] if passed and "/" not in name else []
-            at_top = [REPO / package / f"{name}.py" for package in ("pytest_flagperf", "flagperf_driver")]
-            inside = [path for path in core if "/" in name and path.as_posix().endswith(f"/{name}.py")]
-            found = [path for path in (*beside, *at_top, *inside) if path.is_file()]
-            assert found, f"{title}: no module {name}"
-            passed.append(found[0])
-        yield title, int(number), passed
-
-
-def test_no_walk_gets_longer() -> None:
-    lengths = {}
-    for title, number, passed in walks((REPO / "docs/architecture.md").read_text(encoding="utf-8")):
-        assert len(set(passed)) == len(passed) == number, title
-        lengths[title] = number
-    assert lengths.keys() == MOST_MODULES.keys()
-    assert [title for title, number in lengths.items() if number > MOST_MODULES[title]] == []
-
-
-def test_a_walk_is_read_from_its_table() -> None:
-    rows = "| modules | the value |\n|---|---|\n| `plan/make`, `ranks`, `rank_process` | a `Plan` |\n"
-    ((title, number, passed),) = walks(f"**To a rank: 3 modules.**\n\n{rows}")
-    names = [path.relative_to(REPO).as_posix() for path in passed]
-    assert (title, number) == ("To a rank", 3)
-    assert names == ["pytest_flagperf/plan/make.py", "pytest_flagperf/plan/ranks.py", "flagperf_driver/rank_process.py"]
-    with pytest.raises(AssertionError, match="To a rank: no module plan/made"):
-        list(walks(f"**To a rank: 3 modules.**\n\n{rows.replace('make', 'made')}"))
-
-
-def test_no_option_is_added() -> None:
-    assert len(OPTIONS) <= MOST_OPTIONS
 
 
 # -- sizes ------------------------------------------------------------------------------------------------------
