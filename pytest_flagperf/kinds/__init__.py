@@ -1,4 +1,4 @@
-"""The kinds of suites, a folder each. Nothing imports them: ``kind_of`` finds them by name."""
+"""The kinds of suites, a folder each. The layers below find them by name, with ``kind_of``."""
 
 from __future__ import annotations
 
