@@ -1,7 +1,7 @@
 """The kinds of suites: what each does its own way, found by ``kind = NAME`` of suite.toml and of stored runs.
 
 The kinds of pytest-flagperf are in ``kinds/``, one folder each, and are found by the same hook as those of packages.
-Everything else asks ``kind_of``, and imports no kind.
+What must do the same for every kind asks ``kind_of``; only what serves one kind imports its folder.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CaseWords(NamedTuple):
 class Kind:
     """A kind of suites; derive from it, or, for suites with figures, from ``pytest_flagperf.kinds.MeasurementKind``.
 
-    It is asked while tests are collected: its methods import what only they need.
+    pytest-flagperf calls it while tests are collected: its methods import what only they need.
     """
 
     name: ClassVar[str]

@@ -17,7 +17,7 @@ def test_a_note_reaches_those_who_subscribe_to_its_kind_until_the_end_of_the_blo
         thread.start()
         thread.join()
         with subscribed():
-            note("line", text="to nobody")
+            note("line", text="to no subscriber")
         note("phase_end")
     note("line", text="too late")
     assert lines == ["of a thread", "over"]

@@ -14,7 +14,7 @@ _SUCCESS = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
-    """Fail a session whose results are incomplete; one that only skipped its cases exits as one without tests.
+    """Fail a session whose results are incomplete; a session that only skipped its cases exits as without tests.
 
     Registered only in the process that finishes a run.
     """

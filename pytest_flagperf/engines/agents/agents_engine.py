@@ -123,7 +123,7 @@ class AgentsEngine(Engine):
             # One case of the most hosts stands for all, since each case may get other hosts.
             plan = max(plans, key=lambda each: (each.case.nnodes, each.case.nproc))
             try:
-                with subscribed():  # nobody
+                with subscribed():  # no output
                     self._allocation.obtain(plan)
                 return self._findings([plan])
             except HostError as error:
