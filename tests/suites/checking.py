@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.suites import children
+from tests.suites import children, reference
 
 SUITE: Path
 """The suite's folder."""
@@ -60,15 +60,15 @@ def raises(error: type[Exception], call: Callable[[], object], *words: str) -> N
 def check(suite: Path, files: list[str]) -> dict[str, dict[str, str | dict[str, str] | None]]:
     """Run the checks; return by file and check the traceback, or the reason in a dict if the check was skipped."""
     _prepare(suite, Path(sys.argv[2], suite.parent.name))
-    return {file: _results(_loaded(Path(file))) for file in files}
+    return {file: _results(_checks(Path(file))) for file in files}
 
 
 def write(suite: Path) -> dict[str, Any]:
     """Write the suite's tiny data; return the config that trains on them, and a file that a test may cut."""
     _prepare(suite, Path(sys.argv[2]))
-    checks = _loaded(suite / "tests" / "reference_data.py")
-    checks["write"](SCRATCH)
-    return {"smaller": checks["SMALLER"], "cut": checks["CUT"]}
+    module = _loaded(suite / "tests" / "reference.py")
+    module["write"](SCRATCH)
+    return {"smaller": module["SMALLER"], "cut": module["CUT"]}
 
 
 def _prepare(suite: Path, scratch: Path) -> None:
@@ -82,6 +82,13 @@ def _prepare(suite: Path, scratch: Path) -> None:
         torch.set_num_threads(1)
 
 
+def _checks(file: Path) -> dict[str, Callable[[], None]]:
+    """Return by name the checks of a file, and those that all references share."""
+    module = _loaded(file)
+    shared = reference.checks(module, SUITE, SCRATCH) if file.name == "reference.py" else {}
+    return {**{name: check for name, check in module.items() if name.startswith("check_")}, **shared}
+
+
 def _loaded(file: Path) -> Mapping[str, Any]:
     specification = importlib.util.spec_from_file_location(f"checks_{file.stem}", file)
     assert specification is not None
@@ -91,17 +98,16 @@ def _loaded(file: Path) -> Mapping[str, Any]:
     return vars(module)
 
 
-def _results(names: Mapping[str, Any]) -> dict[str, str | dict[str, str] | None]:
+def _results(checks: Mapping[str, Callable[[], None]]) -> dict[str, str | dict[str, str] | None]:
     results: dict[str, str | dict[str, str] | None] = {}
-    for name, check in list(names.items()):
-        if name.startswith("check_"):
-            try:
-                check()
-                results[name] = None
-            except unittest.SkipTest as reason:
-                results[name] = {"skipped": str(reason)}
-            except Exception:
-                results[name] = traceback.format_exc()
+    for name, check in checks.items():
+        try:
+            check()
+            results[name] = None
+        except unittest.SkipTest as reason:
+            results[name] = {"skipped": str(reason)}
+        except Exception:
+            results[name] = traceback.format_exc()
     return results
 
 

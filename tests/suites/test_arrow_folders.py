@@ -53,11 +53,6 @@ def test_pyarrow_reads_the_tiny_data(tmp_path: Path) -> None:
     assert found == written()
 
 
-def test_the_suite_reads_the_tiny_data(tmp_path: Path, read: Callable[[Path], Rows]) -> None:
-    tiny.write_folder(tmp_path, written(), 20)
-    assert read(tmp_path) == written()
-
-
 @pytest.mark.parametrize("large", [False, True], ids=["places of 32 bits", "places of 64 bits"])
 def test_the_suite_reads_what_pyarrow_writes(tmp_path: Path, read: Callable[[Path], Rows], large: bool) -> None:
     schema = SCHEMA

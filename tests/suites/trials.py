@@ -131,19 +131,26 @@ class Step:
     """The result of one optimizer step."""
 
     loss: float
-    parameters: int
-    unchanged: list[str]
-    """The parameters that the step did not change."""
+    changed: set[str]
+    """The names of the parameters that the step changed."""
+    unchanged: set[str]
+
+
+def full_model(suite: Path, **settings: Any) -> Any:
+    """Return PyTorch's reference model, without memory for its weights."""
+    from tests.suites import flops
+
+    ctx = flops.context(suite, "reference", "meta", **settings)
+    with ctx.device:
+        return trainers.steps_of(suite).create_model(ctx)
 
 
 def parameters(suite: Path) -> int:
-    """Return the number of parameters of PyTorch's reference model, without memory for them."""
-    from tests.suites import flops
-
-    ctx = flops.context(suite, "reference", "meta")
-    with ctx.device:
-        model = trainers.steps_of(suite).create_model(ctx)
-    return sum(value.numel() for value in model.parameters())
+    """Return the number of parameters of the reference model."""
+    if suite.name == "pytorch":
+        return sum(value.numel() for value in full_model(suite).parameters())
+    trainer = trainers.create(suite, rank_of(suite, None, io.StringIO(), synthetic=True), trainers.steps_of(suite))
+    return sum(value.size for value in trainers.weights(trainer).values())
 
 
 def one_step(suite: Path, frozen: str = "", **settings: Any) -> Step:
@@ -163,8 +170,8 @@ def one_step(suite: Path, frozen: str = "", **settings: Any) -> Step:
     timeline.resume()
     batches = trainer.epoch(0, 0)
     trainer.step(next(batches), batches, timeline)
-    unchanged = [name for name, value in trainers.weights(trainer).items() if (value == before[name]).all()]
-    return Step(trainer.losses(1)[0], sum(value.size for value in before.values()), unchanged)
+    unchanged = {name for name, value in trainers.weights(trainer).items() if (value == before[name]).all()}
+    return Step(trainer.losses(1)[0], before.keys() - unchanged, unchanged)
 
 
 def fails(call: Callable[[], object], *words: str) -> None:

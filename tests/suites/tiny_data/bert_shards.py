@@ -22,6 +22,13 @@ TYPES = {
     "input_ids": "i4", "input_mask": "i1", "segment_ids": "i1", "masked_lm_positions": "i4", "masked_lm_ids": "i4",
     "next_sentence_labels": "i1",
 }  # fmt: skip
+SMALLER = {
+    "vocab_size": 2048, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+    "hidden_dropout_prob": 0.0, "train_batch_size": 4, "eval_batch_size": 4, "num_eval_samples": EVAL_ROWS,
+    "lr_schedule": "constant",
+}  # fmt: skip
+"""The config of a model that learns these shards in a few seconds."""
+CUT = f"{TRAIN}/part_1_of_3.hdf5"
 
 
 def write(folder: Path) -> None:

@@ -21,11 +21,36 @@ SIZES = [(160, 120), (120, 160)]
 """Width and height."""
 GREY, CMYK, EMPTY, CROWD, PARTS, BEYOND = 1, 2, 3, 4, 5, 6
 """The numbers of the pictures with a peculiarity."""
-WEIGHTS = "resnet50-0676ba61.pth"
+WEIGHTS, CUT = "resnet50-0676ba61.pth", "train2017/000000000007.jpg"
+"""The backbone's weights, and a picture that a test may cut."""
+SMALLER = {
+    "layers": [1, 1, 1, 1], "width_per_group": 16, "expansion": 1, "fpn_channels": 32, "trainable_layers": 5,
+    "num_classes": 1 + len(CATEGORIES), "shapes": [(96, 128), (128, 96)], "min_size": 96, "max_size": 128,
+    "max_boxes": 3, "train_batch_size": 4, "eval_batch_size": 2, "learning_rate": 0.01, "lr_warmup": 5,
+    "num_workers": 2,
+}  # fmt: skip
+"""The config of a detector that learns these pictures in a few seconds."""
+TWO_STAGES = {
+    "anchor_sizes": [16, 32, 48, 64, 96], "train_proposals": 64, "eval_proposals": 32, "anchor_samples": 64,
+    "box_samples": 32, "pool_size": 5, "head_width": 64,
+}  # fmt: skip
+"""The further config of one that finds proposals first."""
 
 
-def write(folder: Path, weights: dict[str, Any] | None = None) -> None:
-    """Write pictures and annotations, and the backbone's weights if they are given."""
+def write_with_weights(folder: Path) -> None:
+    """Write the data, and the weights of the smaller backbone."""
+    import torch
+    from torchvision.models.resnet import Bottleneck, ResNet
+
+    write(folder)
+    block = type("Bottleneck", (Bottleneck,), {"expansion": SMALLER["expansion"]})
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        torch.save(ResNet(block, SMALLER["layers"], width_per_group=16).state_dict(), folder / WEIGHTS)
+
+
+def write(folder: Path) -> None:
+    """Write pictures and annotations."""
     rng = np.random.default_rng(7)
     for part, count in (("train", TRAIN), ("val", EVAL)):
         (folder / f"{part}2017").mkdir(parents=True, exist_ok=True)
@@ -40,10 +65,6 @@ def write(folder: Path, weights: dict[str, Any] | None = None) -> None:
         file = folder / f"annotations/instances_{part}2017.json"
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps(content), encoding="utf-8")
-    if weights is not None:
-        import torch
-
-        torch.save(weights, folder / WEIGHTS)
 
 
 def _add(content: dict[str, Any], folder: Path, number: int, rng: np.random.Generator) -> None:

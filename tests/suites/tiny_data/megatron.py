@@ -19,6 +19,12 @@ SMALLER = {
     "lr_warmup": 0, "parallel": "ddp", "num_workers": 0, "eval_samples": None,
 }  # fmt: skip
 """The config of a decoder that learns these documents in a few seconds."""
+STEP = {
+    "train_batch_size": 1, "max_seq_length": 32, "num_layers": 2, "gradient_accumulation_steps": 1, "hidden_size": 256,
+    "head_size": 8, "intermediate_size": 512, "vocab_size": 1000, "learning_rate": 1.0, "parallel": "ddp",
+}  # fmt: skip
+"""The config of one step of a decoder. The rate of the first step is a share of this; with a suite's own rate the step
+would be too small to change a norm's weight of 1 in fp32."""
 TYPES = {"<i4": 4, "<u2": 8}
 
 

@@ -7,6 +7,7 @@ csc_matrix, i8. All words of the questions are whole tokens of the vocabulary ``
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +95,11 @@ def write_sparse(path: Path, items: list[Item], *, training: bool) -> None:
                 _add_row(rows, part_a, len(words) + 1, encode(candidate))
     with h5py.File(path, "w") as file:
         for key, values in rows.items():
-            save_matrix(file, key, np.array(values).reshape(-1, 1 if key == "mask" else LENGTH))
-        save_matrix(file, "choice_start_end", np.array(choices))
+            save_matrix(file, key, values)
+        save_matrix(file, "choice_start_end", choices)
         if not training:
-            save_matrix(file, "answer_idx", np.array(right)[:, None])
-            save_matrix(file, "answer_start_end", np.array(spans))
+            save_matrix(file, "answer_idx", [[place] for place in right])
+            save_matrix(file, "answer_start_end", spans)
 
 
 def encode(text: str) -> list[int]:
@@ -113,15 +114,16 @@ def _add_row(rows: dict[str, list[Any]], part_a: list[int], mask_at: int, answer
     rows["position"].append(_padded([*[0] * sep, *range(1, count + 1)]))
     rows["target"].append(_padded([*[0] * sep, *answer, END]))
     rows["logit_mask"].append(_padded([*[0] * sep, *[1] * count]))
-    rows["mask"].append(sep)
+    rows["mask"].append([sep])
 
 
 def _padded(numbers: list[int]) -> list[int]:
     return numbers + [0] * (LENGTH - len(numbers))
 
 
-def save_matrix(file: h5py.File, name: str, matrix: np.ndarray[Any, Any], layout: str = "csc") -> None:
+def save_matrix(file: h5py.File, name: str, rows: Sequence[Sequence[int]], layout: str = "csc") -> None:
     """Write a matrix as h5sparse does, by default by columns."""
+    matrix = np.array(rows)
     lines = matrix.T if layout == "csc" else matrix
     group = file.create_group(name)
     group.attrs["h5sparse_format"] = layout

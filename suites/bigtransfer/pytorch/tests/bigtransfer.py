@@ -26,12 +26,6 @@ def shapes(net: torch.nn.Module) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in net.state_dict().items()}
 
 
-def check_the_small_model_is_small() -> None:
-    net = model.create_model(context())
-    assert sum(parameter.numel() for parameter in net.parameters()) < 200_000
-    assert net(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
-
-
 def check_initial_weights_need_a_data_dir() -> None:
     ctx = replace(context("reference", layers=[1, 1, 1, 1], width_factor=1), data_dir=None)
     raises(ValueError, lambda: model.create_model(ctx), "BiT-M-R152x2.npz", "--data-dir")

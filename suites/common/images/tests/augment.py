@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from common.images.folders import ImagesError
 from common.images.mixing import Mix, Mixed
 from common.shares import Draw
 from PIL import Image
-from torch import nn
 from torch.nn import functional
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -230,10 +228,3 @@ def check_evaluation_images_may_be_larger() -> None:
     for synthetic in (False, True):
         ctx = context(image_size=16, eval_size=24, synthetic=synthetic)
         assert next(iter(steps.create_eval_data(ctx))).pixels.shape[1:3] == (24, 24)  # type: ignore[call-overload]
-
-
-def check_a_suite_needs_to_give_its_model_only() -> None:
-    of = SimpleNamespace(model=nn.Linear(1, 1))
-    made = steps.classification(lambda _ctx: of.model)
-    assert made.create_model(context()) is of.model
-    assert made.summarize is sources.summarize

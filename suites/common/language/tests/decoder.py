@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unittest
 from typing import Any
 
 import torch
@@ -10,6 +9,8 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from common.language import chunked_loss
 from common.language.decoder import Decoder, Shape
 from torch import Tensor
+
+from tests.suites import of_transformers
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 500, "num_layers": 3, "hidden_size": 128, "num_heads": 8, "num_kv_heads": 2, "head_size": 16,
@@ -38,53 +39,25 @@ def batch(length: int = LENGTH) -> tuple[Tensor, Tensor]:
 
 # -- against transformers
 
-NAMES = {
-    "embedding": "model.embed_tokens", "blocks": "model.layers", "attention_norm": "input_layernorm",
-    "feed_forward": "mlp", "attention": "self_attn", "head": "lm_head", "q": "q_proj", "k": "k_proj", "v": "v_proj",
-    "out": "o_proj", "gate": "gate_proj", "up": "up_proj", "down": "down_proj",
-}  # fmt: skip
 NEAR = 1e-5
 """The largest difference of logits up to 3, and of gradients; 2e-6 was seen."""
 
 
-def published_name(name: str) -> str:
-    if name == "norm.weight":
-        return "model.norm.weight"
-    return ".".join(NAMES.get(part, part) for part in name.replace(".norm.", ".post_attention_layernorm.").split("."))
-
-
 def published(ours: Decoder) -> Any:
     """Return transformers' model with the weights of ours."""
-    try:
-        from transformers import LlamaConfig, LlamaForCausalLM
-    except ImportError:
-        raise unittest.SkipTest("no transformers") from None
     shape = ours.shape
-    config = LlamaConfig(
-        vocab_size=shape.vocab_size, hidden_size=shape.hidden_size, intermediate_size=shape.intermediate_size,
-        num_hidden_layers=shape.num_layers, num_attention_heads=shape.num_heads,
-        num_key_value_heads=shape.num_kv_heads, rms_norm_eps=shape.norm_epsilon,
-        tie_word_embeddings=shape.tied_embeddings, max_position_embeddings=2 * LENGTH,
-        rope_parameters={
-            "rope_type": "llama3", "rope_theta": shape.rope_theta, "factor": shape.rope_factor,
-            "low_freq_factor": shape.rope_low, "high_freq_factor": shape.rope_high,
-            "original_max_position_embeddings": shape.rope_old_context,
-        },
-    )  # fmt: skip
-    theirs = LlamaForCausalLM(config)
-    theirs.load_state_dict({published_name(name): value for name, value in ours.state_dict().items()}, strict=True)
-    return theirs
+    rope = {
+        "rope_type": "llama3", "rope_theta": shape.rope_theta, "factor": shape.rope_factor,
+        "low_freq_factor": shape.rope_low, "high_freq_factor": shape.rope_high,
+        "original_max_position_embeddings": shape.rope_old_context,
+    }  # fmt: skip
+    return of_transformers.published("Llama", ours, max_position_embeddings=2 * LENGTH, rope_parameters=rope)
 
 
 def differences(ours: Decoder, theirs: Any) -> tuple[float, float]:
     """Return the largest difference of logits and of gradients."""
-    tokens, targets = batch()
-    logits, expected = ours(tokens), theirs(tokens).logits
-    ours(tokens, targets).backward()
-    F.cross_entropy(expected.flatten(0, 1), targets.flatten()).backward()
-    gradients: dict[str, Any] = {name: value.grad for name, value in theirs.named_parameters()}
-    by_name = ((value.grad, gradients[published_name(name)]) for name, value in ours.named_parameters())
-    return _largest(logits, expected), max(_largest(grad, other) for grad, other in by_name)
+    logits, gradients = of_transformers.outputs(ours, theirs, *batch())
+    return _largest(*logits), max(_largest(*pair) for pair in gradients)
 
 
 def _largest(one: Any, other: Any) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unittest
 from typing import Any
 from unittest import mock
 
@@ -14,6 +13,7 @@ from common.language.sink_attention import attend
 from torch import Tensor
 
 from flagperf_driver.training.expert_load import largest
+from tests.suites import of_transformers
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 300, "num_layers": 4, "hidden_size": 64, "num_heads": 8, "num_kv_heads": 2, "head_size": 16,
@@ -41,62 +41,33 @@ def batch(length: int) -> tuple[Tensor, Tensor]:
 
 # -- against transformers
 
-NAMES = {
-    "embedding": "model.embed_tokens", "blocks": "model.layers", "attention_norm": "input_layernorm",
-    "attention": "self_attn", "mixture": "mlp", "head": "lm_head", "q": "q_proj", "k": "k_proj", "v": "v_proj",
-    "out": "o_proj", "gate_up": "gate_up_proj", "gate_up_bias": "gate_up_proj_bias", "down": "down_proj",
-    "down_bias": "down_proj_bias",
-}  # fmt: skip
 NEAR = 1e-4
 """The largest difference of logits, relative to the largest logit, and of each gradient, relative to its norm.
 
 2e-5 was seen. Larger weights make rounding errors so large that they choose other experts."""
 
 
-def published_name(name: str) -> str:
-    if name == "norm.weight":
-        return "model.norm.weight"
-    return ".".join(NAMES.get(part, part) for part in name.replace(".norm.", ".post_attention_layernorm.").split("."))
-
-
 def published(ours: MixtureDecoder) -> Any:
     """Return transformers' model with the weights of ours."""
-    try:
-        from transformers import GptOssConfig, GptOssForCausalLM
-    except ImportError:
-        raise unittest.SkipTest("no transformers") from None
     shape = ours.shape
-    config = GptOssConfig(
-        vocab_size=shape.vocab_size, hidden_size=shape.hidden_size, intermediate_size=shape.intermediate_size,
-        num_hidden_layers=shape.num_layers, num_attention_heads=shape.num_heads,
-        num_key_value_heads=shape.num_kv_heads, head_dim=shape.head_size, rms_norm_eps=shape.norm_epsilon,
-        num_local_experts=shape.num_experts, num_experts_per_tok=shape.experts_per_token,
-        sliding_window=shape.attention_window, tie_word_embeddings=False, max_position_embeddings=2048,
-        attn_implementation="eager",
-        rope_parameters={
-            "rope_type": "yarn", "rope_theta": shape.rope_theta, "factor": shape.rope_factor,
-            "beta_slow": shape.rope_low, "beta_fast": shape.rope_high, "truncate": False,
-            "original_max_position_embeddings": shape.rope_old_context,
-        },
+    rope = {
+        "rope_type": "yarn", "rope_theta": shape.rope_theta, "factor": shape.rope_factor,
+        "beta_slow": shape.rope_low, "beta_fast": shape.rope_high, "truncate": False,
+        "original_max_position_embeddings": shape.rope_old_context,
+    }  # fmt: skip
+    return of_transformers.published(
+        "GptOss", ours, head_dim=shape.head_size, num_local_experts=shape.num_experts,
+        num_experts_per_tok=shape.experts_per_token, sliding_window=shape.attention_window,
+        max_position_embeddings=2048, attn_implementation="eager", rope_parameters=rope,
     )  # fmt: skip
-    theirs = GptOssForCausalLM(config)
-    theirs.load_state_dict({published_name(name): value for name, value in ours.state_dict().items()}, strict=True)
-    return theirs
 
 
 def differences(ours: MixtureDecoder, theirs: Any, length: int) -> tuple[float, float]:
     """Return the largest relative difference of logits and of gradients."""
-    ours.zero_grad()
-    theirs.zero_grad()
-    tokens, targets = batch(length)
-    logits, expected = ours(tokens), theirs(tokens).logits
-    ours(tokens, targets).backward()
-    F.cross_entropy(expected.flatten(0, 1), targets.flatten()).backward()
-    gradients: dict[str, Any] = {name: value.grad for name, value in theirs.named_parameters()}
-    by_name = ((value.grad, gradients[published_name(name)]) for name, value in ours.named_parameters())
+    (logits, expected), gradients = of_transformers.outputs(ours, theirs, *batch(length))
     return (
-        float((logits - expected).detach().abs().max() / expected.detach().abs().max()),
-        max(float((grad - other).norm() / other.norm()) for grad, other in by_name),
+        float((logits - expected).abs().max() / expected.abs().max()),
+        max(float((grad - other).norm() / other.norm()) for grad, other in gradients),
     )
 
 

@@ -12,7 +12,6 @@ from common.detection import steps
 from common.detection.coco import random_pictures
 from torch import Tensor, nn
 
-from flagperf_driver.pytorch.steps import create_optimizer
 from tests.suites.detections import with_the_parts_of_the_library
 
 REFERENCE = {"init_checkpoint": None}  # the weights are not here
@@ -20,16 +19,6 @@ REFERENCE = {"init_checkpoint": None}  # the weights are not here
 
 def prepared(ctx: Any) -> Any:
     return steps.prepare_batch(ctx, next(iter(steps.create_train_data(ctx))))
-
-
-def check_the_reference_is_torchvision_s() -> None:
-    from torchvision.models.detection import fasterrcnn_resnet50_fpn
-
-    ours, theirs = model.create_model(context("reference", **REFERENCE)), fasterrcnn_resnet50_fpn(weights_backbone=None)
-    shapes = {name: one.shape for name, one in theirs.state_dict().items() if not name.endswith("num_batches_tracked")}
-    assert {name: one.shape for name, one in ours.state_dict().items()} == shapes
-    small = model.create_model(context()).state_dict()
-    assert {name: one.shape for name, one in small.items()} != shapes
 
 
 def check_a_ready_batch_gives_the_losses_of_the_library() -> None:
@@ -99,24 +88,3 @@ def _recorded(function: Any, seen: list[Any]) -> Any:
         return result
 
     return call
-
-
-def check_a_learning_rate_of_zero_changes_nothing() -> None:
-    assert trained(learning_rate=0.0) < 0.2
-    assert trained() > 0.5, "the control: with the normal rate ten steps must reduce the loss"
-
-
-def trained(**settings: Any) -> float:
-    """Return by how much ten steps reduce the loss of one batch; it also depends on drawn samples."""
-    ctx = context(**settings)
-    torch.manual_seed(1)
-    net = model.create_model(ctx)
-    optimizer, batch = create_optimizer(ctx, net), prepared(ctx)
-    losses = []
-    for _ in range(11):
-        loss = steps.calculate_loss(ctx, net, batch)
-        losses.append(loss.item())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return float(losses[0] - losses[-1])

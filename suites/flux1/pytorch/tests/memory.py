@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +9,9 @@ import flow
 import memory
 import torch
 from pictures import Batch
-from torch.profiler import ProfilerActivity, profile
 from transformer import Shape, Transformer
 
-from flagperf_driver.pytorch import sharding
+from tests.suites import allocated
 
 CONFIG: dict[str, Any] = {
     "latent_channels": 4, "latent_side": 16, "text_tokens": 64, "text_size": 96, "pooled_size": 32,
@@ -32,36 +30,13 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
-def _train(config: SimpleNamespace) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    """Train two steps; return what must stay in memory until the end of the measurement."""
+def _train(config: SimpleNamespace) -> object:
     model = Transformer(Shape.of(config))
-    sharding.recompute(model.blocks, config.checkpoint_activations)
-    optimizer = torch.optim.AdamW(model.parameters(), fused=config.fused_optimizer)
     count, side = config.train_batch_size, config.latent_side
     latents = torch.randn(2, count, config.latent_channels, side, side)
     text = torch.randn(count, config.text_tokens, config.text_size)
     batch = Batch(*latents, torch.rand(count), text, torch.randn(count, config.pooled_size))
-    for _ in range(2):
-        for _ in range(config.gradient_accumulation_steps):
-            with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bf16"):
-                loss = flow.losses(model, batch).mean()
-            loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-    return model, optimizer
-
-
-def _peak(config: dict[str, Any]) -> int:
-    """Return the most bytes that PyTorch's allocator of the CPU held at once during steps of a training."""
-    gc.collect()  # otherwise earlier models are freed in between
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        _train(SimpleNamespace(**config))
-    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
-    held = most = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        most = max(most, held)
-    return most
+    return allocated.two_steps(config, model, lambda: flow.losses(model, batch).mean())
 
 
 def _estimated(config: dict[str, Any]) -> float:
@@ -69,13 +44,7 @@ def _estimated(config: dict[str, Any]) -> float:
 
 
 def check_an_estimate_is_within_a_tenth_of_the_allocated_peak() -> None:
-    for case in CASES:
-        config = {**CONFIG, **case}
-        peak = _peak(config)
-        error = _estimated(config) / peak - 1
-        assert abs(error) < 0.1, f"{case}: estimated {error:+.1%} of the measured {peak / 2**20:.1f} MiB"
-        doubled = {**config, "train_batch_size": 2 * config["train_batch_size"], "num_single_blocks": 8}
-        assert abs(_estimated(doubled) / peak - 1) > 0.1, f"the control: {case}"
+    allocated.check_estimates([{**CONFIG, **case} for case in CASES], _train, _estimated, num_single_blocks=8)
 
 
 def check_the_estimated_weights_are_the_transformers() -> None:

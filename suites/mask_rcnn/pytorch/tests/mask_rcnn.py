@@ -9,7 +9,7 @@ import torch
 from checking import context
 from common.detection import steps
 from torch import Tensor
-from torchvision.models.detection import MaskRCNN, maskrcnn_resnet50_fpn
+from torchvision.models.detection import MaskRCNN
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 from torchvision.ops import MultiScaleRoIAlign
 
@@ -38,14 +38,6 @@ def whole(targets: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
 
 def losses(found: dict[str, Tensor]) -> dict[str, float]:
     return {name: float(loss.detach()) for name, loss in found.items()}
-
-
-def check_the_reference_is_torchvision_s() -> None:
-    ours, theirs = model.create_model(context("reference", **REFERENCE)), maskrcnn_resnet50_fpn(weights_backbone=None)
-    shapes = {name: one.shape for name, one in theirs.state_dict().items() if not name.endswith("num_batches_tracked")}
-    assert {name: one.shape for name, one in ours.state_dict().items()} == shapes
-    small = model.create_model(context()).state_dict()
-    assert {name: one.shape for name, one in small.items()} != shapes, "the control"
 
 
 def check_a_ready_batch_gives_the_losses_of_the_library() -> None:

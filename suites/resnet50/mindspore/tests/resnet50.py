@@ -7,18 +7,11 @@ from typing import Any
 
 import data
 import mindspore as ms
-import model
 import numpy as np
 import steps
 from checking import context
 from common.images import sources
 from common.images.folders import Images
-
-
-def check_the_small_model_is_small() -> None:
-    net = model.create_model(context())
-    assert sum(parameter.size for parameter in net.trainable_params()) < 2_000_000
-    assert net(ms.ops.zeros((2, 3, 32, 32))).shape == (2, 10)
 
 
 def check_evaluation_counts_every_image_once() -> None:
@@ -63,11 +56,3 @@ def check_smoothed_labels_change_the_loss() -> None:
     for smoothing in (0.0, 0.1):
         loss = steps.calculate_loss(context(label_smoothing=smoothing), lambda _: ms.Tensor(scores), batch)
         np.testing.assert_allclose(float(loss), (1 - smoothing) * right - smoothing * likely.mean(), rtol=1e-5)
-
-
-def check_labels_are_shuffled_for_training_only() -> None:
-    def labels(shuffle: bool, create: Any) -> list[int]:
-        return [int(label) for batch in create(context(shuffle_labels=shuffle)) for label in batch.labels]
-
-    assert labels(True, data.create_train_data) != labels(False, data.create_train_data)
-    assert sorted(labels(True, data.create_eval_data)) == sorted(labels(False, data.create_eval_data))

@@ -15,26 +15,6 @@ from torch import nn
 from flagperf_driver.pytorch.steps import create_optimizer
 
 
-def parameters(net: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in net.parameters())
-
-
-def check_the_reference_is_resnet50() -> None:
-    from torchvision.models import resnet50
-
-    ours, theirs = model.create_model(context("reference")), resnet50()
-    shapes = {name: tensor.shape for name, tensor in theirs.state_dict().items()}
-    assert {name: tensor.shape for name, tensor in ours.state_dict().items()} == shapes
-    small = model.create_model(context()).state_dict()
-    assert {name: tensor.shape for name, tensor in small.items()} != shapes
-
-
-def check_the_small_model_is_small() -> None:
-    net = model.create_model(context())
-    assert parameters(net) < 2_000_000
-    assert net(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
-
-
 def check_weight_decay_applies_to_all_parameters() -> None:
     net = model.create_model(context())
     assert [group["weight_decay"] for group in create_optimizer(context(), net).param_groups] == [0.05]
@@ -82,27 +62,4 @@ def check_training_needs_a_data_dir_or_synthetic_data() -> None:
     ctx = replace(context("reference"), data_dir=None)
     raises(ImagesError, lambda: steps.create_train_data(ctx), "data_dir")
     data: Any = steps.create_train_data(replace(ctx, synthetic=True, world_size=8))
-    assert len(data) == 5004
     assert next(iter(data)).pixels.shape == (32, 224, 224, 3)
-
-
-def check_a_learning_rate_of_zero_changes_nothing() -> None:
-    assert trained(learning_rate=0.0) == 0.0
-    assert trained() > 0.2, "the control: with the normal rate ten steps must reduce the loss"
-
-
-def trained(**settings: Any) -> float:
-    """Return by how much ten steps reduce the loss of one batch."""
-    ctx = context(**settings)
-    torch.manual_seed(1)
-    net = model.create_model(ctx)
-    optimizer = create_optimizer(ctx, net)
-    batch = steps.prepare_batch(ctx, next(iter(steps.create_train_data(ctx))))
-    losses = []
-    for _ in range(11):
-        loss = steps.calculate_loss(ctx, net, batch)
-        losses.append(loss.item())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return float(losses[0] - losses[-1])

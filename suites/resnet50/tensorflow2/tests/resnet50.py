@@ -6,19 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import data
-import model
 import numpy as np
 import steps
 import tensorflow as tf
 from checking import context
 from common.images import sources
 from common.images.folders import Images
-
-
-def check_the_small_model_is_small() -> None:
-    net = model.create_model(context())
-    assert net.count_params() < 2_000_000
-    assert net(tf.zeros((2, 32, 32, 3))).shape == (2, 10)
 
 
 def check_evaluation_counts_every_image_once() -> None:
@@ -62,11 +55,3 @@ def check_smoothed_labels_change_the_loss() -> None:
     for smoothing in (0.0, 0.1):
         loss = steps.calculate_loss(context(label_smoothing=smoothing), lambda _, training: scores, batch)  # noqa: ARG005
         np.testing.assert_allclose(float(loss), (1 - smoothing) * right - smoothing * likely.mean(), rtol=1e-5)
-
-
-def check_labels_are_shuffled_for_training_only() -> None:
-    def labels(shuffle: bool, create: Any) -> list[int]:
-        return [int(label) for batch in create(context(shuffle_labels=shuffle)) for label in batch.labels]
-
-    assert labels(True, data.create_train_data) != labels(False, data.create_train_data)
-    assert sorted(labels(True, data.create_eval_data)) == sorted(labels(False, data.create_eval_data))

@@ -35,10 +35,8 @@ def with_the_parts_of_the_library(net: Any) -> Any:
     return library
 
 
-def check_the_reference_is_torchvision_s() -> None:
+def check_the_anchors_are_torchvision_s() -> None:
     ours, theirs = model.create_model(context("reference", **REFERENCE)), retinanet_resnet50_fpn(weights_backbone=None)
-    shapes = {name: one.shape for name, one in theirs.state_dict().items() if not name.endswith("num_batches_tracked")}
-    assert {name: one.shape for name, one in ours.state_dict().items()} == shapes
     assert ours.anchor_generator.sizes == theirs.anchor_generator.sizes
     assert model.create_model(context()).anchor_generator.sizes != theirs.anchor_generator.sizes, "the control"
 

@@ -11,16 +11,6 @@ from timm.models.swin_transformer import WindowAttention
 from torch import nn
 
 
-def check_the_reference_is_swin_t() -> None:
-    from timm import create_model
-
-    theirs = {name: tensor.shape for name, tensor in create_model("swin_tiny_patch4_window7_224").state_dict().items()}
-    ours = {name: tensor.shape for name, tensor in model.create_model(context("reference")).state_dict().items()}
-    assert ours == theirs
-    other = model.create_model(context("reference", depths=[2, 2, 18, 2])).state_dict()
-    assert {name: tensor.shape for name, tensor in other.items()} != theirs, "the control: more blocks"
-
-
 def attentions(net: nn.Module) -> list[WindowAttention]:
     return [module for module in net.modules() if isinstance(module, WindowAttention)]
 
@@ -36,12 +26,6 @@ def check_fused_attention_computes_the_same() -> None:
     assert torch.allclose(other(pixels), fused, atol=1e-5)
     nn.init.normal_(attentions(other)[1].relative_position_bias_table, std=2.0)
     assert not torch.allclose(other(pixels), fused, atol=1e-5), "the control: another bias of the positions"
-
-
-def check_the_small_model_is_small() -> None:
-    net = model.create_model(context())
-    assert sum(parameter.numel() for parameter in net.parameters()) == 135_670
-    assert net(torch.zeros(2, 3, 16, 16)).shape == (2, 10)
 
 
 def check_the_learning_rate_grows_with_the_images_of_a_step() -> None:

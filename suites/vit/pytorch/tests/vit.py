@@ -11,16 +11,6 @@ from torch import nn
 from torchvision.models import VisionTransformer as Theirs
 
 
-def check_the_reference_is_vit_b_16() -> None:
-    from timm import create_model
-
-    theirs = {name: tensor.shape for name, tensor in create_model("vit_base_patch16_224").state_dict().items()}
-    ours = {name: tensor.shape for name, tensor in model.create_model(context("reference")).state_dict().items()}
-    assert ours == theirs
-    other = model.create_model(context("reference", patch_size=32)).state_dict()
-    assert {name: tensor.shape for name, tensor in other.items()} != theirs, "the control: larger patches"
-
-
 def torchvisions() -> Theirs:
     """Return FlagPerf's model, in the small size."""
     config = context().config
@@ -67,9 +57,3 @@ def check_the_initial_weights_are_as_large_as_torchvisions() -> None:
 
     assert different() == {"proj.weight"}, "torchvision has smaller weights after attention"
     assert "qkv.weight" in different(weight_init=""), "the control: timm's own initial weights"
-
-
-def check_the_small_model_is_small() -> None:
-    net = model.create_model(context())
-    assert sum(parameter.numel() for parameter in net.parameters()) == 105_034
-    assert net(torch.zeros(2, 3, 16, 16)).shape == (2, 10)
