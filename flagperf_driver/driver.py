@@ -22,8 +22,7 @@ from typing import Any, Callable, Iterator, Mapping, NoReturn
 from flagperf_driver import events, layout
 from flagperf_driver.extern import suggest
 from flagperf_driver.heartbeat import Heartbeat
-from flagperf_driver.original_names import Names
-from flagperf_driver.perflog import PerfLog
+from flagperf_driver.perflog import Names, PerfLog
 from flagperf_driver.target import Target
 
 SCHEMA = 1

@@ -1,4 +1,4 @@
-"""The [PerfLog] line: its writer in the ranks and its reader."""
+"""The [PerfLog] line: its writer in the ranks, its reader, and FlagPerf's names of its values."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 import re
 import sys
 import time
+from dataclasses import dataclass
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, BinaryIO, Callable, Collection, Iterator, Mapping, NamedTuple, TextIO
 
 from flagperf_driver import events
-from flagperf_driver.original_names import Names
 
 MARK = "[PerfLog] "
 _MARK = MARK.encode()
@@ -294,3 +294,163 @@ def number(value: object) -> float:
         return -math.inf if value < 0 else math.inf  # type: ignore[operator]
     except (TypeError, ValueError):
         return math.nan
+
+
+# -- FlagPerf's names -----------------------------------------------------------------------------------------
+
+_PROGRESS = (("global_steps", "step"), ("num_trained_samples", "samples"))
+_EVALUATION = (*_PROGRESS, ("eval_{metric}", "{metric}"))
+TABLE: Mapping[str, tuple[tuple[str, str], ...]] = {
+    events.STEP_END: (*_PROGRESS, ("{rate}", "throughput")),
+    events.INIT_EVALUATION: _EVALUATION,
+    events.EVALUATE: _EVALUATION,
+    events.FINISHED: (
+        ("global_steps", "steps"),
+        ("num_trained_samples", "samples"),
+        ("train_time", "raw_train_time"),
+        ("training_{unit}_per_second", "p_whole"),
+        ("throughput(ips)_raw", "p_whole"),
+        ("throughput(ips)_no_eval", "p_train"),
+        ("throughput(ips)_pure_compute", "p_core"),
+        ("final_{metric}", "final_metrics.{metric}"),
+    ),
+}
+"""By event: FlagPerf's name and our name of each value; values with the same name in both are not listed.
+
+Ranks write both names, readers accept either. ``{metric}`` is the suite's metric, with FlagPerf's name on the left and
+our name on the right; ``{unit}`` is the unit that the suite counts, such as ``images``; ``{rate}`` is FlagPerf's name
+of a step's throughput in that unit.
+"""
+
+_RATES = {"sequences": "seq/s", "images": "img/s"}
+_FINAL = "final_metrics."
+_ALSO_READ: tuple[tuple[str, str, str], ...] = (
+    (events.STEP_END, r"\w+/s", "throughput"),
+    (events.EVALUATE, r"eval_(\w+)", "{}"),
+    (events.INIT_EVALUATION, r"eval_(\w+)", "{}"),
+    (events.FINISHED, r"training_\w+_per_second", "p_whole"),
+    # The original's programs write ips or sps, and some misspell "throughput".
+    (events.FINISHED, r"throu(?:gh|hg)put\([is]ps\)_raw", "p_whole"),
+    (events.FINISHED, r"throu(?:gh|hg)put\([is]ps\)_no_eval", "p_train"),
+    (events.FINISHED, r"throu(?:gh|hg)put\([is]ps\)_pure_compute", "p_core"),
+    (events.FINISHED, r"final_(?!loss$|metrics$)(\w+)", _FINAL + "{}"),
+)
+"""Event, pattern and our name, for the names that FlagPerf's other programs use instead of the table's."""
+
+Value = Mapping[str, Any]
+
+
+class Names:
+    """The table for one suite: its metric, FlagPerf's name of that metric, and the unit that the suite counts."""
+
+    def __init__(self, metric: str = "", original_metric: str = "", unit: str = "") -> None:
+        self._metrics = {original_metric: metric} if original_metric else {}
+        words = {"unit": unit, "rate": _RATES.get(unit, unit + "/s")}
+        theirs, ours = {**words, "metric": original_metric or metric}, {**words, "metric": metric}
+        self._ours = {
+            event: {left.format(**theirs): right.format(**ours) for left, right in rows}
+            for event, rows in TABLE.items()
+        }
+
+    def with_original_names(self, event: str, value: Value) -> Value:
+        """Return a record's value with FlagPerf's names added; names that the record has already are kept."""
+        known = self._ours.get(event)
+        if known is None:
+            return value
+        both = dict(value)
+        for theirs, ours in known.items():
+            logged = _get(value, ours)
+            if logged is not _MISSING:
+                both.setdefault(theirs, logged)
+        return both
+
+    def our_name(self, event: str, name: str) -> str | None:
+        """Return our name for FlagPerf's name; None if the event has no such original name."""
+        known = self._ours[event]
+        if name in known:
+            return known[name]
+        if name in known.values():
+            return None
+        for where, pattern, ours in _ALSO_READ:
+            match = re.fullmatch(pattern, name) if where == event else None
+            if match:
+                return self._own_metric(ours.format(*match.groups()))
+        return None
+
+    def _own_metric(self, name: str) -> str:
+        metric = name[len(_FINAL) :] if name.startswith(_FINAL) else name
+        return name[: len(name) - len(metric)] + self._metrics.get(metric, metric)
+
+
+@dataclass
+class NamesInLog:
+    """Whose names a log has: FlagPerf's, or both, with the number of values that differ and the first of these."""
+
+    original: bool = False
+    has_both: bool = False
+    differences: int = 0
+    difference: str = ""
+
+
+class LogTranslator:
+    """Translates the records of one log to our names, and finds which names the log has."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self.found = NamesInLog()
+        self._layouts: dict[tuple[str, ...], tuple[tuple[str, str], ...]] = {}
+
+    def translate(self, event: str, value: Value) -> Value:
+        """Return the value with our names only."""
+        if event not in TABLE:
+            return value
+        # Nearly all records of an event have the same fields.
+        layout = (event, *value)
+        renamed = self._layouts.get(layout)
+        if renamed is None:
+            renamed = self._renamed(event, value)
+            if len(self._layouts) < _MAX_LAYOUTS:
+                self._layouts[layout] = renamed
+        if not renamed:
+            return value
+        kept = dict(value)
+        for theirs, ours in renamed:
+            del kept[theirs]
+            own = _get(value, ours)
+            if own is _MISSING:
+                self.found.original = True
+                _set(kept, ours, value[theirs])
+            else:
+                self.found.has_both = True
+                if value[theirs] != own:
+                    self.found.differences += 1
+                    self.found.difference = self.found.difference or (
+                        f"{theirs} = {value[theirs]!r:.40} and {ours} = {own!r:.40} in {event}"
+                    )
+        return kept
+
+    def _renamed(self, event: str, value: Value) -> tuple[tuple[str, str], ...]:
+        """Return FlagPerf's names in the record, each with our name."""
+        pairs = ((name, self._names.our_name(event, name)) for name in value)
+        return tuple((theirs, ours) for theirs, ours in pairs if ours is not None)
+
+
+_MISSING = object()
+_MAX_LAYOUTS = 100
+"""Bounds the memory that a broken log takes."""
+
+
+def _get(value: Value, name: str) -> Any:
+    """Return a value by our name; ``final_metrics.X`` is the key ``X`` of the object ``final_metrics``."""
+    if not name.startswith(_FINAL):
+        return value.get(name, _MISSING)
+    metrics = value.get(_FINAL[:-1])
+    return metrics.get(name[len(_FINAL) :], _MISSING) if isinstance(metrics, dict) else _MISSING
+
+
+def _set(value: dict[str, Any], name: str, new: Any) -> None:
+    if not name.startswith(_FINAL):
+        value[name] = new
+        return
+    metrics = value.get(_FINAL[:-1])
+    value[_FINAL[:-1]] = {**(metrics if isinstance(metrics, dict) else {}), name[len(_FINAL) :]: new}

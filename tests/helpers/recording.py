@@ -16,7 +16,7 @@ from flagperf_driver.layout import MILESTONE_TIMES
 from flagperf_driver.node.agent.milestones import MILESTONES
 from flagperf_driver.node.sampling import devices
 from flagperf_driver.node.sampling import host_counters as hosts
-from flagperf_driver.original_names import Names
+from flagperf_driver.perflog import Names
 
 START_MS = 1_700_000_000_000
 BATCH = 32

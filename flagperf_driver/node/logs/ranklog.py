@@ -14,8 +14,7 @@ from flagperf_driver.node.logs.drawings import FirstAndLast, drawings
 from flagperf_driver.node.logs.points import MOST_POINTS, LeftOutPoint, MeasuredPoint, left_out_point, measured_point
 from flagperf_driver.node.logs.ranges import LOGGED, NOT_NEGATIVE, Range
 from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
-from flagperf_driver.original_names import LogTranslator, Names
-from flagperf_driver.perflog import number
+from flagperf_driver.perflog import LogTranslator, Names, NamesInLog, number
 from flagperf_driver.target import Target
 
 CURVE_POINTS = 2000
@@ -165,16 +164,6 @@ def _pair(bounds: Sequence[float] | None) -> Range | None:
     return Range(low, high) if low < high else None
 
 
-@dataclass(frozen=True)
-class NamesInLog:
-    """Whose names a log has: FlagPerf's, or both, with the number of values that differ and the first of these."""
-
-    original: bool = False
-    has_both: bool = False
-    differences: int = 0
-    difference: str = ""
-
-
 @dataclass
 class RankLog:
     """The contents of one rank's log; ``present`` is False if the rank left no log."""
@@ -232,7 +221,7 @@ class RankLog:
     left_out: tuple[LeftOutPoint, ...] = ()
     bad_points: int = 0
     """The number of records of points that are not valid, repeat a point, or are too many."""
-    names: NamesInLog = NamesInLog()
+    names: NamesInLog = field(default_factory=NamesInLog)
     last_lines: tuple[str, ...] = ()
     """Of a summary of a rank that did not finish."""
 
@@ -275,7 +264,7 @@ def read_rank(
     log.impossible = ranges.impossible()
     log.logged_steps, log.num_evaluations = reader.steps.seen, reader.evaluations.seen
     log.points, log.left_out, log.given = tuple(reader.points), tuple(reader.left_out), tuple(reader.given)
-    log.names = NamesInLog(names.original, names.has_both, names.differences, str(names.difference or ""))
+    log.names = names.found
     return log
 
 
