@@ -35,7 +35,7 @@ NOT_REPLACEABLE = {
     "summarize": "the suite measures the quality",
     "count_samples": "the suite counts the samples",
     "count_tokens": "the suite counts the tokens",
-    "expert_load": "the suite counts the tokens of each expert",
+    "step_figures": "the suite measures the figures of a step",
     "create_scheduler": "the config sets the learning rate of each step",
 }
 """Steps that define what is trained and how it is measured, each with the reason why a vendor cannot replace it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Iterable
+from typing import Callable, Iterable, List, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,9 @@ from flagperf_driver.pytorch import optimizers, schedules, sharding
 from flagperf_driver.pytorch.context import PyTorchContext
 from flagperf_driver.training import steps
 from flagperf_driver.training.steps import Batch
+
+Total = Callable[[Sequence[float]], List[float]]
+"""Adds values over all ranks."""
 
 
 def prepare_batch(ctx: PyTorchContext, batch: Batch) -> Batch:
@@ -91,6 +94,6 @@ class PyTorchSteps(steps.Steps):
     create_scheduler: Callable[[PyTorchContext, torch.optim.Optimizer], schedules.Scheduler] = create_scheduler
     create_grad_scaler: Callable[[PyTorchContext], torch.amp.GradScaler | None] = create_grad_scaler
     backward: Callable[[PyTorchContext, Tensor, torch.amp.GradScaler | None], None] = backward
-    expert_load: Callable[[PyTorchContext, nn.Module], Tensor | None] | None = None
-    """For a mixture of experts: return how many tokens of the training each expert got since the last call
-    (layers x experts), on the device; None if there was no step."""
+    step_figures: Callable[[PyTorchContext, nn.Module, Total], Mapping[str, float]] | None = None
+    """Return figures of the table ``flagperf_driver/logged_step.py``, such as the load of experts, of all ranks since
+    the last call; none if there was no step."""

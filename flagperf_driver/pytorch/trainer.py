@@ -162,11 +162,9 @@ class TorchTrainer:
     def changed_at_rest(self) -> tuple[str, int] | None:
         return self._at_rest.changed() if self._at_rest else None
 
-    def expert_load(self) -> list[list[float]] | None:
-        step = self._steps.expert_load
-        load = step(self._ctx, distributed.unwrap(self.parts.model)) if step else None
-        counts: list[list[float]] | None = None if load is None else load.tolist()
-        return counts
+    def step_figures(self) -> Mapping[str, float]:
+        step = self._steps.step_figures
+        return step(self._ctx, distributed.unwrap(self.parts.model), self.total) if step else {}
 
     def _own_trainer(self) -> Trainer:
         rank, ctx, own = self._rank, self._ctx, self._own

@@ -162,8 +162,8 @@ class BaseTrainer(ABC):
         assert len(losses) == steps, "one loss is kept for each step"
         return self._read_losses(losses)
 
-    def expert_load(self) -> None:
-        return None
+    def step_figures(self) -> Mapping[str, float]:
+        return {}
 
     def changed_at_rest(self) -> None:
         return None  # every rank holds all weights

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Sequence
-
-if TYPE_CHECKING:
-    from flagperf_driver.training.trainer import Trainer
+from typing import Callable, Sequence
 
 Load = Sequence[Sequence[float]]
 """Tokens of each expert, by layer."""
 
 
-class ExpertLoad:
-    """The load at the last log point, by the names of its figures."""
-
-    def __init__(self) -> None:
-        self.figures: dict[str, float | None] = {"expert_load": None, "expert_entropy": None}
-
-    def update(self, trainer: Trainer) -> dict[str, float | None]:
-        """Return the figures of all ranks' tokens since the last call."""
-        load = trainer.expert_load()
-        if load is not None:
-            tokens = iter(trainer.total([tokens for layer in load for tokens in layer]))
-            layers = [list(itertools.islice(tokens, len(layer))) for layer in load]
-            self.figures = {"expert_load": largest(layers), "expert_entropy": entropy(layers)}
-        return self.figures
+def figures(load: Load, total: Callable[[Sequence[float]], list[float]]) -> dict[str, float]:
+    """Return the figures of all ranks' tokens; ``total`` adds values over the ranks."""
+    tokens = iter(total([tokens for layer in load for tokens in layer]))
+    layers = [list(itertools.islice(tokens, len(layer))) for layer in load]
+    return {"expert_load": largest(layers), "expert_entropy": entropy(layers)}
 
 
 def largest(load: Load) -> float:

@@ -13,6 +13,7 @@ from typing import Any, Iterator
 
 from flagperf_driver import events, heartbeat
 from flagperf_driver.driver import Rank
+from flagperf_driver.logged_step import STEP_FIGURES
 from flagperf_driver.training.checkpoint import CheckpointError, Checkpoints
 from flagperf_driver.training.checkpoint_interval import CheckpointInterval
 from flagperf_driver.training.checks import comparison, replicas
@@ -20,7 +21,6 @@ from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.checks.speed import own_step_time
 from flagperf_driver.training.due import Due
 from flagperf_driver.training.evaluation import ModelTime, evaluate
-from flagperf_driver.training.expert_load import ExpertLoad
 from flagperf_driver.training.profiled_steps import profile
 from flagperf_driver.training.progress import OF_ONE_RANK, LastEvaluation
 from flagperf_driver.training.steps import Drawings
@@ -48,7 +48,7 @@ class Training:
         self._evaluated = ModelTime()
         self.timeline = Timeline(trainer.marks, self.config.timing_warmup_steps)
         self._accumulation = self.config.gradient_accumulation_steps
-        self._expert_load = ExpertLoad()
+        self._step_figures: dict[str, float | None] = dict.fromkeys(STEP_FIGURES)
         self._resumed: dict[str, Any] = {}
         self._checkpoints = Checkpoints(rank, trainer, enabled=not self._due.throughput_only)
         self._save_is_due = False
@@ -272,6 +272,7 @@ class Training:
         self._check_finite(losses)
         self._checkpoints.wait(only_if_complete=True)
         progress.next_log = self._due.next_log(progress.step, progress.samples, samples / window.steps)
+        self._step_figures.update(self.trainer.step_figures())
         self.log(
             events.STEP_END,
             {
@@ -283,7 +284,7 @@ class Training:
                 "step_time": window.seconds / window.steps,
                 "throughput": samples / window.seconds if window.seconds else None,
                 "input_wait": window.waiting,
-                **self._expert_load.update(self.trainer),
+                **self._step_figures,
             },
         )
         if self._due.max_samples and progress.samples >= self._due.max_samples:
@@ -413,7 +414,7 @@ class Training:
             "measured_samples": measured,
             "padding_share": 1 - tokens / computed if computed else None,
             "token_share": tokens / full if full else None,
-            **self._expert_load.figures,
+            **self._step_figures,
             "step_time": step_time,
             "forward_time": totals.forward_time(),
             "input_wait_time": progress.input_wait_time + totals.waiting,

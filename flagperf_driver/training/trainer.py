@@ -91,10 +91,10 @@ class Trainer(Protocol):
     def losses(self, steps: int) -> list[float]:
         """Return the losses of the last ``steps`` steps. Only here the loop reads values from the device."""
 
-    def expert_load(self) -> list[list[float]] | None:
-        """Return how many tokens each expert of each layer got on this rank since the last call.
+    def step_figures(self) -> Mapping[str, float]:
+        """Return those of ``STEP_FIGURES`` that this training has, of all ranks since the last call.
 
-        None without experts. Only a log point calls it, because it reads from the device.
+        All ranks call it, and only at a log point, because it reads from the device.
         """
 
     def evaluate(self, beat: Callable[[], None]) -> RankEvaluation:

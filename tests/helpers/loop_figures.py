@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from flagperf_driver.logged_step import STEP_FIGURES
 from flagperf_driver.perflog import Record
 
 Json = Mapping[str, Any]
@@ -110,5 +111,6 @@ def _samples(records: list[Record], config: Json, data_ranks: int) -> Iterator[C
     trained = end["steps"] - _earlier(end)["step"]
     yield _about("measured_steps", end["measured_steps"], max(trained - end["warmup_steps"], 0), 0)
     yield _about("warmup_steps", end["warmup_steps"], config["timing_warmup_steps"], 0)
-    if end.get("expert_load") is not None and last["step"] == end["steps"]:
-        yield _about("expert_load", end["expert_load"], last["expert_load"], 0)
+    for name in STEP_FIGURES:
+        if end.get(name) is not None and last["step"] == end["steps"]:
+            yield _about(name, end[name], last[name], 0)

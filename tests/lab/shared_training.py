@@ -83,8 +83,8 @@ class Trainer:
         losses, self.kept_losses = self.kept_losses[-steps:], []
         return losses
 
-    def expert_load(self):
-        return None
+    def step_figures(self):
+        return {}
 
     def changed_at_rest(self):
         return None

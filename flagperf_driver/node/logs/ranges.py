@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Mapping
 
 from flagperf_driver import events
+from flagperf_driver.logged_step import STEP_FIGURES
 
 POWER_FACTOR = 2.0
 """A board may draw this many times its power limit for the length of one reading."""
@@ -101,7 +102,7 @@ _SECONDS = Range(0, math.inf, "s")
 _BYTES_HELD = Range(0, math.inf, "bytes")
 _WHERE = {"step": NOT_NEGATIVE, "samples": NOT_NEGATIVE}
 _EVALUATION = {**_WHERE, "time": _SECONDS}
-_EXPERTS = {"expert_load": Range(1, math.inf, "x"), "expert_entropy": Range(0, 1, "share")}
+_STEP_FIGURES = {name: Range(one.low, one.high, one.unit) for name, one in STEP_FIGURES.items()}
 LOGGED: Mapping[str, Mapping[str, Range]] = {
     events.STEP_END: {
         **_WHERE,
@@ -110,7 +111,7 @@ LOGGED: Mapping[str, Mapping[str, Range]] = {
         "step_time": _SECONDS,
         "throughput": NOT_NEGATIVE,
         "input_wait": _SECONDS,
-        **_EXPERTS,
+        **_STEP_FIGURES,
     },
     events.INIT_EVALUATION: _EVALUATION,
     events.EVALUATE: _EVALUATION,
@@ -127,7 +128,7 @@ LOGGED: Mapping[str, Mapping[str, Range]] = {
         **dict.fromkeys(("measured_steps", "measured_samples", "warmup_steps"), NOT_NEGATIVE),
         "peak_memory_bytes": _BYTES_HELD,
         **dict.fromkeys(("padding_share", "token_share"), Range(0, 1, "share")),
-        **_EXPERTS,
+        **_STEP_FIGURES,
     },
 }
 """The ranges by record and field; the suite sets those of loss and metric. Other verdicts judge missing values."""

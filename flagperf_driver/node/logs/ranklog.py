@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Generic, Mapping, Sequence, TypeVar
 
 from flagperf_driver import events, perflog
+from flagperf_driver.logged_step import CHARTED, Step
 from flagperf_driver.node.agent.milestones import MILESTONES
 from flagperf_driver.node.logs.drawings import FirstAndLast, drawings
 from flagperf_driver.node.logs.points import MOST_POINTS, LeftOutPoint, MeasuredPoint, left_out_point, measured_point
@@ -24,20 +25,6 @@ _NUMBERS = frozenset([int, float])
 _NOT_METRICS = frozenset({"step", "samples", "time", "epoch"})
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Step:
-    """A logged step; ``time`` is in seconds since TRAIN_START."""
-
-    step: int
-    samples: int
-    time: float
-    loss: float
-    throughput: float
-    learning_rate: float
-    expert_load: float | None = None
-    """Of a mixture of experts: the most tokens of an expert over the mean, in the most uneven layer."""
 
 
 @dataclass(frozen=True)
@@ -364,7 +351,7 @@ class _RankLogReader:
             loss=loss,
             throughput=number(value.get("throughput")),
             learning_rate=number(value.get("learning_rate")),
-            expert_load=None if value.get("expert_load") is None else number(value.get("expert_load")),
+            **{name: number(value[name]) for name in CHARTED if value.get(name) is not None},
         )
 
     def _bad_loss(self, value: Mapping[str, Any], loss: float) -> None:

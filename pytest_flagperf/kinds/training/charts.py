@@ -1,10 +1,11 @@
-"""The charts of a training: loss, metrics with their targets, throughput, and the load of experts."""
+"""The charts of a training: loss, metrics with their targets, throughput, and figures that some trainings have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from flagperf_driver.logged_step import CHARTED
 from pytest_flagperf.report.page.charts import (
     MAX_POINTS,
     Chart,
@@ -25,7 +26,8 @@ def charts(outcomes: Sequence[Outcome], points: int) -> Iterator[Chart | None]:
     for name in outcomes[0].target.values:
         yield metric(outcomes, points, name)
     yield throughput(outcomes, points)
-    yield expert_load(outcomes, points)
+    for name in CHARTED:
+        yield step_figure(name, outcomes, points)
 
 
 def loss(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
@@ -37,13 +39,14 @@ def loss(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
     return chart and replace(chart, summary="last")
 
 
-def expert_load(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
-    """Return how many times the mean an expert got at most, over steps, with its limit; nothing without experts."""
-    lines = [
-        line_of(name_of(outcome), [(step.step, step.expert_load) for step in outcome.steps if step.expert_load], points)
-        for outcome in outcomes
-    ]
-    limit = outcomes[0].limits.get("max_expert_load") if outcomes else None
-    levels = () if limit is None else (HorizontalLine(f"limit {quantity(limit, 'x')}", limit),)
-    chart = make_chart("Largest load of an expert", "step", "tokens / mean", lines)
+def step_figure(name: str, outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
+    """Return a figure of the table ``CHARTED`` over steps, with its limit; nothing for trainings without it."""
+    figure = CHARTED[name]
+    lines = []
+    for outcome in outcomes:
+        values = [(step.step, getattr(step, name)) for step in outcome.steps]
+        lines.append(line_of(name_of(outcome), [pair for pair in values if pair[1] is not None], points))
+    limit = outcomes[0].limits.get(f"max_{name}") if outcomes else None
+    levels = () if limit is None else (HorizontalLine(f"limit {quantity(limit, figure.unit)}", limit),)
+    chart = make_chart(figure.chart, "step", figure.axis, lines)
     return chart and replace(chart, levels=levels, summary="last")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from flagperf_driver.logged_step import STEP_FIGURES
+
 RATE = "samples/s"
 """The unit of throughputs; a suite's sample_unit, such as images, replaces ``samples``."""
 
@@ -91,12 +93,7 @@ FIGURES: Mapping[str, FigureKind] = {
     ),
     "other_cores": FigureKind("cores", "lower", "the mean number of cores that other programs used"),
     "core_stolen": FigureKind("share", "lower", "the share of time that the hypervisor gave to other machines"),
-    "expert_load": FigureKind(
-        "x", "lower", "the most tokens of an expert over the mean of its layer, in the most uneven layer, at the end",
-    ),
-    "expert_entropy": FigureKind(
-        "share", "higher", "how evenly the most uneven layer's experts share the tokens at the end; 1: all equal",
-    ),
+    **{name: FigureKind(one.unit, one.direction, one.meaning) for name, one in STEP_FIGURES.items()},
     "save_pause": FigureKind("s", "lower", "the mean time that a checkpoint stopped the training"),
     "save_write_time": FigureKind("s", "lower", "the mean time to write a checkpoint while the training continued"),
     "restarts": FigureKind("", "lower", "how often a training was started again from its checkpoint"),

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from flagperf_driver.layout import rank_log
+from flagperf_driver.logged_step import STEP_FIGURES
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank, whole
 from flagperf_driver.node.logs.samples import Samples
 from flagperf_driver.node.logs.summary import HostSummary, Request
@@ -457,7 +458,7 @@ def _work(plan: StoredPlan, finished: Mapping[str, Any]) -> TrainingWork:
     )
 
 
-_LIMITS = ("max_steps", "max_epochs", "max_samples", "max_expert_load")
+_LIMITS = ("max_steps", "max_epochs", "max_samples", *(f"max_{name}" for name in STEP_FIGURES))
 
 
 def _limits(plan: StoredPlan) -> dict[str, float]:

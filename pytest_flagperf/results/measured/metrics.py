@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flagperf_driver.logged_step import STEP_FIGURES
 from flagperf_driver.node.logs.points import MeasuredPoint
 from flagperf_driver.node.logs.ranklog import RankLog, whole
 from flagperf_driver.perflog import number
@@ -61,7 +62,7 @@ def of_round(plan: StoredPlan, logs: Iterable[RankLog], target: Target, starts: 
             *_step_times(end, first.rank),
         ]
         metrics += [
-            *_experts(end),
+            *_of_last_step(end),
             *_shares(plan, end),
             *_memory(plan, logs),
             *_final(end, first.rank),
@@ -149,10 +150,9 @@ def _shares(plan: StoredPlan, end: Mapping[str, Any]) -> Iterator[MetricValue]:
         yield MetricValue("mfu", value, "share", "higher", how, *_measured(end))
 
 
-def _experts(end: Mapping[str, Any]) -> Iterator[MetricValue]:
-    how = "tokens of all ranks between the last two log points, in the most uneven layer"
-    yield from _metric("expert_load", end.get("expert_load"), "x", "lower", how)
-    yield from _metric("expert_entropy", end.get("expert_entropy"), "share", "higher", how)
+def _of_last_step(end: Mapping[str, Any]) -> Iterator[MetricValue]:
+    for name, figure in STEP_FIGURES.items():
+        yield from _metric(name, end.get(name), figure.unit, figure.direction, figure.how)
 
 
 def _token_share(end: Mapping[str, Any]) -> float:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.logged_step import Step
 from flagperf_driver.node.logs.drawings import LoggedDrawings
 from flagperf_driver.node.logs.points import LeftOutPoint, MeasuredPoint
-from flagperf_driver.node.logs.ranklog import Evaluation, Impossible, Step, whole
-from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
-from flagperf_driver.perflog import number
+from flagperf_driver.node.logs.ranklog import Evaluation, Impossible, whole
 from flagperf_driver.target import Target
 from pytest_flagperf import case as case_names
 from pytest_flagperf.case import Case, Shape
@@ -23,7 +22,7 @@ from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.profile import Profile
 from pytest_flagperf.results.measured.starts import Start
 from pytest_flagperf.results.measured.validity import ValidityWarning
-from pytest_flagperf.stored import FormatError, files, type_check
+from pytest_flagperf.stored import files, type_check
 from pytest_flagperf.stored.layout import round_folder
 from pytest_flagperf.stored.plan import CaseFacts, check_kind
 from pytest_flagperf.stored.round_dir import RoundFault
@@ -148,7 +147,7 @@ class Outcome(CaseFacts):
     profile: Profile | None = None
     """Where the time of a step goes on the first rank's device; only throughput rounds have one."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """The limits of the training that the config sets: max_steps, max_epochs, max_samples, max_expert_load."""
+    """The limits that the config sets: max_steps, max_epochs, max_samples, and those of the figures of a step."""
     parity_samples: int | None = None
     """The length of a parity training, which is judged by the reference's loss curve instead of the target."""
     unverified_chip: str = ""
@@ -224,13 +223,7 @@ class Outcome(CaseFacts):
     @classmethod
     def from_json(cls, body: Mapping[str, Any], where: str = "outcome") -> Outcome:
         files.check_schema(body, SCHEMA, where)
-        try:  # these are too many to look up the type of each value
-            steps = tuple(map(_step, body.get("steps", ())))
-            evaluations = tuple(map(_evaluation, body.get("evaluations", ())))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FormatError(f"{where}: not a valid outcome: {type(error).__name__}: {error}") from error
-        others = {name: value for name, value in body.items() if name not in ("steps", "evaluations")}
-        outcome = replace(type_check.typed(cls, others, where), steps=steps, evaluations=evaluations)
+        outcome = type_check.typed(cls, body, where)
         check_kind(outcome.kind, where)
         return outcome
 
@@ -259,22 +252,3 @@ def unreadable(round_dir: Path, reason: str) -> Outcome:
         target=Target("", "", "", None),
         failures=(failure,),
     )
-
-
-def _step(item: Mapping[str, Any]) -> Step:
-    load = item.get("expert_load")
-    step, samples = _integer(item["step"]), _integer(item["samples"])
-    time, loss, throughput, rate = (number(item[name]) for name in ("time", "loss", "throughput", "learning_rate"))
-    return Step(step, samples, time, loss, throughput, rate, None if load is None else number(load))
-
-
-def _evaluation(item: Mapping[str, Any]) -> Evaluation:
-    values = {name: number(value) for name, value in item["metrics"].items()}
-    step, samples = _integer(item["step"]), _integer(item["samples"])
-    return Evaluation(step, samples, number(item["time"]), values, number(item.get("seconds")))
-
-
-def _integer(value: object) -> int:
-    if type(value) is not int or abs(value) > LARGEST_COUNT:
-        raise TypeError(f"{value!r:.40} is not a count")
-    return value

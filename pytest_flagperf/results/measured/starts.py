@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from flagperf_driver.logged_step import Step
 from flagperf_driver.node.logs.drawings import FirstAndLast
-from flagperf_driver.node.logs.ranklog import Curve, Evaluation, Impossible, RankLog, Step
+from flagperf_driver.node.logs.ranklog import Curve, Evaluation, Impossible, RankLog
 from flagperf_driver.perflog import number
 from flagperf_driver.target import Target
 from pytest_flagperf.results.figures.units import count, quantity

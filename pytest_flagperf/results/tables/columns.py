@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.logged_step import STEP_FIGURES
 from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome
 from pytest_flagperf.results.verdicts import has_converged
 from pytest_flagperf.stored import write_text
@@ -30,11 +31,16 @@ MEANWHILE = (
     ("other_cores", ""), ("core_stolen", ""),
 )  # fmt: skip
 """Metrics of ranks, devices and hosts during the training, with the unit in the column's name."""
-LATER = (
+LATER: tuple[tuple[str, str], ...] = (
     ("vendor_factor", ""), ("save_pause", "s"), ("save_write_time", "s"), ("expert_load", ""), ("expert_entropy", ""),
     ("restarts", ""), ("steps_repeated", ""), ("wall_time", "s"), ("lost_time", "s"), ("goodput", ""),
 )  # fmt: skip
-"""Metrics that were added after the other columns."""
+"""Metrics that were added after the other columns, and then all further figures of a step."""
+LATER += tuple(
+    (name, "" if one.unit in ("x", "share") else one.unit)
+    for name, one in STEP_FIGURES.items()
+    if name not in dict(LATER)
+)
 COLUMNS = (
     "schema", "run", "case", "model", "framework", "vendor", "hardware", "nnodes", "nproc", "cards", "round",
     "seed", "scale", "precision", "synthetic", "throughput_only", "state", "ok", "converged", "failure",

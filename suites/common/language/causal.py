@@ -16,7 +16,8 @@ from common.language.tokens import Tokens
 from common.steps import Loader
 from flagperf_driver.pytorch import Context, Steps, sharding
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch.steps import compile_methods
+from flagperf_driver.pytorch.steps import Total, compile_methods
+from flagperf_driver.training import expert_load
 
 
 def create_model(ctx: Context) -> nn.Module:
@@ -154,10 +155,10 @@ def divide_mixture(ctx: Context, model: nn.Module) -> nn.Module:
     return sharding.parallelize(ctx, model, mixture_plan)
 
 
-def expert_load(ctx: Context, model: nn.Module) -> Tensor | None:  # noqa: ARG001 - a step's signature
-    """Return the tokens of each expert since the last call."""
+def mixture_figures(ctx: Context, model: nn.Module, total: Total) -> dict[str, float]:  # noqa: ARG001 - a step's signature
+    """Return how evenly the tokens since the last call are divided among the experts."""
     load: Tensor | None = model.take_load()
-    return load
+    return {} if load is None else expert_load.figures(load.tolist(), total)
 
 
 MIXTURE_STEPS = replace(
@@ -166,5 +167,5 @@ MIXTURE_STEPS = replace(
     convert_model=recompute_blocks,
     compile_model=compile_mixture,
     model_to_ddp=divide_mixture,
-    expert_load=expert_load,
+    step_figures=mixture_figures,
 )

@@ -23,7 +23,7 @@ import pytest
 
 from flagperf_driver import driver, perflog
 from flagperf_driver.heartbeat import PHASES, Heartbeat
-from flagperf_driver.training import timeline
+from flagperf_driver.training import expert_load, timeline
 from flagperf_driver.training.checkpoint import CheckpointError, Checkpoints
 from flagperf_driver.training.checkpoint_interval import CheckpointInterval, interval_s
 from flagperf_driver.training.checks import replicas
@@ -148,8 +148,9 @@ class CountingTrainer:
         losses, self._window = self._window[-steps:], []
         return losses
 
-    def expert_load(self) -> list[list[float]] | None:
-        return next(self._loads, None)
+    def step_figures(self) -> Mapping[str, float]:
+        load = next(self._loads, None)
+        return {} if load is None else expert_load.figures(load, self.total)
 
     def evaluate(self, beat: Callable[[], None]) -> RankEvaluation:
         beat()

@@ -64,11 +64,11 @@ def test_the_metric_has_a_line_for_each_round_and_a_level_for_the_target() -> No
 
 
 def test_the_load_of_experts_has_the_limit_and_no_chart_without_experts() -> None:
-    chart = training_charts.expert_load([recorded("experts")])
+    chart = training_charts.step_figure("expert_load", [recorded("experts")])
     assert chart is not None
     assert chart.lines[0].y[-1] == pytest.approx(1.6)
     assert chart.levels == (HorizontalLine("limit 3.00x", 3.0),)
-    assert training_charts.expert_load([recorded("converged_1x1")]) is None
+    assert training_charts.step_figure("expert_load", [recorded("converged_1x1")]) is None
 
 
 def test_a_line_is_thinned_keeps_its_end_and_has_gaps_where_values_are_not_finite() -> None:
