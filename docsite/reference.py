@@ -18,8 +18,8 @@ from pytest_flagperf.catalog.suite import (
 )
 from pytest_flagperf.catalog.vendor import Chip, ContainerDefaults, FrameworkNames, VendorToml
 from pytest_flagperf.commands import all_commands, parser
-from pytest_flagperf.engines.agents.slurm.config import SlurmConfig
 from pytest_flagperf.expected import Expected, KnownProblem
+from pytest_flagperf.hooks import installed_plugins
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.kinds.measurement.suite import MeasurementScale, MeasurementTable
 from pytest_flagperf.kinds.training.suite import TrainingScale, TrainingTable
@@ -45,11 +45,6 @@ class _Table:
     of: type
 
 
-_FLAGPERF_TOML = (
-    _Table("[cluster]", ClusterConfig),
-    _Table("[slurm]", SlurmConfig),
-    _Table("[[expected]]", Expected),
-)
 _VENDOR_TOML = (
     _Table("The file", VendorToml),
     _Table("[framework.NAME]", FrameworkNames),
@@ -132,6 +127,14 @@ def _default(option: Option) -> str:
 
 
 def _settings() -> str:
+    installed_plugins()  # then the packages of our wheel can be imported, also in a checkout
+    from pytest_flagperf_slurm.config import SlurmConfig
+
+    tables = (
+        _Table("[cluster]", ClusterConfig),
+        _Table("[slurm]", SlurmConfig),
+        _Table("[[expected]]", Expected),
+    )
     parts = [
         "# Keys of flagperf.toml\n",
         f"{_NOTE} The file is beside the suites; `[tool.flagperf]` of `pyproject.toml` has the same keys. "
@@ -146,7 +149,7 @@ def _settings() -> str:
         + ", ".join(f"`{option.name}`" for option in COMMAND_LINE_OPTIONS)
         + ".\n",
     ]
-    return "\n".join([*parts, *_tables(_FLAGPERF_TOML)])
+    return "\n".join([*parts, *_tables(tables)])
 
 
 def _choices(option: Option) -> str:

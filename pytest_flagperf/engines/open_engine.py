@@ -1,4 +1,4 @@
-"""The engine that the settings select, and who gives the hosts of our own engine."""
+"""The engine that the settings select."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from flagperf_driver.node.agent import archive
-from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf import original
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
-from pytest_flagperf.engines.agents.allocation import Allocation, FixedHosts
-from pytest_flagperf.engines.agents.slurm import config as slurm
+from pytest_flagperf.engines.agents.allocation import FixedHosts
 from pytest_flagperf.hooks import EngineFactory, Plugin
 from pytest_flagperf.hooks.plugins import guard, named
 from pytest_flagperf.hosts.cluster import ClusterConfig, read_cluster, split_hosts
-from pytest_flagperf.packages import advice
-from pytest_flagperf.plan import Plan
+from pytest_flagperf.packages import OWN, advice
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.settings import Settings, SiteTable
 from pytest_flagperf.stored import FormatError, WriteError
 
 ENGINES = ("agents",)
+_SLURM = "slurm"
+"""The engine of a package that ``--cluster=slurm`` selects, too."""
 _PARTS = [name for name in vars(Engine) if not name.startswith("_")]
 """The methods and properties of every engine."""
 
@@ -34,11 +32,12 @@ def open_engine(settings: Settings, catalog: Catalog, root: Path) -> tuple[Setti
     """Return the settings with what the engine adds to them, the engine, and its number of hosts."""
     if settings.engine_tables:
         _check_tables(settings.engine_tables)
-    if settings.engine in ENGINES:
-        allocation, limits = allocate(settings, catalog, root)
-        engine: Engine = AgentsEngine(settings, catalog, allocation, limits)
+    if settings.engine not in ENGINES:
+        settings, engine = _open_further(settings, catalog, root, settings.engine, "engine")
+    elif settings.cluster == _SLURM:
+        settings, engine = _open_further(settings, catalog, root, _SLURM, "cluster")
     else:
-        settings, engine = _open_further(settings, catalog, root)
+        engine = _open_agents(settings, catalog, root)
     count = engine.host_count
     return settings, engine, sys.maxsize if count is None else count
 
@@ -46,23 +45,15 @@ def open_engine(settings: Settings, catalog: Catalog, root: Path) -> tuple[Setti
 # -- our own engine -----------------------------------------------------------------------------------------
 
 
-def allocate(settings: Settings, catalog: Catalog, root: Path) -> tuple[Allocation, LogLimits]:
-    """Return who gives the hosts, and the limits of a round's logs from one host."""
+def _open_agents(settings: Settings, catalog: Catalog, root: Path) -> Engine:
+    """Return the engine for this machine or for the hosts of a cluster."""
     conf = None
-    slurm_conf = slurm.SlurmConfig()
-    if settings.slurm_table is not None:  # checked also if it is not used
-        slurm_conf = slurm.read_slurm(settings.slurm_table.table, settings.slurm_table.file)
     if settings.cluster_conf and not settings.commanded("cluster"):
         conf = original.read_cluster_conf(root / settings.cluster_conf)
     elif settings.cluster_table is not None:
         conf = read_cluster(settings.cluster_table.table, settings.cluster_table.file)
-    limits = conf or ClusterConfig()
-    return (
-        _slurm(settings, catalog, slurm_conf)
-        if settings.cluster == slurm.NAME
-        else FixedHosts(_cluster(settings, conf)),
-        LogLimits(limits.max_log_gib * archive.GIB, limits.max_log_entries, limits.max_whole_hosts),
-    )
+    limits = (conf or ClusterConfig()).log_limits
+    return AgentsEngine(settings, catalog, FixedHosts(_cluster(settings, conf)), limits)
 
 
 def _cluster(settings: Settings, conf: ClusterConfig | None) -> ClusterConfig | None:
@@ -77,32 +68,23 @@ def _cluster(settings: Settings, conf: ClusterConfig | None) -> ClusterConfig | 
     return conf
 
 
-def _slurm(settings: Settings, catalog: Catalog, conf: slurm.SlurmConfig) -> Allocation:
-    from pytest_flagperf.engines.agents.slurm.allocation import slurm_allocation  # only runs with Slurm need it
-
-    def exclusive(plan: Plan) -> bool:
-        return (settings.lease or catalog.vendors[plan.vendor].toml.lease) == "host"
-
-    return slurm_allocation(conf, exclusive, settings.lease_time)
-
-
 # -- the engine of a plugin ---------------------------------------------------------------------------------
 
 
-def _open_further(settings: Settings, catalog: Catalog, root: Path) -> tuple[Settings, Engine]:
-    """Return the settings with the defaults of a plugin's engine, and the engine.
+def _open_further(settings: Settings, catalog: Catalog, root: Path, name: str, option: str) -> tuple[Settings, Engine]:
+    """Return the settings with the defaults of a plugin's engine, which an option names, and the engine.
 
     Problems if no plugin has the engine, or if the plugin raises an exception.
     """
     factories = named("flagperf_engines", EngineFactory, ENGINES)
-    known, name = [*ENGINES, *factories], settings.engine
+    known = [*ENGINES, *factories]
     if name not in factories:
         choices = f"; choose from {', '.join(known)}"
         problem = advice(name) or f"unknown engine{near(name, known) or choices}"
-        raise Problems([f"{settings.as_written('engine')}: {problem}"])
-    for option in ("cluster", "cluster_conf"):
-        if settings.commanded(option):
-            raise Problems([f"{settings.as_written(option)}: only --engine=agents runs on the hosts of this option"])
+        raise Problems([f"{settings.as_written(option)}: {problem}"])
+    for other in ("cluster", "cluster_conf"):
+        if settings.commanded(other) and option == "engine":
+            raise Problems([f"{settings.as_written(other)}: only --engine=agents runs on the hosts of this option"])
     plugin, factory = factories[name]
     table = settings.engine_tables.get(name, SiteTable({}, root / "flagperf.toml"))
     settings = guard(plugin, f"engine {name}: defaults", lambda: _with_defaults(settings, name, factory.defaults))
@@ -113,7 +95,8 @@ def _open_further(settings: Settings, catalog: Catalog, root: Path) -> tuple[Set
     if missing:
         problem = f"{type(engine).__name__} lacks {', '.join(missing)}; derive it from pytest_flagperf.engines.Engine"
         raise Problems([f"{plugin.label}: engine {name}: {problem}"])
-    return settings, cast("Engine", _GuardedEngine(plugin, name, engine))
+    # An error of our own wheel is no error of the installation.
+    return settings, engine if plugin.package == OWN else cast("Engine", _GuardedEngine(plugin, name, engine))
 
 
 def _check_tables(tables: Mapping[str, SiteTable]) -> None:
@@ -122,7 +105,7 @@ def _check_tables(tables: Mapping[str, SiteTable]) -> None:
     problems = []
     for name, table in tables.items():
         if name in ENGINES:
-            problems.append(f"{table.file}: [engines.{name}]: the tables of this engine are [cluster] and [slurm]")
+            problems.append(f"{table.file}: [engines.{name}]: the table of this engine is [cluster]")
         elif name not in factories and (hint := near(name, factories)):
             problems.append(f"{table.file}: [engines.{name}]: unknown engine{hint}")
     if problems:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from flagperf_driver.node.agent import archive
+from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf import redaction
 from pytest_flagperf.problems import Problems, shown, unusable_path
 from pytest_flagperf.typed import Rule, read_table
@@ -72,6 +73,11 @@ class ClusterConfig:
     max_log_entries: _Count = archive.MAX_ENTRIES  # number of files and folders in these logs
     max_whole_hosts: _Count = archive.MAX_WHOLE_HOSTS  # in rounds on more hosts, hosts sum up their logs and keep them
     NOT_KEYS: ClassVar = ("source", "without_effect")
+
+    @property
+    def log_limits(self) -> LogLimits:
+        """The limits of a round's logs from one host."""
+        return LogLimits(self.max_log_gib * archive.GIB, self.max_log_entries, self.max_whole_hosts)
 
     def addresses(self) -> tuple[Address, ...]:
         """Return all hosts; ClusterError with all problems."""

@@ -266,9 +266,8 @@ class Settings:
         path=True,
     )
     cluster_table: SiteTable | None = None
-    slurm_table: SiteTable | None = None
     engine_tables: Mapping[str, SiteTable] = field(default_factory=dict)
-    """The tables [engines.NAME], for the engines of plugins."""
+    """The tables [engines.NAME], for the engines of plugins; [slurm] is that of the engine slurm."""
     expected: tuple[Expected, ...] = ()
     expected_in: str = ""
     """The file that contains the tables of ``expected``."""

@@ -275,11 +275,14 @@ def _take_tables(table: dict[str, Any], path: Path, problems: list[str]) -> dict
     tables: dict[str, Any] = {"expected_in": str(path)}
     if "expected" in table:
         tables["expected"] = expectations.of_tables(table.pop("expected"), str(path), problems)
-    for name in [name for name in ("cluster", "slurm") if name in table]:
-        if name == "slurm" or not isinstance(table[name], str):
-            tables[f"{name}_table"] = _site_table(name, table.pop(name), path, problems)
-    if "engines" in table:
-        tables["engine_tables"] = _engine_tables(table.pop("engines"), path, problems)
+    if "cluster" in table and not isinstance(table["cluster"], str):
+        tables["cluster_table"] = _site_table("cluster", table.pop("cluster"), path, problems)
+    engines = _engine_tables(table.pop("engines", {}), path, problems)
+    if "slurm" in table and (own := _site_table("slurm", table.pop("slurm"), path, problems)):
+        if "slurm" in engines:
+            problems.append(f"{path}: [slurm] and [engines.slurm] are the same table: remove one of them")
+        engines["slurm"] = own
+    tables["engine_tables"] = engines
     for part in [part for part in table if advice(part)]:
         problems.append(f"{path}: [{part}]: {advice(part)}")
         del table[part]

@@ -29,10 +29,10 @@ from pytest_flagperf.catalog import toml_reader
 from pytest_flagperf.catalog.vendor import VendorToml
 from pytest_flagperf.commands import COMMANDS, parser
 from pytest_flagperf.commands import main as flagperf
-from pytest_flagperf.engines.agents.slurm.config import read_slurm
 from pytest_flagperf.hosts.cluster import read_cluster
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.settings import read_settings
+from pytest_flagperf_slurm.config import read_slurm
 from tests.helpers.recording import Training
 from tests.helpers.results_help import replay_dir, with_metric
 from tests.helpers.stored_runs import trained
@@ -283,7 +283,8 @@ def read_toml(block: Block, folder: Path) -> None:
     else:
         (folder / "suites").mkdir(exist_ok=True)
         settings = read_settings({}, write(file, text.replace("/opt/our-suites", str(REPO))).parent)
-        for given, reader in ((settings.cluster_table, read_cluster), (settings.slurm_table, read_slurm)):
+        slurm = settings.engine_tables.get("slurm")
+        for given, reader in ((settings.cluster_table, read_cluster), (slurm, read_slurm)):
             if given is not None:
                 reader(given.table, given.file)
 

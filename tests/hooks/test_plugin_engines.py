@@ -9,7 +9,9 @@ import pytest
 from pytest_flagperf.commands import main
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.engines.open_engine import open_engine
+from pytest_flagperf.hooks.plugins import _load
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.running import kept_logs
 from pytest_flagperf.settings import read_settings
 from pytest_flagperf.stored import WriteError
 from tests.helpers.plugin_packages import Site
@@ -75,6 +77,9 @@ def test_an_exception_of_a_running_engine_names_the_package_but_our_own_errors_s
     )
     with pytest.raises(WriteError):
         engine.interpreter(None)
+    (tmp_path / "options.json").write_text('{"engine": "lab"}')
+    with pytest.raises(Problems, match="--fetch-logs: the hosts of --engine=lab keep no logs"):
+        next(kept_logs.fetch(tmp_path, (), tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -91,11 +96,11 @@ def test_an_engine_that_cannot_be_opened_is_reported(site: Site, tmp_path: Path,
 
 
 def test_unknown_engines_and_tables_are_reported(site: Site, tmp_path: Path) -> None:
-    assert problem(tmp_path) == "--engine=lab: unknown engine; choose from agents"
+    assert problem(tmp_path) == "--engine=lab: unknown engine; choose from agents, slurm"
     assert problem(tmp_path, engine="agent") == "--engine=agent: unknown engine; did you mean agents?"
     site.install(ENGINE.format(body=OPEN, name="lab"))
     assert problem(tmp_path, "engine = 'labs'", engine=None).endswith("'labs': unknown engine; did you mean lab?")
-    assert problem(tmp_path, engine="x") == "--engine=x: unknown engine; choose from agents, lab"
+    assert problem(tmp_path, engine="x") == "--engine=x: unknown engine; choose from agents, lab, slurm"
     assert problem(tmp_path, "[engines.labs]\n") == (
         f"{tmp_path}/flagperf.toml: [engines.labs]: unknown engine; did you mean lab?"
     )
@@ -103,7 +108,7 @@ def test_unknown_engines_and_tables_are_reported(site: Site, tmp_path: Path) -> 
         "[engines.labs]: unknown engine; did you mean lab?"
     )
     assert problem(tmp_path, "[engines.agents]\n", engine="agents") == (
-        f"{tmp_path}/flagperf.toml: [engines.agents]: the tables of this engine are [cluster] and [slurm]"
+        f"{tmp_path}/flagperf.toml: [engines.agents]: the table of this engine is [cluster]"
     )
     assert problem(tmp_path, cluster="h1") == "--cluster=h1: only --engine=agents runs on the hosts of this option"
     assert problem(tmp_path, "[engines]\nlab = 3\n") == (
@@ -134,6 +139,14 @@ def test_a_package_that_is_not_installed_is_named(tmp_path: Path, capsys: pytest
     assert problem(tmp_path, "[modelarts]\nproject = 'x'\n") == f"{tmp_path}/flagperf.toml: [modelarts]: {advice}"
     assert main(["modelarts", "stop"]) == 2
     assert capsys.readouterr().err == f"flagperf: modelarts is a package of its own; {advice}\n"
+
+
+def test_without_the_package_of_an_engine_the_others_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_flagperf.hooks.plugins._own_points", lambda: ())
+    _load.cache_clear()
+    assert problem(tmp_path, cluster="slurm", engine=None) == "--cluster=slurm: unknown engine; choose from agents"
+    assert opened(tmp_path, "[slurm]\n", engine=None).host_count == 1
+    _load.cache_clear()
 
 
 def test_names_of_our_engines_are_taken(site: Site, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.engines.agents.slurm.config import SlurmConfig
-from pytest_flagperf.engines.agents.slurm.jobs_and_nodes import SlurmError
-from pytest_flagperf.engines.agents.slurm.request import JobRequest, submit
+from pytest_flagperf_slurm.config import SlurmConfig
+from pytest_flagperf_slurm.jobs_and_nodes import SlurmError
+from pytest_flagperf_slurm.request import JobRequest, submit
 from tests.helpers.waiting import until
 from tests.lab.lab import PYTHON, Lab
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs, require
@@ -72,12 +72,6 @@ def slurm_toy(
 def toy(slurm: Slurm, lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmToy]:
     with slurm_toy(slurm, lab, pytester, monkeypatch) as made:
         yield made
-
-
-def test_a_case_requests_a_job_and_gives_it_back(toy: SlurmToy, slurm: Slurm) -> None:
-    output = toy.passed()
-    assert "has job" in output
-    assert slurm.queue == []
 
 
 @dataclass(frozen=True)
@@ -177,14 +171,11 @@ def test_a_training_goes_on_in_its_job_on_a_spare_node(toy: SlurmToy, slurm: Slu
     slurm.hosts[1].run(["sh", "-c", "rm -rf /tmp/pytest-flagperf-0/rounds/* /tmp/pytest-flagperf-0/tmp/*"])
 
 
-def test_memory_beyond_the_jobs_is_named(toy: SlurmToy, slurm: Slurm) -> None:
+def test_too_little_memory_of_a_job_is_named(toy: SlurmToy, slurm: Slurm) -> None:
     toy.settings(slurm='options = ["--mem=500"]', nodes="1x1")
     output = toy.failed("--set=fault=oom")
     assert "rank 0 on h1 was killed by SIGKILL (the memory limit of its control group, 500 MiB)" in output
     assert f"(job {slurm.last_job})" in output
-
-
-def test_unfit_nodes_are_named_with_their_job(toy: SlurmToy, slurm: Slurm) -> None:
     toy.settings(slurm='options = ["--mem=100"]', nodes="1x1")
     output = toy.failed()
     assert re.search(rf"job {slurm.last_job}: h1: memory: \d+ MiB of 100 MiB free", output)
@@ -248,6 +239,7 @@ def test_six_cases_use_four_jobs_at_once(toy: SlurmToy, slurm: Slurm) -> None:
     assert going.wait() == 0, going.text
     plans = toy.toy.runs[-1].glob("*/round1/plan.json")
     assert len({json.loads(file.read_text())["slurm_job"] for file in plans}) == 6
+    assert slurm.queue == []
 
 
 def test_a_case_uses_only_the_devices_of_its_job(toy: SlurmToy, slurm: Slurm) -> None:

@@ -15,15 +15,10 @@ from pytest_flagperf.stored import layout
 from tests.helpers.stored_runs import run_of
 
 REPO = Path(__file__).resolve().parents[2]
-FOR_ROUNDS = tuple(
-    f"pytest_flagperf.{name}"
-    for name in (
-        "engines.agents.slurm.relay",
-        "runtime.docker.containers",
-    )
-)
-"""The modules that only rounds import."""
-OURS = ("pytest_flagperf", "flagperf_driver", "pytest_flagperf_watch", "pytest_flagperf_compare", "planted")
+FOR_ROUNDS = "pytest_flagperf.runtime.docker.containers"
+"""The module that only rounds import."""
+OF_PACKAGES = {"compare": "command", "slurm": "allocation", "watch": "command"}
+OURS = ("pytest_flagperf", "flagperf_driver", *(f"pytest_flagperf_{name}" for name in OF_PACKAGES), "planted")
 LACKING = """
 import builtins, os, pkgutil, signal, sys
 import pytest, flagperf_driver.node
@@ -69,8 +64,8 @@ def import_all(folder: Path, *planted: str) -> str:
 
 
 def test_all_modules_of_the_controller_can_be_imported_on_windows(tmp_path: Path) -> None:
-    for name in ("watch", "compare"):
-        assert import_all(REPO / "packages" / name, f"pytest_flagperf_{name}.command") == ""
+    for name, module in OF_PACKAGES.items():
+        assert import_all(REPO / "packages" / name, f"pytest_flagperf_{name}.{module}") == ""
     (tmp_path / "planted.py").write_text("import fcntl\n")
     assert "this system has no module fcntl" in import_all(tmp_path, "planted")
     (tmp_path / "planted.py").write_text("from os import killpg\n")

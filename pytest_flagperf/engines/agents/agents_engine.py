@@ -340,7 +340,7 @@ class AgentsEngine(Engine):
         """
         if self._attach(directory, end_because):
             return True
-        self._late_logs.fetch_abandoned(directory)
+        self.late_logs.fetch_abandoned(directory)
         return False
 
     def _attach(self, directory: Path, end_because: str | None) -> bool:
@@ -375,13 +375,14 @@ class AgentsEngine(Engine):
 
     def fetch_late_logs(self, directories: Sequence[Path], kept_by: Collection[str] = ()) -> list[str]:
         """Fetch the logs that hosts kept; return a sentence for each that was fetched or is still missing."""
-        late = self._late_logs
+        late = self.late_logs
         if kept_by:
             return [sentence for path in directories for _, sentence in late.fetch_kept(path, kept_by)]
         return late.fetch(directories)
 
     @property
-    def _late_logs(self) -> LateLogs:
+    def late_logs(self) -> LateLogs:
+        """The logs that hosts still have after their rounds."""
         return LateLogs(self._allocation.pool_of, self._limits)
 
     def _fetch_missing_logs(self) -> None:

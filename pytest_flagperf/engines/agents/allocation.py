@@ -1,4 +1,4 @@
-"""Allocations, which give a run's cases their hosts: given before the run, or (slurm/allocation.py) of Slurm jobs."""
+"""Allocations, which give a run's cases their hosts: given before the run, or those of jobs (packages/slurm)."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf import stored
+from pytest_flagperf.engines.agents.allocation import Allocation, LostHosts
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.host_pool import SHOWN, HostPool, allow_descriptors, run_on_each
 from pytest_flagperf.plan import Plan
@@ -21,7 +22,6 @@ from pytest_flagperf.progress import note
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import PLAN
 
-from ..allocation import Allocation, LostHosts
 from . import request
 from .config import SlurmConfig
 from .host import SlurmHost, hosts_of, wait_until_settled

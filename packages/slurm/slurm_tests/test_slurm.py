@@ -22,15 +22,7 @@ from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
 from pytest_flagperf.engines.agents.allocation import LostHosts
 from pytest_flagperf.engines.agents.collect import LateLogs
-from pytest_flagperf.engines.agents.slurm import allocation as allocation_module
-from pytest_flagperf.engines.agents.slurm import host as slurm_host
-from pytest_flagperf.engines.agents.slurm import jobs_and_nodes, one_srun, relay, request
-from pytest_flagperf.engines.agents.slurm.allocation import JobPerCase
-from pytest_flagperf.engines.agents.slurm.config import SlurmConfig, SlurmConfigError, read_slurm
-from pytest_flagperf.engines.agents.slurm.jobs_and_nodes import Job, Node, SlurmError, explain, parse_job, parse_node
-from pytest_flagperf.engines.agents.slurm.request import JobRequest
-from pytest_flagperf.engines.agents.slurm.srun_link import RelayLink, Srun
-from pytest_flagperf.engines.open_engine import allocate
+from pytest_flagperf.engines.open_engine import open_engine
 from pytest_flagperf.hosts import HostError, HostLost
 from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
 from pytest_flagperf.hosts.remote import RemoteHost
@@ -38,6 +30,14 @@ from pytest_flagperf.hosts.session import BOOT
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.settings import SettingsError, read_settings
 from pytest_flagperf.stored.round_dir import MissingLogs, RoundFault
+from pytest_flagperf_slurm import allocation as allocation_module
+from pytest_flagperf_slurm import host as slurm_host
+from pytest_flagperf_slurm import jobs_and_nodes, one_srun, relay, request
+from pytest_flagperf_slurm.allocation import JobPerCase
+from pytest_flagperf_slurm.config import SlurmConfig, SlurmConfigError, read_slurm
+from pytest_flagperf_slurm.jobs_and_nodes import Job, Node, SlurmError, explain, parse_job, parse_node
+from pytest_flagperf_slurm.request import JobRequest
+from pytest_flagperf_slurm.srun_link import RelayLink, Srun
 from tests.helpers.rounds import tiny_plan
 from tests.helpers.trees import tree
 
@@ -66,6 +66,9 @@ def test_a_job_is_read() -> None:
     assert job.devices == {"h2": (0, 1, 6)}
     job = parse_job("JobId=3 JobState=PENDING Reason=Resources NodeList=(null)")
     assert (job.reason, job.nodes, job.devices, job.has_ended) == ("Resources", (), {}, False)
+    for line in ("", "slurm_load_jobs error: Invalid job id specified", "JobId=3"):
+        with pytest.raises(SlurmError, match="unexpected description of a job"):
+            parse_job(line)
 
 
 def test_a_round_of_an_ended_job_is_looked_for_in_this_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,21 +179,12 @@ def test_a_lost_spare_does_not_hide_the_fault_of_a_round() -> None:
     assert explained == RoundFault("lost", "h3", None, "job 12 lost a node: h3 is DOWN: rank 0 failed")
 
 
-@pytest.mark.parametrize("line", ["", "slurm_load_jobs error: Invalid job id specified", "JobId=3"])
-def test_other_output_is_refused(line: str) -> None:
-    with pytest.raises(SlurmError, match="unexpected description of a job"):
-        parse_job(line)
-
-
 def test_a_node_is_read() -> None:
     node = parse_node(NODE)
     assert (node.address, node.is_down, node.is_drained) == ("10.77.0.3", False, True)
     assert str(node) == "h2 is IDLE+DRAIN (bad disk, ask Ann)"
-
-
-@pytest.mark.parametrize(("state", "down"), [("DOWN", True), ("DOWN*", True), ("MIXED+NOT_RESPONDING", False)])
-def test_a_node_that_only_does_not_respond_may_come_back(state: str, down: bool) -> None:
-    assert parse_node(f"NodeName=h1 State={state}").is_down is down
+    for state, down in (("DOWN", True), ("DOWN*", True), ("MIXED+NOT_RESPONDING", False)):
+        assert parse_node(f"NodeName=h1 State={state}").is_down is down, "without an answer it may come back"
 
 
 BEFORE = Job("12", "RUNNING", nodes=("h1", "h2"))
@@ -242,20 +236,12 @@ def test_slurm_is_asked_once_for_lost_nodes_and_only_the_one_down_is_given_up(mo
     assert state.problem("n7") is None, "Slurm does not answer: the job may still run"
 
 
-def test_the_table_is_read() -> None:
-    table = {"partition": "gpu,big", "account": "lab", "time": "1-12:00:00", "gres": "gpu:a100", "options": ["--qos=x"]}
-    conf = read_slurm(table, Path("flagperf.toml"))
-    assert (conf.partition, conf.time, conf.gres, conf.options) == ("gpu,big", "1-12:00:00", "gpu:a100", ("--qos=x",))
-
-
 @pytest.mark.parametrize(
     ("table", "problem"),
     [
         ({"partitoin": "gpu"}, "slurm.partitoin: unknown setting; did you mean partition or options?"),
         ({"partition": "two words"}, "slurm.partition is 'two words'; expected the name of a partition"),
         ({"spares": -1}, "slurm.spares is -1; expected a number of nodes, 0 or more"),
-        ({"spares": True}, "slurm.spares is True; expected a number of nodes, 0 or more"),
-        ({"time": 30}, "expected a time limit as for sbatch"),
         ({"time": "soon"}, "slurm.time is 'soon'; expected a time limit"),
         ({"gres": "gpu:a100:8"}, "expected the name of a generic resource"),
         ({"options": "--qos=x"}, "expected a list of options of sbatch"),
@@ -270,15 +256,33 @@ def test_problems_of_the_table_are_named(table: dict[str, Any], problem: str) ->
     assert problem in str(caught.value)
 
 
-def test_slurm_must_be_a_table_and_missing_commands_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "flagperf.toml").write_text('slurm = "gpu"\n')
-    with pytest.raises(SettingsError, match=r"slurm: expected a table, \[slurm\]; got"):
-        read_settings({}, tmp_path)
-    (tmp_path / "flagperf.toml").unlink()
+def test_slurm_is_one_table(tmp_path: Path) -> None:
+    for text, problem in (
+        ('slurm = "gpu"\n', r"slurm: expected a table, \[slurm\]; got"),
+        ("[slurm]\n[engines.slurm]\n", r"\[slurm\] and \[engines.slurm\] are the same table: remove one of them"),
+    ):
+        (tmp_path / "flagperf.toml").write_text(text)
+        with pytest.raises(SettingsError, match=problem):
+            read_settings({}, tmp_path)
+
+
+@pytest.mark.parametrize("option", ["cluster", "engine"])
+def test_both_options_open_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    catalog, settings = tree(tmp_path), read_settings({"cluster": "slurm"}, tmp_path)
+    catalog, file = tree(tmp_path), tmp_path / "flagperf.toml"
+
+    def opened(text: str = "") -> Any:
+        file.write_text(text)
+        return open_engine(read_settings({option: "slurm"}, tmp_path), catalog, tmp_path)[1]
+
     with pytest.raises(Problems, match="--cluster=slurm: sbatch, scancel, scontrol, sinfo, srun not found on the PATH"):
-        allocate(settings, catalog, tmp_path)
+        opened()
+    pretend(monkeypatch)
+    assert opened().header() == ["  hosts: of Slurm, one job for each case (--cluster=slurm)"]
+    for table in ("slurm", "engines.slurm"):
+        engine = opened(f"[{table}]\npartition = 'big'\n[cluster]\nmax_log_entries = 7\n")
+        assert engine.header() == [f"  hosts: of Slurm, one job for each case, partition big ({file})"]
+        assert (engine.host_count, engine._limits.max_entries) == (None, 7)
 
 
 def arguments(conf: SlurmConfig, **more: Any) -> list[str]:
@@ -320,8 +324,13 @@ esac
 def test_a_job_does_not_end_while_other_nodes_work_or_slurm_does_not_answer(tmp_path: Path) -> None:
     (tmp_path / "squeue").write_text(SQUEUE)
     (tmp_path / "squeue").chmod(0o755)
-    hold = f"import {relay.__name__} as relay; relay.lock_file = lambda _: 'lock'; relay.hold(0.1)"
-    env = {**os.environ, "SLURM_JOB_ID": "12", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    hold = "import relay; relay.lock_file = lambda _: 'lock'; relay.hold(0.1)"
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(Path(relay.__file__).parent),
+        "SLURM_JOB_ID": "12",
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+    }
     subprocess.run([sys.executable, "-c", hold], cwd=tmp_path, env=env, check=True, timeout=60)
     asked = (tmp_path / "asked").read_text().splitlines()
     assert asked == ["--steps --noheader --format=%i --jobs=12"] * 3

@@ -11,8 +11,6 @@ from typing import Annotated, Any, ClassVar
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.typed import Rule, read_table
 
-NAME = "slurm"
-"""The value of --cluster that selects Slurm."""
 _WORD = re.compile(r"[\w.,+@:/-]+")
 _TIME = re.compile(r"\d+(:\d{1,2}){0,2}|\d+-\d{1,2}(:\d{1,2}){0,2}")
 _PYTHON = re.compile(r"[\w./+-]+")

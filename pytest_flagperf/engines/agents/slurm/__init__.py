@@ -1,1 +1,0 @@
-"""Hosts of a Slurm job: jobs, and connections through srun."""
