@@ -11,7 +11,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
 from pytest_flagperf.plan import PlanRequest, make_plan
-from pytest_flagperf.results.tables import published, store
+from pytest_flagperf.results.tables import published
 from tests.helpers import trees
 from tests.helpers.results_help import edit_json
 from tests.helpers.stored_runs import faster, run_of, submission
@@ -340,12 +340,3 @@ def test_impossible_values_of_a_result_are_errors(
 ) -> None:
     edit_results(publish(tree, run_of(runs / "run")), **values)
     assert problem in run_readme(capsys, tree, code=2)
-
-
-def test_results_json_is_the_run_without_its_curves(tmp_path: Path) -> None:
-    run_of(tmp_path / "run", rounds=faster(1.0, 1.1))
-    (whole,), (alone,) = store.load_run(tmp_path / "run").cases, store.load_results(tmp_path / "run" / "results.json")
-    assert alone.verdicts == whole.verdicts
-    assert (alone.ok, alone.speedup, alone.quality) == (whole.ok, whole.speedup, whole.quality)
-    assert [one.metrics for one in alone.outcomes] == [one.metrics for one in whole.outcomes]
-    assert not any(one.steps or one.evaluations for one in alone.outcomes)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.commands import main
 from pytest_flagperf.results.comparing.comparable import fingerprint_differences, notes, outcome_differences
 from pytest_flagperf.results.comparing.one_card import find_one_card
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -72,15 +71,6 @@ def stored(root: Path, driver: str) -> Path:
         return replace(one, machine=ran_on, started_ms=1000 * int(driver))
 
     return run_of(root, rounds=[change], fingerprint=PRINT)
-
-
-def test_a_driver_is_gated_by_comparing_on_purpose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    old, new = stored(tmp_path / "old", "550"), stored(tmp_path / "new", "560")
-    assert main(["compare", str(old), str(new)]) == 2
-    assert "driver: 550 -> 560" in capsys.readouterr().err
-    assert main(["compare", str(old), str(new), "--ignore-differences"]) == 0
-    assert "different: driver: 550 -> 560" in capsys.readouterr().out
-    assert main(["compare", str(old), str(stored(tmp_path / "again", "550"))]) == 0
 
 
 def test_one_cards_stored_figure_is_of_a_like_machine(tmp_path: Path) -> None:

@@ -48,10 +48,6 @@ def again(event: str) -> Edit:
     return lambda found: [each for entry in found for each in ([entry, entry] if entry[1] == event else [entry])]
 
 
-def test_a_round_with_its_own_logs_has_no_failure(tmp_path: Path) -> None:
-    assert failures(write(GOOD, tmp_path / "round1")) == []
-
-
 @pytest.mark.parametrize(
     ("edit", "why"),
     [

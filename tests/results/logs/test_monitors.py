@@ -139,12 +139,6 @@ def energy(tmp_path: Path, device: int) -> Energy | None:
     return next((one.energy for one in read(tmp_path).window().devices if one.index == device), None)
 
 
-def test_energy_is_the_counters_growth(tmp_path: Path) -> None:
-    device_rows(folder(tmp_path), *((when, 2, 100, "", 5000 + 90 * when) for when in range(11)))
-    found = energy(tmp_path, 2)
-    assert found == Energy(900.0, "the device's own counter", 1.0)
-
-
 @pytest.mark.parametrize("energies", [[""] * 5, [500, "", "", "", ""], [500, 600, 10, 20, 30]])
 def test_without_a_counter_that_holds_it_is_the_integral_of_power(tmp_path: Path, energies: list[object]) -> None:
     rows = [(when, 0, 100 + 10 * when, "", energy) for when, energy in enumerate(energies)]
@@ -152,14 +146,6 @@ def test_without_a_counter_that_holds_it_is_the_integral_of_power(tmp_path: Path
     found = energy(tmp_path, 0)
     assert found is not None
     assert (found.joules, found.how) == (480.0, "the integral of its power")
-
-
-def test_the_integral_leaves_gaps_out_and_says_how_much_it_covers(tmp_path: Path) -> None:
-    device_rows(folder(tmp_path), *((when, 0, 200, "", "") for when in [0, 1, 2, 3, 4, 8]))
-    found = energy(tmp_path, 0)
-    assert found is not None
-    assert (found.joules, found.covered) == (800.0, 0.5)
-    assert energy(tmp_path, 1) is None
 
 
 def test_the_share_of_each_reason_for_low_clocks(tmp_path: Path) -> None:

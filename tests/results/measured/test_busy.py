@@ -11,8 +11,6 @@ from flagperf_driver.node.sampling import load, schedule
 from pytest_flagperf.report.export import junit
 from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.report.terminal.table import console_table
-from pytest_flagperf.results import verdicts
-from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.measured import busy
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -123,14 +121,6 @@ def beside(factor: float, *warnings: ValidityWarning, number: int = 1) -> Outcom
 def judged(*outcomes: Outcome, one_card: OneCard | None = None, strict: bool = False) -> dict[str, Verdict]:
     card = one_card or OneCard.of([1000.0], "this run", "images/s")
     return {one.name: one for one in speedup(outcomes, card, 2, 0.55, "weak", strict=strict)}
-
-
-def test_a_busy_round_is_no_baseline_and_under_strict_a_failure() -> None:
-    outcome = replace(recorded("converged_1x2"), validity_warnings=(WARNING,))
-    case = CaseResult(outcome.case, (outcome,), {})
-    assert baselines.refusal(case) == f"round 1: {WARNING.sentence}"
-    assert baselines.refusal(replace(case, outcomes=(recorded("converged_1x2"),))) is None
-    assert not verdicts.valid(outcome, strict=True).ok
 
 
 def test_a_speed_up_that_was_missed_on_a_busy_machine_is_a_warning_that_names_the_cause() -> None:

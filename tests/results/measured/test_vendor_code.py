@@ -210,11 +210,10 @@ def _run_of(round_dir: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_run_names_what_its_vendor_brought_and_what_no_rank_reported(toy: Toy) -> None:
-    case = ("suites", "-k", "alpha and converges", "--vendor=acme", "--scale=small", "--nodes=1x1")
     (toy.root / "vendors" / "acme" / "device.py").write_text("def events(device): ...\n")
     toy.config("alpha", "1x1", "")
     (toy.root / "vendors/acme/alpha-plain/config/environment_variables.sh").write_text("export ACME_FAST=1\n")
-    result = toy.run(*case)
+    result = toy.run("suites", "-k", "alpha and converges", "--vendor=acme", "--scale=small", "--nodes=1x1")
     result.assert_outcomes(passed=1, deselected=3)
     lines = flat(result.stdout.str())
     code = "acme's own hook events, variable ACME_FAST"
@@ -222,6 +221,3 @@ def test_a_run_names_what_its_vendor_brought_and_what_no_rank_reported(toy: Toy)
     assert "the plan lists acme's own hook events, but rank 0 did not report it" in lines
     assert "flagperf: 1 of 1 case passed, 1 with" in lines
     assert f"passed with {code}" in (toy.runs[0] / "report.html").read_text().replace("&#x27;", "'")
-    strict = toy.run(*case, "--strict")
-    strict.assert_outcomes(failed=1, deselected=3)
-    strict.stdout.fnmatch_lines(["*the plan lists acme's own hook events*"])

@@ -7,29 +7,12 @@ from pathlib import Path
 import pandas
 import pytest
 
-from flagperf_driver.node.sampling import devices
 from pytest_flagperf.packages import PackageMissing
 from pytest_flagperf.results import load, load_long
-from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import frames, store
 from pytest_flagperf.results.verdicts import OneCard
 from pytest_flagperf.stored import FormatError
 from tests.helpers.stored_runs import add_case, faster, finish, run_of
-
-START = 1_700_000_000
-
-
-def sampled(round_dir: Path) -> None:
-    """Write ten seconds of samples of two devices, with 100 and 300 W; one device is throttled."""
-    lines = [",".join(devices.COLUMNS)]
-    for second in range(11):
-        heat = "heat" if second % 2 else "none"
-        lines += [
-            f"{START + second},0,50,100,1024,4096,80,,,{heat},",
-            f"{START + second},1,60,300,2048,4096,40,,,none,",
-        ]
-    (round_dir / "localhost_noderank0" / "devices.series.csv").write_text("\n".join(lines) + "\n")
-    store.save_outcome(round_dir, measure(round_dir))
 
 
 def test_one_row_per_round_and_one_column_per_metric(tmp_path: Path) -> None:
@@ -78,23 +61,6 @@ def test_convergence_and_the_speed_up_are_columns_where_they_are_known(tmp_path:
     assert frame["speedup"][0] == pytest.approx(1.5)
     assert frame["efficiency"][0] == pytest.approx(0.75)
     assert "speedup" not in load(run_of(tmp_path / "other")).columns
-
-
-def test_metrics_of_devices(tmp_path: Path) -> None:
-    case_dir = add_case(tmp_path / "run", "converged_1x1")
-    sampled(case_dir / "round1")
-    finish(tmp_path / "run")
-    row = load(tmp_path / "run").iloc[0]
-    assert (row["device_power"], row["device_power_highest"]) == (200.0, 300.0)
-    assert row["device_energy"] == pytest.approx(2400.0)
-    assert row["device_energy_covered"] == pytest.approx(1.0)
-    assert (row["device_temperature"], row["device_temperature_highest"]) == (55.0, 60.0)
-    assert row["device_utilization"] == pytest.approx(0.6)
-    assert (row["device_memory"], row["device_memory_total"]) == (2**31, 2**32)
-    assert row["device_throttled"] == pytest.approx(4 / 7)
-    assert row["monitor_gaps"] == 0.0
-    long = load_long(tmp_path / "run").set_index("metric")["samples"]
-    assert long["device_power"] == 14
 
 
 def test_the_long_table_contains_how_each_value_was_measured(tmp_path: Path) -> None:
