@@ -169,17 +169,6 @@ def test_the_throughputs_of_every_round_are_in_order(bench: Finished, others: Fi
         assert metrics["e2e_time"] > metrics["init_time"] + metrics["raw_train_time"] * 0.9
 
 
-@alone
-def test_the_run_writes_reports_and_prints_the_table(bench: Finished) -> None:
-    assert bench.directory is not None
-    names = ["report.html", "junit.xml", "results.json", "results.csv"]
-    assert all((bench.directory / name).stat().st_size > 0 for name in names)
-    assert f"{bench.directory.name}/{', '.join(names)}" in bench.out
-    # A narrow table has the model and the shape only.
-    lines = [line.replace(":pytorch:CPU:1:2:1", " 1x2") for line in bench.out.splitlines()]
-    assert all(any(line.startswith(f"{suite.model} 1x2 ") for line in lines) for suite in BENCHED)
-
-
 @pytest.fixture
 def other_work() -> Iterator[list[int]]:
     """Start a busy process for each core and return their pids."""
@@ -277,15 +266,6 @@ def test_synthetic_data_give_a_rate(repo: Path, torch_python: str, tmp_path: Pat
     assert finished.code == 0, finished.out
     assert "test_converges" not in finished.out
     assert [case["converged"] for case in cases(finished)] == [None] * len(suites)
-
-
-def test_a_missing_device_is_reported(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    if Path("/dev/nvidia0").exists():
-        pytest.skip("this machine has the device")
-    arguments = ["--vendor=nvidia", "--scale=small", "--nodes=1x1"]
-    finished = run(repo, tmp_path, *arguments, tests="throughput", suites=[GLM])
-    assert finished.code == pytest.ExitCode.USAGE_ERROR, finished.out
-    assert "localhost: devices: NVML" in finished.out, finished.out
 
 
 def test_suites_that_all_passed_are_recorded(request: pytest.FixtureRequest) -> None:

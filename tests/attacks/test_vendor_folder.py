@@ -55,12 +55,6 @@ def test_a_chip_that_no_device_reported_gives_no_figure(toy: Toy, capsys: pytest
         load(published.parent)
 
 
-def test_the_cpus_own_chip_is_accepted(toy: Toy) -> None:
-    result = toy.run("suites/alpha", "--nodes=1x1")
-    result.stdout.fnmatch_lines(["flagperf: 1 of 1 case passed;*"])
-    assert main(["accept", str(toy.runs[-1])]) == 0
-
-
 def test_a_vendor_that_replaces_another_is_said_in_the_headline(toy: Toy) -> None:
     """The conftest.py gives the tree what the wheel has: vendors of the same names."""
     wheel = toy.root / "wheel"

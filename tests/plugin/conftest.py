@@ -39,7 +39,6 @@ fault = ""
 MEASUREMENT_BASE = """
 step_s = 0.01
 speed = 20e9
-fault = ""
 interval = 0.01
 slow_rank = -1
 """
@@ -111,7 +110,7 @@ class Toy:
         (folder / "requirements.txt").write_text("")
         (folder / "config" / "_base.py").write_text(MEASUREMENT_BASE)
         (folder / "config" / "_small.py").write_text("")
-        names = ["step_s", "speed", "fault", "interval", "slow_rank"]
+        names = ["step_s", "speed", "interval", "slow_rank"]
         (folder / "config" / "mutable_params.py").write_text(f"mutable_params = {names}\n")
         shutil.copy(MEASUREMENT, folder / "run_measurement.py")
 

@@ -21,14 +21,6 @@ def verdict(lines: list[str]) -> str:
     return section[-1]
 
 
-@pytest.mark.parametrize("arguments", [("-qq", "--tb=no"), ("-v", "-n2")], ids=str)
-def test_a_run_ends_with_its_verdict(toy: Toy, arguments: tuple[str, ...]) -> None:
-    result = toy.run("suites", "-k", "alpha and converges", "--html=page.html", *arguments)
-    # Without a summary of pytest, nothing follows the flagperf section.
-    line = verdict([*result.outlines, "=== end"])
-    assert line.startswith("flagperf: 2 of 2 cases passed")
-
-
 def test_a_failure_is_in_the_verdict_and_a_run_without_cases_has_one(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ("suites", "-k", "alpha", "--set=efficiency=0.5", "--tb=no")
     narrow = toy.run(*arguments)
@@ -131,7 +123,7 @@ def github(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_summary_is_appended_once_also_with_workers(toy: Toy, github: Path) -> None:
-    result = toy.run("suites", "-k", "alpha", "--set=efficiency=0.5", "-n2")
+    result = toy.run("suites", "-k", "alpha", "--set=efficiency=0.5", "-n2", "--html=page.html")
     text = github.read_text()
     assert text.startswith("of another\n### flagperf: 1 of 2 cases passed, 1 failed")
     assert text.count("### flagperf") == 1

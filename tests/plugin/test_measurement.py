@@ -52,19 +52,6 @@ def test_a_measurement_runs_beside_a_training_and_every_command_reads_both(measu
     slower.stdout.fnmatch_lines(["*copy is 10 GB/s*"])
 
 
-@pytest.mark.parametrize(
-    ("setting", "line"),
-    [
-        ("slow_rank=1", "*round 1: at copy 16384 rank 1 on localhost is 100.0 % slower than the median*"),
-        ("fault=no_figure", "*round 1: copy is missing*1 point left out, the first is copy 1048576*"),
-    ],
-)
-def test_a_fault_fails_the_measurement_with_its_cause(measuring: Toy, setting: str, line: str) -> None:
-    result = measuring.run("suites", "--case=gamma:plain:CPU:1:2:1", f"--set={setting}")
-    assert result.ret == 1
-    result.stdout.fnmatch_lines([line])
-
-
 def test_a_case_with_too_few_processes_is_one_skipped_test(toy: Toy) -> None:
     toy.measurement(toml=f"least_ranks = 2\n{PLAIN_MEASUREMENT_TOML}")
     result = toy.run("suites/gamma", "--nodes=1x1", "-rs")

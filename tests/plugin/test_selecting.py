@@ -73,32 +73,20 @@ def test_selected_cases_are_counted_once_also_with_workers_and_without_the_ones_
     assert "selected:" not in text
 
 
-def test_one_card_at_the_reference_scale_converges_on_request(toy: Toy) -> None:
+def test_the_header_names_the_cases_that_need_not_converge(toy: Toy) -> None:
     for shape in ("1x1", "1x2"):
         toy.config("alpha", shape, "train_batch_size = 8\n")
-    asked = ("--vendor=acme", "--data-dir=.", "-k", "alpha and converges")
-    assert listed(toy, *asked) == ["test_converges[alpha:plain:X1:1:2:1-round1]"]
-    assert len(listed(toy, *asked, "--no-throughput-only")) == 2
     shown = toy.run("suites/alpha", "--vendor=acme", "--data-dir=.", "--collect-only").stdout
     shown.fnmatch_lines(["  throughput only: alpha:plain:X1:1:1:1 (*"])
 
 
 def test_the_plan_shows_if_a_case_has_converged_before(toy: Toy) -> None:
-    toy.config("alpha", "1x1", "train_batch_size = 8\n")
-    planned = ("suites/alpha", "--nodes=1x1", "--plan")
+    asked = ("suites/alpha", "--nodes=1x1")
     unknown = "  converges not verified: no stored or published run of this case reached its target"
-    toy.run(*planned).stdout.fnmatch_lines([unknown])
-    asked = ("suites/alpha", "--vendor=acme", "--nodes=1x1")
+    toy.run(*asked, "--plan").stdout.fnmatch_lines([unknown])
+    assert toy.run(*asked).ret == 0
     toy.run(*asked, "--plan").stdout.fnmatch_lines(
-        ["  converges not required; --no-throughput-only trains to the target, duration unknown: no stored throughput*"]
-    )
-    assert toy.run("suites/alpha", "--nodes=1x1").ret == 0
-    toy.run(*planned).stdout.fnmatch_lines(["  converges verified in a stored run"])
-    assert toy.run(*asked, "--synthetic").ret == 0
-    # 30 steps of 8 samples, at the 100 samples/s of the toy.
-    toy.run(*asked, "--plan").stdout.fnmatch_lines(["*trains to the target, * for at most 240 samples (* measured)"])
-    toy.run(*asked, "--plan", "--no-throughput-only").stdout.fnmatch_lines(
-        [unknown, "  duration  at most * per round (240 samples, * samples/s measured)"]
+        ["  converges verified in a stored run", "  duration  about * per round (median of 1 stored round)"]
     )
 
 

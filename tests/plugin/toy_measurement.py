@@ -1,6 +1,5 @@
-"""The toy suite's measurement: no framework, the events of a real one, and a fault on request."""
+"""The toy suite's measurement: no framework, and the events of a real one."""
 
-import os
 import time
 
 from flagperf_driver import driver, events, heartbeat
@@ -15,12 +14,10 @@ def main(rank):
     for number, size in enumerate(SIZES, 1):
         rank.heartbeat.beat(number, heartbeat.TRAIN)
         time.sleep(config.step_s)
-        fault(config.fault, rank, number)
         rate = config.speed * size / SIZES[-1] * slow * (1 + rank.case.seed * 1e-9)
         turns = [{"seconds": size / rate * (1 + 0.01 * k), "own": size / rate, "waited": 0.0} for k in range(8)]
-        figures = {"copy": rate} if config.fault != "no_figure" else {}
         log(events.MEASURED, {
-            "point": f"copy {size}", "values": {"bytes": size}, "figures": figures, "seconds": size / rate,
+            "point": f"copy {size}", "values": {"bytes": size}, "figures": {"copy": rate}, "seconds": size / rate,
             "interval": config.interval, "best": size / rate, "sustained": size / rate, "iterations": 100,
             "windows": 100, "steady": True, "drift": None, "sides": None, "clock": "host clock",
             "spent_s": config.step_s, "waited": 0.0, "own": size / rate, "together": False, "turns": turns,
@@ -29,11 +26,6 @@ def main(rank):
     log(events.LEFT_OUT, {"point": "copy 1048576", "values": {"bytes": 1048576}, "expected_s": 60.0})
     end = {"points": len(SIZES), "left_out": 1, "e2e_time": rank.age(), "init_time": init_time, "threads": 1}
     log(events.FINISHED, {**end, "timing": "host clock", "peak_memory_bytes": None})
-
-
-def fault(kind, rank, number):
-    if kind == "kill" and number == 2 and rank.world.rank == rank.world.world_size - 1:
-        os.kill(os.getpid(), 9)
 
 
 driver.run(main)
