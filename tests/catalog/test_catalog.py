@@ -44,19 +44,6 @@ def test_folders_with_their_toml_are_suites_and_vendors_with_its_values(tmp_path
     assert vendor.chip("A1x2").peak_tflops.get("bf16") is None
 
 
-def test_the_vendors_of_this_repository_are_readable(repo: Path) -> None:
-    vendors = Catalog.scan([repo]).vendors
-    assert {"cpu", "nvidia"} <= vendors.keys()
-    assert vendors["cpu"].hardware == "CPU"
-    assert vendors["nvidia"].chip("A100").peak_tflops.get("bf16") == 312
-    peaks = vendors["nvidia"].chips["H100"].peaks
-    assert (peaks["peak_tflops.int8"], peaks["memory_gb_s"], peaks["link_gb_s"]) == (1979e12, 3.35e12, 4.5e11)
-    assert vendors["nvidia"].chips["L40S"].peaks.get("link_gb_s") is None
-    for vendor in vendors.values():
-        assert vendor.toml.name
-        assert vendor.shapes
-
-
 def test_a_root_may_have_configs_for_a_vendor_of_another_root_but_not_its_suite(tmp_path: Path) -> None:
     write_suite(tmp_path / "one")
     write_suite(tmp_path / "two")

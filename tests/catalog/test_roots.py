@@ -135,15 +135,6 @@ def test_list_shows_the_origin_of_a_vendor(
     ]
 
 
-def test_the_commands_find_the_current_tree(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree(tmp_path)
-    monkeypatch.chdir(tmp_path / "vendors" / "acme")
-    assert main(["list"]) == 0
-    assert "toy:pytorch" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("how", ["absolute", "relative", "linked root", "linked vendor"])
 def test_hosts_get_a_vendor_of_another_root(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write_suite(tmp_path / "tree")

@@ -1,7 +1,5 @@
 """FlagPerf's published config files, read as they are."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -265,43 +263,3 @@ def test_a_neighbours_unread_value_may_be_replaced(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, "from config_common import *\n")
     assert problem.startswith("config_common.py:2: seed: 'torch.initial_seed()' is not evaluated")
     assert own(tmp_path, "from config_common import *\nseed = 5\n").config["seed"] == 5
-
-
-@pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A tree with this repository's suites, no vendors, and a FlagPerf checkout beside them."""
-    published.checkout(tmp_path / "FlagPerf")
-    (tmp_path / "suites").symlink_to(published.REPO / "suites")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_the_published_test_conf_with_more_of_its_cases_plans_those_that_have_a_suite(workplace: Path) -> None:
-    """With cases of the file's own comments: spellings of models and versions that are not ours."""
-    file = workplace / "FlagPerf/training/run_benchmarks/config/test_conf.py"
-    text = file.read_text().replace(
-        "CASES = {",
-        'CASES = {\n    "glm:pytorch_1.8:A100:1:8:1": "/raid/home_datasets_ckpt/glm/train/",\n'
-        '    "resnet50:pytorch_1.8:A100:1:8:1": "/raid/dataset/ImageNet_1k_2012/",\n'
-        '    "WaveGlow:pytorch_1.13:A100:1:8:1": "/raid/dataset/LJSpeech/",',
-    )
-    file.write_text(text)
-    result = plan_of(workplace, file.relative_to(workplace), "--cluster-conf", file.with_name("cluster_conf.py"))
-    assert result.returncode == 0, result.stdout + result.stderr
-    for line in (
-        "4 cases selected, 3 can run",
-        "waveglow:pytorch_1.13:A100:1:8:1 ",
-        "glm:pytorch_1.8:A100:1:8:1 ",
-        "/raid/home_datasets_ckpt/glm/train",
-        "resnet50:pytorch_1.8:A100:1:8:1 ",
-    ):
-        assert line in result.stdout
-
-
-def plan_of(root: Path, conf: Path | str, *words: Path | str) -> subprocess.CompletedProcess[str]:
-    """Plan a test_conf.py in a tree with this repository's suites and vendors."""
-    if not (root / "vendors").exists():
-        (root / "vendors").symlink_to(published.REPO / "vendors")
-    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suites", f"--test-conf={conf}", "--plan"]
-    return subprocess.run([*argv, *map(str, words)], cwd=root, capture_output=True, text=True, check=False)

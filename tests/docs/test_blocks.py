@@ -15,8 +15,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Mapping
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -113,13 +113,6 @@ def place_to_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(next((replay_dir("converged_1x1")).glob("*/rank0.out.log")), folder)
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
     return folder
-
-
-@contextmanager
-def chdir(folder: Path) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        yield
 
 
 class Commands:

@@ -11,7 +11,6 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.config import Value
 from pytest_flagperf.plan import Plan, PlanRequest, describe, make_plan, one_card_plan
 from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.plan.ranks import expected_placement
@@ -185,17 +184,6 @@ def test_all_problems_of_a_plan_are_reported_at_once(catalog: Catalog) -> None:
         "--set widht: toy:pytorch has no such key; did you mean width?",
         "--set widthh: toy:pytorch has no such key; did you mean width?",
     ]
-
-
-def test_data_are_required_unless_synthetic_and_a_config_always(tmp_path: Path, catalog: Catalog) -> None:
-    with pytest.raises(Problems, match="pass their folder with --data-dir"):
-        planned(catalog, synthetic=False)
-    (tmp_path / "data" / "train").mkdir(parents=True)
-    data_dir = Value(str(tmp_path / "data"), "test_conf.py", 7, "case")
-    assert planned(catalog, synthetic=False, data_dir=data_dir).values["data_dir"].where == "test_conf.py:7"
-    assert planned(catalog, synthetic=True).data_dir is None
-    with pytest.raises(Problems, match=r"case toy:pytorch:X9:1:4:1: no config_X9x1x4.py .*X9 1x1, 1x8, 2x8"):
-        planned(catalog, "toy:pytorch:X9:1:4:1")
 
 
 def key(plan: Plan) -> object:

@@ -406,11 +406,6 @@ def test_a_given_image_is_used_unchanged_and_one_without_required_packages_is_re
         prepare(near, required, quiet)
 
 
-def test_a_given_image_gets_the_cases_layer(near: Near, required: RuntimeRequest, vendor: Path, cache: Path) -> None:
-    add_csrc(vendor / "model-frame")
-    assert prepare(near, with_image(required, image=PYTHON), quiet).details["fused"] == "1.0"
-
-
 def test_a_missing_image_or_one_without_python_is_named(near: Near, required: RuntimeRequest, cache: Path) -> None:
     name = "127.0.0.1:9/nobody/nothing:1"
     with pytest.raises(RuntimeSetupError, match=f"{name} was not found .* and cannot be pulled: .*docker login"):

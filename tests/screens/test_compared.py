@@ -64,16 +64,6 @@ def test_no_elements_overlap_and_every_chart_is_drawn(
         seen.picture(pictures / f"{name}-{width}-{'dark' if dark else 'light'}.png")
 
 
-def test_a_click_hides_a_run(browser: Browser, pages: dict[str, Path]) -> None:
-    with shown(browser, pages["compared"]) as seen:
-        chart = seen.page.locator("figure.chart", has_text="Training loss").first
-        chart.scroll_into_view_if_needed()
-        legend = chart.locator(".u-series", has_text="run20261121070001")
-        legend.locator("th").click()
-        assert "u-off" in (legend.get_attribute("class") or "")
-        assert seen.problems() == []
-
-
 def test_a_trend_shows_noise_change_and_the_run_under_the_pointer(browser: Browser, pages: dict[str, Path]) -> None:
     with shown(browser, pages["index"]) as seen:
         chart = seen.page.locator("figure.chart", has_text="over the runs").first

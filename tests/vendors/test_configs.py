@@ -1,12 +1,8 @@
 """Every config of every vendor gives a valid plan, and every case of FlagPerf has a config."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import Catalog
@@ -86,36 +82,3 @@ def test_every_config_plans_a_training_that_can_reach_its_target_and_the_small_s
                 CATALOG, PlanRequest(Case.parse(f"{suite}:{vendor.hardware}:1:2:1"), vendor=name, scale="small")
             )
             assert plan.device == vendor.toml.framework[suite.rpartition(":")[2]].device
-
-
-@pytest.mark.parametrize("vendor", ["nvidia", "ascend"])
-@pytest.mark.integration
-def test_the_command_plans_all_cards_of_a_host(vendor: str) -> None:
-    chip = CATALOG.vendors[vendor].hardware
-    cards = min(CATALOG.vendors[vendor].chips[chip].devices_per_host or 8, 8)
-    suites = HAVE.get((vendor, chip), ALL)
-    argv = [
-        *(f"suites/{suite.split(':')[0]}" for suite in sorted(suites)),
-        "-k",
-        "pytorch",
-        "--plan",
-        "-v",
-        "-p",
-        "no:cacheprovider",
-    ]
-    options = [
-        f"--vendor={vendor}",
-        f"--hw={chip}",
-        f"--nodes=1x{cards}",
-        *([] if (vendor, chip) in HAVE else ["--scale=small"]),
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *argv, *options], cwd=REPO, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    for suite in suites:
-        assert f"{suite}:{chip}:1:{cards}:1" in done.stdout
-    assert f"vendor {vendor}, hardware {chip}" in " ".join(done.stdout.split())
-    assert (CATALOG.vendors[vendor].toml.visible_devices or "") in done.stdout
-    assert done.stdout.count("  duration  ") == len(suites)
-    assert ("about 55 min 9 s per round" in done.stdout) == (vendor == "nvidia")

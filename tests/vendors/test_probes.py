@@ -7,9 +7,8 @@ For each ``samples/NAME.txt``, NAME.json has the expected result of parse(): ``{
 import importlib.util
 import json
 import re
-import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from flagperf_driver.node.sampling.tool_output import NotUnderstood
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.results.measured.machine import is_named
 from tests.driver.test_old_python import old_pythons
-from tests.helpers.sampling import Running, code_root
 
 VENDORS = Path(__file__).resolve().parent.parent.parent / "vendors"
 PROBES = sorted(VENDORS.glob("*/probe.py"))
@@ -224,51 +222,6 @@ def test_deep_and_long_texts_are_errors_without_delay(probe_file: Path) -> None:
         for prefix in ("", "{"):
             with pytest.raises(NotUnderstood):
                 load(probe_file).parse(prefix + text)
-
-
-@pytest.fixture
-def running(tmp_path: Path, probe_file: Path) -> Iterator[tuple[Running, list[Any]]]:
-    """Start the real sampler with the vendor's probe, and a tool that prints a recorded output."""
-    recorded = max(of_vendor(probe_file), key=lambda sample: len(expected(sample).get("devices", ())))
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    module = load(probe_file)
-    tool = tools / module.COMMAND[0]
-    tool.write_text(f"#!/bin/sh\nexec cat {recorded}\n")
-    tool.chmod(0o755)
-    vendor = tmp_path / probe_file.parent.name
-    vendor.mkdir()
-    shutil.copy(probe_file, vendor)
-    (vendor / "probe.py").write_text((vendor / "probe.py").read_text() + "\n\nEVERY_S = 0.1\n")
-    root = code_root(tmp_path, with_pynvml=False)
-    path = {"PATH": f"{tools}:/usr/bin:/bin"}
-    orders = {"module": str(vendor / "probe.py")}
-    sampler = Running(
-        root, tmp_path / "h1_noderank0", path, vendor=vendor.name, probe=orders, every_s=0.1, device_every_s=0.1
-    )
-    yield sampler, expected(recorded)["devices"]
-    if sampler.process.poll() is None:
-        sampler.process.kill()
-    sampler.wait()
-
-
-@each_probe
-def test_the_sampler_writes_what_the_tool_prints(running: tuple[Running, list[Any]], probe_file: Path) -> None:
-    sampler, devices = running
-    sampler.go_on(0.5, "devices")
-    assert sampler.end() == ""
-    report = sampler.report()
-    assert report.get("errors", []) == []
-    rows = {int(row["device"]): row for row in sampler.rows()}
-    assert rows.keys() == {reading["device"] for reading in devices}
-    for reading in devices:
-        row = rows[reading["device"]]
-        figures = {name: float(row[name]) for name in QUANTITIES if row[name]}
-        assert figures == {name: reading[name] for name in QUANTITIES if name in reading}
-    log = (sampler.folder / f"{probe_file.parent.name}_monitor.log").read_text()
-    assert log
-    names = {device["index"]: device.get("name") for device in report["devices"]}
-    assert names == {reading["device"]: reading.get("name") for reading in devices}
 
 
 @each_probe

@@ -1,74 +1,32 @@
-"""A training ends after no more samples than FlagPerf's config of the same case allows.
+"""A training ends after as many samples as FlagPerf's config of the same case allows (tests/flagperf).
 
-``PUBLISHED`` was copied by hand from FlagPerf's files, commit 1b5a030 of 2025-11-11: all files that set
-``max_samples_termination``. ``max_steps`` counts micro-steps there.
-
-Six files of GLM are left out, because their limit ends a throughput measurement after 4,000 to 24,135 of the 5,553,080
-samples of 1x8: our configs limit the steps of such measurements instead, and can train 1x1 to the target.
+Configs there that end a throughput measurement early are left out: our configs limit the steps of such measurements
+instead, and can train to the target.
 """
-
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
+from tests.helpers import published
+from tests.helpers.published import case
 
-REPO = Path(__file__).resolve().parent.parent.parent
-CATALOG = Catalog.scan([REPO])
+OURS = Catalog.scan([published.REPO])
 IMAGES = 1_281_167
 """An epoch of ImageNet."""
+EARLY = 0.1
+"""The share of our samples before which a config of FlagPerf only measures the throughput."""
+AS_ON_A100 = [(chip, shape) for chip in ("H100", "H200") for shape in ("1x1", "1x8", "2x8")]
 
 
-class Published(NamedTuple):
-    """The values in a file of FlagPerf; ``max_epoch`` is the suite's value if the file does not set it."""
-
-    max_samples_termination: int
-    train_batch_size: int
-    max_steps: int | None = None
-    max_epoch: int | None = None
-
-    def ends_after(self, cards: int) -> int:
-        """Return the number of samples over all cards."""
-        steps = self.max_steps and self.max_steps * self.train_batch_size * cards
-        return min(filter(None, (self.max_samples_termination, steps, self.max_epoch and self.max_epoch * IMAGES)))
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+    return published.catalog(tmp_path_factory.mktemp("published"))
 
 
-GLM_ALL = 1_388_270 * 4
-PUBLISHED = {
-    ("nvidia", "bert:pytorch:A100:1:1"): Published(4_500_000, 24, 240_000),
-    ("nvidia", "bert:pytorch:A100:1:8"): Published(4_500_000, 24, 30_000),
-    ("nvidia", "bert:pytorch:A100:2:8"): Published(4_500_000, 24, 20_000),
-    ("iluvatar", "bert:pytorch:BI-V100:1:1"): Published(4_500_000, 20, 240_000),
-    ("iluvatar", "bert:pytorch:BI-V100:1:8"): Published(4_500_000, 20, 30_000),
-    ("iluvatar", "bert:pytorch:BI-V100:2:8"): Published(4_500_000, 20, 20_000),
-    ("kunlunxin", "bert:pytorch:R300:1:1"): Published(45_000_000, 8, 240_000),
-    ("kunlunxin", "bert:pytorch:R300:1:8"): Published(45_000_000, 8, 30_000),
-    ("kunlunxin", "bert:pytorch:R300:2:8"): Published(45_000_000, 8, 30_000),
-    ("nvidia", "glm:pytorch:A100:1:8"): Published(GLM_ALL, 8),
-    ("nvidia", "glm:pytorch:A100:2:8"): Published(GLM_ALL, 8),
-    ("iluvatar", "glm:pytorch:BI-V100:1:8"): Published(GLM_ALL, 8),
-    ("iluvatar", "glm:pytorch:BI-V100:2:8"): Published(GLM_ALL, 8),
-    ("metax", "glm:pytorch:C500:1:8"): Published(GLM_ALL, 16),
-    ("metax", "glm:pytorch:C500:2:8"): Published(GLM_ALL, 16),
-    ("dcu", "glm:pytorch:K100:1:8"): Published(GLM_ALL, 8),
-    ("kunlunxin", "glm:pytorch:R300:1:8"): Published(GLM_ALL, 5),
-    ("kunlunxin", "resnet50:pytorch:R300:1:8"): Published(133_116_700, 32, max_epoch=100),
-}
-AS_ON_A100 = [
-    (f"bert:pytorch:{chip}:{shape}", ("nvidia", f"bert:pytorch:A100:{shape}"))
-    for chip in ("H100", "H200")
-    for shape in ("1:1", "1:8", "2:8")
-]
-
-
-def planned(vendor: str, case: str) -> Plan:
-    return make_plan(
-        CATALOG,
-        PlanRequest(Case.parse(f"{case}:1"), vendor=vendor, scale="reference", data_dir="/data", check_data=False),
-    )
+def planned(catalog: Catalog, vendor: str, one: Case) -> Plan:
+    return make_plan(catalog, PlanRequest(one, vendor=vendor, scale="reference", data_dir="/data", check_data=False))
 
 
 def per_step(plan: Plan) -> int:
@@ -77,10 +35,10 @@ def per_step(plan: Plan) -> int:
     return int(config["train_batch_size"] * config["gradient_accumulation_steps"] * plan.case.shape.cards)
 
 
-def ends_after(plan: Plan) -> int:
+def ends_after(plan: Plan, *, limited: bool = True) -> int:
     """Return the number of items over all cards after which the config's limits end a training without its target."""
     config, step = plan.config, per_step(plan)
-    samples = config["max_samples"]
+    samples = config["max_samples"] if limited else None
     if samples is not None:
         assert config["samples_per_item"] == 1, "max_samples counts samples, FlagPerf items"
     limits = [
@@ -91,24 +49,28 @@ def ends_after(plan: Plan) -> int:
     return int(min(filter(None, limits)))
 
 
-def test_a_training_ends_after_as_many_samples_as_flagperfs_and_hopper_after_no_more() -> None:
-    for (vendor, case), published in PUBLISHED.items():
-        plan = planned(vendor, case)
-        assert plan.config["train_batch_size"] == published.train_batch_size, case
-        assert abs(ends_after(plan) - published.ends_after(plan.case.shape.cards)) < per_step(plan), case
-    for case, a100 in AS_ON_A100:
-        plan = planned("nvidia", case)
-        assert ends_after(plan) < PUBLISHED[a100].ends_after(plan.case.shape.cards) + per_step(plan), case
-    plan = planned("nvidia", "bert:pytorch:A100:1:8")
+def test_a_training_ends_after_as_many_samples_as_flagperfs_and_hopper_after_no_more(theirs: Catalog) -> None:
+    compared = []
+    for vendor, one in published.cases(theirs):
+        if OURS.unsupported(
+            OURS.suite(one.model, one.framework), OURS.vendor(vendor), one.hardware, one.shape, "reference"
+        ):
+            continue
+        plan, original = planned(OURS, vendor, one), planned(theirs, vendor, one)
+        if ends_after(original) > EARLY * ends_after(plan):
+            assert (ends_after(plan), per_step(plan)) == (ends_after(original), per_step(original)), one
+            compared.append(one)
+    assert len(compared) == 30
+    for chip, shape in AS_ON_A100:
+        plan = planned(OURS, "nvidia", case("bert", chip, shape))
+        on_a100 = planned(theirs, "nvidia", case("bert", "A100", shape))
+        assert ends_after(plan) < ends_after(on_a100) + per_step(plan), plan.case
+    plan = planned(OURS, "nvidia", case("bert", "A100", "1x8"))
     assert {deviation.reference for deviation in plan.deviations if deviation.key == "max_samples"} == {14_000_000}
 
 
-def test_a_missing_limit_is_detected() -> None:
-    """The control: without its limit on samples, FlagPerf's 1x8 would train 28 % and 7 % more samples."""
-    for vendor, case, more in (
-        ("nvidia", "bert:pytorch:A100:1:8", 0.28),
-        ("iluvatar", "bert:pytorch:BI-V100:1:8", 0.067),
-    ):
-        published = PUBLISHED[vendor, case]
-        without = published._replace(max_samples_termination=10**12).ends_after(8)
-        assert without / published.ends_after(8) - 1 == pytest.approx(more, abs=0.005)
+@pytest.mark.parametrize(("vendor", "chip", "more"), [("nvidia", "A100", 0.28), ("iluvatar", "BI-V100", 0.067)])
+def test_a_missing_limit_is_detected(vendor: str, chip: str, more: float) -> None:
+    """The control: without its limit on samples, 1x8 would train 28 % and 7 % more samples."""
+    plan = planned(OURS, vendor, case("bert", chip, "1x8"))
+    assert ends_after(plan, limited=False) / ends_after(plan) - 1 == pytest.approx(more, abs=0.005)

@@ -51,12 +51,6 @@ def test_a_rank_may_make_a_folder_with_the_name_of_the_summary(tmp_path: Path) -
     assert list(folder.iterdir()) == []
 
 
-def test_an_invalid_archive_is_an_error_of_the_host(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match="the logs cannot be unpacked"):
-        unpack(io.BytesIO(b"something else"), tmp_path / "h1", DEFAULT_LIMITS)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_of_a_summary_only_files_with_its_names_are_written(tmp_path: Path) -> None:
     def unpacked(content: object, limits: LogLimits = DEFAULT_LIMITS) -> list[str]:
         packed = zlib.compress(json.dumps(content).encode())

@@ -103,16 +103,6 @@ def test_a_plan_prints_the_commands_of_the_orders() -> None:
     }
 
 
-def test_a_plan_prints_the_commands_that_a_round_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
-    plan = tiny_plan(config={"step_s": 0.001, "max_steps": 1})
-    assert run_tiny(tmp_path, plan).state == "finished"
-    kept = json.loads((tmp_path / "round1/plan.json").read_text())
-    known = {kept["python"]: "{python}", kept["code_root"]: "{code}"}
-    assert printed(plan, [LocalHost("h0")]) == {"h0": [with_words(argv, known) for argv in kept["argv"]["h0"]]}
-
-
 def with_words(argv: Sequence[str], known: Mapping[str, str]) -> str:
     """Return a command with the placeholders of --plan for values that only hosts know."""
     command = " ".join(argv)

@@ -46,7 +46,6 @@ from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
 from pytest_flagperf.progress import subscribed
-from pytest_flagperf.results.measured.machine import is_named
 from pytest_flagperf.runtime import EngineRequirements
 from tests.helpers.rounds import Elsewhere
 
@@ -308,13 +307,6 @@ def test_another_chip_is_refused_and_the_right_name_offered() -> None:
     (fault,) = [one for one in judged(*(device(n, name="Acme X90") for n in range(2))) if one.level != OK]
     assert fault.sentence == "devices 0, 1 are Acme X90, not X9"
     assert "chips.X9.names in vendor.toml" in fault.remedy
-
-
-@pytest.mark.parametrize(
-    ("name", "fits"), [("NVX H20", True), ("NVX H200", False), ("GH20", False), ("h20-nvl", True), ("H20e", False)]
-)
-def test_a_chips_key_is_a_word_of_its_name(name: str, fits: bool) -> None:
-    assert is_named(name, "H20", ()) is fits
 
 
 def test_the_cores_near_each_device_are_reported_if_the_host_knows_them() -> None:
@@ -616,33 +608,6 @@ def reach(lab: Lab) -> Iterator[Callable[..., tuple[SSHHost, ...]]]:
     yield connect
     for host in made:
         host.close()
-
-
-def test_devices_are_read_with_nvml(lab: Lab, reach: Callable[..., tuple[SSHHost, ...]]) -> None:
-    well, other, taken = lab.hosts(3)
-    well.nvml.on()
-    other.nvml.on(name="NVIDIA H200")
-    taken.nvml.on()
-    taken.start(["sleep", "1000"])
-    pid = 0
-    while not pid:  # the process needs a moment to start
-        pid = next((process.pid for process in taken.processes() if process.cmdline == "sleep 1000"), 0)
-    taken.nvml[3].processes((pid, 512 << 20))
-    taken.nvml[5].set(rows_failed=1)
-    taken.nvml[6].set(ecc_uncorrected=2)
-    chips = {"A100": (), "H200": ()}
-    requirements = HostRequirements(
-        CODE, nproc=8, hardware="A100", chips=chips, devices_per_host=8, nvml=True, limits=ROOMY
-    )
-    findings = inspect(reach([well, other, taken]), requirements)
-    found = {entry for entry in bad(findings) if entry[1] != "cores"}  # the machine's number of cores is unknown
-    assert found == {(other.name, "model"), (taken.name, "foreign processes"), (taken.name, "health")}
-    ((_, wrong),) = of(findings, "model")
-    assert wrong == "devices 0, 1, 2, 3, 4, 5, 6, 7 are NVIDIA H200, not A100"
-    assert of(findings, "foreign processes") == [(FAIL, f"device 3 is in use by sleep (pid {pid} of root, 512 MiB)")]
-    assert unfit_devices(findings)[taken.name] == {3, 5}
-    well.nvml.error(9)
-    assert of(inspect(reach([well]), requirements), "devices")[0][0] == FAIL
 
 
 def test_docker_without_permission_and_without_an_engine(lab: Lab, reach: Callable[..., tuple[SSHHost, ...]]) -> None:

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -96,14 +95,6 @@ def test_a_round_that_runs_again_continues_its_training_and_another_run_has_its_
     assert again == [first] * 2
     assert first.startswith("run1 tiny round1 ")
     assert other != first
-
-
-def test_two_hosts_form_one_world(tmp_path: Path) -> None:
-    say = 'def fault(rank, step): print("WORLD", os.environ["RANK"], os.environ["WORLD_SIZE"])\n'
-    end = run_tiny(tmp_path, tiny_plan(nproc=1, nnodes=2, config=QUICK), say)
-    assert end.state == "finished"
-    logs = [tmp_path / "round1" / f"h{k}_noderank{k}" / f"rank{k}.out.log" for k in (0, 1)]
-    assert ["WORLD 0 2" in logs[0].read_text(), "WORLD 1 2" in logs[1].read_text()] == [True, True]
 
 
 def test_a_rank_sees_the_staged_code_and_the_environment_but_not_the_harness(tmp_path: Path) -> None:
@@ -246,18 +237,6 @@ def test_an_exception_of_the_live_view_ends_the_round(tmp_path: Path) -> None:
         run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000}))
     assert read(tmp_path / "round1" / "round.json")["state"] == "interrupted"
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
-
-
-def test_two_rounds_at_once_take_different_devices(tmp_path: Path) -> None:
-    def one(number: int) -> int:
-        root = tmp_path / str(number)
-        host = LocalHost("h0")
-        plan = tiny_plan(nproc=1, config={"max_steps": 100})
-        assert run_tiny(root, plan, hosts=[host], directory=root / "round1", devices=2).state == "finished"
-        return int(read(root / "round1/plan.json")["hosts"][0]["devices"][0])
-
-    with ThreadPoolExecutor(2) as pool:
-        assert set(pool.map(one, (0, 1))) == {0, 1}
 
 
 def test_time_left_is_to_the_nearest_bound_and_evaluations_do_not_train() -> None:

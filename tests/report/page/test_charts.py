@@ -46,14 +46,6 @@ def lines_of(chart: Chart | None) -> list[str]:
     return [line.name for line in chart.lines]
 
 
-@pytest.mark.parametrize("name", ["converged_1x2", "nan_metric", "crashed_rank", "throughput_only", "hang"])
-def test_every_recorded_round_has_charts(name: str) -> None:
-    outcome = recorded(name)
-    assert bool(training_charts.loss([outcome])) == bool(outcome.steps)
-    chart = [training_charts.loss([outcome]), charts.metric([outcome]), charts.throughput([outcome])]
-    json.loads(charts.dumped(charts.spec(drawn(chart))))
-
-
 def test_the_metric_has_a_line_for_each_round_and_a_level_for_the_target() -> None:
     rounds = [replace(recorded("converged_1x1"), round=number) for number in (1, 2, 3)]
     chart = charts.metric(rounds)

@@ -214,11 +214,6 @@ def test_a_section_has_charts_figures_over_rounds_config_and_environment(tmp_pat
         assert expected in text, expected
 
 
-def test_too_few_rounds_are_noted(tmp_path: Path) -> None:
-    add_case(tmp_path, "converged_1x1", faster(1.0, 1.0))
-    assert "repeat the case at least 3 times" in of(finish(tmp_path)).content
-
-
 def test_warnings_phases_and_the_machine_are_shown(tmp_path: Path) -> None:
     case_dir = add_case(tmp_path, "converged_1x1")
     outcome = replace(

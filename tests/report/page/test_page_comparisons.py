@@ -189,14 +189,6 @@ def test_energy_per_sample_and_throughput_per_watt_are_sorted_by_economy() -> No
     assert comparisons.energy([row(with_metric(outcome, "device_energy_per_sample", None))]) == ""
 
 
-def test_the_speedup_is_drawn_beside_its_ideal() -> None:
-    one, two = recorded("converged_1x1"), recorded("converged_1x2")
-    html = comparisons.scaling([row(one), row(two, one_card=1684.0)])
-    assert '["ideal",' in html
-    assert "speed-up" in text_of(html)
-    assert comparisons.scaling([row(one)]) == ""
-
-
 def test_the_end_of_a_log_is_in_the_page_if_its_round_failed(tmp_path: Path) -> None:
     good = add_case(tmp_path, "converged_1x1")
     bad = add_case(tmp_path, "killed_rank", model="bad")
