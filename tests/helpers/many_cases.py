@@ -1,12 +1,7 @@
-"""A run of many cases, as a fleet of several models and machines leaves it: some well, some not.
+"""A run of many cases, as a fleet of several models and machines leaves it: some well, some not."""
 
-python -m tests.helpers.many_cases DIRECTORY CASES [LOG_FACTOR]
-"""
-
-import json
 import math
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -223,14 +218,3 @@ def _report(case: PlannedCase) -> dict[str, Any]:
         "errors": [], "events": [],
         "missing": ["power: no interface of the host's gives it"],
     }  # fmt: skip
-
-
-def main() -> None:
-    directory, cases, *factor = sys.argv[1:]
-    made = make(Path(directory), int(cases), *map(int, factor))
-    size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
-    print(json.dumps({"directory": str(made), "cases": int(cases), "MiB": round(size / 2**20, 1)}))
-
-
-if __name__ == "__main__":
-    main()

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pyte
 
@@ -26,7 +25,7 @@ def _take_control() -> None:
 
 
 class Terminal:
-    """A program whose session a terminal controls; ``output`` has what it printed with the seconds since its start."""
+    """A program whose session a terminal controls."""
 
     def __init__(
         self,
@@ -38,8 +37,7 @@ class Terminal:
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.columns, self.rows = columns, rows
-        self.output: list[tuple[float, bytes]] = []
-        self._began = time.monotonic()
+        self._output = b""
         self._handle, other = pty.openpty()
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         environment = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **(env or {})}
@@ -56,7 +54,7 @@ class Terminal:
 
     @property
     def printed(self) -> str:
-        return b"".join(data for _, data in self.output).decode("utf-8", "surrogateescape")
+        return self._output.decode("utf-8", "surrogateescape")
 
     def hang_up(self) -> None:
         """Close the terminal while the program runs, as with a window or an SSH session."""
@@ -75,7 +73,7 @@ class Terminal:
                 return False
             if not data:
                 return False
-            self.output.append((time.monotonic() - self._began, data))
+            self._output += data
         return True
 
     def wait_for(self, shows: Callable[[str], bool], timeout_s: float = 60.0) -> str:
@@ -106,13 +104,9 @@ class Terminal:
         if self._handle >= 0:
             os.close(self._handle)
 
-    def screen(self, until_s: float = float("inf")) -> Any:
-        """Return the screen at some second."""
+    def text(self) -> str:
+        """Return the text on the screen."""
         screen = pyte.Screen(self.columns, self.rows)
-        data = b"".join(data for at, data in self.output if at <= until_s)
         # pyte has no second screen: clear the only one where a program changes it.
-        pyte.ByteStream(screen).feed(re.sub(rb"\x1b\[\?1049[hl]", b"\x1b[2J\x1b[H", data))
-        return screen
-
-    def text(self, until_s: float = float("inf")) -> str:
-        return "\n".join(line.rstrip() for line in self.screen(until_s).display)
+        pyte.ByteStream(screen).feed(re.sub(rb"\x1b\[\?1049[hl]", b"\x1b[2J\x1b[H", self._output))
+        return "\n".join(line.rstrip() for line in screen.display)

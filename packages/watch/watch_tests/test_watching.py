@@ -1,6 +1,5 @@
 """``flagperf watch`` beside a real run, in a terminal."""
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,28 +7,41 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.pseudo_terminal import Terminal
-from tests.helpers.waiting import until
-from tests.plugin.conftest import Toy
+from tests.plugin.conftest import Going, Toy
 from tests.plugin.conftest import toy as toy  # a fixture
-from watch_tests.watched_run import start_run, toy_tree, watch
 
 pytestmark = pytest.mark.slow
-Run = subprocess.Popen[bytes]
+PROBE = '''
+"""Devices of which the tool tells the power and the temperature."""
+import json
+
+DEVICES = [{"device": device, "name": "CPU", "power": 240, "temperature": 60} for device in range(8)]
+COMMAND = ["echo", json.dumps(DEVICES)]
+EVERY_S = 1
+
+
+def parse(text):
+    return json.loads(text)
+'''
+SLEEP = "time.sleep(config.step_s)"
+WAIT = "time.sleep(config.step_s if step < 100 or Path({go!r}).exists() else 0.2)"
 
 
 @pytest.fixture
-def run(tmp_path: Path, install: Callable[[str], None]) -> Iterator[Run]:
-    """A run of three cases in three workers, whose record exists."""
+def run(toy: Toy, install: Callable[[str], None]) -> Iterator[Going]:
+    """A run of three cases in three workers, whose record exists; they are slow until the file ``go`` exists."""
     install("watch")
-    toy_tree(tmp_path, base="step_s = 0.02\n")
-    process = start_run(tmp_path, "-m", "converges", "-k", "1x1", "-n", "3")
-    try:
-        until(lambda: process.poll() is not None or list(tmp_path.glob("reports/run*/live/*.jsonl")), "the live record")
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        print((tmp_path / "pytest.log").read_text())
+    toy.suite("gamma")
+    (toy.root / "vendors" / "cpu" / "probe.py").write_text(PROBE)
+    for program in toy.root.glob("suites/*/plain/run_pretraining.py"):
+        text = program.read_text()
+        assert SLEEP in text
+        program.write_text(text.replace(SLEEP, WAIT.format(go=str(toy.root / "go"))))
+    settings = ("--set=learning_rate=0.002", "--set=max_steps=1000", "--set=step_s=0.02")
+    going = toy.start("suites", "-m", "converges", "-k", "1x1", "-n", "3", *settings)
+    going.wait_for(lambda: list(toy.root.glob("reports/run*/live/*.jsonl")), "the live record")
+    yield going
+    print(going.text)
 
 
 @pytest.fixture
@@ -40,10 +52,11 @@ def terminals() -> Iterator[list[Terminal]]:
         terminal.close()
 
 
-def test_three_cases_are_watched_to_their_end(run: Run, terminals: list[Terminal], tmp_path: Path) -> None:
-    terminals.append(wide := watch(tmp_path))
+def test_three_cases_are_watched_to_their_end(run: Going, terminals: list[Terminal], toy: Toy) -> None:
+    watch = ["flagperf", "watch"]
+    terminals.append(wide := Terminal(watch, cwd=toy.root))
     old = {"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"}
-    terminals.append(narrow := watch(tmp_path, columns=60, rows=16, env=old))
+    terminals.append(narrow := Terminal(watch, columns=60, rows=16, cwd=toy.root, env=old))
     text = wide.wait_for(lambda text: "3 running" in text and text.count("  loss ") == 3 and " W, " in text)
     for name in ("alpha", "beta", "gamma"):
         assert f"{name}:plain:CPU:1:1:1 round 1" in text
@@ -52,15 +65,14 @@ def test_three_cases_are_watched_to_their_end(run: Run, terminals: list[Terminal
     assert narrow.text().isascii()
     narrow.type("q")
     assert narrow.end() == 0
-    assert run.poll() is None
-    (tmp_path / "go").touch()
+    assert run.process.poll() is None
+    (toy.root / "go").touch()
     assert wide.end(120) == 0
     assert "flagperf: 3 of 3 cases passed" in " ".join(wide.text().split())
     assert run.wait(60) == 0
-    log = (tmp_path / "pytest.log").read_text()
     for part in ("preflight: 3 cases on 1 host", "] alpha:plain:CPU:1:1:1 round 1  step 1  loss "):
-        assert part in log
-    assert log.count("  finished  after ") == 3
+        assert part in run.text
+    assert run.text.count("  finished  after ") == 3
 
 
 def test_cases_that_nobody_selected_are_not_shown(toy: Toy, install: Callable[[str], None]) -> None:
